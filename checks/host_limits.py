@@ -1,0 +1,310 @@
+"""Do the limits that the job will have let it start: locked memory, files, threads, /dev/shm?
+
+Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids of the cgroup and
+             its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband
+Fails if     locked memory is limited below 1 GiB while RDMA devices are there; /dev/shm is missing,
+             can't be written or has less than 10 MiB free a local rank; fewer than 64 threads or
+             128 files are left a rank; less than 512 MiB of memory are left a rank
+Warns if     /dev/shm is smaller than 1 GiB; the open-files limit is small for the world's size
+Undecided    /proc/self/limits can't be read
+Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
+Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
+             "failed to extend /dev/shm/nccl-", "unable to open shared memory object",
+             "pthread_create failed: Resource temporarily unavailable", "Too many open files",
+             exit code 137 of one rank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import UNLIMITED, Host
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import GIB, MIB, count, size
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
+
+# one channel buffer of NCCL's shared-memory transport is 9.2 MiB (NVIDIA/nccl#290)
+SHM_PER_RANK = 10 * MIB
+# what `docker run` gives is 64 MiB; a DataLoader with a few workers fills it
+SHM_COMFORT = 1 * GIB
+# registering even the smallest buffers of one HCA takes more than the classic 64 KiB or 8 MiB
+MEMLOCK_RDMA = 1 * GIB
+# interpreter, OpenMP, autograd, NCCL's or Gloo's own threads
+THREADS_PER_RANK = 64
+FILES_PER_RANK = 128
+FILES_PER_PEER = 16
+MEMORY_PER_RANK = 512 * MIB
+
+ADVICE = {
+    "memlock-low": Advice(
+        who="cluster administrator",
+        cause="the service that starts jobs has a small LimitMEMLOCK",
+        means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
+        now="ulimit -l unlimited   in the job script, where the hard limit allows it",
+        text="LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK; "
+        "container: --ulimit memlock=-1",
+        commands=(Command("systemctl edit slurmd", "the node", "restart of slurmd ends no job"),),
+    ),
+    "shm-unusable": Advice(
+        who="cluster administrator",
+        cause="/dev/shm is not mounted, or not with mode 1777",
+        means="NCCL's shared-memory transport and every DataLoader worker fail at once",
+        text="mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
+    ),
+    "shm-full": Advice(
+        who="job author",
+        cause="segments that ended jobs left in /dev/shm, or a container's 64 MiB",
+        means="'failed to extend /dev/shm/nccl-…' or 'Bus error' when the first batch moves",
+        now="export NCCL_SHM_DISABLE=1   lets NCCL start, slower; the DataLoader still needs it",
+        text="docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm",
+        commands=(Command("ls -lh /dev/shm", "the node"),),
+    ),
+    "shm-small": Advice(
+        who="job author",
+        cause="a container's default of 64 MiB",
+        means="DataLoader workers will die with 'Bus error' (SIGBUS) once batches are large",
+        text="docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm",
+    ),
+    "nofile-low": Advice(
+        who="job author",
+        cause="the classic default of 1024 files or less",
+        means="'Too many open files' at connect time, or 'received 0 items of ancdata'",
+        now="ulimit -n {wanted}   in the job script",
+        text="LimitNOFILE=1048576 in the unit that starts jobs; container: --ulimit nofile=1048576",
+    ),
+    "threads-low": Advice(
+        who="cluster administrator",
+        cause="a small pids.max of the cgroup or `ulimit -u`",
+        means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
+        now="export OMP_NUM_THREADS=1",
+        text="raise {limit}; container: --pids-limit=-1",
+    ),
+    "memory-low": Advice(
+        who="job author",
+        cause="a memory limit that was meant for one process, or a neighbour that took the rest",
+        means="the kernel kills a rank (exit code 137) and the others wait for it",
+        text="ask for more memory: sbatch --mem=…, resources.limits.memory, docker --memory=…",
+        commands=(Command("ps -eo rss,user,pid,args --sort=-rss | head", "the node"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Soft limits; -1 is unlimited. Bytes but for files and threads. None: nothing says so.
+
+    threads_left is the least of what RLIMIT_NPROC and the cgroups' pids.max leave, with its name;
+    memory_left likewise of MemAvailable and the cgroups' memory limits.
+    """
+
+    memlock: int
+    files: int
+    shm_size: int | None
+    shm_free: int | None
+    shm_problem: str
+    shm_leftovers: int
+    threads_left: int | None
+    threads_limit: str
+    memory_left: int | None
+    memory_limit: str
+    rdma: tuple[str, ...]
+
+
+def observe(host: Host, ctx: Context) -> Limits:
+    limits = host.limits()
+    if "max locked memory" not in limits or "max open files" not in limits:
+        raise CannotObserve("/proc/self/limits names neither locked memory nor open files")
+    ctx.mark("/dev/shm")
+    size, free, problem = _shm(host)
+    threads_left, threads_limit = _least(_threads(host))
+    memory_left, memory_limit = _least(_memory(host))
+    return Limits(
+        memlock=limits["max locked memory"].soft,
+        files=limits["max open files"].soft,
+        shm_size=size,
+        shm_free=free,
+        shm_problem=problem,
+        shm_leftovers=sum(
+            name.startswith(("nccl-", "torch_")) for name in host.listdir("/dev/shm")
+        ),
+        threads_left=threads_left,
+        threads_limit=threads_limit,
+        memory_left=memory_left,
+        memory_limit=memory_limit,
+        rdma=host.listdir("/sys/class/infiniband"),
+    )
+
+
+def _shm(host: Host) -> tuple[int | None, int | None, str]:
+    """Size and free bytes of /dev/shm, and why it can't be used."""
+    try:
+        space = host.space("/dev/shm")
+    except CannotObserve as error:
+        return None, None, str(error)
+    return space.size, space.free, host.unwritable("/dev/shm")
+
+
+def _threads(host: Host) -> Iterator[tuple[int, str]]:
+    for path, text in host.cgroup_files("pids", "pids.max"):
+        used = host.read_int(path.removesuffix("max") + "current")
+        if text.isdigit() and used is not None:
+            yield int(text) - used, path
+    # RLIMIT_NPROC counts all threads of the user and doesn't bind root; what the user already
+    # runs isn't counted here, a whole /proc walk is too dear for what it tells
+    limit = host.limits().get("max processes")
+    if limit is not None and limit.soft != UNLIMITED and not host.is_root():
+        yield limit.soft, "ulimit -u"
+
+
+def _memory(host: Host) -> Iterator[tuple[int, str]]:
+    for line in (host.read_or_none("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024, "MemAvailable"
+    for file, used_file in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        for path, text in host.cgroup_files("memory", file):
+            used = host.read_int(path.removesuffix(file) + used_file)
+            # v1 says "no limit" as a number near 2^63; page cache counts as used but yields
+            if text.isdigit() and int(text) < 1 << 60 and used is not None:
+                cache = _reclaimable(host, path.removesuffix(file))
+                yield int(text) - used + cache, path
+
+
+def _reclaimable(host: Host, folder: str) -> int:
+    for line in (host.read_or_none(folder + "memory.stat") or "").splitlines():
+        name, _, number = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file") and number.isdigit():
+            return int(number)
+    return 0
+
+
+def _least(candidates: Iterator[tuple[int, str]]) -> tuple[int | None, str]:
+    return min(candidates, default=(None, ""), key=lambda c: c[0] or 0)
+
+
+def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
+    for here, limits in world.each():
+        ranks = max(1, len(here.ranks))
+        wanted = 0
+        if limits.rdma:
+            wanted = MEMLOCK_RDMA
+        if (floor := expect.number("memlock_gib")) is not None:
+            wanted = int(floor * GIB)
+        if limits.memlock != UNLIMITED and limits.memlock < wanted:
+            yield Finding(
+                "memlock-low",
+                Status.FAIL,
+                (here,),
+                saw=f"locked memory is limited to {size(limits.memlock)}"
+                + (f" · RDMA devices {', '.join(limits.rdma[:4])}" if limits.rdma else ""),
+                expected=f"at least {size(wanted)} {expect.source('memlock_gib')}".strip(),
+                blame=Blame.NODE,
+                explains=("world.nccl",),
+            )
+        yield from _judge_shm(here, limits, ranks, expect)
+        peers = world.topology.size
+        files = int(expect.number("nofile") or FILES_PER_RANK + FILES_PER_PEER * peers)
+        if limits.files != UNLIMITED and limits.files < files:
+            enough = limits.files >= FILES_PER_RANK and not expect.source("nofile")
+            yield Finding(
+                "nofile-low",
+                Status.WARN if enough else Status.FAIL,
+                (here,),
+                saw=f"a process may open {limits.files} files",
+                expected=f"at least {files} for {peers} ranks {expect.source('nofile')}".strip(),
+                blame=Blame.JOB,
+                explains=("rdzv.*", "world.*"),
+                fields={"wanted": str(max(files, 65536))},
+            )
+        if limits.threads_left is not None and limits.threads_left < THREADS_PER_RANK * ranks:
+            yield Finding(
+                "threads-low",
+                Status.FAIL,
+                (here,),
+                saw=f"{limits.threads_left} more threads allowed by {limits.threads_limit}",
+                expected=f"{THREADS_PER_RANK} for each of {ranks} ranks",
+                blame=Blame.NODE,
+                confidence=Confidence.LIKELY,
+                explains=("rdzv.*", "world.*"),
+                fields={"limit": limits.threads_limit},
+            )
+        if limits.memory_left is not None and limits.memory_left < MEMORY_PER_RANK * ranks:
+            yield Finding(
+                "memory-low",
+                Status.FAIL,
+                (here,),
+                saw=f"{size(limits.memory_left)} of memory left by {limits.memory_limit}",
+                expected=f"{size(MEMORY_PER_RANK)} for each of {ranks} ranks",
+                blame=Blame.JOB,
+                confidence=Confidence.LIKELY,
+                explains=("rdzv.*", "world.*"),
+            )
+
+
+def _judge_shm(here: Subject, limits: Limits, ranks: int, expect: Expect) -> Iterator[Finding]:
+    if limits.shm_problem or limits.shm_size is None or limits.shm_free is None:
+        yield Finding(
+            "shm-unusable",
+            Status.FAIL,
+            (here,),
+            saw=limits.shm_problem or "/dev/shm can't be measured",
+            expected="a tmpfs that every user may write",
+            blame=Blame.NODE,
+            explains=("world.nccl", "world.loader"),
+        )
+        return
+    comfort = int((expect.number("shm_gib") or SHM_COMFORT / GIB) * GIB)
+    if limits.shm_free < SHM_PER_RANK * ranks:
+        left = f" · {limits.shm_leftovers} segments of NCCL or torch lie there"
+        yield Finding(
+            "shm-full",
+            Status.FAIL,
+            (here,),
+            saw=f"/dev/shm has {size(limits.shm_free)} free of {size(limits.shm_size)}"
+            + (left if limits.shm_leftovers else ""),
+            expected=f"{size(SHM_PER_RANK)} for each of {ranks} ranks",
+            blame=Blame.JOB,
+            confidence=Confidence.LIKELY,
+            explains=("world.nccl", "world.loader"),
+        )
+    elif limits.shm_size < comfort:
+        strict = bool(expect.source("shm_gib"))
+        yield Finding(
+            "shm-small",
+            Status.FAIL if strict else Status.WARN,
+            (here,),
+            saw=f"/dev/shm is {size(limits.shm_size)}",
+            expected=f"at least {size(comfort)} {expect.source('shm_gib')}".strip(),
+            blame=Blame.JOB,
+            explains=("world.loader",),
+        )
+
+
+def measured(world: World[Limits]) -> Measured:
+    values = list(world.seen.values())
+    if not values:
+        return Measured()
+    memlock = min((v.memlock for v in values), key=lambda n: n if n != UNLIMITED else 1 << 62)
+    shm = min((v.shm_size or 0 for v in values), default=0)
+    files = min((v.files for v in values), key=lambda n: n if n != UNLIMITED else 1 << 62)
+    return Measured(
+        f"memlock {size(memlock)} · /dev/shm {size(shm)} · {count(files)} files",
+        {"memlock_bytes": memlock, "shm_bytes": shm, "files": files},
+    )

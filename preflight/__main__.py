@@ -1,0 +1,5 @@
+"""`python -m preflight` equals `preflight`."""
+
+from preflight.cli import main
+
+main()

@@ -1,0 +1,336 @@
+"""The declaration of a check, and how checks are found, validated, selected and ordered.
+
+A check is a module in checks/ whose file name is its id (net_port.py is net.port). It has
+
+    a docstring   the question in its first line, then the sections named in SECTIONS
+    CHECK         a Check
+    ADVICE        finding code -> Advice
+    observe(host, ctx) -> a frozen dataclass     runs in a process of its own, knows no threshold
+    judge(world, expect) -> iterable of Finding  pure
+    measured(world) -> Measured                  pure; the right column of the screen
+
+Nothing registers itself: the folder is listed. A module that can't be imported or is declared
+badly is reported as broken, never silently absent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import importlib
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from preflight.model import Advice, Finding, Measured, PreflightError, Topology, World
+
+if typing.TYPE_CHECKING:
+    from preflight.expect import Expect
+    from preflight.host import Host
+
+SECTIONS = ("Looks at", "Fails if", "Warns if", "Undecided", "Not covered", "Seen as")
+ID = re.compile(r"[a-z]+\.[a-z]+")
+CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+T = TypeVar("T")
+
+
+class Scope(StrEnum):
+    """Who observes: once a node, every rank alone, pairs of nodes, or all ranks together."""
+
+    NODE = "node"
+    RANK = "rank"
+    PAIR = "pair"
+    WORLD = "world"
+
+
+class Stage(StrEnum):
+    """Stages follow each other, with a barrier between all ranks."""
+
+    MACHINE = "machine"
+    MEETING = "meeting"
+    FABRIC = "fabric"
+    TRAINING = "training"
+
+
+class Level(StrEnum):
+    """A time contract: quick < 8 s node-local, standard < 90 s with peers, deep: minutes."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    DEEP = "deep"
+
+    def includes(self, other: Level) -> bool:
+        order = tuple(Level)
+        return order.index(other) <= order.index(self)
+
+
+class Requirement(StrEnum):
+    TORCH = "torch"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The declaration.
+
+    budget    seconds that one observation may take before it is killed
+    needs     ids that must have passed for the same subject, else Missing(blocked)
+    requires  what it can't do without; not there: skipped with that reason
+    torch     it runs in a fork of the process that has tried to import torch
+    required  False: undecided does not make the run undecided
+    disturbs  what it touches, for `list` ("-" is nothing)
+    was       ids that it had before; they stay aliases for ever
+    options   the keys of [checks."id"] that observe() reads from ctx.options, with their meaning
+    """
+
+    scope: Scope
+    stage: Stage
+    budget: float
+    needs: tuple[str, ...] = ()
+    level: Level = Level.QUICK
+    required: bool = True
+    requires: frozenset[Requirement] = frozenset()
+    torch: bool = False
+    disturbs: str = "-"
+    was: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Peers(Protocol):
+    """What the ranks of one WORLD check may say to each other while they observe. Relayed by the
+    parent, so that it works when the network under test does not."""
+
+    def say(self, topic: str, value: Any = None) -> None:
+        """Tell all ranks of this check `value` (small JSON data)."""
+
+    def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
+        """rank -> value of at least `count` ranks that said `topic`, this rank included if it did.
+        TimeoutError when they did not within `seconds`; what was heard until then is its args[1].
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Preloaded:
+    """How an import in the fork server went. `error` is a traceback, empty when it succeeded."""
+
+    seconds: float
+    error: str = ""
+    absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Who observes, for how long, with which options. No thresholds.
+
+    rank, local_rank     of this observer (0 for a node-scope check)
+    world_size           ranks of this WORLD check; local_world_size: those on this node
+    master_addr, _port   where the job would meet; empty/0 when nothing says so
+    seconds              the budget of this observation; the process is killed when it is over
+    mark(name)           "I have got this far": shown when the observation is killed
+    """
+
+    topology: Topology
+    node: str
+    seconds: float
+    mark: Callable[[str], None]
+    peers: Peers
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    master_addr: str = ""
+    master_port: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    preloaded: Mapping[str, Preloaded] = field(default_factory=dict)
+
+
+class CheckModule(Protocol[T]):
+    """What a module in checks/ is. `conforms` in its test lets mypy compare the two T."""
+
+    __doc__: str | None
+    CHECK: Check
+    ADVICE: Mapping[str, Advice]
+
+    def observe(self, host: Host, ctx: Context) -> T: ...
+    def judge(self, world: World[T], expect: Expect) -> Iterable[Finding]: ...
+    def measured(self, world: World[T]) -> Measured: ...
+
+
+def conforms(module: CheckModule[T]) -> CheckModule[T]:
+    """The module itself; for the type checker's eyes."""
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A check with its id and its module."""
+
+    id: str
+    check: Check
+    module: CheckModule[Any]
+
+    @property
+    def question(self) -> str:
+        return (self.module.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def sections(self) -> dict[str, str]:
+        return sections(self.module.__doc__ or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All checks by id, in the order in which they run, and those that could not be loaded."""
+
+    checks: Mapping[str, Loaded]
+    broken: Mapping[str, str]
+
+    def __iter__(self) -> Iterator[Loaded]:
+        return iter(self.checks.values())
+
+    def resolve(self, name: str) -> str:
+        """The id that `name` (an id or an old one) stands for; PreflightError with the nearest."""
+        if name in self.checks or name in self.broken:
+            return name
+        for loaded in self:
+            if name in loaded.check.was:
+                return loaded.id
+        raise PreflightError(f"no check {name!r}{nearest(name, [*self.checks, *self.broken])}")
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """The ids that an id, a prefix (`net`) or a glob (`net.*`) selects; error when none."""
+        ids = [*self.checks, *self.broken]
+        found = tuple(
+            i for i in ids if fnmatch.fnmatchcase(i, pattern) or i.startswith(pattern + ".")
+        )
+        return found or (self.resolve(pattern),)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing when no word is near."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def sections(doc: str) -> dict[str, str]:
+    """The sections of a check's docstring: lines `Title   text` with indented continuations."""
+    found: dict[str, str] = {}
+    title = ""
+    for line in doc.splitlines()[1:]:
+        start = next((s for s in SECTIONS if line.strip().startswith(s)), None)
+        if start is not None:
+            title = start
+            found[title] = line.strip().removeprefix(start).strip()
+        elif title and line.strip():
+            found[title] = f"{found[title]} {line.strip()}".strip()
+    return found
+
+
+def _faults(check_id: str, module: Any) -> Iterator[str]:
+    """What is wrong with the declaration of one check."""
+    if not ID.fullmatch(check_id):
+        yield f"the id {check_id!r} is not of the form group.name"
+    if not isinstance(getattr(module, "CHECK", None), Check):
+        yield "has no CHECK"
+    advice = getattr(module, "ADVICE", None)
+    if not isinstance(advice, Mapping):
+        yield "has no ADVICE"
+    else:
+        yield from (f"bad finding code {c!r}" for c in advice if not CODE.fullmatch(c))
+    for name in ("observe", "judge", "measured"):
+        if not callable(getattr(module, name, None)):
+            yield f"has no {name}()"
+    present = sections(module.__doc__ or "")
+    yield from (f"its docstring lacks {s!r}" for s in SECTIONS if not present.get(s))
+
+
+def load(folder: Path | None = None) -> Catalogue:
+    """Every check of the folder, ordered by stage and needs. Loud: a bad declaration is broken."""
+    folder = folder or Path(__file__).parent / "checks"
+    found: dict[str, Loaded] = {}
+    broken: dict[str, str] = {}
+    for path in sorted(folder.glob("[a-z]*.py")):
+        check_id = path.stem.replace("_", ".", 1)
+        try:
+            module = importlib.import_module(f"preflight.checks.{path.stem}")
+        except Exception as error:  # noqa: BLE001  a check that can't be imported is a row, not our end
+            broken[check_id] = f"{type(error).__name__}: {error}"
+            continue
+        faults = list(_faults(check_id, module))
+        if faults:
+            broken[check_id] = "; ".join(faults)
+        else:
+            found[check_id] = Loaded(check_id, module.CHECK, typing.cast(Any, module))
+    for check_id in list(found):
+        unknown = [n for n in found[check_id].check.needs if n not in found and n not in broken]
+        if unknown:
+            broken[check_id] = f"needs {unknown[0]!r}, which does not exist"
+            del found[check_id]
+    return Catalogue(order(found), broken)
+
+
+def order(checks: Mapping[str, Loaded]) -> dict[str, Loaded]:
+    """By stage, then needs, then name; a cycle is a PreflightError that prints its path."""
+    stages = tuple(Stage)
+    done: dict[str, Loaded] = {}
+
+    def place(check_id: str, path: tuple[str, ...]) -> None:
+        if check_id in path:
+            raise PreflightError("checks need each other: " + " -> ".join((*path, check_id)))
+        if check_id in done or check_id not in checks:
+            return
+        for need in checks[check_id].check.needs:
+            place(need, (*path, check_id))
+        done[check_id] = checks[check_id]
+
+    ids = sorted(checks, key=lambda i: (stages.index(checks[i].check.stage), i))
+    for check_id in ids:
+        place(check_id, ())
+    return {i: c for s in stages for i, c in done.items() if c.check.stage is s}
+
+
+def select(
+    catalogue: Catalogue,
+    *,
+    level: Level,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    enabled: Mapping[str, Level] | None = None,
+) -> dict[str, str]:
+    """id -> "" when it runs, else why it is left out. What `--only` names runs at any level, and
+    so do its needs; checks beyond the level are not in the result at all."""
+    wanted = {i for pattern in only for i in catalogue.matching(pattern)}
+    for check_id in reversed(list(catalogue.checks)):
+        if check_id in wanted:
+            wanted |= set(catalogue.checks[check_id].check.needs)
+    skipped = {i for pattern in skip for i in catalogue.matching(pattern)}
+    chosen: dict[str, str] = {}
+    for loaded in catalogue:
+        from_level = (enabled or {}).get(loaded.id, loaded.check.level)
+        if loaded.id in wanted or (not wanted and level.includes(from_level)):
+            chosen[loaded.id] = "skipped by you (--skip)" if loaded.id in skipped else ""
+    chosen |= {i: "" for i in catalogue.broken if (not wanted or i in wanted) and i not in skipped}
+    return chosen
+
+
+def module_name(check_id: str) -> str:
+    return "preflight.checks." + check_id.replace(".", "_")
+
+
+def imported(check_id: str) -> CheckModule[Any]:
+    """The module of a check, for the worker that observes it."""
+    return typing.cast("CheckModule[Any]", importlib.import_module(module_name(check_id)))
+
+
+def answer_type(module: CheckModule[Any]) -> Any:
+    """The dataclass that a check's observe() returns, from its annotation."""
+    annotation = module.observe.__annotations__["return"]
+    if isinstance(annotation, str):
+        annotation = getattr(sys.modules[getattr(module, "__name__", "")], annotation)
+    return annotation

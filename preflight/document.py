@@ -1,0 +1,113 @@
+"""Frozen dataclasses to JSON data and back, bounded and strict: what comes back is hostile input.
+
+Only what our own types need: dataclasses, enums, tuples, mappings with string keys, optional
+values and JSON's own scalars. Unknown fields of a newer writer are ignored, missing ones take the
+dataclass's default, anything else that does not fit is a ValueError that names the place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+DEPTH = 24
+"""Nesting that our own documents never reach; deeper input is refused, not recursed into."""
+
+
+def encode(value: Any) -> Any:
+    """`value` as JSON data. Fields that hold their default stay: readers need no defaults."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(k): encode(v) for k, v in value.items()}
+    if isinstance(value, (tuple, list, frozenset)):
+        return [encode(v) for v in value]
+    return value
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def decode(cls: Any, data: Any, place: str = "$", depth: int = 0) -> Any:
+    """`data` as a `cls`; ValueError with the JSON path where it doesn't fit."""
+    if depth > DEPTH:
+        raise ValueError(f"{place}: nested too deeply")
+    origin = typing.get_origin(cls)
+    if cls is Any or cls is object:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(cls, data, place, depth)
+    if origin in (tuple, list):
+        return _decode_sequence(cls, origin, data, place, depth)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise ValueError(f"{place}: expected an object")
+        inner = typing.get_args(cls)[1]
+        return {str(k): decode(inner, v, f"{place}.{k}", depth + 1) for k, v in data.items()}
+    if isinstance(cls, type) and issubclass(cls, Enum):
+        try:
+            return cls(data)
+        except ValueError:
+            raise ValueError(f"{place}: {data!r:.60} is no {cls.__name__}") from None
+    if dataclasses.is_dataclass(cls):
+        return _decode_dataclass(cls, data, place, depth)
+    if cls is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if cls is type(None) and data is None:
+        return None
+    if (
+        cls in (str, int, float, bool)
+        and isinstance(data, cls)
+        and not (cls is int and isinstance(data, bool))
+    ):
+        return data
+    raise ValueError(
+        f"{place}: expected {getattr(cls, '__name__', cls)}, got {type(data).__name__}"
+    )
+
+
+def _decode_union(cls: Any, data: Any, place: str, depth: int) -> Any:
+    problem = ValueError(f"{place}: fits none of {cls}")
+    for option in typing.get_args(cls):
+        try:
+            return decode(option, data, place, depth + 1)
+        except ValueError as error:
+            problem = error
+    raise problem
+
+
+def _decode_sequence(cls: Any, origin: Any, data: Any, place: str, depth: int) -> Any:
+    if not isinstance(data, (list, tuple)):
+        raise ValueError(f"{place}: expected a list")
+    args = typing.get_args(cls)
+    if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
+        if len(args) != len(data):
+            raise ValueError(f"{place}: expected {len(args)} items, got {len(data)}")
+        items = zip(args, data, strict=True)
+    else:
+        items = zip([args[0]] * len(data), data, strict=True)
+    return origin(decode(a, v, f"{place}[{i}]", depth + 1) for i, (a, v) in enumerate(items))
+
+
+def _decode_dataclass(cls: Any, data: Any, place: str, depth: int) -> Any:
+    if not isinstance(data, dict):
+        raise ValueError(f"{place}: expected an object for {cls.__name__}")
+    hints = _hints(cls)
+    values = {}
+    for f in dataclasses.fields(cls):
+        if f.name in data:
+            values[f.name] = decode(hints[f.name], data[f.name], f"{place}.{f.name}", depth + 1)
+        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{place}.{f.name}: missing")
+    return cls(**values)

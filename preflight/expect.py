@@ -1,0 +1,106 @@
+"""What is expected, each value with its source: flags > config file > baseline.
+
+Absolute expectations beat the peers' majority. Knows no check; a judge asks by key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from preflight.model import PreflightError, Setting
+
+KEYS: Mapping[str, tuple[type, str]] = {
+    "gpus_per_node": (int, "GPUs that every node has"),
+    "gpu_model": (str, "text that every GPU's name contains, e.g. H100"),
+    "torch": (str, "version or condition, e.g. >=2.6"),
+    "cuda": (str, "CUDA that torch was built for, e.g. >=12.4"),
+    "nccl": (str, "NCCL that torch loads, e.g. >=2.26"),
+    "driver": (str, "NVIDIA driver, e.g. >=570"),
+    "memlock_gib": (float, "floor of the locked-memory limit, in GiB"),
+    "nofile": (int, "floor of the open-files limit"),
+    "shm_gib": (float, "floor of the size of /dev/shm, in GiB"),
+    "cpus_per_rank": (float, "floor of the CPUs that each rank may use"),
+    "free_gib": (float, "floor of the free space in TMPDIR and the checkpoint directory, in GiB"),
+    "loader_workers": (int, "DataLoader workers of each rank"),
+    "allreduce_busbw_gbs": (float, "floor of the all-reduce bus bandwidth, in GB/s"),
+}
+
+CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(\d+(?:\.\d+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """The expectations of this run."""
+
+    values: Mapping[str, Setting] = field(default_factory=dict)
+
+    def number(self, key: str) -> float | None:
+        """The expected number, None when nobody said one."""
+        setting = self.values.get(key)
+        return None if setting is None else float(setting.value)
+
+    def text(self, key: str) -> str | None:
+        setting = self.values.get(key)
+        return None if setting is None else str(setting.value)
+
+    def source(self, key: str) -> str:
+        """Where the expectation comes from, e.g. `--expect nofile=65536`; empty when nowhere."""
+        return self.values[key].source if key in self.values else ""
+
+    def admits(self, key: str, version: str) -> bool:
+        """Whether `version` meets the condition under `key`; True when nobody said one."""
+        condition = self.text(key)
+        return condition is None or meets(version, condition)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading dotted numbers of a version: `2.13.0+cpu` is (2, 13, 0)."""
+    found = re.match(r"\D*(\d+(?:\.\d+)*)", version)
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def meets(version: str, condition: str) -> bool:
+    """Whether a version meets conditions joined by commas; without an operator a prefix is meant:
+    `2.26` admits 2.26.2."""
+    have = numbers(version)
+    for part in condition.split(","):
+        found = CONDITION.fullmatch(part.strip())
+        if not found:
+            raise PreflightError(f"not a version condition: {condition!r}")
+        operator, want = found[1] or "=", tuple(int(n) for n in found[2].split("."))
+        width = max(len(have), len(want))
+        left = have + (0,) * (width - len(have))
+        right = want + (0,) * (width - len(want))
+        outcome = {
+            "=": have[: len(want)] == want,
+            "==": left == right,
+            "!=": left != right,
+            ">=": left >= right,
+            "<=": left <= right,
+            ">": left > right,
+            "<": left < right,
+        }[operator]
+        if not outcome:
+            return False
+    return True
+
+
+def value_of(key: str, raw: object) -> object:
+    """`raw` (a flag's text or a config value) as the type that `key` has."""
+    kind = KEYS[key][0]
+    if kind is str:
+        text = str(raw)
+        if key not in ("gpu_model",):
+            meets("0", text)  # refuses what is no condition
+        return text
+    if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
+        raise PreflightError(f"expect.{key} wants a number, got {raw!r:.40}")
+    try:
+        number = float(raw)
+    except ValueError:
+        raise PreflightError(f"expect.{key} wants a number, got {raw!r:.40}") from None
+    if kind is int and number != int(number):
+        raise PreflightError(f"expect.{key} wants a whole number, got {raw!r:.40}")
+    return kind(number)

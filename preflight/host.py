@@ -1,0 +1,440 @@
+"""Host: the only door to /proc, /sys, the environment, interfaces, names and NVML.
+
+`Host(root=DIR)` reads the same machine below DIR: tests give it small trees, a post-mortem gives
+it a copied one. What only a live machine can answer raises CannotObserve there. Used in workers
+only: any of these calls may hang, and a worker has a deadline.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from preflight.model import CannotObserve
+
+READ_LIMIT = 1 << 20
+"""Bytes read of any one file; a file of /proc or a config file that is longer is cut."""
+
+UNLIMITED = -1
+
+# include/uapi/linux/if.h
+IFF_UP = 0x1
+IFF_LOOPBACK = 0x8
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address of an interface. family is 4 or 6; a scope (`%eth0`) is cut off."""
+
+    ip: str
+    prefix: int
+    family: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface, in the kernel's order (the order in which NCCL and Gloo see them).
+
+    running is what IFF_RUNNING would say: up, and the link is up or doesn't know better.
+    """
+
+    name: str
+    up: bool
+    running: bool
+    loopback: bool
+    mtu: int
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A line of the IPv4 or IPv6 routing table. `network` is `0.0.0.0` or `::` for the default."""
+
+    interface: str
+    network: str
+    prefix: int
+    gateway: str
+    metric: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A resource limit; UNLIMITED (-1) when there is none. Bytes for memlock and stack."""
+
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system's size and what a normal user may still take, in bytes and inodes."""
+
+    size: int
+    free: int
+    inodes_free: int
+    inodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A line of /proc/self/mountinfo: where, what kind, its source and options."""
+
+    point: str
+    fstype: str
+    source: str
+    options: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One address of a name, in the order in which getaddrinfo gave it. family is 4 or 6."""
+
+    ip: str
+    family: int
+
+
+class Host:
+    """One machine. `environ` is the job's environment as the ranks have it."""
+
+    def __init__(self, root: str = "/", environ: Mapping[str, str] | None = None) -> None:
+        self.root = Path(root)
+        self.live = self.root == Path("/")
+        if environ is None:
+            environ = os.environ if self.live else self._recorded_environ()
+        self.environ: Mapping[str, str] = environ
+
+    def _recorded_environ(self) -> Mapping[str, str]:
+        """A copied tree brings its environment along as proc/self/environ."""
+        pairs = (
+            p.partition("=") for p in (self.read_or_none("/proc/self/environ") or "").split("\0")
+        )
+        return {name: value for name, sign, value in pairs if sign}
+
+    # --- files ---
+
+    def path(self, path: str) -> Path:
+        """Where `path` (absolute, of the machine) really lies."""
+        return self.root / path.lstrip("/")
+
+    def read(self, path: str) -> str:
+        """The text of a file, cut at READ_LIMIT; CannotObserve when it can't be read."""
+        try:
+            with open(self.path(path), "rb") as file:
+                return file.read(READ_LIMIT).decode(errors="replace")
+        except OSError as error:
+            raise CannotObserve(f"{path}: {error.strerror}") from None
+
+    def read_or_none(self, path: str) -> str | None:
+        """The text of a file; None when it is not there or not readable."""
+        try:
+            return self.read(path)
+        except CannotObserve:
+            return None
+
+    def read_int(self, path: str) -> int | None:
+        """The number that a file of /proc or /sys holds; None when there is none."""
+        text = (self.read_or_none(path) or "").strip()
+        try:
+            return int(text, 0)
+        except ValueError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return self.path(path).exists()
+
+    def listdir(self, path: str) -> tuple[str, ...]:
+        """The sorted names in a folder; empty when it is not there or not readable."""
+        try:
+            return tuple(sorted(os.listdir(self.path(path))))
+        except OSError:
+            return ()
+
+    def readlink(self, path: str) -> str:
+        """Where a link points; empty when it is none."""
+        try:
+            return os.readlink(self.path(path))
+        except OSError:
+            return ""
+
+    def space(self, path: str) -> Space:
+        """Size and free space of the file system that holds `path`. A copied tree can't tell its
+        own: there a file `PATH.statvfs` with the four numbers of Space stands for it."""
+        if not self.live:
+            numbers = [int(n) for n in self.read(path.rstrip("/") + ".statvfs").split()]
+            return Space(*numbers)
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise CannotObserve(f"{path}: {error.strerror}") from None
+        unit = found.f_frsize
+        return Space(found.f_blocks * unit, found.f_bavail * unit, found.f_favail, found.f_files)
+
+    def unwritable(self, folder: str) -> str:
+        """Why no file can be made in a folder; empty when one can. Leaves nothing behind: the file
+        never has a name where the file system allows that (O_TMPFILE)."""
+        path = self.path(folder)
+        try:
+            try:
+                os.close(os.open(path, os.O_TMPFILE | os.O_WRONLY, 0o600))
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                    raise
+                file, name = tempfile.mkstemp(prefix=".preflight-", dir=path)
+                os.close(file)
+                os.unlink(name)
+        except OSError as error:
+            return f"{folder}: {error.strerror}"
+        return ""
+
+    def mounts(self) -> tuple[Mount, ...]:
+        """The mounts of this process, in order (a later one may hide an earlier one)."""
+        found = []
+        for line in self.read("/proc/self/mountinfo").splitlines():
+            left, dash, right = line.partition(" - ")
+            head, tail = left.split(), right.split()
+            if dash and len(head) > 5 and len(tail) > 1:
+                point = head[4].encode().decode("unicode_escape")
+                found.append(Mount(point, tail[0], tail[1], head[5]))
+        return tuple(found)
+
+    def mount_of(self, path: str) -> Mount | None:
+        """The mount that holds an absolute path."""
+        inside = [
+            m
+            for m in self.mounts()
+            if path == m.point or path.startswith(m.point.rstrip("/") + "/")
+        ]
+        return max(reversed(inside), key=lambda m: len(m.point), default=None)
+
+    # --- limits ---
+
+    def is_root(self) -> bool:
+        return self.live and os.geteuid() == 0
+
+    def limits(self) -> Mapping[str, Limit]:
+        """The resource limits of this process by the names of /proc/self/limits in lower case
+        (`max locked memory`, `max open files`, `max processes`)."""
+        found = {}
+        for line in self.read("/proc/self/limits").splitlines()[1:]:
+            name, numbers = line[:25].strip().lower(), line[25:].split()
+            if len(numbers) >= 2:
+                soft, hard = (UNLIMITED if n == "unlimited" else int(n) for n in numbers[:2])
+                found[name] = Limit(soft, hard)
+        return found
+
+    def cgroup_files(self, controller: str, name: str) -> Iterator[tuple[str, str]]:
+        """(path, text) of a file such as `memory.max` in this process's cgroup and each of its
+        ancestors that has it, innermost first: the smallest of them binds. `controller` is the v1
+        hierarchy's name (`memory`, `pids`, `cpu`); under v2 all live in one tree."""
+        for line in (self.read_or_none("/proc/self/cgroup") or "").splitlines():
+            number, _, rest = line.partition(":")
+            controllers, _, inside = rest.partition(":")
+            if number == "0" and not controllers:
+                top = "/sys/fs/cgroup"
+            elif controller in controllers.split(","):
+                top = f"/sys/fs/cgroup/{controller}"
+            else:
+                continue
+            # in a container the path may be the host's: then only the top exists
+            while True:
+                path = f"{top}{inside.rstrip('/')}/{name}"
+                text = self.read_or_none(path)
+                if text is not None:
+                    yield path, text.strip()
+                if inside in ("", "/"):
+                    break
+                inside = inside.rpartition("/")[0]
+
+    # --- network ---
+
+    @cached_property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """All interfaces in the kernel's order."""
+        addresses = self._live_addresses() if self.live else self._recorded_addresses()
+        indexed = [
+            (self.read_int(f"/sys/class/net/{n}/ifindex"), n)
+            for n in self.listdir("/sys/class/net")
+        ]
+        names = [n for index, n in sorted((i or 1 << 30, n) for i, n in indexed)]
+        if not names:
+            names = list(addresses)
+        if not names:
+            raise CannotObserve("neither /sys/class/net nor an address list is readable")
+        return tuple(self._interface(n, addresses.get(n, ())) for n in names)
+
+    def _interface(self, name: str, addresses: tuple[Address, ...]) -> Interface:
+        flags = self.read_int(f"/sys/class/net/{name}/flags")
+        state = (self.read_or_none(f"/sys/class/net/{name}/operstate") or "unknown").strip()
+        up = bool(flags & IFF_UP) if flags is not None else bool(addresses)
+        return Interface(
+            name=name,
+            up=up,
+            running=up and state in ("up", "unknown"),
+            loopback=bool(flags & IFF_LOOPBACK) if flags is not None else name == "lo",
+            mtu=self.read_int(f"/sys/class/net/{name}/mtu") or 0,
+            addresses=addresses,
+        )
+
+    def _live_addresses(self) -> dict[str, tuple[Address, ...]]:
+        import psutil
+
+        found = {}
+        for name, entries in psutil.net_if_addrs().items():
+            mine = []
+            for entry in entries:
+                family = {socket.AF_INET: 4, socket.AF_INET6: 6}.get(entry.family)
+                if family:
+                    ip = entry.address.partition("%")[0]
+                    mine.append(Address(ip, _prefix(entry.netmask), family))
+            found[name] = tuple(mine)
+        return found
+
+    def _recorded_addresses(self) -> dict[str, tuple[Address, ...]]:
+        """From /proc/net alone: local /32 entries of fib_trie lie on the interface whose connected
+        route holds them; if_inet6 names its interface itself."""
+        found: dict[str, list[Address]] = {}
+        connected = [r for r in self.routes() if r.gateway == "0.0.0.0" and r.prefix]
+        lines = (self.read_or_none("/proc/net/fib_trie") or "").splitlines()
+        local = {
+            before.split()[-1]
+            for before, line in itertools.pairwise(lines)
+            if "/32 host LOCAL" in line
+        }
+        for ip in sorted(local):
+            if ip.startswith("127."):
+                found.setdefault("lo", []).append(Address(ip, 8, 4))
+                continue
+            for route in connected:
+                if _inside(ip, route.network, route.prefix):
+                    found.setdefault(route.interface, []).append(Address(ip, route.prefix, 4))
+                    break
+        for line in (self.read_or_none("/proc/net/if_inet6") or "").splitlines():
+            parts = line.split()
+            if len(parts) == 6:
+                ip = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(parts[0]))
+                found.setdefault(parts[5], []).append(Address(ip, int(parts[2], 16), 6))
+        return {name: tuple(addresses) for name, addresses in found.items()}
+
+    def routes(self) -> tuple[Route, ...]:
+        """The main IPv4 and IPv6 routing tables (policy rules are not seen here)."""
+        found = []
+        for line in (self.read_or_none("/proc/net/route") or "").splitlines()[1:]:
+            p = line.split()
+            if len(p) >= 8 and int(p[3], 16) & 1:  # RTF_UP
+                network, gateway = _dotted(p[1]), _dotted(p[2])
+                found.append(Route(p[0], network, int(p[7], 16).bit_count(), gateway, int(p[6])))
+        for line in (self.read_or_none("/proc/net/ipv6_route") or "").splitlines():
+            p = line.split()
+            if len(p) == 10 and int(p[8], 16) & 1:
+                network, gateway = (
+                    socket.inet_ntop(socket.AF_INET6, bytes.fromhex(h)) for h in (p[0], p[4])
+                )
+                found.append(Route(p[9], network, int(p[1], 16), gateway, int(p[5], 16)))
+        return tuple(found)
+
+    def source_of(self, ip: str) -> str:
+        """The local address from which this machine would talk to `ip`; nothing is sent.
+        OSError says why there is no way (no route, prohibited …)."""
+        if not self.live:
+            raise CannotObserve("routes are followed on the live machine only")
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((ip, 9))
+            return str(probe.getsockname()[0])
+
+    # --- names ---
+
+    def hostname(self) -> str:
+        """The node's own name."""
+        if self.live:
+            return socket.gethostname()
+        return (self.read_or_none("/proc/sys/kernel/hostname") or "").strip()
+
+    def fqdn(self) -> str:
+        """What torchrun hands out as this node's name: socket.getfqdn()."""
+        self._only_live()
+        return socket.getfqdn()
+
+    def resolve(self, name: str) -> tuple[Resolved, ...]:
+        """Every address of a name as getaddrinfo orders them; socket.gaierror as it comes."""
+        self._only_live()
+        found = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
+        families = {socket.AF_INET: 4, socket.AF_INET6: 6}
+        return tuple(
+            Resolved(str(address[0]), families[family])
+            for family, _, _, _, address in found
+            if family in families
+        )
+
+    def name_of(self, ip: str) -> str:
+        """The reverse look-up that c10d does for every connection (getnameinfo)."""
+        self._only_live()
+        return socket.getnameinfo((ip, 0), 0)[0]
+
+    def can_bind(self, ip: str, port: int = 0) -> OSError | None:
+        """None when a listener could stand at ip:port now (SO_REUSEADDR, so that TIME_WAIT does not
+        count), else the error that says why not."""
+        self._only_live()
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ip, port))
+                if port:
+                    probe.listen(1)
+            except OSError as error:
+                return error
+        return None
+
+    def _only_live(self) -> None:
+        if not self.live:
+            raise CannotObserve("names and ports are looked at on the live machine only")
+
+    # --- processes and devices ---
+
+    def processes(self) -> ModuleType:
+        """psutil, pointed at this machine's /proc."""
+        import psutil
+
+        psutil.PROCFS_PATH = str(self.path("/proc"))
+        module: ModuleType = psutil
+        return module
+
+    @contextmanager
+    def nvml(self) -> Iterator[Any]:
+        """pynvml, initialised; its NVMLError comes out as it is (also of the initialisation)."""
+        self._only_live()
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            yield pynvml
+        finally:
+            pynvml.nvmlShutdown()
+
+
+def _prefix(netmask: str | None) -> int:
+    """The number of network bits of a dotted or colon mask."""
+    if not netmask:
+        return 0
+    family = socket.AF_INET6 if ":" in netmask else socket.AF_INET
+    return int.from_bytes(socket.inet_pton(family, netmask)).bit_count()
+
+
+def _dotted(little_endian_hex: str) -> str:
+    return socket.inet_ntoa(bytes.fromhex(little_endian_hex)[::-1])
+
+
+def _inside(ip: str, network: str, prefix: int) -> bool:
+    left, right = (int.from_bytes(socket.inet_aton(a)) for a in (ip, network))
+    return left >> (32 - prefix) == right >> (32 - prefix)

@@ -1,0 +1,370 @@
+"""The words that all parts of preflight share. Imports nothing of ours, does no I/O.
+
+Errors of ours (all three; what else escapes is our bug):
+
+    Exception
+      PreflightError     the user's fault: exit 2, one line, no traceback
+      CannotObserve      raised by observe(): we could not look (permission, no such interface)
+      NotApplicable      raised by observe(): there is nothing to look at here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PreflightError(Exception):
+    """The user's fault: shown as one line, exit code 2."""
+
+
+class CannotObserve(Exception):
+    """observe() could not look; the text says why and becomes Missing(cannot_observe)."""
+
+
+class NotApplicable(Exception):
+    """There is nothing to look at on this machine; the text says why."""
+
+
+class Status(StrEnum):
+    """What a check says of a subject. Its order is its weight: see WEIGHT."""
+
+    PASS = "pass"
+    SKIP = "skip"
+    WARN = "warn"
+    UNDECIDED = "undecided"
+    MISSING = "missing"
+    FAIL = "fail"
+
+
+WEIGHT: Mapping[Status, int] = {status: weight for weight, status in enumerate(Status)}
+
+
+class Cause(StrEnum):
+    """Why an observation is missing."""
+
+    TIMED_OUT = "timed_out"
+    UNKILLABLE = "unkillable"
+    CRASHED = "crashed"
+    CANNOT_OBSERVE = "cannot_observe"
+    NOT_APPLICABLE = "not_applicable"
+    BLOCKED = "blocked"
+    NOT_ARRIVED = "not_arrived"
+    SKIPPED = "skipped"
+
+
+class Blame(StrEnum):
+    """Who is at fault: this machine, the job's settings, the shared network, or we ourselves."""
+
+    NODE = "node"
+    JOB = "job"
+    NETWORK = "network"
+    TOOL = "tool"
+    UNKNOWN = "unknown"
+
+
+class Confidence(StrEnum):
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+
+
+class Verdict(StrEnum):
+    READY = "ready"
+    NOT_READY = "not_ready"
+    INCOMPLETE = "incomplete"
+    UNDECIDED = "undecided"
+
+
+class Kind(StrEnum):
+    """What a subject is."""
+
+    NODE = "node"
+    GPU = "gpu"
+    NIC = "nic"
+    LINK = "link"
+    RANK = "rank"
+    JOB = "job"
+    SOFTWARE = "software"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a finding is about. Comparable; knows its node and ranks wherever they are known.
+
+    `name` is the device, interface, variable or package; for a link, `to` is the other node.
+    """
+
+    kind: Kind
+    node: str = ""
+    name: str = ""
+    ranks: tuple[int, ...] = ()
+    to: str = ""
+    port: int | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.node}->{self.to}" if self.kind is Kind.LINK else self.node
+        name = f"rank {self.name}" if self.kind is Kind.RANK and self.name else self.name
+        port = f"port {self.port}" if self.port is not None else ""
+        return " · ".join(part for part in (where, name, port) if part) or str(self.kind)
+
+    def meets(self, other: Subject) -> bool:
+        """Whether a fault of one can be what the other shows: no other node, no other rank."""
+        if Kind.JOB in (self.kind, other.kind):
+            return True
+        nodes = {self.node, self.to} - {""}, {other.node, other.to} - {""}
+        if nodes[0] and nodes[1] and not nodes[0] & nodes[1]:
+            return False
+        ranks = set(self.ranks), set(other.ranks)
+        return not (ranks[0] and ranks[1]) or bool(ranks[0] & ranks[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a remedy: what to type, where, and whom it disturbs."""
+
+    run: str
+    where: str = ""
+    disturbs: str = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to tell the user about one finding code. Texts are templates: `{port}` is filled from
+    the finding's `fields`.
+
+    `cause` is the typical cause in one phrase (the left column of `explain`), `means` the sentence
+    that the user will see later in the log, `now` the immediate way out, `text` the lasting repair.
+    """
+
+    who: str
+    cause: str
+    means: str
+    now: str = ""
+    text: str = ""
+    commands: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point that an observation had reached, in seconds since it began."""
+
+    name: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """A completed observation. `value` is what observe() returned; JSON until it is decoded."""
+
+    value: T
+    seconds: float = 0.0
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An observation that there is not, and why. `by` is the check that blocked it."""
+
+    cause: Cause
+    detail: str = ""
+    seconds: float = 0.0
+    marks: tuple[Mark, ...] = ()
+    by: str = ""
+
+    @property
+    def last_mark(self) -> str:
+        return self.marks[-1].name if self.marks else ""
+
+
+Observation = Seen[Any] | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value and where it came from, e.g. `Fact("4", "env WORLD_SIZE")`."""
+
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    ranks: tuple[int, ...]
+    addr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who is in this world. `facts` says where each number came from; contradictions are data for
+    env.identity, never silently resolved.
+
+    `size` is the number of ranks of the whole job, `nodes` holds those that this run observes.
+    """
+
+    launcher: str = "local"
+    job: str = ""
+    size: int = 1
+    nodes: tuple[Node, ...] = ()
+    master_addr: str = ""
+    master_port: int = 0
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    def ranks_of(self, node: str) -> tuple[int, ...]:
+        return next((n.ranks for n in self.nodes if n.name == node), ())
+
+    @property
+    def met(self) -> int:
+        return sum(len(node.ranks) for node in self.nodes)
+
+
+def key_of(node: str, rank: int | None = None) -> str:
+    """The key of an observation: the node's name, or NODE/rank."""
+    return node if rank is None else f"{node}/{rank}"
+
+
+def place_of(key: str) -> tuple[str, int | None]:
+    """Inverse of key_of."""
+    node, slash, rank = key.rpartition("/")
+    return (node, int(rank)) if slash and rank.isdigit() else (key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class World(Generic[T]):
+    """The observations of one check from everybody, keyed by node or NODE/rank. No I/O."""
+
+    check: str
+    observations: Mapping[str, Seen[T] | Missing]
+    topology: Topology
+
+    @property
+    def seen(self) -> Mapping[str, T]:
+        return {k: o.value for k, o in self.observations.items() if isinstance(o, Seen)}
+
+    def missing(self, *causes: Cause) -> Mapping[str, Missing]:
+        """What is missing for one of these causes (for any cause when none is named)."""
+        return {
+            k: o
+            for k, o in self.observations.items()
+            if isinstance(o, Missing) and (not causes or o.cause in causes)
+        }
+
+    def subject(self, key: str) -> Subject:
+        """The node or the rank that an observation's key stands for."""
+        node, rank = place_of(key)
+        if rank is None:
+            return Subject(Kind.NODE, node, ranks=self.topology.ranks_of(node))
+        return Subject(Kind.RANK, node, str(rank), ranks=(rank,))
+
+    def each(self) -> Iterator[tuple[Subject, T]]:
+        """Every value that was seen, with the node or rank that it belongs to."""
+        for key, value in self.seen.items():
+            yield self.subject(key), value
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a judge concluded. `subjects` is never empty and its first is the primary one.
+
+    `saw` and `expected` are sentences of facts; `fields` fills the templates of the ADVICE entry
+    that `code` names; `explains` lists ids (or prefixes like `world.*`) of checks whose findings
+    are consequences of this one where the subjects meet. `check`, `advice` and `folded` are filled
+    in by verdict.py, a judge leaves them out.
+    """
+
+    code: str
+    status: Status
+    subjects: tuple[Subject, ...]
+    saw: str
+    expected: str = ""
+    blame: Blame = Blame.UNKNOWN
+    confidence: Confidence = Confidence.CERTAIN
+    explains: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    check: str = ""
+    advice: Advice | None = None
+    folded: tuple[str, ...] = ()
+
+    def with_(self, **changes: Any) -> Finding:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The right column of a row (numbers even when green), and the same as data."""
+
+    text: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective setting and where it came from."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check of the report. `by_subject` is keyed like the observations."""
+
+    id: str
+    stage: str
+    scope: str
+    status: Status
+    seconds: float
+    by_subject: Mapping[str, Status]
+    measured: Measured = Measured()
+    reason: str = ""
+    required: bool = True
+
+    @property
+    def covered(self) -> int:
+        """How many subjects were really looked at."""
+        blind = (Status.UNDECIDED, Status.MISSING, Status.SKIP)
+        return sum(status not in blind for status in self.by_subject.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A process that could not be killed: its pid, its state and where in the kernel it waits."""
+
+    pid: int
+    state: str
+    wchan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """Everything that was seen, before anybody judged it: a JSON document (document.py)."""
+
+    tool: Mapping[str, str]
+    started: str
+    seconds: float
+    settings: Mapping[str, Setting]
+    topology: Topology
+    checks: Mapping[str, Mapping[str, Observation]]
+    interrupted: str = ""
+    left_behind: tuple[LeftBehind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Observations and what they mean. `exit_code` is a function of all the rest."""
+
+    verdict: Verdict
+    exit_code: int
+    rows: tuple[Row, ...]
+    findings: tuple[Finding, ...]
+    observations: Observations
+    skipped: tuple[str, ...] = ()
+    tolerated: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()

@@ -1,0 +1,39 @@
+"""Numbers for people: bytes, seconds and counts, the same on every screen."""
+
+from __future__ import annotations
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def size(count: int) -> str:
+    """A number of bytes: `64 MiB`, `1.5 GiB`; -1 is `unlimited`."""
+    if count < 0:
+        return "unlimited"
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if count >= unit:
+            number = count / unit
+            return (
+                f"{number:.1f} {name}" if number < 10 and count % unit else f"{number:.0f} {name}"
+            )
+    return f"{count} B"
+
+
+def count(number: int) -> str:
+    """A limit that counts things: `1024`, `unlimited`."""
+    return "unlimited" if number < 0 else str(number)
+
+
+def duration(seconds: float) -> str:
+    """A time: `0.4 ms`, `12 ms`, `3.1 s`, `4 min 10 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def plural(number: int, word: str) -> str:
+    """`1 rank`, `4 ranks`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,112 @@
+"""host.limits: small limits are named, generous ones are silent."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, round_trips
+
+from preflight.check import conforms
+from preflight.checks import host_limits
+from preflight.host import Host
+from preflight.model import CannotObserve, Status
+from preflight.units import GIB, MIB
+
+conforms(host_limits)
+
+FINE = host_limits.Limits(
+    memlock=-1,
+    files=1 << 20,
+    shm_size=64 * GIB,
+    shm_free=63 * GIB,
+    shm_problem="",
+    shm_leftovers=0,
+    threads_left=None,
+    threads_limit="",
+    memory_left=200 * GIB,
+    memory_limit="MemAvailable",
+    rdma=("mlx5_0",),
+)
+
+
+def but(**changes: object) -> host_limits.Limits:
+    return dataclasses.replace(FINE, **changes)
+
+
+CASES = (
+    Case("generous", FINE),
+    Case("64 KiB of memlock matter to nobody without RDMA", but(memlock=65536, rdma=())),
+    Case("memlock with RDMA", but(memlock=8 * MIB), "memlock-low", Status.FAIL, subject="n1"),
+    Case("memlock floor", but(memlock=GIB, rdma=()), "memlock-low", expect={"memlock_gib": 2}),
+    Case("no /dev/shm", but(shm_size=None, shm_free=None), "shm-unusable", Status.FAIL),
+    Case("unwritable", but(shm_problem="/dev/shm: Read-only"), "shm-unusable", Status.FAIL),
+    Case("full", but(shm_free=20 * MIB, shm_leftovers=7), "shm-full", Status.FAIL),
+    Case(
+        "docker's 64 MiB for four ranks",
+        but(shm_size=64 * MIB, shm_free=64 * MIB),
+        "shm-small",
+        Status.WARN,
+    ),
+    Case("shm floor", but(), "shm-small", Status.FAIL, expect={"shm_gib": 128}),
+    Case("1024 files do for four ranks", but(files=1024)),
+    Case("150 files", but(files=150), "nofile-low", Status.WARN),
+    Case("64 files", but(files=64), "nofile-low", Status.FAIL),
+    Case("files floor", but(files=1024), "nofile-low", Status.FAIL, expect={"nofile": 65536}),
+    Case("pids", but(threads_left=100, threads_limit="pids.max"), "threads-low", Status.FAIL),
+    Case("memory", but(memory_left=GIB), "memory-low", Status.FAIL),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(host_limits, case)
+
+
+def test_observe_reads_this_machine() -> None:
+    seen = host_limits.observe(Host(), context())
+    assert seen.shm_size is None or seen.shm_size > 0
+    assert seen.memory_left
+    round_trips(seen)
+
+
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max processes             unlimited            unlimited            processes
+Max open files            1024                 524288               files
+Max locked memory         8388608              8388608              bytes
+"""
+
+
+def test_observe_takes_the_least_of_all_cgroups(tmp_path: Path) -> None:
+    proc = tmp_path / "proc/self"
+    proc.mkdir(parents=True)
+    (proc / "limits").write_text(LIMITS)
+    (proc / "cgroup").write_text("0::/slice/job\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   4194304 kB\n")
+    for folder, limit in (("slice", "1073741824"), ("slice/job", "max")):
+        group = tmp_path / "sys/fs/cgroup" / folder
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "memory.max").write_text(limit + "\n")
+        (group / "memory.current").write_text("536870912\n")
+        (group / "memory.stat").write_text("anon 1\ninactive_file 268435456\n")
+        (group / "pids.max").write_text("300\n" if folder == "slice" else "max\n")
+        (group / "pids.current").write_text("250\n")
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    (tmp_path / "dev/shm.statvfs").write_text("67108864 60000000 1000 1000")
+    (tmp_path / "dev/shm/nccl-a1b2c3").touch()
+
+    seen = host_limits.observe(Host(str(tmp_path)), context())
+
+    assert seen.memlock == 8 * MIB
+    assert seen.memory_left == 1073741824 - 536870912 + 268435456
+    assert seen.memory_limit == "/sys/fs/cgroup/slice/memory.max"
+    assert (seen.threads_left, seen.threads_limit) == (50, "/sys/fs/cgroup/slice/pids.max")
+    assert seen.shm_leftovers == 1
+    round_trips(seen)
+
+
+def test_cannot_tell_without_proc(tmp_path: Path) -> None:
+    with pytest.raises(CannotObserve):
+        host_limits.observe(Host(str(tmp_path)), context())
