@@ -110,9 +110,8 @@ class Peers(Protocol):
         """Tell all ranks of this check `value` (small JSON data)."""
 
     def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
-        """rank -> value of at least `count` ranks that said `topic`, this rank included if it did.
-        TimeoutError when they did not within `seconds`; what was heard until then is its args[1].
-        """
+        """rank -> value of those who said `topic`, this rank included if it did; returns once they
+        are `count`, or after `seconds` with as many as there were."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class SilentPeers:
         pass
 
     def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
-        raise TimeoutError(f"nobody said {topic}", {})
+        return {}
 
 
 def context(**changes: Any) -> Context:

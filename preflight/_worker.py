@@ -1,0 +1,313 @@
+"""The other end of the pipe: a fork server, and what a forked worker does.
+
+isolate.py starts `python -P -m preflight._worker FD` once for the light checks and once for those
+that need torch; the latter imports torch (its preload) and runs nothing, so that a fork of it is a
+process with torch loaded for the price of a fork. A server can fork a further server that loads
+more (op "server"), without keeping its own callers waiting.
+
+Control socket, JSON lines. To the server, with file descriptors attached:
+    {"op": "fork", "id": 7, "target": "module:function", "args": …, "seconds": 5.0, "env": {…}}
+    {"op": "server", "id": 8, "preload": […]}      {"op": "release", "pid": 1234}
+From the server:
+    {"ready": {"torch": {"seconds": 0.8, "error": "", "absent": false}}}
+    {"forked": 7, "pid": 1234}      {"exited": 1234, "code": 0}
+An ended worker stays a zombie until it is released: its pid can't be another's when it is killed.
+
+Answer socket of a worker, JSON lines: {"mark": name, "at": s}, {"say": topic, "value": …} and at
+last {"value": …} or {"raised": {"kind", "message", "traceback"}}; in: {"heard", "rank", "value"}.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+LINE_LIMIT = 1 << 20
+TEXT_LIMIT = 8192
+
+
+class Channel:
+    """A worker's line to the parent."""
+
+    def __init__(self, line: socket.socket, rank: int) -> None:
+        self._line = line
+        self._rank = rank
+        self._began = time.monotonic()
+        self._rest = b""
+        self._heard: dict[str, dict[int, Any]] = {}
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._line.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
+
+    def mark(self, name: str) -> None:
+        self.send({"mark": name[:200], "at": round(time.monotonic() - self._began, 4)})
+
+    def say(self, topic: str, value: Any = None) -> None:
+        self._heard.setdefault(topic, {})[self._rank] = value
+        self.send({"say": topic, "value": value})
+
+    def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
+        until = time.monotonic() + seconds
+        while len(self._heard.get(topic, {})) < count:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._line], [], [], left)[0]:
+                break
+            chunk = self._line.recv(65536)
+            if not chunk:
+                break
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                told = json.loads(line)
+                self._heard.setdefault(told["heard"], {})[told["rank"]] = told["value"]
+        return dict(self._heard.get(topic, {}))
+
+
+def prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def resolve(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def work(request: Mapping[str, Any], channel: Channel, preloaded: Mapping[str, Any]) -> NoReturn:
+    """In the fork: call the target and answer. Never returns into the server's code."""
+    try:
+        answer: dict[str, Any] = {
+            "value": resolve(request["target"])(request["args"], channel, preloaded)
+        }
+    except BaseException as error:  # noqa: BLE001  everything that a check can do is an answer
+        text = "".join(traceback.format_exception(error))
+        answer = {
+            "raised": {
+                "kind": type(error).__name__,
+                "message": str(error)[:TEXT_LIMIT],
+                "traceback": text[-TEXT_LIMIT:],
+            }
+        }
+    try:
+        channel.send(answer)
+    except (OSError, ValueError, TypeError) as error:
+        if isinstance(error, OSError):
+            os._exit(1)
+        channel.send(
+            {"raised": {"kind": "InvalidAnswer", "message": str(error)[:500], "traceback": ""}}
+        )
+    sys.stderr.flush()
+    os._exit(0)
+
+
+class Server:
+    """Forks workers, reports their ends, reaps them when told to."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.preloaded: dict[str, Any] = {}
+        self.alive: set[int] = set()
+        self.ended: set[int] = set()
+        self.rest = b""
+        self.descriptors: deque[int] = deque()
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        try:
+            self.control.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self.quit()
+
+    def preload(self, names: list[str]) -> None:
+        for name in names:
+            began = time.monotonic()
+            error = ""
+            absent = False
+            try:
+                importlib.import_module(name)
+            except BaseException as problem:  # noqa: BLE001  a broken torch can raise anything
+                error = "".join(traceback.format_exception(problem))[-TEXT_LIMIT:]
+                absent = isinstance(problem, ModuleNotFoundError) and problem.name == name
+            self.preloaded[name] = {
+                "seconds": round(time.monotonic() - began, 4),
+                "error": error,
+                "absent": absent,
+            }
+        gc.collect()
+        gc.freeze()
+        self.tell({"ready": self.preloaded})
+
+    def serve(self, wake: int) -> NoReturn:
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == wake:
+                    try:
+                        os.read(wake, 4096)
+                    except BlockingIOError:
+                        pass
+                elif not self.receive():
+                    self.quit()
+            self.notice_ends()
+
+    def receive(self) -> bool:
+        """Handle what came over the control socket; False when the parent is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.control, 65536, 16)
+        except OSError:
+            return False
+        self.descriptors.extend(fds)
+        if not data:
+            return False
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request["op"] == "fork":
+                self.fork(request)
+            elif request["op"] == "server":
+                self.fork_server(request)
+            elif request["op"] == "release":
+                self.release(request["pid"])
+        return True
+
+    def fork(self, request: Mapping[str, Any]) -> None:
+        answer, output = self.descriptors.popleft(), self.descriptors.popleft()
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != server:
+                os._exit(1)
+            self._become_worker(output)
+            os.environ.update(request.get("env") or {})
+            for name in request.get("unset") or ():
+                os.environ.pop(name, None)
+            self._dump_stack_before(request["seconds"])
+            channel = Channel(socket.socket(fileno=answer), request.get("rank") or 0)
+            work(request, channel, self.preloaded)
+        self._joined(pid, request["id"], (answer, output))
+
+    def fork_server(self, request: Mapping[str, Any]) -> None:
+        control, output = self.descriptors.popleft(), self.descriptors.popleft()
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != server:
+                os._exit(1)
+            preloaded = self.preloaded
+            self._become_worker(output)
+            main_loop(socket.socket(fileno=control), request["preload"], preloaded)
+        self._joined(pid, request["id"], (control, output))
+
+    def _joined(self, pid: int, request_id: int, descriptors: tuple[int, int]) -> None:
+        """In the server, after a fork."""
+        try:
+            os.setpgid(pid, pid)
+        except OSError:
+            pass  # the child did it itself, or is gone already
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.alive.add(pid)
+        self.tell({"forked": request_id, "pid": pid})
+
+    def _become_worker(self, output: int) -> None:
+        """Drop what is the server's; both standard streams go to the parent's pipe."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        self.control.close()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+
+    @staticmethod
+    def _dump_stack_before(seconds: float) -> None:
+        """Just before the deadline the Python stacks of all threads go to the tail of stderr."""
+        import faulthandler
+
+        faulthandler.enable(2)
+        faulthandler.dump_traceback_later(max(0.05, seconds - 0.1), file=2)
+
+    def notice_ends(self) -> None:
+        for pid in list(self.alive):
+            try:
+                found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self.alive.discard(pid)
+                continue
+            if found is not None:
+                code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+                self.alive.discard(pid)
+                self.ended.add(pid)
+                self.tell({"exited": pid, "code": code})
+
+    def release(self, pid: int) -> None:
+        if pid in self.ended:
+            self.ended.discard(pid)
+            os.waitpid(pid, 0)
+
+    def quit(self, *_: object) -> NoReturn:
+        """The parent is gone or done: nothing of ours stays, not even orphans of our workers
+        (they were handed to us, see PR_SET_CHILD_SUBREAPER)."""
+        for pid in self.alive | self.ended:
+            _kill(os.killpg, pid)
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+                orphans = [int(pid) for pid in file.read().split()]
+        except OSError:
+            orphans = []
+        for pid in orphans:
+            _kill(os.kill, pid)
+        os._exit(0)
+
+
+def _kill(how: Any, pid: int) -> None:
+    try:
+        how(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def main_loop(
+    control: socket.socket, preload: list[str], preloaded: Mapping[str, Any] | None = None
+) -> NoReturn:
+    """Serve until the parent is gone."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    server = Server(control)
+    server.preloaded.update(preloaded or {})
+    signal.signal(signal.SIGTERM, server.quit)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    server.preload(preload)
+    server.serve(read)
+
+
+def main() -> NoReturn:
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    if os.getppid() != int(sys.argv[2]):
+        os._exit(0)  # the parent died before the line above could tie us to it
+    main_loop(control, [name for name in sys.argv[3].split(",") if name])
+
+
+if __name__ == "__main__":
+    main()
