@@ -83,6 +83,7 @@ class Check:
     needs     ids that must have passed for the same subject, else Missing(blocked)
     requires  what it can't do without; not there: skipped with that reason
     torch     it runs in a fork of the process that has tried to import torch
+    preload   modules that a further fork of that process imports for it, beside the other work
     required  False: undecided does not make the run undecided
     disturbs  what it touches, for `list` ("-" is nothing)
     was       ids that it had before; they stay aliases for ever
@@ -97,6 +98,7 @@ class Check:
     required: bool = True
     requires: frozenset[Requirement] = frozenset()
     torch: bool = False
+    preload: tuple[str, ...] = ()
     disturbs: str = "-"
     was: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)

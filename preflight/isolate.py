@@ -154,6 +154,7 @@ class Workers:
         self._said: dict[str, list[bytes]] = {}
         self._left_behind: list[LeftBehind] = []
         self._finished: list[Call] = []
+        self._became_ready = False
         self._wake, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         """wake_fd: for signal.set_wakeup_fd, so that a signal ends a wait in run()."""
         self._selector.register(self._wake, selectors.EVENT_READ)
@@ -205,6 +206,9 @@ class Workers:
         theirs.close()
         os.close(write)
 
+    def opened(self, name: str) -> bool:
+        return name in self._servers
+
     def preloaded(self, name: str) -> Mapping[str, Any] | None:
         """How the imports of a server went; None while it is still at them. An entry `""` with an
         error says that the server itself was lost."""
@@ -251,12 +255,14 @@ class Workers:
 
     def run(self, until: float, wake: Callable[[], bool] = lambda: False) -> Iterator[Call]:
         """Let things happen until `until` (monotonic), or until `wake()` says so, yielding each
-        call when it has ended. Returns early when nothing is in flight any more."""
+        call when it has ended. Returns early when a server has become ready, or when nothing is in
+        flight any more."""
+        self._became_ready = False
         while True:
             while self._finished:
                 yield self._finished.pop(0)
             now = time.monotonic()
-            if now >= until or wake() or not self.busy:
+            if now >= until or wake() or self._became_ready or not self.busy:
                 return
             due = min(
                 [until]
@@ -370,6 +376,7 @@ class Workers:
             message = json.loads(line)
             if "ready" in message:
                 server.ready = message["ready"]
+                self._became_ready = True
                 server.due = float("inf")
                 for call in list(self._calls.values()):
                     if call.server == server.name and call.state is State.QUEUED:

@@ -1,0 +1,1 @@
+"""One file a format: a pure function from Report to text; none decides the exit code."""
