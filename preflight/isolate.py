@@ -279,6 +279,11 @@ class Workers:
         importing = any(s.ready is None and not s.lost for s in self._servers.values())
         return bool(self._calls or self._finished or importing)
 
+    @property
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """What could not be killed so far."""
+        return tuple(self._left_behind)
+
     def in_flight(self) -> tuple[Call, ...]:
         return tuple(self._calls.values())
 

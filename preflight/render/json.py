@@ -34,8 +34,8 @@ from preflight.model import (
 )
 
 SCHEMA = "https://cluster-preflight.dev/schema/report-v1.json"
-LIMIT = 256 << 20
-"""Bytes of a report: 1,000 nodes with everything that was seen stay far below."""
+LIMIT = 6 << 20
+"""Bytes of a report that is read back: it travels through a worker's answer (isolate.py)."""
 
 
 def render(report: Report) -> str:
