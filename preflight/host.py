@@ -20,10 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from preflight.model import CannotObserve
+from preflight.model import CannotObserve, Fact
 
 READ_LIMIT = 1 << 20
 """Bytes read of any one file; a file of /proc or a config file that is longer is cut."""
+
+CPUS_MAX = 8192
+"""The greatest NR_CPUS that a kernel of x86 can be built with (arch/x86/Kconfig)."""
 
 UNLIMITED = -1
 
@@ -134,6 +137,15 @@ class Host:
         except OSError as error:
             raise CannotObserve(f"{path}: {error.strerror}") from None
 
+    def lines(self, path: str, most: int) -> Iterator[str]:
+        """The first `most` lines of a file that may be longer than READ_LIMIT, such as
+        /proc/net/tcp; none when it is not there or not readable."""
+        try:
+            with open(self.path(path), errors="replace") as file:
+                yield from itertools.islice(iter(lambda: file.readline(READ_LIMIT), ""), most)
+        except OSError:
+            return
+
     def read_or_none(self, path: str) -> str | None:
         """The text of a file; None when it is not there or not readable."""
         try:
@@ -179,22 +191,31 @@ class Host:
         unit = found.f_frsize
         return Space(found.f_blocks * unit, found.f_bavail * unit, found.f_favail, found.f_files)
 
-    def unwritable(self, folder: str) -> str:
-        """Why no file can be made in a folder; empty when one can. Leaves nothing behind: the file
-        never has a name where the file system allows that (O_TMPFILE)."""
+    @contextmanager
+    def scratch(self, folder: str) -> Iterator[int]:
+        """A new file in a folder as an open descriptor; OSError as it comes. Nothing stays behind
+        however this process ends: the file never has a name where the file system allows that
+        (O_TMPFILE), elsewhere it loses it at once. A link is never followed."""
         path = self.path(folder)
         try:
-            try:
-                os.close(os.open(path, os.O_TMPFILE | os.O_WRONLY, 0o600))
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-                    raise
-                file, name = tempfile.mkstemp(prefix=".preflight-", dir=path)
-                os.close(file)
-                os.unlink(name)
+            file = os.open(path, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+            file, name = tempfile.mkstemp(prefix=".preflight-", dir=path)
+            os.unlink(name)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def unwritable(self, folder: str) -> str:
+        """Why no file can be made in a folder; empty when one can. Leaves nothing behind."""
+        try:
+            with self.scratch(folder):
+                return ""
         except OSError as error:
             return f"{folder}: {error.strerror}"
-        return ""
 
     def mounts(self) -> tuple[Mount, ...]:
         """The mounts of this process, in order (a later one may hide an earlier one)."""
@@ -203,7 +224,9 @@ class Host:
             left, dash, right = line.partition(" - ")
             head, tail = left.split(), right.split()
             if dash and len(head) > 5 and len(tail) > 1:
-                point = head[4].encode().decode("unicode_escape")
+                # the kernel writes blanks and the like as octal numbers, all else as it is
+                octal = head[4].encode().decode("unicode_escape", "replace")
+                point = octal.encode("latin-1", "replace").decode(errors="replace")
                 found.append(Mount(point, tail[0], tail[1], head[5]))
         return tuple(found)
 
@@ -231,6 +254,16 @@ class Host:
                 soft, hard = (UNLIMITED if n == "unlimited" else int(n) for n in numbers[:2])
                 found[name] = Limit(soft, hard)
         return found
+
+    def affinity(self) -> frozenset[int]:
+        """The CPUs that this process may run on: its mask, which the kernel keeps within the
+        cpuset. CPUs that are offline may be among them."""
+        for line in (self.read_or_none("/proc/self/status") or "").splitlines():
+            if line.startswith("Cpus_allowed_list:"):
+                return cpulist(line.partition(":")[2])
+        if self.live:  # gVisor's /proc/self/status has no such line
+            return frozenset(os.sched_getaffinity(0))
+        raise CannotObserve("/proc/self/status does not say which CPUs are allowed")
 
     def cgroup_files(self, controller: str, name: str) -> Iterator[tuple[str, str]]:
         """(path, text) of a file such as `memory.max` in this process's cgroup and each of its
@@ -352,6 +385,21 @@ class Host:
             probe.connect((ip, 9))
             return str(probe.getsockname()[0])
 
+    def nccl_conf(self) -> Mapping[str, Fact]:
+        """What the nccl.conf files set, each with its file. NCCL takes it where the environment
+        says nothing, the user's file before /etc (src/misc/param.cc): a line is split at its first
+        `=` and nothing is trimmed."""
+        home = self.environ.get("HOME", "")
+        own = self.environ.get("NCCL_CONF_FILE") or (home and f"{home}/.nccl.conf")
+        found: dict[str, Fact] = {}
+        for path in (own, "/etc/nccl.conf"):
+            text = self.read_or_none(path) if path.startswith("/") else None
+            for line in (text or "").splitlines():
+                name, sign, value = line.partition("=")
+                if sign and name.startswith("NCCL_"):
+                    found.setdefault(name[:1023], Fact(value[:1023], path))
+        return found
+
     # --- names ---
 
     def hostname(self) -> str:
@@ -368,7 +416,8 @@ class Host:
     def resolve(self, name: str) -> tuple[Resolved, ...]:
         """Every address of a name as getaddrinfo orders them; socket.gaierror as it comes."""
         self._only_live()
-        found = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
+        # as bytes, as torch asks it: a str would be turned into IDNA first
+        found = socket.getaddrinfo(os.fsencode(name), None, 0, socket.SOCK_STREAM)
         families = {socket.AF_INET: 4, socket.AF_INET6: 6}
         return tuple(
             Resolved(str(address[0]), families[family])
@@ -402,6 +451,15 @@ class Host:
 
     # --- processes and devices ---
 
+    def gpu_files(self) -> tuple[str, ...]:
+        """Device files of GPUs (NVIDIA's, AMD's, WSL's); without one nobody here uses a GPU."""
+        return tuple(
+            f"/dev/{name}"
+            for name in self.listdir("/dev")
+            if name in ("kfd", "dxg")
+            or (name.startswith("nvidia") and name.removeprefix("nvidia").isdecimal())
+        )
+
     def processes(self) -> ModuleType:
         """psutil, pointed at this machine's /proc."""
         import psutil
@@ -421,6 +479,25 @@ class Host:
             yield pynvml
         finally:
             pynvml.nvmlShutdown()
+
+    def refused(self, path: str) -> int:
+        """The errno with which a device node can't be opened, 0 when it can. The device control
+        group of a job or container refuses the open, not the permission bits."""
+        try:
+            os.close(os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as error:
+            return error.errno or errno.EIO
+        return 0
+
+
+def cpulist(text: str) -> frozenset[int]:
+    """The CPUs of a list such as `0-3,8`; what is no such list adds nothing."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal() and len(part) < 20:
+            found.update(range(int(first), min(int(last or first), CPUS_MAX) + 1))
+    return frozenset(found)
 
 
 def _prefix(netmask: str | None) -> int:

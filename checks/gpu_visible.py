@@ -1,0 +1,536 @@
+"""Does the NVIDIA driver answer in time, and does every rank have a GPU?
+
+Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
+             every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
+             CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES
+Fails if     NVML hangs, refuses or is of another version than the kernel module; a GPU is lost or
+             in error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or than
+             ranks that a launcher started; the mask hides all GPUs of a job that asked for some;
+             a GPU of the job forbids compute; /dev/nvidia-uvm is missing
+Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask names no device and
+             hides those after it; every task has a GPU of its own; compute mode is exclusive; MIG
+             is on under several ranks; there are GPUs, but no driver for them
+Undecided    nvidia-ml-py is not installed; the driver's library crashed
+Not covered  ECC, clocks, links, foreign processes; masks that differ from rank to rank; AMD and
+             Intel GPUs
+Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
+             devices were found", "CUDA error: invalid device ordinal", "no CUDA-capable device is
+             detected", "all CUDA-capable devices are busy or unavailable", "Duplicate GPU
+             detected", "Failed to initialize NVML: Unknown Error", nvidia-smi that never returns
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from preflight import nvidia
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.nvidia import Answer, Gpu, PciGpu, Shown
+from preflight.units import duration, plural, size
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0)
+
+# the rest of the budget is for one call that takes long, and for the way back
+ASKING = 0.6
+# healthy nodes answer in 0.3 s, with persistence mode off each GPU adds a second or more
+SLOW = 2.0
+MASK = 4096
+"""Characters kept of a mask: 64 UUIDs have 2624."""
+
+NO_DAEMON = "no nvidia-persistenced"
+"""A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
+
+ABSENT = (nvidia.NOT_LOADED, nvidia.NO_LIBRARY)
+NOTHING = "no NVIDIA GPU or driver here"
+TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+PROC = "/proc/driver/nvidia"
+FAIL = Status.FAIL
+FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
+WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
+OWN_MASKS = "every rank has a mask of its own (torchrun --virtual-local-rank)"
+
+ADVICE = {
+    "driver-hangs": Advice(
+        who="cluster administrator",
+        cause="a sick GPU or a driver that is stuck",
+        means="every CUDA program on this node will hang at its start, nvidia-smi too",
+        now="take the node out of the job",
+        text="drain the node and reboot it; a GPU reset will most likely hang as well",
+        commands=(
+            Command("dmesg -T | grep -E 'NVRM|Xid'", "the node, as root"),
+            Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE"),
+        ),
+    ),
+    "driver-mismatch": Advice(
+        who="cluster administrator",
+        cause="the driver was updated without a reboot, or an image brings a library of its own",
+        means="'Failed to initialize NVML: Driver/library version mismatch', CUDA finds no device",
+        now="take the node out of the job",
+        text="reboot, or unload and load the modules; remove libnvidia-* from the image",
+        commands=(
+            Command("cat /proc/driver/nvidia/version; ldconfig -p | grep libnvidia-ml", "the node"),
+            Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE"),
+        ),
+    ),
+    "driver-missing": Advice(
+        who="cluster administrator",
+        cause="no NVIDIA driver was installed, or its module was not built for this kernel",
+        means="'Found no NVIDIA driver on your system'; the job runs on the CPU or not at all",
+        text="install the driver; after a kernel update let dkms build it, then load it",
+        commands=(Command("modprobe nvidia; dmesg -T | tail", "the node, as root"),),
+    ),
+    "gpus-not-given": Advice(
+        who="job author",
+        cause="a container that was started without its GPUs",
+        means="'Found no NVIDIA driver on your system', though the host has one",
+        text="docker: --gpus all; apptainer: --nv; pod: resources.limits nvidia.com/gpu; on the "
+        "host itself: install the driver's libraries in the module's version",
+    ),
+    "no-access": Advice(
+        who="cluster administrator",
+        cause="a container lost its device rules when systemd was reloaded on the host",
+        means="'Failed to initialize NVML: Unknown Error', CUDA finds no device",
+        now="start the container anew",
+        text="let the runtime use CDI or the cgroupfs driver, or pass the /dev/nvidia* by --device",
+        commands=(Command("ls -l /dev/nvidia*", "the container"),),
+    ),
+    "uvm-missing": Advice(
+        who="cluster administrator",
+        cause="the module nvidia_uvm is not loaded, or a container was not given its device",
+        means="nvidia-smi works, but CUDA fails with 'unknown error' (999)",
+        text="load it at boot; in a container pass /dev/nvidia-uvm too",
+        commands=(Command("nvidia-modprobe -u -c=0", "the host, as root"),),
+    ),
+    "gpu-lost": Advice(
+        who="cluster administrator",
+        cause="the GPU has fallen off the bus (Xid 79): power, heat, its seat or the GPU itself",
+        means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
+        now="take the node out of the job",
+        text="drain the node and cycle its power; when it comes back lost, replace the GPU",
+        commands=(Command("dmesg -T | grep -E 'NVRM|Xid'", "the node, as root"),),
+    ),
+    "gpu-error": Advice(
+        who="cluster administrator",
+        cause="a GPU that waits for a reset, lacks power or fails",
+        means="the first CUDA call of one rank fails, the others wait for it",
+        now="take the node out of the job",
+        text="reset the GPU while nothing uses it, else reboot",
+        commands=(
+            Command("nvidia-smi --gpu-reset -i {index}", "the node", "all jobs on that GPU"),
+        ),
+    ),
+    "gpu-count": Advice(
+        who="cluster administrator",
+        cause="a GPU that did not come up at boot, or a job that was given fewer than it asked for",
+        means="'CUDA error: invalid device ordinal' on the last ranks, the others wait for them",
+        text="compare the PCI bus with nvidia-smi; ask the scheduler or the pod for all GPUs",
+        commands=(Command("lspci -d 10de: ; nvidia-smi -L", "the node"),),
+    ),
+    "gpu-model": Advice(
+        who="job author",
+        cause="the job landed on another kind of node",
+        means="out of memory or 'no kernel image is available', or one slow node",
+        text="ask for the model: sbatch --gres=gpu:MODEL:N or --constraint, a pod's nodeSelector",
+    ),
+    "too-few-gpus": Advice(
+        who="job author",
+        cause="more processes than GPUs, or a mask that shows too few of them",
+        means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
+        text="start at most {count} ranks on this node (torchrun --nproc-per-node=gpu), or show "
+        "them more GPUs",
+    ),
+    "mask-empty": Advice(
+        who="job author",
+        cause="CUDA_VISIBLE_DEVICES is empty, -1, NoDevFiles, or names no device of this node",
+        means="'no CUDA-capable device is detected'; torch quietly runs on the CPU",
+        now="unset CUDA_VISIBLE_DEVICES",
+        text="look who sets it: the job script, the image, or a SLURM job without --gpus",
+    ),
+    "mask-invalid": Advice(
+        who="job author",
+        cause="a CUDA_VISIBLE_DEVICES that was written for another node or outside the container",
+        means="CUDA stops reading at the first unknown device: those after it are not visible",
+        text="name only devices that nvidia-smi -L shows here",
+    ),
+    "mask-per-task": Advice(
+        who="job author",
+        cause="srun --gpus-per-task or --gpu-bind gives every task a GPU of its own, as number 0",
+        means="'invalid device ordinal' where code uses LOCAL_RANK; no peer-to-peer copies where "
+        "control groups part the tasks",
+        text="ask for GPUs by node: --gpus-per-node=N --gpu-bind=none; or torch.cuda.set_device(0)",
+    ),
+    "compute-mode": Advice(
+        who="cluster administrator",
+        cause="compute mode PROHIBITED, or EXCLUSIVE_PROCESS: one process a GPU",
+        means="'all CUDA-capable devices are busy or unavailable'",
+        now="call torch.cuda.set_device(LOCAL_RANK) before anything else touches CUDA",
+        text="set the default mode",
+        commands=(Command("nvidia-smi -c DEFAULT", "the node, as root", "nobody"),),
+    ),
+    "mig-mode": Advice(
+        who="job author",
+        cause="the GPUs are cut into MIG instances",
+        means="a process sees one instance only, and NCCL has no way between two of one GPU",
+        text="ask for whole GPUs; one rank a GPU",
+    ),
+    "nvml-slow": Advice(
+        who="cluster administrator",
+        cause="persistence mode is off: the driver wakes every GPU anew",
+        means="every process spends seconds in its first CUDA call, the slowest rank delays all",
+        text="let nvidia-persistenced run at boot",
+        commands=(Command("nvidia-smi -pm 1", "the node, as root"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What there is of GPUs here. None: nothing says so.
+
+    module     version of the loaded kernel module, empty: none
+    withheld   GPUs on the bus that others may have, but not this process
+    unlisted   GPUs on the bus that it may open, but that NVML doesn't list
+    nodes      names in /dev that begin with nvidia; libraries: libnvidia-ml.so.* (on mismatch)
+    mask       CUDA_VISIBLE_DEVICES; image: NVIDIA_VISIBLE_DEVICES; slurm: SLURM_GPUS_ON_NODE
+    tasks      processes that srun or mpirun started here, each with an environment of its own
+    """
+
+    answer: Answer
+    module: str
+    pci: tuple[PciGpu, ...]
+    withheld: int
+    unlisted: tuple[PciGpu, ...]
+    nodes: tuple[str, ...]
+    makes_nodes: bool
+    libraries: tuple[str, ...]
+    mask: str | None
+    image: str
+    slurm: int | None
+    tasks: int
+
+
+def observe(host: Host, ctx: Context) -> Visible:
+    # the driver answers for its files in /proc and may hang there as well
+    ctx.mark(PROC if host.exists(PROC) else "/sys/bus/pci")
+    pci, module = nvidia.on_pci(host), nvidia.module_version(host)
+    slurm = _number(host.environ, "SLURM_GPUS_ON_NODE")
+    if not (host.live or pci or module):
+        raise NotApplicable(NOTHING)
+    if not any(host.exists(f"{run}/nvidia-persistenced/socket") for run in ("/run", "/var/run")):
+        ctx.mark(NO_DAEMON)
+    answer = nvidia.ask(host, ctx.mark, ASKING * ctx.seconds)
+    if answer.code in ABSENT and not (pci or module or slurm):
+        raise NotApplicable(NOTHING)
+    withheld, unlisted = (0, ()) if answer.code else nvidia.beyond(host, ctx.mark, answer, pci)
+    return Visible(
+        answer=answer,
+        module=module,
+        pci=pci,
+        withheld=withheld,
+        unlisted=unlisted,
+        nodes=tuple(n for n in host.listdir("/dev") if n.startswith("nvidia"))[:256],
+        # libcuda calls it (setuid) for the device nodes that it lacks
+        makes_nodes=host.exists("/usr/bin/nvidia-modprobe"),
+        libraries=nvidia.libraries(host) if answer.code == nvidia.MISMATCH else (),
+        mask=_text(host.environ, "CUDA_VISIBLE_DEVICES"),
+        image=_text(host.environ, "NVIDIA_VISIBLE_DEVICES") or "",
+        slurm=slurm,
+        tasks=_tasks(host.environ),
+    )
+
+
+def _text(environ: Mapping[str, str], name: str) -> str | None:
+    """A variable, cut. Bytes that are no UTF-8 come as lone surrogates: no report can hold them."""
+    value = environ.get(name)
+    return None if value is None else value[:MASK].encode(errors="replace").decode()
+
+
+def _tasks(environ: Mapping[str, str]) -> int:
+    """How many processes of this node have an environment of their own; 0 when nothing says so.
+    What torchrun starts shares its."""
+    names = TASKS if "TORCHELASTIC_RUN_ID" in environ else (*TASKS, "LOCAL_WORLD_SIZE")
+    return max(_number(environ, name) or 0 for name in names)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    """The number that a variable begins with: SLURM writes 4(x2) for two nodes of 4."""
+    found = re.match(r"[0-9]{1,6}", environ.get(name, ""))
+    return int(found[0]) if found else None
+
+
+def _finding(
+    code: str, status: Status, subjects: Subject | Sequence[Subject], saw: str, **more: Any
+) -> Finding:
+    """A finding that blames the node; what else fails on its GPUs follows from it."""
+    of = (subjects,) if isinstance(subjects, Subject) else tuple(subjects)
+    return Finding(code, status, of, saw, **({"blame": Blame.NODE, "explains": FOLLOWS} | more))
+
+
+def judge(world: World[Visible], expect: Expect) -> Iterator[Finding]:
+    yield from _hangs(world)
+    wanted = int(expect.number("gpus_per_node") or 0)
+    source = expect.source("gpus_per_node") or "SLURM_GPUS_ON_NODE"
+    for key, missing in world.missing(Cause.NOT_APPLICABLE).items():
+        if wanted:
+            goal = f"{plural(wanted, 'GPU')} ({source})"
+            yield _finding("gpu-count", FAIL, world.subject(key), missing.detail, expected=goal)
+    for here, seen in world.each():
+        asked = wanted or seen.slurm or 0
+        if seen.answer.code:
+            yield from _no_answer(here, seen, asked > 0)
+            continue
+        mask = nvidia.shown(seen.mask, _uuids(seen.answer))
+        apart = _apart(seen, len(mask.indexes))
+        gpus = _subjects(here, seen.answer, mask, apart)
+        faults = [*_lost(here, seen, mask, gpus)]
+        # a GPU too few is what a lost one looks like, a rank without one what a GPU too few is
+        if not _failed(faults):
+            faults += _counted(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
+        if not _failed(faults) and seen.answer.count:
+            local = world.topology.launcher == "local"
+            faults += _masked(here, seen, mask, apart, local, asked > 0)
+        yield from faults
+        yield from _modes(here, seen, mask, gpus)
+        yield from _surroundings(here, seen)
+        model = expect.text("gpu_model") or ""
+        named = [g for g in seen.answer.gpus if g.name]
+        if odd := [g for g in named if model.casefold() not in g.name.casefold()]:
+            saw = ", ".join(sorted({g.name for g in odd}))
+            goal = f"{model} ({expect.source('gpu_model')})"
+            yield _finding("gpu-model", FAIL, [gpus[g.index] for g in odd], saw, expected=goal)
+
+
+def _failed(findings: Sequence[Finding]) -> bool:
+    return any(finding.status is FAIL for finding in findings)
+
+
+def _hangs(world: World[Visible]) -> Iterator[Finding]:
+    for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE).items():
+        last = missing.marks[-1] if missing.marks else None
+        if last is None or not last.name.startswith((PROC, "nvml", "device ", "open /dev/nvidia")):
+            continue  # it was not the driver that took the time
+        unkillable = missing.cause is Cause.UNKILLABLE
+        daemon = not any(mark.name == NO_DAEMON for mark in missing.marks)
+        facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
+        facts += ["SIGKILL has no effect"] * unkillable
+        facts += [line[:160] for line in missing.detail.strip().splitlines()[-1:]]  # after a stack
+        yield _finding(
+            "driver-hangs",
+            FAIL,
+            _driver(world.subject(key)),
+            " · ".join(facts),
+            expected="an answer in less than 1 s",
+            confidence=Confidence.CERTAIN if unkillable and daemon else Confidence.LIKELY,
+            explains=(*FOLLOWS, "host.software"),
+            alternatives=() if daemon else (WAKING,),
+        )
+
+
+def _driver(here: Subject) -> Subject:
+    return replace(here, kind=Kind.SOFTWARE, name="NVIDIA driver")
+
+
+def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
+    """NVML could not start. A container on a GPU node that was meant to have none stays silent."""
+    code, status, blame = "no-access", FAIL, Blame.NODE
+    saw = f"nvmlInit: {seen.answer.text} ({seen.answer.code})"
+    saw += f" · kernel module {seen.module or 'not loaded'}"
+    if seen.answer.code == nvidia.MISMATCH:
+        code = "driver-mismatch"
+        saw += "".join(f" · {name}" for name in seen.libraries)
+    elif seen.answer.code in ABSENT and not seen.module:
+        # what vfio-pci holds was handed to a virtual machine
+        own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
+        code, status = "driver-missing", FAIL if wanted else Status.WARN
+        saw += f" · {plural(own, 'NVIDIA GPU')} on the PCI bus"
+        if not (own or wanted):
+            return
+    elif seen.answer.code in ABSENT:
+        code, status, blame = "gpus-not-given", FAIL if wanted else Status.WARN, Blame.JOB
+        given = "nvidiactl" in seen.nodes
+        saw += f" · /dev/nvidiactl is {'there' if given else 'not there'}"
+        if seen.image:
+            saw += f" · NVIDIA_VISIBLE_DEVICES={seen.image[:80]!r}"
+        if not (wanted or given or seen.image not in ("", "void", "none")):
+            return
+    sure = Confidence.CERTAIN if code == "driver-mismatch" else Confidence.LIKELY
+    yield _finding(code, status, _driver(here), saw, blame=blame, confidence=sure)
+
+
+def _uuids(answer: Answer) -> tuple[str, ...]:
+    """By index; empty for a GPU that was not asked or has none."""
+    uuids = {gpu.index: gpu.uuid for gpu in answer.gpus}
+    return tuple(uuids.get(index, "") for index in range(answer.count))
+
+
+def _apart(seen: Visible, visible: int) -> bool:
+    """Whether every task may have its own share of the GPUs: the mask and the devices that we see
+    are then those of the first task only."""
+    there = max(seen.slurm or 0, len(seen.pci), seen.answer.count)
+    return seen.tasks > 1 and 0 < visible * seen.tasks <= there
+
+
+def _subjects(here: Subject, answer: Answer, mask: Shown, apart: bool) -> Mapping[int, Subject]:
+    """The GPUs, each with its rank where every local rank has one: cuda:LOCAL_RANK."""
+    users: dict[int, tuple[int, ...]] = {}
+    if not apart and len(here.ranks) <= len(mask.indexes):
+        # zip: more GPUs than ranks are no fault
+        users = {i: (r,) for i, r in zip(mask.indexes, sorted(here.ranks), strict=False)}
+    return {
+        gpu.index: Subject(Kind.GPU, here.node, f"GPU {gpu.index}", users.get(gpu.index, ()))
+        for gpu in answer.gpus
+    }
+
+
+def _lost(
+    here: Subject, seen: Visible, mask: Shown, gpus: Mapping[int, Subject]
+) -> Iterator[Finding]:
+    """GPUs that NVML can't talk to, and those on the bus that it leaves out."""
+    for gpu in seen.answer.gpus:
+        if gpu.error and gpu.error != nvidia.NO_PERMISSION:
+            used = mask.mig or gpu.index in mask.indexes
+            certain = gpu.error in (nvidia.LOST, nvidia.RESET)
+            yield _finding(
+                "gpu-lost" if gpu.error == nvidia.LOST else "gpu-error",
+                FAIL if used else Status.WARN,
+                gpus[gpu.index],
+                f"NVML says {gpu.text!r} ({gpu.error})" + (f" · {gpu.bus}" if gpu.bus else ""),
+                confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+                fields={"index": str(gpu.index)},
+            )
+    if len(seen.answer.gpus) < seen.answer.count:
+        return  # not all were asked: who is not listed can't be said
+    # a GPU without an address is one of those that seem unlisted
+    nameless = sum(not gpu.bus for gpu in seen.answer.gpus)
+    for lost in seen.unlisted[nameless:]:
+        yield _finding(
+            "gpu-lost",
+            FAIL,
+            Subject(Kind.GPU, here.node, lost.bus),
+            f"{lost.bus} ({lost.model}) is on the PCI bus as /dev/nvidia{lost.minor}, but NVML "
+            f"lists {plural(seen.answer.count, 'other GPU')} only",
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _counted(here: Subject, seen: Visible, asked: int, goal: str, apart: bool) -> list[Finding]:
+    count = seen.answer.count
+    if count >= asked or apart:
+        return []
+    saw = f"NVML lists {plural(count, 'GPU')} · {len(seen.pci)} on the PCI bus"
+    saw += f" · {seen.withheld} of them not given to this process" if seen.withheld else ""
+    blame = Blame.JOB if seen.withheld else Blame.NODE
+    return [_finding("gpu-count", FAIL, here, saw, expected=goal, blame=blame)]
+
+
+def _masked(
+    here: Subject, seen: Visible, mask: Shown, apart: bool, local: bool, wanted: bool
+) -> list[Finding]:
+    """Fewer devices visible than ranks, or than the mask means to show."""
+    visible, ranks = len(mask.indexes), len(here.ranks)
+    status, confidence = FAIL, Confidence.CERTAIN
+    alternatives: tuple[str, ...] = ()
+    if mask.mig or (ranks <= visible and not mask.problem):
+        return []
+    if not visible:
+        code = "mask-empty"
+        if mask.off and not wanted:  # who wants no GPU says so this way
+            status, confidence = Status.WARN, Confidence.LIKELY
+    elif ranks <= visible:
+        code, status = "mask-invalid", Status.WARN
+    elif apart:
+        code, status, confidence = "mask-per-task", Status.WARN, Confidence.LIKELY
+    else:
+        code = "too-few-gpus"
+        if local:  # --nproc was typed by hand: perhaps a try on the CPU
+            status = Status.WARN
+        elif visible == 1 and seen.answer.count >= ranks:
+            confidence, alternatives = Confidence.LIKELY, (OWN_MASKS,)
+    saw = f"{visible} of {plural(seen.answer.count, 'GPU')} visible, {plural(ranks, 'rank')} here"
+    saw += "" if seen.mask is None else f" · CUDA_VISIBLE_DEVICES={seen.mask[:80]!r}"
+    more = {"blame": Blame.JOB, "confidence": confidence, "alternatives": alternatives}
+    saw += f": {mask.problem}" if mask.problem else ""
+    return [_finding(code, status, here, saw, fields={"count": str(visible)}, **more)]
+
+
+def _modes(
+    here: Subject, seen: Visible, mask: Shown, gpus: Mapping[int, Subject]
+) -> Iterator[Finding]:
+    ours = [g for g in seen.answer.gpus if mask.mig or g.index in mask.indexes]
+    several = len(here.ranks) > 1
+    likely: dict[str, Any] = {"confidence": Confidence.LIKELY}
+
+    def on(those: list[Gpu]) -> tuple[list[Subject], str]:
+        return [gpus[g.index] for g in those], "on GPU " + ", ".join(str(g.index) for g in those)
+
+    if barred := [g for g in ours if g.compute_mode == nvidia.PROHIBITED]:
+        subjects, where = on(barred)
+        yield _finding("compute-mode", FAIL, subjects, f"compute mode Prohibited {where}")
+    if several and (single := [g for g in ours if g.compute_mode == nvidia.EXCLUSIVE]):
+        subjects, where = on(single)
+        saw = f"compute mode Exclusive_Process {where}"
+        yield _finding("compute-mode", Status.WARN, subjects, saw, **likely)
+    if several and (cut := [g for g in ours if g.mig]):
+        subjects, where = on(cut)
+        likely |= {"blame": Blame.JOB}
+        yield _finding("mig-mode", Status.WARN, subjects, f"MIG is enabled {where}", **likely)
+
+
+def _surroundings(here: Subject, seen: Visible) -> Iterator[Finding]:
+    """What CUDA needs beside NVML, and how long the driver takes."""
+    count, asked = seen.answer.count, len(seen.answer.gpus)
+    if seen.module and count and "nvidia-uvm" not in seen.nodes and not seen.makes_nodes:
+        saw = f"no /dev/nvidia-uvm · there are {', '.join(seen.nodes[:12]) or 'no /dev/nvidia*'}"
+        likely = Confidence.LIKELY
+        yield _finding("uvm-missing", FAIL, _driver(here), saw, confidence=likely)
+    if seen.answer.seconds > SLOW or asked < count:
+        off = sum(g.persistent is False for g in seen.answer.gpus)
+        saw = f"{asked} of {plural(count, 'GPU')} answered in {duration(seen.answer.seconds)}"
+        yield _finding(
+            "nvml-slow",
+            Status.WARN,
+            _driver(here),
+            f"{saw} · persistence mode is off on {off}",
+            expected=f"all of them in less than {duration(SLOW)}",
+            confidence=Confidence.CERTAIN if off else Confidence.LIKELY,
+        )
+
+
+def measured(world: World[Visible]) -> Measured:
+    answers = [seen.answer for seen in world.seen.values()]
+    if not answers:
+        return Measured()
+    names: dict[str, int] = {}
+    for gpu in (gpu for answer in answers for gpu in answer.gpus):
+        memory = f" {size(gpu.memory)}" if gpu.memory else ""
+        name = gpu.name.removeprefix("NVIDIA ") + memory if gpu.name else "GPU without an answer"
+        names[name] = names.get(name, 0) + 1
+    models = [f"{count} x {name}" for name, count in sorted(names.items(), key=lambda n: -n[1])]
+    drivers = sorted({a.driver for a in answers if a.driver})
+    values = {
+        "gpus": sum(a.count for a in answers),
+        "drivers": drivers,
+        "cuda": sorted({a.cuda for a in answers if a.cuda}),
+        "seconds": round(max(a.seconds for a in answers), 3),
+    }
+    given = ", ".join(models[:3]) or "no GPU is given to this job"
+    return Measured(" · ".join([given, *(f"driver {d}" for d in drivers[:3])]), values)

@@ -1,0 +1,386 @@
+"""Are there enough CPUs for the ranks, and does nothing hold all of them on a few?
+
+Looks at     the CPUs that this process may use (mask and cpuset), the CPU quota of the cgroup and
+             its ancestors, CPUs online, NUMA nodes and those of NVIDIA GPUs, OMP_NUM_THREADS,
+             OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY, SLURM_CPUS_PER_TASK, the load average
+Fails if     a rank has fewer CPUs than `cpus_per_rank` expects
+Warns if     a mask, a cpuset or a quota leaves less than one CPU a rank (two where every rank has
+             a GPU) of a machine that has more; a GPU machine is itself too small; OpenMP binds
+             every rank to the same first CPU; ranks x OMP_NUM_THREADS is more than twice the
+             CPUs; ranks x `loader_workers` is more than the CPUs; all GPUs are used, but the CPUs
+             lie far from some of them
+Undecided    nothing says which CPUs are allowed
+Not covered  a binding that the launcher gives each rank after this check; CPUs that a neighbour
+             keeps busy: the load average is shown, not judged
+Seen as      "This DataLoader will create 8 worker processes in total. Our suggested max number of
+             worker in current system is 1", a DataLoader that freezes, GPU utilisation in bursts,
+             one CPU at 100 % and the others idle, nr_throttled of cpu.stat that grows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host, cpulist
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import plural
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
+
+# one for the process that drives the GPU, one for its loader or NCCL's proxy thread
+CPUS_PER_GPU_RANK = 2
+# threads a CPU from which on OpenMP's barriers wait for threads that are not running
+OMP_CROWD = 2
+# values of OMP_PROC_BIND that bind, and places that hold more than one core: binding to the first
+# of those is harmless (manual of libgomp, Environment Variables)
+BINDS = ("true", "close", "spread", "master", "primary")
+WIDE_PLACES = ("sockets", "numa_domains", "ll_caches")
+# launchers that give every rank a mask of its own, within which OpenMP then binds
+BINDING_LAUNCHERS = ("slurm", "mpi")
+BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+VALUE_MAX = 80  # characters of an environment variable that are kept
+
+ADVICE = {
+    "pinned": Advice(
+        who="job author",
+        cause="srun without --cpus-per-task, or a launcher or taskset that binds all ranks",
+        means="all ranks and their DataLoader workers share a few cores: the loader crawls or "
+        "freezes while the other CPUs idle",
+        now="srun --cpus-per-task={wanted} …   for one task that starts all ranks",
+        text="since Slurm 22.05 srun does not take --cpus-per-task over from sbatch: give it to "
+        "srun too or export SRUN_CPUS_PER_TASK; MPI: --bind-to none",
+        commands=(Command("taskset -cp $$", "the job script"),),
+    ),
+    "quota-low": Advice(
+        who="job author",
+        cause="a CPU limit of the container that was meant for one process",
+        means="the kernel stops all ranks in every period (nr_throttled in cpu.stat grows): steps "
+        "take several times as long, and differently on every rank",
+        text="pod: resources.limits.cpu of at least {wanted}, or no CPU limit; docker: "
+        "--cpus={wanted}",
+        commands=(Command("cat {folder}/cpu.stat", "the node"),),
+    ),
+    "cpus-few": Advice(
+        who="job author",
+        cause="more ranks than this machine has CPUs for",
+        means="the ranks take turns on the CPUs and the GPUs wait for their kernels to be launched",
+        text="a machine with at least {wanted} CPUs, or fewer ranks on this one",
+    ),
+    "omp-bound": Advice(
+        who="job author",
+        cause="OpenMP variables that were tuned for one process, used by several ranks",
+        means="`import torch` binds the main thread of every rank to the same CPU, and its "
+        "DataLoader workers inherit that: one CPU at 100 %, the others idle",
+        now="unset OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY",
+        text="bind ranks with the launcher instead: torchrun --numa-binding=node, srun --cpu-bind",
+    ),
+    "omp-many": Advice(
+        who="job author",
+        cause="OMP_NUM_THREADS was chosen for one process, every rank starts as many threads",
+        means="OpenMP threads wait for each other while they take turns on the CPUs",
+        now="export OMP_NUM_THREADS={threads}",
+    ),
+    "loader-many": Advice(
+        who="job author",
+        cause="num_workers was chosen for one rank of this machine",
+        means="'This DataLoader will create … worker processes in total. Our suggested max number "
+        "of worker in current system is …'",
+        text="num_workers={workers} for each rank, or more CPUs for the job",
+    ),
+    "numa-far": Advice(
+        who="job author",
+        cause="a mask or a cpuset that lies on one NUMA node while the job uses all GPUs",
+        means="some ranks reach their GPU across the sockets: they are slower, and all others "
+        "wait for them",
+        text="let the job use the CPUs of all NUMA nodes and bind each rank to those of its GPU: "
+        "torchrun --numa-binding=node, srun --gpus-per-task=1 --cpu-bind=…",
+        commands=(Command("nvidia-smi topo -m", "the node"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cpus:
+    """What of this machine's CPUs this process may use.
+
+    allowed        the list of them, offline ones left out; `usable` is how many
+    held_by        what keeps it from the other CPUs: the file of a cpuset or `affinity mask`
+    quota          CPUs' worth of time by the smallest quota, in the cgroup folder `quota_at`
+    binding        the variables of BINDING that are set, bounded
+    numa_all, numa_allowed   NUMA nodes that have CPUs, and those in which `allowed` lies
+    gpus           device files of GPUs; gpu_nodes are the NUMA nodes of the NVIDIA GPUs
+    """
+
+    allowed: str
+    usable: int
+    online: int
+    offline: int
+    held_by: str
+    quota: float | None
+    quota_at: str
+    omp_threads: str | None
+    binding: Mapping[str, str]
+    slurm_cpus: str | None
+    numa_all: tuple[int, ...]
+    numa_allowed: tuple[int, ...]
+    gpus: int
+    gpu_nodes: tuple[int, ...]
+    load: float | None
+
+    @property
+    def worth(self) -> float:
+        """How many CPUs all ranks together can keep busy."""
+        return float(self.usable) if self.quota is None else min(self.usable, self.quota)
+
+
+def observe(host: Host, ctx: Context) -> Cpus:
+    allowed = host.affinity()
+    # where nothing says what is online (some sandboxes), nothing is held back either
+    online = cpulist(_line(host, "/sys/devices/system/cpu/online")) or allowed
+    usable = allowed & online or allowed
+    numa = _numa(host)
+    quota, quota_at = min(_quotas(host), default=(None, ""))
+    nodes = (
+        host.read_int(f"/sys/bus/pci/devices/{address.lower()}/numa_node")
+        for address in host.listdir("/proc/driver/nvidia/gpus")
+    )
+    return Cpus(
+        allowed=_text(usable),
+        usable=len(usable),
+        online=len(online),
+        offline=len(cpulist(_line(host, "/sys/devices/system/cpu/present")) - online),
+        held_by=_held_by(host, usable, online),
+        quota=quota,
+        quota_at=quota_at,
+        omp_threads=_variable(host, "OMP_NUM_THREADS"),
+        binding={n: v for n in BINDING if (v := _variable(host, n))},
+        slurm_cpus=_variable(host, "SLURM_CPUS_PER_TASK"),
+        numa_all=tuple(numa),
+        numa_allowed=tuple(node for node, cpus in numa.items() if cpus & usable),
+        gpus=len(host.gpu_files()),
+        gpu_nodes=tuple(sorted(n for n in nodes if n is not None and n >= 0)),
+        load=_load(host),
+    )
+
+
+def _line(host: Host, path: str) -> str:
+    return (host.read_or_none(path) or "").strip()
+
+
+def _variable(host: Host, name: str) -> str | None:
+    value = host.environ.get(name)
+    return None if value is None else value[:VALUE_MAX]
+
+
+def _held_by(host: Host, usable: frozenset[int], online: frozenset[int]) -> str:
+    if usable == online:
+        return ""
+    # v2, then v1 with and without an "effective" list
+    for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+        for path, text in host.cgroup_files("cpuset", name):
+            cpus = cpulist(text)
+            if cpus:  # the innermost one that has a list: all outer ones are wider
+                return path if cpus & online == usable else "affinity mask"
+    return "affinity mask or cpuset"
+
+
+def _quotas(host: Host) -> Iterator[tuple[float, str]]:
+    """The quota of every cgroup that has one, as a number of CPUs, with its folder."""
+    for path, text in host.cgroup_files("cpu", "cpu.max"):
+        quota, _, period = text.partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            yield int(quota) / int(period), path.rpartition("/")[0]
+    for path, text in host.cgroup_files("cpu", "cpu.cfs_quota_us"):
+        folder = path.rpartition("/")[0]
+        microseconds = host.read_int(f"{folder}/cpu.cfs_period_us")
+        if text.isdecimal() and microseconds:  # -1 is no quota
+            yield int(text) / microseconds, folder
+
+
+def _numa(host: Host) -> dict[int, frozenset[int]]:
+    """NUMA node -> its CPUs, for nodes that have any."""
+    folder = "/sys/devices/system/node"
+    names = (n for n in host.listdir(folder) if n.startswith("node") and n[4:].isdecimal())
+    found = {int(n[4:]): cpulist(_line(host, f"{folder}/{n}/cpulist")) for n in names}
+    return {node: cpus for node, cpus in sorted(found.items()) if cpus}
+
+
+def _load(host: Host) -> float | None:
+    """Runnable and waiting threads of the whole machine, averaged over a minute."""
+    try:
+        return float(_line(host, "/proc/loadavg").partition(" ")[0])
+    except ValueError:
+        return None
+
+
+def _text(cpus: frozenset[int]) -> str:
+    """The inverse of cpulist(), cut after a few ranges."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and ranges[-1][1] == cpu - 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    parts = [str(a) if a == b else f"{a}-{b}" for a, b in ranges]
+    return ",".join(parts[:8]) + (",…" if len(parts) > 8 else "")
+
+
+def judge(world: World[Cpus], expect: Expect) -> Iterator[Finding]:
+    for here, cpus in world.each():
+        ranks = max(1, len(here.ranks))
+        held = list(_judge_number(here, cpus, ranks, expect))
+        yield from held
+        if not held:
+            yield from _judge_numa(here, cpus, ranks)
+        yield from _judge_openmp(here, cpus, ranks, world.topology.launcher)
+        workers = int(expect.number("loader_workers") or 0)
+        if ranks * workers > cpus.worth:
+            yield Finding(
+                "loader-many",
+                Status.WARN,
+                (here,),
+                saw=f"{plural(ranks, 'rank')} with {plural(workers, 'DataLoader worker')} each "
+                f"on {cpus.worth:g} CPUs",
+                expected=f"no more workers than CPUs {expect.source('loader_workers')}".strip(),
+                blame=Blame.JOB,
+                explains=("world.loader",),
+                fields={"workers": str(max(1, int(cpus.worth / ranks) - 1))},
+            )
+
+
+def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iterator[Finding]:
+    """Too few CPUs, named by what takes them away.
+
+    Trying a job of four ranks on a machine of two CPUs is no fault: without an expectation and
+    without a GPU for every rank, only a limit on a machine that has enough is one, and a mask that
+    puts all ranks on a single CPU of several.
+    """
+    floor = expect.number("cpus_per_rank")
+    real = cpus.gpus >= ranks
+    each = floor if floor is not None else float(CPUS_PER_GPU_RANK if real else 1)
+    wanted = each * ranks
+    stacked = ranks > 1 and cpus.usable == 1
+    matters = floor is not None or real or cpus.online >= (2 if stacked else wanted)
+    if not matters or cpus.worth >= wanted:
+        return
+    evidence = [f"{cpus.online} CPUs online, {cpus.offline} offline"]
+    if cpus.load is not None:
+        evidence.append(f"load average {cpus.load:g}")
+    if cpus.slurm_cpus is not None:
+        evidence.append(f"SLURM_CPUS_PER_TASK={cpus.slurm_cpus!r}")
+    causes = []
+    if cpus.quota is not None and cpus.quota < min(wanted, cpus.usable):
+        saw = f"the quota of {cpus.quota_at} is {cpus.quota:g} of {cpus.usable} CPUs"
+        causes.append(("quota-low", saw, Blame.JOB))
+    if cpus.usable < min(wanted, cpus.online):
+        saw = f"{cpus.held_by} leaves CPU {cpus.allowed} of {cpus.online}"
+        causes.append(("pinned", saw, Blame.JOB))
+    if not causes:
+        blame = Blame.NODE if floor is not None else Blame.JOB
+        causes.append(("cpus-few", f"{plural(cpus.online, 'CPU')} online", blame))
+    for code, saw, blame in causes:
+        yield Finding(
+            code,
+            Status.WARN if floor is None else Status.FAIL,
+            (here,),
+            saw=f"{saw}, for {plural(ranks, 'rank')}",
+            expected=f"at least {each:g} for each rank {expect.source('cpus_per_rank')}".strip(),
+            blame=blame,
+            explains=("world.loader",),
+            fields={"wanted": f"{wanted:g}", "folder": cpus.quota_at},
+            evidence=tuple(evidence),
+        )
+
+
+def _judge_numa(here: Subject, cpus: Cpus, ranks: int) -> Iterator[Finding]:
+    # with fewer ranks than GPUs the job may well use only those near its CPUs
+    far = [node for node in cpus.gpu_nodes if node not in cpus.numa_allowed]
+    if far and cpus.numa_allowed and ranks >= len(cpus.gpu_nodes):
+        yield Finding(
+            "numa-far",
+            Status.WARN,
+            (here,),
+            saw=f"CPUs {cpus.allowed} lie on NUMA node {_nodes(cpus.numa_allowed)} only, "
+            f"{len(far)} of {len(cpus.gpu_nodes)} GPUs on node {_nodes(far)}",
+            expected="CPUs on every NUMA node that has a GPU of the job",
+            blame=Blame.JOB,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _nodes(nodes: tuple[int, ...] | list[int]) -> str:
+    return ", ".join(str(node) for node in sorted(set(nodes))[:8])
+
+
+def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Iterator[Finding]:
+    bound = _binds(cpus.binding) and launcher not in BINDING_LAUNCHERS
+    if bound and ranks > 1 and cpus.usable > 1:
+        values = " ".join(f"{name}={value!r}" for name, value in cpus.binding.items())
+        yield Finding(
+            "omp-bound",
+            Status.WARN,
+            (here,),
+            saw=f"{values} for {ranks} ranks that share CPUs {cpus.allowed}",
+            expected="none of them, or a mask of its own for every rank",
+            blame=Blame.JOB,
+            confidence=Confidence.LIKELY,
+            explains=("world.loader",),
+        )
+    # a list such as 4,2 sets nested levels: the first counts; what is no number, env.* names
+    first = (cpus.omp_threads or "").partition(",")[0].strip()
+    threads = int(first) if first.isdecimal() and len(first) < 10 else 1
+    if threads > 1 and ranks * threads > OMP_CROWD * cpus.worth:
+        yield Finding(
+            "omp-many",
+            Status.WARN,
+            (here,),
+            saw=f"OMP_NUM_THREADS={cpus.omp_threads!r} for {plural(ranks, 'rank')} "
+            f"on {cpus.worth:g} CPUs",
+            expected=f"no more than {OMP_CROWD} threads a CPU",
+            blame=Blame.JOB,
+            fields={"threads": str(max(1, int(cpus.worth / ranks)))},
+        )
+
+
+def _binds(binding: Mapping[str, str]) -> bool:
+    """Whether libgomp binds the first thread of a process to one CPU: OMP_PROC_BIND decides;
+    where it is unset, a list of places binds too."""
+    policy = binding.get("OMP_PROC_BIND", "").strip().lower()
+    places = binding.get("OMP_PLACES", "").strip().lower()
+    if places.startswith(WIDE_PLACES):
+        return False
+    if policy:
+        return policy.startswith(BINDS)
+    return bool(places or binding.get("GOMP_CPU_AFFINITY", "").strip())
+
+
+def measured(world: World[Cpus]) -> Measured:
+    each = [(cpus.worth / max(1, len(here.ranks)), cpus) for here, cpus in world.each()]
+    if not each:
+        return Measured()
+    share, least = min(each, key=lambda e: e[0])
+    quota = "" if least.quota is None else f" · quota {least.quota:g}"
+    load = "" if least.load is None else f" · load {least.load:g}"
+    return Measured(
+        f"{least.usable} of {least.online} CPUs{quota} · {share:.3g} a rank{load}",
+        {
+            "cpus": least.usable,
+            "cpus_online": least.online,
+            "cpu_quota": least.quota,
+            "cpus_per_rank": share,
+            "load": least.load,
+        },
+    )

@@ -1,0 +1,460 @@
+"""Is torch there and whole, built for these GPUs and this driver, and with the NCCL it expects?
+
+Looks at     the import of torch (time, error, folder and its file system), torch's versions,
+             architectures and backends, every libnccl on the search path and the one that is
+             loaded, the packages nvidia-nccl-cu*, the NVIDIA driver and the GPUs' capabilities
+Fails if     torch is there, but can't be imported, or its import hangs; another NCCL takes away a
+             symbol that torch needs; the driver is older than torch's CUDA runs on, or torch has no
+             code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
+             torch.distributed or the NCCL backend; a version is not the expected one (--expect)
+Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
+             for two CUDA versions is installed; torch on a GPU machine is built for the CPU only
+Undecided    nobody tried to import torch in this process; the driver hangs
+Not covered  whether nodes agree (agree.software); other packages; CUDA itself, which is not started
+Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
+             runtime version", "no kernel image is available for execution on the device", "Torch
+             not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in",
+             "module 'torch' has no attribute", "libcudart.so: cannot open shared object file"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from preflight import nccl, nvidia
+from preflight.check import Check, Context, Level, Scope, Stage
+from preflight.expect import Expect, numbers
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=20.0, level=Level.STANDARD, torch=True)
+
+# 1.1 s from a warm cache, 4.6 s from a cold local disk
+SLOW_IMPORT = 20.0
+TEXT = 2000
+"""Characters kept of a traceback: its end."""
+
+NETWORK = (
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "wekafs", "panfs"),
+    *("pvfs2", "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.juicefs"),
+    *("fuse.gcsfuse", "fuse.s3fs", "fuse.mountpoint-s3", "fuse.rclone", "fuse.blobfuse2"),
+)
+IMPORT = "import torch"
+FAIL, WARN = Status.FAIL, Status.WARN
+TRAINING = ("world.*", "rdzv.*")
+ON_GPUS = ("gpu.compute", "world.nccl", "world.bandwidth")
+
+ADVICE = {
+    "torch-broken": Advice(
+        who="image author",
+        cause="packages that don't fit each other, or a file of yours that is called torch",
+        means="every rank ends in this traceback before it says a word to the others",
+        text="install torch and its nvidia-* packages anew in a fresh environment",
+        commands=(Command("python -c 'import torch'", "the job's environment"),),
+    ),
+    "torch-import-hangs": Advice(
+        who="cluster administrator",
+        cause="the file system that holds the Python environment does not answer",
+        means="the job prints nothing; ranks on other nodes wait for this one until they time out",
+        text="put the environment into the image or onto a local disk; look at the mount",
+        commands=(Command("python -X importtime -c 'import torch'", "the node"),),
+    ),
+    "torch-slow-import": Advice(
+        who="job author",
+        cause="thousands of small files on a shared file system, read by all ranks at once",
+        means="slow starts; with many nodes the rendezvous gives up before the last one is there",
+        text="put the environment into the image or unpack it on a local disk; "
+        "compile it once (python -m compileall)",
+    ),
+    "two-nccl": Advice(
+        who="image author",
+        cause="LD_LIBRARY_PATH, LD_PRELOAD or a package brings another libnccl",
+        means="'undefined symbol: nccl…', or an older NCCL: slow, or a hang beside newer nodes",
+        now="unset LD_LIBRARY_PATH LD_PRELOAD   where nothing else needs them",
+        text="keep one NCCL: the one that torch was built with",
+        commands=(Command("pip list | grep nvidia-nccl", "the job's environment"),),
+    ),
+    "driver-too-old": Advice(
+        who="cluster administrator",
+        cause="an image with a newer CUDA than the node's driver was made for",
+        means="'CUDA driver version is insufficient for CUDA runtime version'; is_available() is "
+        "False and the job is quietly on the CPU",
+        text="update the driver to {minimum} or later, or use a torch for an older CUDA",
+    ),
+    "arch-missing": Advice(
+        who="image author",
+        cause="a GPU that is newer, or older, than this build of torch knows",
+        means="'no kernel image is available for execution on the device'",
+        text="use a build of torch for compute capability {capability}",
+    ),
+    "cpu-build": Advice(
+        who="image author",
+        cause="torch was installed from the CPU index, or for the wrong platform",
+        means="'Torch not compiled with CUDA enabled', or the job is quietly on the CPU",
+        text="install torch from the CUDA index: pip install torch --index-url "
+        "https://download.pytorch.org/whl/cu…",
+    ),
+    "no-distributed": Advice(
+        who="image author",
+        cause="torch was built with USE_DISTRIBUTED=0",
+        means="module 'torch.distributed' has no attribute 'init_process_group'",
+        text="use an official build of torch",
+    ),
+    "no-backend": Advice(
+        who="image author",
+        cause="torch was built without NCCL or Gloo",
+        means='"Distributed package doesn\'t have NCCL built in"',
+        text="use an official build of torch",
+    ),
+    "unexpected-version": Advice(
+        who="job author",
+        cause="another image, environment or node than the one that was meant",
+        means="nodes that don't agree, or a fault that the expected version has not",
+        text="use {what} {expected}",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What torch says of itself; empty where it is not there. `other` is what it is built for in
+    place of CUDA: hip, xpu."""
+
+    version: str = ""
+    git: str = ""
+    cuda: str = ""
+    other: str = ""
+    folder: str = ""
+    file_system: str = ""
+    architectures: tuple[str, ...] = ()
+    distributed: bool = True
+    nccl: bool = False
+    gloo: bool = False
+    nccl_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU and its compute capability, e.g. 9.0."""
+
+    name: str
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """absent: torch is not installed; error: why it can't be imported (end of the traceback).
+
+    driver    version of the loaded NVIDIA module; cards: the GPUs that NVML shows this process
+    compat    a cuda-compat library on the search path: newer CUDA on an older driver
+    no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
+    """
+
+    python: str
+    executable: str
+    absent: bool
+    error: str
+    seconds: float
+    build: Build
+    loaded: nccl.Loaded
+    packages: Mapping[str, str]
+    libraries: tuple[nccl.Library, ...]
+    driver: str
+    compat: str
+    no_gpu: bool
+    cards: tuple[Card, ...]
+
+
+def observe(host: Host, ctx: Context) -> Software:
+    import sys
+
+    torch = ctx.preloaded.get("torch")
+    if torch is None:
+        raise CannotObserve("nobody tried to import torch in this process")
+    ctx.mark("packages")
+    packages = nccl.packages()
+    folders = {folder: nccl.PACKAGE for _, folder in packages.values()}
+    libraries = nccl.libraries(host, folders=folders)
+    build, error = Build(), "" if torch.absent else torch.error
+    if not (torch.absent or error):
+        build, error = _build(host, ctx)
+    compat = (x.path for x in nccl.libraries(host, "libcuda.so.1") if "compat" in x.path)
+    driver = nvidia.module_version(host)
+    return Software(
+        python=sys.version.split()[0],
+        executable=sys.executable,
+        absent=torch.absent,
+        error=error[-TEXT:],
+        seconds=torch.seconds,
+        build=build,
+        loaded=nccl.loaded(host, libraries),
+        packages={name: version for name, (version, _) in packages.items()},
+        libraries=libraries,
+        driver=driver,
+        compat=next(compat, ""),
+        no_gpu=host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"),
+        # last, since the driver may hang
+        cards=_cards(host, ctx) if driver else (),
+    )
+
+
+def _cards(host: Host, ctx: Context) -> tuple[Card, ...]:
+    try:
+        found = nvidia.ask(host, ctx.mark, ctx.seconds / 2)
+    except CannotObserve:
+        return ()  # gpu.visible says so
+    return tuple(Card(gpu.name, gpu.capability) for gpu in found.gpus)
+
+
+def _build(host: Host, ctx: Context) -> tuple[Build, str]:
+    """What the loaded torch says, without a call that starts CUDA; and what is wrong with what was
+    loaded under that name."""
+    import os
+
+    import torch
+
+    # a folder without __init__.py has no file; the environment may lie behind a link
+    folder = os.path.dirname(os.path.realpath(getattr(torch, "__file__", None) or "/?/?"))
+    version = str(getattr(torch, "__version__", ""))[:TEXT]
+    facts, core = getattr(torch, "version", None), getattr(torch, "_C", None)
+    if not version or facts is None or core is None:
+        where = [*getattr(torch, "__path__", ()), folder][0]
+        return Build(), f"what is imported as torch is not torch: {where}"
+    distributed = ctx.preloaded.get("torch.distributed")
+    if distributed is not None and distributed.error:
+        return Build(version=version, folder=folder), distributed.error
+    import torch.distributed as dist
+
+    there = bool(dist.is_available())
+    # torch.cuda.is_available() and get_arch_list() begin with cuInit, this does not
+    flags = core._cuda_getArchFlags() if hasattr(core, "_cuda_getArchFlags") else None
+    compiled = torch.cuda.nccl.version() if hasattr(core, "_nccl_version") else ()
+    ctx.mark("mount of torch")
+    try:
+        mount = host.mount_of(folder)
+    except CannotObserve:
+        mount = None
+    build = Build(
+        version=version,
+        git=str(getattr(facts, "git_version", "") or "")[:TEXT],
+        cuda=str(getattr(facts, "cuda", "") or "")[:TEXT],
+        other=" ".join(n for n in ("hip", "xpu", "musa") if getattr(facts, n, None)),
+        folder=folder[:TEXT],
+        file_system=mount.fstype if mount else "",
+        architectures=tuple((flags or "").split()[:64]),
+        distributed=there,
+        nccl=there and bool(dist.is_nccl_available()),
+        gloo=there and bool(dist.is_gloo_available()),
+        nccl_version=".".join(str(part) for part in compiled[:3]),
+    )
+    return build, ""
+
+
+def _finding(
+    code: str, status: Status, subject: Subject, saw: str, expected: str, **more: Any
+) -> Finding:
+    """A finding that blames the job's software, never the node: a drain would not help."""
+    return Finding(code, status, (subject,), saw, expected, **({"blame": Blame.JOB} | more))
+
+
+def judge(world: World[Software], expect: Expect) -> Iterator[Finding]:
+    yield from _never_imported(world)
+    for here, seen in world.each():
+        torch = _torch(here)
+        if seen.error:
+            yield _broken(torch, seen)
+        elif not seen.absent:
+            yield from _import(torch, seen)
+            yield from _nccl(torch, seen)
+            yield from _fits(torch, seen, world)
+            yield from _backends(torch, seen, world.topology.size > 1)
+        yield from _expected(torch, seen, expect)
+
+
+def _torch(here: Subject) -> Subject:
+    return replace(here, kind=Kind.SOFTWARE, name="torch")
+
+
+def _never_imported(world: World[Software]) -> Iterator[Finding]:
+    """The process that imports torch hung or died in it."""
+    for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED).items():
+        if missing.last_mark != IMPORT:
+            continue
+        hangs = missing.cause is not Cause.CRASHED
+        fate = "no end" if hangs else "its process died"
+        saw = f"{IMPORT}: {fate} after {duration(missing.seconds)}"
+        saw += "".join(f" · {line[:200]}" for line in missing.detail.strip().splitlines()[-1:])
+        yield _finding(
+            "torch-import-hangs" if hangs else "torch-broken",
+            FAIL,
+            _torch(world.subject(key)),
+            saw,
+            "an import in a few seconds",
+            blame=Blame.UNKNOWN if hangs else Blame.JOB,
+            confidence=Confidence.LIKELY,
+            explains=TRAINING,
+        )
+
+
+def _broken(torch: Subject, seen: Software) -> Finding:
+    lines = [line.strip() for line in seen.error.splitlines() if line.strip()]
+    saw = lines[-1][-300:] if lines else "no reason was given"
+    foreign = (nccl.PRELOAD, nccl.SEARCH)
+    culprits = [f"{x.path} ({x.origin})" for x in seen.libraries if x.origin in foreign]
+    if len(seen.packages) > 1:
+        culprits += [f"{name} {version}" for name, version in seen.packages.items()]
+    if culprits and re.search(r"undefined symbol: p?nccl[A-Z]", seen.error):
+        saw, code, sure = " · ".join([saw, *culprits[:4]]), "two-nccl", Confidence.LIKELY
+    else:
+        code, sure = "torch-broken", Confidence.CERTAIN
+    goal = f"{IMPORT} succeeds"
+    return _finding(code, FAIL, torch, saw, goal, confidence=sure, explains=TRAINING)
+
+
+def _import(torch: Subject, seen: Software) -> Iterator[Finding]:
+    if seen.seconds > SLOW_IMPORT:
+        remote = seen.build.file_system in NETWORK
+        kind = "the network file system " if remote else ""
+        saw = f"{IMPORT} took {duration(seen.seconds)} from {seen.build.folder[:120]}"
+        saw += f" on {kind}{seen.build.file_system or 'an unknown file system'}"
+        sure = Confidence.CERTAIN if remote else Confidence.LIKELY
+        goal = f"less than {duration(SLOW_IMPORT)}"
+        yield _finding("torch-slow-import", WARN, torch, saw, goal, confidence=sure)
+
+
+def _nccl(torch: Subject, seen: Software) -> Iterator[Finding]:
+    """Another NCCL than torch's own is loaded. A newer one by package is an upgrade, and one that
+    only lies on the search path harms nobody."""
+    own, loaded = numbers(seen.build.nccl_version)[:3], numbers(seen.loaded.version)[:3]
+    foreign = seen.loaded.origin in (nccl.PRELOAD, nccl.SEARCH)
+    if own and loaded and own != loaded and (foreign or loaded < own):
+        saw = f"NCCL {seen.loaded.version} from {seen.loaded.path[:160]} ({seen.loaded.origin})"
+    elif len(seen.packages) > 1 and seen.build.cuda:
+        # both put their library into nvidia/nccl/lib: the one that was installed last is there
+        saw = " and ".join(f"{name} {version}" for name, version in sorted(seen.packages.items()))
+    else:
+        return
+    goal = f"NCCL {seen.build.nccl_version or '?'}, with which torch was built, and no other"
+    yield _finding("two-nccl", WARN, torch, saw, goal, explains=("world.nccl", "world.bandwidth"))
+
+
+def _fits(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Finding]:
+    """torch, the driver and the GPUs. Without a GPU for this process there is nothing to fit."""
+    build, cards = seen.build, seen.cards
+    if not cards or build.other or not build.cuda:
+        if cards and not build.other and not seen.no_gpu:
+            # by hand it may be a try on the CPU, a launcher's job was given GPUs to use them
+            status = WARN if world.topology.launcher == "local" else FAIL
+            saw = f"torch {build.version} has no CUDA · {plural(len(cards), 'GPU')} "
+            saw += f"({cards[0].name}) · driver {seen.driver}"
+            likely = Confidence.LIKELY
+            goal = "a torch for CUDA where there are GPUs"
+            yield _finding(
+                "cpu-build", status, torch, saw, goal, confidence=likely, explains=ON_GPUS
+            )
+        return
+    minimum = nvidia.minimum_driver(build.cuda)
+    if numbers(seen.driver) < numbers(minimum) and not seen.compat:
+        newer = any(numbers(other.driver) >= numbers(minimum) for other in world.seen.values())
+        yield _finding(
+            "driver-too-old",
+            FAIL,
+            replace(torch, name="NVIDIA driver"),
+            f"driver {seen.driver} · torch {build.version} for CUDA {build.cuda}",
+            f"driver {minimum} or later",
+            # where all nodes are alike, it is the image that does not fit them
+            blame=Blame.NODE if newer else Blame.JOB,
+            explains=ON_GPUS,
+            fields={"minimum": minimum},
+        )
+    known = [card for card in cards if card.capability]
+    without = [c for c in known if not nvidia.runs_on(build.architectures, c.capability)]
+    # a small display card beside the GPUs of the job does no harm
+    needed = min(max(1, len(torch.ranks)), len(known))
+    if build.architectures and without and len(known) - len(without) < needed:
+        odd = without[0]
+        saw = f"{odd.name} has compute capability {odd.capability} · torch {build.version} has "
+        yield _finding(
+            "arch-missing",
+            FAIL,
+            torch,
+            f"{saw}code for {' '.join(build.architectures)[:160]}",
+            "code for every GPU that the job uses",
+            explains=ON_GPUS,
+            fields={"capability": odd.capability},
+        )
+
+
+def _backends(torch: Subject, seen: Software, several: bool) -> Iterator[Finding]:
+    build = seen.build
+    if not build.distributed:
+        saw = f"torch {build.version}: torch.distributed.is_available() is False"
+        goal, status = "a torch with torch.distributed", FAIL if several else WARN
+        yield _finding("no-distributed", status, torch, saw, goal, explains=TRAINING)
+    elif several:
+        lacks = [("NCCL", FAIL)] if build.cuda and seen.cards and not build.nccl else []
+        lacks += [] if build.gloo else [("Gloo", WARN)]
+        for name, status in lacks:
+            saw, goal = f"torch {build.version} has no {name} backend", "NCCL for GPUs, and Gloo"
+            then = (f"world.{name.lower()}",)
+            yield _finding("no-backend", status, torch, saw, goal, explains=then)
+
+
+def _expected(torch: Subject, seen: Software, expect: Expect) -> Iterator[Finding]:
+    versions = {"driver": seen.driver}
+    if not seen.error:
+        versions["torch"] = seen.build.version
+    if seen.build.version and not seen.error:
+        versions |= {"cuda": seen.build.cuda, "nccl": _version(seen)}
+    for key, version in versions.items():
+        if not expect.admits(key, version):
+            wanted = expect.text(key) or ""
+            yield _finding(
+                "unexpected-version",
+                FAIL,
+                replace(torch, name=key),
+                f"{key} {version or 'none'}",
+                f"{key} {wanted} ({expect.source(key)})",
+                blame=Blame.NODE if key == "driver" else Blame.JOB,
+                fields={"what": key, "expected": wanted},
+            )
+
+
+def _version(seen: Software) -> str:
+    """The NCCL that counts: the loaded one, else what torch was built with."""
+    return seen.loaded.version or seen.build.nccl_version
+
+
+def measured(world: World[Software]) -> Measured:
+    values = list(world.seen.values())
+    if not values:
+        return Measured()
+    there = [v for v in values if not v.absent]
+    found = {
+        "torch": sorted({v.build.version for v in there if v.build.version}),
+        "NCCL": sorted({_version(v) for v in values if _version(v)}),
+        "driver": sorted({v.driver for v in values if v.driver}),
+        "python": sorted({v.python for v in values}),
+    }
+    parts = [f"{name} {', '.join(some[:3])}" for name, some in found.items() if some]
+    slowest = max((v.seconds for v in there), default=0.0)
+    parts += [f"imported in {duration(slowest)}"] if there else ["torch is not installed"]
+    data = {name.lower(): versions for name, versions in found.items()}
+    return Measured(" · ".join(parts), {**data, "import_seconds": slowest})

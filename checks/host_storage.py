@@ -1,0 +1,394 @@
+"""Can the job write where it will write, and does every such place answer at all?
+
+Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_dir`, `init_file` or
+             the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written
+             (64 KiB, fsync, gone again) by a child of its own, so that a dead mount hides no other
+Fails if     a place does not answer; its mount is broken; TMPDIR, the checkpoint directory or the
+             folder of the init file can't be written; less than 64 MiB or no inode is left there,
+             or less than `free_gib`; TMPDIR is too long for a socket's path; the init file is a
+             leftover, lies on a local file system in a job of several nodes, or can't be locked
+Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
+             over 2 s; the working directory is full; checkpoints of several nodes go to local disks
+Undecided    no process can be forked, or none of them got a CPU in time
+Not covered  throughput of the storage; where the training data lies; whether other nodes see the
+             same files; as root: what the job's user may do there
+Seen as      a rank that hangs at start in state D, "Stale file handle", "No space left on device",
+             "Disk quota exceeded", "No usable temporary directory found", "AF_UNIX path too long",
+             "Parent directory does not exist" of torch.save, "Wait timeout" of a FileStore,
+             "connectFullMesh failed" with addresses of an old run
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.places import Address, Place, Role, init_address, places, shown
+from preflight.units import GIB, MIB, duration, size
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=4.0,
+    disturbs="64 KiB a place",
+    options={
+        "checkpoint_dir": "where the job writes its checkpoints",
+        "init_file": "path or file:// address given to init_process_group",
+    },
+)
+
+# share of the budget in which the places must have answered; the rest is for start and report
+PATIENCE = 0.75
+# caches of compiled kernels, logs of torchrun and a few batches of temporary files
+SPACE_LEFT = 64 * MIB
+# sockets and logs of each rank
+INODES_LEFT = 64
+# on a sound file system 64 KiB take milliseconds
+SYNC_SLOW = 2.0
+# sun_path has 108 bytes with its final 0 (unix(7)); the tail is what multiprocessing appends
+SOCKET_PATH = 107
+SOCKET_TAIL = len("/pymp-xxxxxxxx/listener-xxxxxxxx")
+# file systems that no other node can see
+LOCAL = ("tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
+FULL = ("ENOSPC", "EDQUOT")
+DENIED = ("EACCES", "EPERM")
+# what a mount says whose server or daemon is gone
+BROKEN = ("ESTALE", "ENOTCONN", "EIO", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "ESHUTDOWN")
+
+ADVICE = {
+    "stalled": Advice(
+        who="cluster administrator",
+        cause="a dead NFS or Lustre mount: its server or the way to it is gone",
+        means="a rank hangs in state D as soon as it imports, reads or saves something there; not "
+        "even SIGKILL ends it and the other ranks wait for it",
+        now="srun --exclude={node} …   or take the path out of the job",
+        text="bring the server of {device} back, or remount {mount}",
+        commands=(
+            Command("timeout -s KILL 5 stat -f {mount}", "the node"),
+            Command("umount -f -l {mount}", "the node", "every process that uses the mount"),
+        ),
+    ),
+    "mount-broken": Advice(
+        who="cluster administrator",
+        cause="the export was renewed, the daemon behind the mount died, or the disk fails",
+        means="'Stale file handle' or 'Transport endpoint is not connected' at the first access",
+        now="srun --exclude={node} …",
+        text="remount {mount}",
+        commands=(Command("umount -f -l {mount}", "the node", "every process that uses it"),),
+    ),
+    "unwritable": Advice(
+        who="job author",
+        cause="a path of another machine or user, or a read-only mount",
+        means="the job ends with 'Permission denied' or 'Read-only file system' when it first "
+        "writes there",
+        text="name a folder that this user may write on every node",
+        commands=(Command("id; ls -ld {path}", "the node"),),
+    ),
+    "full": Advice(
+        who="job author",
+        cause="files that ended jobs left behind, or a quota",
+        means="'No space left on device' or 'Disk quota exceeded', often first in a checkpoint",
+        text="remove what is not needed, or name another folder",
+        commands=(Command("df -h {path}; df -i {path}", "the node"),),
+    ),
+    "fsync-slow": Advice(
+        who="cluster administrator",
+        cause="an overloaded server or a failing disk",
+        means="every checkpoint takes minutes while all GPUs wait",
+        text="look for errors in dmesg and for who else writes there",
+        commands=(Command("iostat -x 1 3", "the node"),),
+    ),
+    "tmpdir-missing": Advice(
+        who="job author",
+        cause="TMPDIR came along from the machine where the job was submitted",
+        means="Python uses /tmp without a word; nvcc, Triton's compiler or MPI may end with 'No "
+        "such file or directory'",
+        now="mkdir -p {path}   on every node, or unset TMPDIR",
+    ),
+    "tmpdir-too-long": Advice(
+        who="job author",
+        cause="a TMPDIR deep inside a project or scratch folder",
+        means="DataLoader workers end with 'OSError: AF_UNIX path too long'",
+        now="export TMPDIR=/tmp",
+    ),
+    "checkpoint-missing": Advice(
+        who="job author",
+        cause="a typing error, or a file system that is not mounted on this node",
+        means="torch.save ends with 'Parent directory … does not exist' after hours of training, "
+        "or checkpoints fill the node's own disk",
+        now="mkdir -p {path}   where that is right",
+    ),
+    "checkpoint-not-shared": Advice(
+        who="job author",
+        cause="a folder of each node's own disk",
+        means="after a restart on other nodes the job finds no checkpoint, or only a part of it",
+        text="name a folder on a file system that all nodes mount",
+    ),
+    "init-leftover": Advice(
+        who="job author",
+        cause="a run that crashed did not remove its file",
+        means="ranks connect to addresses of the old run ('Connection refused') or hang",
+        now="rm {path}   once no job uses it",
+        text="a path of its own for each job, e.g. with the job's id in its name",
+    ),
+    "init-unwritable": Advice(
+        who="job author",
+        cause="the folder does not exist on this node, or belongs to somebody else",
+        means="init_process_group hangs without a word and beyond its timeout",
+        now="mkdir -p {folder}",
+        commands=(Command("id; ls -ld {folder} {path}", "the node"),),
+    ),
+    "init-locks": Advice(
+        who="cluster administrator",
+        cause="NFS mounted with nolock, Lustre without -o flock",
+        means="the FileStore of init_process_group ends with 'Function not implemented' or 'No "
+        "locks available', or its ranks overwrite each other's entries",
+        now="init_process_group(init_method='env://')   with MASTER_ADDR and MASTER_PORT",
+        text="mount with -o flock (Lustre) or with lockd running (NFS)",
+    ),
+    "init-not-shared": Advice(
+        who="job author",
+        cause="a path like /tmp/init that every node has for itself",
+        means="'Wait timeout': the ranks of each node wait for those of the others",
+        now="init_process_group(init_method='env://')   with MASTER_ADDR and MASTER_PORT",
+        text="name a file on a file system that all nodes mount",
+    ),
+    "init-url": Advice(
+        who="job author",
+        cause="two slashes instead of three: file://name",
+        means="'file:// rendezvous: path missing', or torch silently uses another path",
+        now="init_method='file:///absolute/path'",
+    ),
+}
+
+
+EXPLAINS = {
+    "stalled": ("rdzv.*", "world.*"),
+    "mount-broken": ("rdzv.*", "world.*"),
+    "tmpdir-too-long": ("world.loader",),
+}
+# a path that looks wrong may be meant so, and a server that is only slow may come back
+LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared")
+
+Fault = tuple[str, Status, Place, str, str, Blame]
+"""What becomes a Finding: code, status, the place, what was seen, what was expected, blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """TMPDIR is the first of `places`. short_sockets: Python itself leaves a TMPDIR that is too
+    long for sockets. for_other: this is root's look at what a job of another user will write."""
+
+    places: tuple[Place, ...]
+    init: Address | None
+    short_sockets: bool
+    for_other: bool
+
+
+def observe(host: Host, ctx: Context) -> Storage:
+    from multiprocessing import util
+
+    ctx.mark("touching the places")
+    found = places(host, ctx.options, PATIENCE * ctx.seconds)
+    states = {place.state for place in found} - {""}
+    if states == {"R"}:
+        raise CannotObserve("no CPU was left to touch the places: this machine is too busy")
+    init = init_address(host, str(ctx.options.get("init_file") or ""))
+    job_uid = host.environ.get("SLURM_JOB_UID", "")
+    return Storage(
+        places=found,
+        init=init and replace(init, path=shown(init.path)),
+        # since 3.13.4 sockets go to /tmp when TMPDIR is too long (python/cpython#132124)
+        short_sockets=hasattr(util, "_get_base_temp_dir"),
+        for_other=host.is_root() and job_uid not in ("", "0"),
+    )
+
+
+def judge(world: World[Storage], expect: Expect) -> Iterator[Finding]:
+    for here, storage in world.each():
+        several = bool(here.ranks) and len(here.ranks) < world.topology.size
+        for code, status, place, saw, expected, blame in _faults(storage, expect, several):
+            yield Finding(
+                code,
+                status,
+                (here,),
+                saw=saw,
+                expected=expected,
+                blame=blame,
+                confidence=Confidence.LIKELY if code in LIKELY else Confidence.CERTAIN,
+                explains=EXPLAINS.get(code, ()),
+                fields=_fields(here, place),
+            )
+
+
+def _fields(here: Subject, place: Place) -> dict[str, str]:
+    """What the advice of all codes takes; paths are quoted, since they stand in commands."""
+    folder = os.path.dirname(place.path) if place.role is Role.INIT else place.path
+    mount = place.mount
+    return {
+        "node": here.node,
+        "path": shlex.quote(place.path),
+        "folder": shlex.quote(folder),
+        "mount": shlex.quote(shown(mount.point) if mount else folder),
+        "device": shown(mount.source) if mount else "the file system",
+    }
+
+
+def _faults(storage: Storage, expect: Expect, several: bool) -> Iterator[Fault]:
+    yield from _dead_mounts(storage.places)
+    for place in storage.places:
+        if place.state == "R" or _dead(place):
+            continue
+        yield from _space(place, expect)
+        yield from _folder(place, storage.for_other, several)
+        if place.role is Role.INIT:
+            yield from _init_file(place, several)
+    init = storage.init
+    if init is not None and (not init.path or init.netloc not in ("", "localhost")):
+        status = Status.WARN if init.path else Status.FAIL
+        saw = f"{init.source} {init.text!r}: torch uses {init.path or 'no path'!r}"
+        yield "init-url", status, storage.places[0], saw, "file:///absolute/path", Blame.JOB
+    for place in storage.places:
+        socket = place.bytes + SOCKET_TAIL
+        if place.role is not Role.TMPDIR or place.gone or storage.short_sockets:
+            continue
+        if socket > SOCKET_PATH:
+            status = Status.WARN if expect.number("loader_workers") == 0 else Status.FAIL
+            saw = f"{place.source} makes the path of a socket {socket} bytes long"
+            expected = f"at most {SOCKET_PATH} bytes"
+            yield "tmpdir-too-long", status, place, saw, expected, Blame.JOB
+
+
+def _named(place: Place) -> str:
+    tried = f" (not there; tried {place.tested})" if place.gone else ""
+    kind = f", {place.mount.fstype} from {shown(place.mount.source)}" if place.mount else ""
+    return f"{place.role} {place.path}{tried}{kind}"
+
+
+def _local(place: Place) -> bool:
+    return place.mount is not None and place.mount.fstype in LOCAL
+
+
+def _dead(place: Place) -> bool:
+    """Whether the mount is at fault. A local disk that others keep busy is slow, not dead: its
+    journal makes whoever creates a file wait too."""
+    slow = _local(place) and place.doing in ("creating a file", "writing")
+    return (bool(place.state) and place.state != "R" and not slow) or place.errno in BROKEN
+
+
+def _dead_mounts(all_places: tuple[Place, ...]) -> Iterator[Fault]:
+    """One fault a mount, however many places lie on it."""
+    dead: dict[tuple[bool, str], list[Place]] = {}
+    for place in all_places:
+        if _dead(place):
+            where = place.mount.point if place.mount else place.path
+            dead.setdefault((bool(place.state), where), []).append(place)
+    for (silent, _), same in dead.items():
+        first = same[0]
+        saw = " · ".join(map(_named, same)) + f": {first.problem}"
+        if silent:
+            saw += f"no answer in {duration(first.waited)} while {first.doing}"
+            saw += f" (state {first.state}{' in ' * bool(first.wchan)}{first.wchan})"
+        code = "stalled" if silent else "mount-broken"
+        yield code, Status.FAIL, first, saw, "an answer within milliseconds", Blame.NODE
+
+
+def _space(place: Place, expect: Expect) -> Iterator[Fault]:
+    space, wanted, source, saw = place.space, SPACE_LEFT, "", ""
+    status = Status.WARN if place.role is Role.WORK else Status.FAIL
+    floor = expect.number("free_gib")
+    if floor is not None and place.role in (Role.TMPDIR, Role.CHECKPOINT):
+        wanted, source = int(floor * GIB), expect.source("free_gib")
+    if place.errno in FULL:
+        saw = place.problem
+    elif space is None or place.problem:
+        return  # a read-only image is full by nature
+    elif space.size > 0 and space.free < wanted:  # a size of 0: the file system does not tell
+        saw = f"{size(space.free)} free of {size(space.size)}"
+        # a small file system that is hardly used was made so on purpose
+        if not source and space.free > space.size // 2:
+            status = Status.WARN
+    elif space.inodes > 0 and space.inodes_free < INODES_LEFT:
+        saw = f"{space.inodes_free} inodes free of {space.inodes}"
+    if saw:
+        blame = Blame.NODE if _local(place) and place.errno != "EDQUOT" else Blame.JOB
+        expected = f"at least {size(wanted)} and {INODES_LEFT} inodes {source}".strip()
+        yield "full", status, place, f"{_named(place)}: {saw}", expected, blame
+
+
+def _folder(place: Place, for_other: bool, several: bool) -> Iterator[Fault]:
+    named, absolute = _named(place), "a folder that is there on every node"
+    checkpoint = place.role is Role.CHECKPOINT
+    # NFS turns root into nobody: that says nothing about the job's user
+    squashed = for_other and not _local(place) and place.errno in DENIED
+    if place.problem:
+        if place.role in (Role.TMPDIR, Role.CHECKPOINT) and place.errno not in FULL:
+            blame = Blame.NODE if place.source == "default" else Blame.JOB
+            saw = f"{named}: {place.problem}"
+            if not squashed:
+                yield "unwritable", Status.FAIL, place, saw, "a folder to write in", blame
+    elif place.role is Role.TMPDIR and place.gone:
+        saw = f"{place.source}={place.path!r} does not exist"
+        yield "tmpdir-missing", Status.WARN, place, saw, absolute, Blame.JOB
+    elif checkpoint and place.gone > 1:  # the last level alone most scripts make themselves
+        saw = f"of {place.path} only {place.tested} exists"
+        yield "checkpoint-missing", Status.WARN, place, saw, absolute, Blame.JOB
+    elif checkpoint and several and _local(place):
+        expected = "a file system that all nodes mount"
+        yield "checkpoint-not-shared", Status.WARN, place, named, expected, Blame.JOB
+    sync = place.waited if place.state else place.sync_s or 0.0
+    if sync > SYNC_SLOW:
+        saw = f"{named}: 64 KiB took {'over ' * bool(place.state)}{duration(sync)}"
+        blame = Blame.NODE if _local(place) else Blame.UNKNOWN
+        yield "fsync-slow", Status.WARN, place, saw, f"under {duration(SYNC_SLOW)}", blame
+
+
+def _init_file(place: Place, several: bool) -> Iterator[Fault]:
+    found = []
+    if place.leftover is not None and place.leftover.size:
+        old = place.leftover
+        saw = f"{size(old.size)}, written {old.written} by uid {old.uid}"
+        found.append(("init-leftover", saw, "no such file before the job starts", Blame.JOB))
+    if place.problem and place.errno not in FULL:
+        expected = "a folder that is there and writable"
+        found.append(("init-unwritable", place.problem, expected, Blame.JOB))
+    if several and _local(place):
+        saw = "a file system of this node alone"
+        found.append(("init-not-shared", saw, "one that all nodes mount", Blame.JOB))
+    if place.locks:
+        found.append(("init-locks", place.locks, "locks that are granted at once", Blame.NODE))
+    for code, saw, expected, blame in found:
+        yield code, Status.FAIL, place, f"{_named(place)}: {saw}", expected, blame
+
+
+def measured(world: World[Storage]) -> Measured:
+    """The least space and the slowest fsync of each role."""
+    least: dict[str, int] = {}
+    slowest: dict[str, float] = {}
+    for storage in world.seen.values():
+        for place in storage.places:
+            if place.space is not None and place.space.size:
+                least[place.role] = min(least.get(place.role, 1 << 62), place.space.free)
+            if place.sync_s is not None:
+                slowest[place.role] = max(slowest.get(place.role, 0.0), place.sync_s)
+    parts = [f"{role} {size(free)} free" for role, free in least.items()]
+    if slowest:
+        parts.append(f"fsync {duration(max(slowest.values()))}")
+    return Measured(" · ".join(parts), {"free_bytes": least, "fsync_s": slowest})

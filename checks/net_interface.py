@@ -1,0 +1,477 @@
+"""Which network interface will NCCL and Gloo take, and can it do what the job needs?
+
+Looks at     the interfaces with their state and addresses; NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY
+             (also from nccl.conf) and GLOO_SOCKET_IFNAME, by the grammars of NCCL and Gloo; what
+             the own name resolves to; the route to MASTER_ADDR
+Fails if     a rule names no interface, or one that is down or has no address; GLOO_SOCKET_IFNAME
+             is written in NCCL's syntax; the loopback interface is down; and on several nodes:
+             the choice is a loopback address or a bridge that ends on this host, or there is no
+             route to MASTER_ADDR
+Warns if     a value is ignored for its length; and on several nodes: the choice is an interface
+             that nobody named and that does not lead to MASTER_ADDR, a tunnel or a link-local
+             address; NCCL and Gloo are sent to different interfaces; two choices share a subnet
+Undecided    no list of interfaces can be read, or none of them has an address
+Not covered  whether the peers are reached over it (net.mesh); RDMA devices (net.rdma); policy
+             rules of routing; labels of addresses (eth0:1)
+Seen as      "Bootstrap : no socket interface found", "Unable to find address for: ",
+             "connectFullMesh failed", "Call to connect returned Connection refused, retrying"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from preflight import ifname
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host, Interface
+from preflight.lookup import NO_ANSWER, addresses, look_up
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Fact,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=4.0)
+
+NCCL, GLOO, FAMILY = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"
+STARTS: Mapping[str, tuple[str, ...]] = {
+    NCCL: ("world.nccl", "world.bandwidth"),
+    FAMILY: ("world.nccl", "world.bandwidth"),
+    GLOO: ("world.gloo",),
+}
+"""The checks that show a wrong value of a variable."""
+
+INTERFACES_KEPT = 256
+VALUE_KEPT = 1024
+# seconds for a name: net.name says what a slow resolver costs, here its answer only adds detail
+RESOLVER_PATIENCE = 1.5
+
+ROUTE = Command("ip route get {master}", "the node")
+
+ADVICE = {
+    "ifname-unmatched": Advice(
+        who="job author",
+        cause="a name of another machine, a typing error, or an address in place of a name",
+        means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
+        "address for: …'; the other ranks wait without a word",
+        now="unset {variable}",
+        text="name an interface that every node has, or set nothing and let the library choose",
+        commands=(Command("ip -brief address", "the node"),),
+    ),
+    "ifname-ignored": Advice(
+        who="job author",
+        cause="a value of one character",
+        means="NCCL and Gloo ignore such a value silently and choose an interface themselves",
+        text="write the whole name of the interface, or unset {variable}",
+    ),
+    "gloo-syntax": Advice(
+        who="job author",
+        cause="NCCL's syntax (^ excludes, = is exact) or spaces given to Gloo",
+        means="Gloo stops with 'Unable to find address for: {value}'",
+        now="export GLOO_SOCKET_IFNAME={wanted}",
+        text="Gloo takes whole names only, separated by commas without spaces",
+    ),
+    "interface-down": Advice(
+        who="cluster administrator",
+        cause="the link is down, or nobody gave it an address",
+        means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
+        "address for: …'",
+        now="name another interface in {variable}, or unset it",
+        text="bring the interface up with its address",
+        commands=(Command("ip -brief address", "the node"),),
+    ),
+    "loopback-down": Advice(
+        who="cluster administrator",
+        cause="a network namespace or a container whose lo nobody brought up",
+        means="ranks of one node can't connect to each other: 'Network is unreachable' or "
+        "'Cannot assign requested address' for 127.0.0.1",
+        text="bring lo up in whatever makes the namespace",
+        commands=(Command("ip link set lo up", "the node"),),
+    ),
+    "interface-isolated": Advice(
+        who="job author",
+        cause="a prefix or a name that leads to docker0, virbr0 or the loopback",
+        means="the other nodes are told an address that is their own or nobody's: 'Connection "
+        "refused' in connectFullMesh or ncclCommInitRank, or a hang",
+        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        text="name the interface that leads to the other nodes",
+        commands=(ROUTE,),
+    ),
+    "interface-doubtful": Advice(
+        who="job author",
+        cause="several networks on one machine, and nobody says which is meant",
+        means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
+        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        text="name the interface that leads to the other nodes",
+        commands=(ROUTE,),
+    ),
+    "interfaces-differ": Advice(
+        who="job author",
+        cause="the two variables were set at different times",
+        means="a firewall or a broken network shows in one backend only, which is hard to find",
+        text="set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to one interface, unless two networks "
+        "are meant",
+    ),
+    "subnet-shared": Advice(
+        who="cluster administrator",
+        cause="two cards in one subnet without policy routing",
+        means="all traffic leaves by one card; connections over the other are slow or hang",
+        now="export NCCL_SOCKET_IFNAME=={wanted}",
+        text="give each card a subnet, or a routing table of its own and arp_ignore=1",
+        commands=(Command("ip route show", "the node"), Command("ip rule show", "the node")),
+    ),
+    "master-unroutable": Advice(
+        who="cluster administrator",
+        cause="no route, or no address of that family on this machine",
+        means="'Network is unreachable' (errno 101): the store on MASTER_ADDR is never reached",
+        text="give the machine a route, or use an address of MASTER_ADDR that it has a route to",
+        commands=(ROUTE,),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The interfaces in the kernel's order (`more` were left out), the rules with their source.
+
+    own       addresses of the node's own name; None when it was not asked for or did not answer
+    source    the local address from which this node would talk to MASTER_ADDR; empty: unknown
+    no_route  why there is no way to MASTER_ADDR
+    loopback  why 127.0.0.1 can't be used; empty when it can
+    tables    there are routing tables besides main and local
+    """
+
+    interfaces: tuple[Interface, ...]
+    more: int = 0
+    rules: Mapping[str, Fact] = field(default_factory=dict)
+    own: tuple[str, ...] | None = None
+    source: str = ""
+    no_route: str = ""
+    loopback: str = ""
+    tables: bool = False
+    gpus: bool = False
+    rdma: bool = False
+
+    def text(self, variable: str) -> str | None:
+        fact = self.rules.get(variable)
+        return fact.value if fact else None
+
+    @property
+    def family(self) -> int:
+        return ifname.nccl_family(self.text(FAMILY))
+
+    @property
+    def nccl(self) -> tuple[Interface, ...]:
+        return ifname.nccl_choice(self.interfaces, self.text(NCCL), self.family)
+
+    @property
+    def gloo(self) -> tuple[Interface, ...]:
+        return ifname.gloo_choice(self.interfaces, self.text(GLOO), self.own)
+
+    @property
+    def way(self) -> Interface | None:
+        """The interface that leads to MASTER_ADDR, where that is known and leads anywhere."""
+        ways = (i for i in self.interfaces if ifname.holds(i, self.source) and not i.loopback)
+        return next(ways, None)
+
+    @property
+    def wanted(self) -> str:
+        """The name to advise: the way to MASTER_ADDR, else the first real interface."""
+        if self.way is not None:
+            return self.way.name
+        names = (i.name for i in ifname.nccl_choice(self.interfaces, "^lo"))
+        real = (n for n in names if not (ifname.isolated(n) or ifname.virtual(n)))
+        return next(real, "INTERFACE")
+
+    @property
+    def listing(self) -> str:
+        return ifname.listing(self.interfaces, self.more)
+
+
+def observe(host: Host, ctx: Context) -> Choices:
+    loopback = _loopback_problem(host)
+    interfaces = host.interfaces
+    if not loopback and not any(i.addresses for i in interfaces):
+        raise CannotObserve("no interface has an address")
+    conf = host.nccl_conf()
+    rules = {}
+    for name in (NCCL, FAMILY, GLOO):
+        if name in host.environ:
+            rules[name] = Fact(host.environ[name][:VALUE_KEPT], "env")
+        elif name in conf:  # never GLOO_SOCKET_IFNAME: only NCCL_ names are read there
+            rules[name] = conf[name]
+    own, source, no_route = None, "", ""
+    if host.live and not ifname.gloo_names(rules[GLOO].value if GLOO in rules else None):
+        ctx.mark("resolve the own name")
+        own = _addresses(host, host.hostname())
+    several = len(ctx.topology.ranks_of(ctx.node)) < ctx.topology.size
+    if host.live and several and ctx.master_addr:
+        ctx.mark("route to MASTER_ADDR")
+        source, no_route = _way(host, _addresses(host, ctx.master_addr) or ())
+    return Choices(
+        interfaces=interfaces[:INTERFACES_KEPT],
+        more=max(0, len(interfaces) - INTERFACES_KEPT),
+        rules=rules,
+        own=own,
+        source=source,
+        no_route=no_route,
+        loopback=loopback,
+        tables="\nId " in "\n" + (host.read_or_none("/proc/net/fib_trie") or ""),
+        gpus=bool(host.gpu_files()),
+        rdma=bool(host.listdir("/sys/class/infiniband")),
+    )
+
+
+def _loopback_problem(host: Host) -> str:
+    """A live machine is asked whether a listener could stand at 127.0.0.1, a tree for the flags."""
+    if host.live:
+        error = host.can_bind("127.0.0.1")
+        return f"127.0.0.1: {error.strerror}" if error else ""
+    flags = host.read_int("/sys/class/net/lo/flags")
+    return "lo is down" if flags is not None and not flags & 1 else ""  # IFF_UP
+
+
+def _addresses(host: Host, name: str) -> tuple[str, ...] | None:
+    """A name's addresses; None when the resolver takes too long."""
+    found = look_up(name, lambda: addresses(host, name), RESOLVER_PATIENCE)
+    return None if found.error == NO_ANSWER else found.found
+
+
+def _way(host: Host, ips: tuple[str, ...]) -> tuple[str, str]:
+    """The address from which the first of `ips` that has a route is reached, or why none has."""
+    problem = ""
+    for ip in ips:
+        try:
+            return host.source_of(ip), ""
+        except OSError as error:
+            problem = f"{ip}: {error.strerror}"
+    return "", problem
+
+
+def judge(world: World[Choices], expect: Expect) -> Iterator[Finding]:
+    for here, seen in world.each():
+        if seen.loopback:
+            yield Finding(
+                "loopback-down",
+                Status.FAIL,
+                (_nic(here, "lo"),),
+                saw=seen.loopback,
+                expected="lo is up and has 127.0.0.1",
+                blame=Blame.NODE,
+                explains=("rdzv.*", "world.*"),
+            )
+        yield from _judge_nccl(here, seen)
+        yield from _judge_gloo(here, seen)
+        if here.ranks and world.topology.size > len(here.ranks):
+            yield from _judge_several(here, seen, world.topology.master_addr[:80])
+
+
+def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Finding]:
+    text = seen.text(NCCL)
+    rule = ifname.nccl_rule(text)
+    if text is not None and len(text) == 1:
+        yield _wrong(here, seen, "ifname-ignored", NCCL, "has one character")
+    if seen.nccl:
+        return
+    if rule is None:
+        if seen.family:
+            yield _wrong(here, seen, "interface-down", FAMILY, "no interface can serve it")
+        return
+    matched = [i for i in seen.interfaces if rule.admits(i.name)]
+    if matched:
+        what = ", ".join(f"{i.name} {ifname.state(i)}" for i in matched[:4])
+        yield _wrong(here, seen, "interface-down", NCCL, what, matched[0].name)
+    else:
+        yield _wrong(here, seen, "ifname-unmatched", NCCL, "names no interface")
+
+
+def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Finding]:
+    text = seen.text(GLOO)
+    if text is not None and len(text) == 1:
+        yield _wrong(here, seen, "ifname-ignored", GLOO, "has one character")
+    known = {i.name: i for i in seen.interfaces}
+    for name in ifname.gloo_names(text):
+        interface = known.get(name)
+        if interface is None and name.partition(":")[0] in known:
+            continue  # eth0:1 may be the label of an address, and labels are not listed here
+        if interface is None:
+            syntax = name[0] in "^=" or name.strip() in known
+            code = "gloo-syntax" if syntax else "ifname-unmatched"
+            yield _wrong(here, seen, code, GLOO, f"{name[:40]!r} is no interface", value=name)
+            return
+        # one without a carrier still serves the ranks of one node
+        if not interface.up or not interface.addresses:
+            yield _wrong(
+                here, seen, "interface-down", GLOO, f"{name} {ifname.state(interface)}", name
+            )
+            return
+
+
+EXPECTED = {
+    "ifname-unmatched": "the name of an interface of this node",
+    "ifname-ignored": "the whole name of an interface, or nothing",
+    "gloo-syntax": "whole names, separated by commas: no ^, =, prefixes or spaces",
+    "interface-down": "an interface that is up and has an address",
+}
+
+
+def _wrong(
+    here: Subject,
+    seen: Choices,
+    code: str,
+    variable: str,
+    what: str,
+    interface: str = "",
+    value: str = "",
+) -> Finding:
+    """A variable's value that leads to no usable interface."""
+    shown = [_shown(variable, seen.rules[variable])]
+    if variable == NCCL and seen.family:
+        shown.append(_shown(FAMILY, seen.rules[FAMILY]))
+    subject = Subject(Kind.SOFTWARE, here.node, variable, ranks=here.ranks)
+    return Finding(
+        code,
+        Status.WARN if code == "ifname-ignored" else Status.FAIL,
+        (_nic(here, interface), subject) if interface else (subject,),
+        saw=f"{' '.join(shown)}: {what} · interfaces here: {seen.listing}",
+        expected=EXPECTED[code],
+        blame=Blame.JOB,
+        explains=STARTS[variable],
+        fields={"variable": variable, "value": value[:40], "wanted": seen.wanted},
+    )
+
+
+def _judge_several(here: Subject, seen: Choices, master: str) -> Iterator[Finding]:
+    """What matters between nodes only."""
+    fields = {"wanted": seen.wanted, "master": master}
+    if seen.no_route:
+        yield Finding(
+            "master-unroutable",
+            Status.FAIL,
+            (here,),
+            saw=f"no way to MASTER_ADDR {master!r}: {seen.no_route}",
+            expected="a route to every node of the job",
+            blame=Blame.NETWORK,
+            explains=("rdzv.*", "world.*"),
+            fields=fields,
+        )
+    nccl, gloo = seen.nccl, seen.gloo
+    # NCCL is there for GPUs only: without one, what it would choose by itself is nobody's worry
+    if nccl and (seen.gpus or NCCL in seen.rules):
+        rule = ifname.nccl_rule(seen.text(NCCL))
+        meant = rule.means(nccl[0].name) if rule else nccl[0].name.startswith("ib")
+        yield from _judge_choice(here, seen, NCCL, nccl[0], meant, fields)
+    # where the own name leads to the loopback, net.name says so
+    named = bool(ifname.gloo_names(seen.text(GLOO)))
+    if gloo and (named or not gloo[0].loopback):
+        yield from _judge_choice(here, seen, GLOO, gloo[0], True, fields)
+    if NCCL in seen.rules and named and nccl and gloo and not set(nccl) & set(gloo):
+        yield Finding(
+            "interfaces-differ",
+            Status.WARN,
+            (Subject(Kind.SOFTWARE, here.node, GLOO, ranks=here.ranks),),
+            saw=f"NCCL takes {nccl[0].name}, Gloo takes {gloo[0].name}",
+            expected="one interface for both",
+            blame=Blame.JOB,
+            confidence=Confidence.POSSIBLE,
+            alternatives=("two networks are meant",),
+        )
+    # over RDMA no data goes this way; with more tables somebody has thought of it
+    shared = ifname.shared_subnet(nccl) if seen.gpus and not seen.rdma and not seen.tables else None
+    if shared:
+        first, second, subnet = shared
+        yield Finding(
+            "subnet-shared",
+            Status.WARN,
+            (_nic(here, second.name), _nic(here, first.name)),
+            saw=f"{first.name} and {second.name} are both in {subnet}, with one routing table",
+            expected="one interface in each subnet",
+            blame=Blame.NODE,
+            confidence=Confidence.LIKELY,
+            explains=("world.bandwidth",),
+            fields={"wanted": first.name},
+        )
+
+
+def _judge_choice(
+    here: Subject,
+    seen: Choices,
+    variable: str,
+    interface: Interface,
+    meant: bool,
+    fields: Mapping[str, str],
+) -> Iterator[Finding]:
+    """One library's choice on one of several nodes. `meant`: somebody wrote this very name, or it
+    is the library's own first wish."""
+    by_nccl = variable == NCCL
+    address = (
+        ifname.nccl_address(interface, seen.family) if by_nccl else ifname.gloo_address(interface)
+    )
+    ip = address.ip if address else ""
+    loops = ip.startswith("127.") or ip == "::1"
+    way = seen.way
+    if not ip or (way is not None and way.name == interface.name and not loops):
+        return
+    library = "NCCL" if by_nccl else "Gloo"
+    saw = f"{library} takes {interface.name} {ip}"
+    if way is not None:
+        saw += f" · MASTER_ADDR is reached by {way.name} {seen.source}"
+    finding = Finding(
+        "interface-isolated",
+        Status.FAIL,
+        (_nic(here, interface.name),),
+        saw=f"{saw} · interfaces here: {seen.listing}",
+        expected="the interface that leads to the other nodes",
+        blame=Blame.JOB,
+        confidence=Confidence.CERTAIN if loops else Confidence.LIKELY,
+        explains=STARTS[variable],
+        fields=fields,
+    )
+    local = ip.startswith(("169.254.", "fe80:"))
+    if loops or ifname.isolated(interface.name):
+        yield finding
+    elif local or ifname.virtual(interface.name) or (way is not None and not meant):
+        yield finding.with_(
+            code="interface-doubtful",
+            status=Status.WARN,
+            confidence=Confidence.POSSIBLE,
+            alternatives=("the other nodes do reach it",),
+        )
+
+
+def _shown(variable: str, fact: Fact) -> str:
+    """A rule as its author will recognise it, and its file if it is no variable."""
+    source = "" if fact.source == "env" else f" in {fact.source[:80]}"
+    return f"{variable}={fact.value[:60]!r}{source}"
+
+
+def _nic(here: Subject, name: str) -> Subject:
+    return Subject(Kind.NIC, here.node, name, ranks=here.ranks)
+
+
+def measured(world: World[Choices]) -> Measured:
+    seen = next(iter(world.seen.values()), None)
+    if seen is None:
+        return Measured()
+    words = []
+    for library, chosen in (("NCCL", seen.nccl), ("Gloo", seen.gloo)):
+        for i in chosen[:1]:
+            address = (
+                ifname.nccl_address(i, seen.family) if library == "NCCL" else ifname.gloo_address(i)
+            )
+            words.append(f"{library} takes {i.name} {address.ip if address else '-'}")
+    return Measured(
+        " · ".join(words) or f"{len(seen.interfaces)} interfaces",
+        {"nccl": [i.name for i in seen.nccl], "gloo": [i.name for i in seen.gloo]},
+    )

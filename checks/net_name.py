@@ -1,0 +1,504 @@
+"""Do MASTER_ADDR and this node's own name lead where the job needs them, and fast enough?
+
+Looks at     every address of MASTER_ADDR, of the own host name and of the own full name, in the
+             order in which torch tries them, and the time that each look-up takes; which of them
+             are this machine's; the reverse look-up of MASTER_ADDR that c10d makes for every
+             connection, in the form ::ffff:a.b.c.d that it asks for
+Fails if     MASTER_ADDR does not resolve, or the resolver does not answer; it is written as a
+             number, or as a link-local address without an interface; this node runs rank 0 and
+             MASTER_ADDR is another machine's; and on several nodes: MASTER_ADDR is the loopback, or
+             the own name leads Gloo to the loopback
+Warns if     a look-up takes longer than 0.5 s, or a reverse one longer than 1 s; MASTER_ADDR has
+             other machines' addresses too, or an IPv6 address tried first that can't be spoken to;
+             the own name leads to the loopback on several nodes with GPUs, where NCCL may do
+Undecided    a copied tree is looked at: names are looked up on the live machine only
+Not covered  whether other nodes resolve the names to the same addresses, and whether anything
+             answers there (rdzv.reach); names while a Kubernetes service is still starting
+Seen as      "The client socket has timed out after", "gai error: -2", "Name or service not known",
+             "Temporary failure in name resolution", "host not found",
+             "The hostname of the client socket cannot be retrieved. err=-3",
+             "Unable to resolve hostname to a (local) address. Using the loopback address",
+             "Gloo connectFullMesh failed", "remote=[127.0.1.1]"
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.ifname import gloo_names
+from preflight.lookup import (
+    NO_ANSWER,
+    NO_RESOLVER,
+    Inquiry,
+    Lookup,
+    Question,
+    address,
+    addresses,
+    as_c10d,
+    c10d_order,
+    is_local,
+    link_local,
+    loops,
+    reads_as_number,
+    source_of,
+)
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=6.0)
+
+# a look-up in a healthy network takes milliseconds; torch makes several at each start
+SLOW = 0.5
+# c10d makes one for each end of each connection, and starts nothing else meanwhile
+REVERSE_SLOW = 1.0
+
+# what the worker needs after the last look-up to hand its answer over
+RESERVE = 0.7
+ADDRESSES_KEPT = 16
+REVERSED = 4
+
+EXPLAINS = ("rdzv.*", "world.*")
+
+# the questions, as the marks name them
+MASTER, OWN = "resolve MASTER_ADDR", "resolve the own name"
+FULL = "resolve the full name of"
+
+LOOK_UP = Command("getent ahosts {name}", "the node")
+
+ADVICE = {
+    "master-unresolved": Advice(
+        who="job author",
+        cause="no record for the name on this node or in this container, or a typing error",
+        means="the ranks here retry silently and end with 'The client socket has timed out after "
+        "… while trying to connect to ({name}, …)'",
+        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
+        text="add the name to DNS or to /etc/hosts of every node and image",
+        commands=(LOOK_UP,),
+    ),
+    "resolver-silent": Advice(
+        who="cluster administrator",
+        cause="the name server in /etc/resolv.conf is down, or a firewall drops port 53",
+        means="'Temporary failure in name resolution' (gai error: -3); each attempt of torch waits "
+        "10 s and more before it ends with 'The client socket has timed out'",
+        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
+        text="repair /etc/resolv.conf, or name the nodes in /etc/hosts",
+        commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
+    ),
+    "resolver-slow": Advice(
+        who="cluster administrator",
+        cause="the first name server is dead and each look-up waits for it, or a long search list",
+        means="every start of a job waits that long several times",
+        text="remove the dead server from /etc/resolv.conf, or 'options timeout:1 attempts:1'",
+        commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
+    ),
+    "reverse-slow": Advice(
+        who="cluster administrator",
+        cause="a name server that does not answer reverse look-ups, or not at all",
+        means="init_process_group takes 10 to 20 s longer, even where MASTER_ADDR is an address: "
+        "'The hostname of the client socket cannot be retrieved. err=-3'",
+        now="add '::ffff:{ip} {name}' to /etc/hosts: c10d asks in this form",
+        text="repair the name server, or answer reverse look-ups with 'no such name' at once",
+        commands=(Command("getent hosts ::ffff:{ip}", "the node"),),
+    ),
+    "numeric-name": Advice(
+        who="job author",
+        cause="a host or container name made of digits only: such a name is read as an address",
+        means="torch connects to an address that nobody meant: 'errno: 101 - Network is "
+        "unreachable'",
+        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0, in dots",
+        text="give the container a name with a letter (--hostname), or torchrun --local-addr",
+    ),
+    "link-local": Advice(
+        who="job author",
+        cause="an fe80:: address that was copied without its %interface",
+        means="every connection ends with 'errno: 22 - Invalid argument'",
+        text="use a global address, or one of IPv4",
+    ),
+    "master-elsewhere": Advice(
+        who="job author",
+        cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
+        means="rank 0 listens here, all ranks (this one too) connect there: 'The client socket has "
+        "timed out'",
+        now="export MASTER_ADDR={here}   on every node",
+        text="SLURM: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        commands=(Command("ip -brief address", "the node of rank 0"), LOOK_UP),
+    ),
+    "master-ambiguous": Advice(
+        who="cluster administrator",
+        cause="an old record beside the right one, or one name for several machines",
+        means="ranks that try the wrong address first wait there until the store's time is up",
+        now="export MASTER_ADDR={here}   on every node",
+        text="remove the wrong address from DNS or /etc/hosts",
+        commands=(LOOK_UP,),
+    ),
+    "master-loopback": Advice(
+        who="job author",
+        cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
+        means="rank 0: 'Timed out … waiting for clients. 1/… clients joined'; ranks of the other "
+        "nodes connect to themselves and time out",
+        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
+        text="torchrun: --rdzv-endpoint HOST:PORT; remove the name from the 127.* lines of "
+        "/etc/hosts",
+        commands=(LOOK_UP,),
+    ),
+    "ipv6-first": Advice(
+        who="cluster administrator",
+        cause="the name has an IPv6 address, and IPv6 is set up by halves on this node",
+        means="torch tries IPv6 first and, where nothing comes back, never IPv4: 'The client "
+        "socket has timed out'",
+        now="export MASTER_ADDR=IPV4-ADDRESS   of the node of rank 0",
+        text="remove the IPv6 address from the name, or give this node one of its own",
+        commands=(LOOK_UP,),
+    ),
+    "own-loopback": Advice(
+        who="cluster administrator",
+        cause="'127.0.1.1 {name}' in /etc/hosts, as Debian, Ubuntu and cloud-init write it",
+        means="Gloo tells the other nodes 127.0.1.1: 'connectFullMesh failed … Connection refused, "
+        "remote=[127.0.1.1]'; torchrun may hand out an address that leads them to themselves",
+        now="export GLOO_SOCKET_IFNAME=INTERFACE   and torchrun --local-addr IP-ADDRESS",
+        text="give the name the node's real address in /etc/hosts",
+        commands=(Command("getent hosts {name}", "the node"),),
+    ),
+    "own-unusable": Advice(
+        who="cluster administrator",
+        cause="a host or container name that is in no DNS, or with an address of another machine",
+        means="'Unable to resolve hostname to a (local) address. Using the loopback address as "
+        "fallback', then 'connectFullMesh failed' on the other nodes",
+        now="export GLOO_SOCKET_IFNAME=INTERFACE   that leads to the other nodes",
+        text="give the name the node's real address in DNS or /etc/hosts",
+        commands=(Command("getent hosts {name}", "the node"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """full     the own full name and then its addresses
+    reverse   of MASTER_ADDR's addresses; `name` is the address in the form that was asked for
+    local     those of all addresses found that a listener could stand at on this machine
+    sources   address of MASTER_ADDR -> the local address to reach it from; empty: no way
+    addresses of this machine's interfaces, as `eth0 10.0.0.7/24`
+    gloo_by_name  Gloo goes by the own name: GLOO_SOCKET_IFNAME is not set
+    agent     the store is torchrun's agent, which need not be where rank 0 is
+    inside    "kubernetes", "container" or "": where addresses may be translated on the way
+    """
+
+    own: Lookup
+    full: Lookup
+    master: Lookup | None = None
+    reverse: tuple[Lookup, ...] = ()
+    local: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
+    gloo_by_name: bool = True
+    agent: bool = False
+    inside: str = ""
+    gpus: bool = False
+
+
+def observe(host: Host, ctx: Context) -> Names:
+    if not host.live:
+        raise CannotObserve("names are looked up on the live machine only")
+    until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
+    own, master = host.hostname(), ctx.master_addr
+    inquiry = Inquiry(until, ctx.mark)
+    found: tuple[str, ...] = ()
+    answers: dict[str, Lookup] = {}
+    inquiry.put(OWN, own, lambda: addresses(host, own))
+    inquiry.put(FULL, own, lambda: (full := host.fqdn(), *addresses(host, full)))
+    if master:
+        inquiry.put(MASTER, master, lambda: c10d_order(addresses(host, master)))
+        answers[MASTER] = inquiry.take(MASTER)
+        found = answers[MASTER].found
+    for ip in found[:REVERSED]:
+        inquiry.put(f"reverse {ip}", as_c10d(ip), _reverser(host, ip))
+    answers |= {key: inquiry.take(key) for key in tuple(inquiry.pending)}
+    answers = inquiry.again(answers)
+    every = dict.fromkeys((*found, *answers[OWN].found))
+    return Names(
+        own=answers[OWN],
+        full=answers[FULL],
+        master=answers.get(MASTER),
+        reverse=tuple(answers[f"reverse {ip}"] for ip in found[:REVERSED]),
+        local=tuple(ip for ip in every if is_local(host, ip)),
+        sources={ip: source_of(host, ip) for ip in found},
+        addresses=_interfaces(host),
+        gloo_by_name=not gloo_names(host.environ.get("GLOO_SOCKET_IFNAME", "")[:80]),
+        agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        inside=_inside(host),
+        gpus=bool(host.gpu_files()),
+    )
+
+
+def _reverser(host: Host, ip: str) -> Question:
+    return lambda: (host.name_of(as_c10d(ip)),)
+
+
+def _interfaces(host: Host) -> tuple[str, ...]:
+    try:
+        known = host.interfaces
+    except CannotObserve:
+        return ()
+    found = [f"{i.name} {a.ip}/{a.prefix}" for i in known for a in i.addresses]
+    return tuple(found[:ADDRESSES_KEPT])
+
+
+def _inside(host: Host) -> str:
+    if host.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    signs = ("/.dockerenv", "/run/.containerenv")
+    return "container" if any(host.exists(path) for path in signs) else ""
+
+
+def judge(world: World[Names], expect: Expect) -> Iterator[Finding]:
+    for key, missing in world.missing(Cause.TIMED_OUT).items():
+        # killed while it waited for a look-up: the look-up is what hangs
+        if missing.last_mark.startswith("wait: "):
+            question = missing.last_mark.removeprefix("wait: ")
+            fatal = question.startswith(MASTER)
+            yield _silent(world.subject(key), question, missing.seconds, fatal)
+    for here, seen in world.each():
+        several = bool(here.ranks) and world.topology.size > len(here.ranks)
+        yield from _judge_speed(here, seen)
+        if seen.master is not None and seen.master.error:
+            yield from _judge_unresolved(here, seen.master, seen.inside, world, several)
+        elif seen.master is not None and seen.master.found:
+            yield from _judge_master(here, seen, seen.master, several)
+        if several:
+            yield from _judge_own(here, seen, world)
+
+
+def _judge_speed(here: Subject, seen: Names) -> Iterator[Finding]:
+    lookups = [x for x in (seen.master, seen.own if seen.gloo_by_name else None) if x is not None]
+    slow = [x for x in lookups if x.error != NO_ANSWER and x.seconds > SLOW]
+    if seen.own in lookups and seen.own.error == NO_ANSWER:
+        yield _silent(here, f"{OWN} {seen.own.name[:80]!r}", seen.own.seconds, False)
+    elif slow:
+        yield Finding(
+            "resolver-slow",
+            Status.WARN,
+            (here,),
+            saw=f"{slow[0].name[:80]!r} took {duration(slow[0].seconds)} to resolve",
+            expected=f"less than {duration(SLOW)}",
+            blame=Blame.NETWORK,
+            fields={"name": slow[0].name[:80]},
+        )
+    reverse = max(seen.reverse, key=lambda r: r.seconds, default=None)
+    if reverse is not None and reverse.seconds > REVERSE_SLOW:
+        how = "had no answer after" if reverse.error == NO_ANSWER else "took"
+        ip = reverse.name.removeprefix("::ffff:")
+        yield Finding(
+            "reverse-slow",
+            Status.WARN,
+            (here,),
+            saw=f"the reverse look-up of {reverse.name} {how} {duration(reverse.seconds)}",
+            expected=f"an answer, be it 'no such name', within {duration(REVERSE_SLOW)}",
+            blame=Blame.NETWORK,
+            fields={"ip": ip, "name": seen.master.name[:80] if seen.master else ip},
+        )
+
+
+def _silent(here: Subject, question: str, seconds: float, fatal: bool, how: str = "") -> Finding:
+    return Finding(
+        "resolver-silent",
+        Status.FAIL if fatal else Status.WARN,
+        (here,),
+        saw=f"{question}: {how or f'no answer within {duration(seconds)}'}",
+        expected="an answer within milliseconds",
+        blame=Blame.NETWORK,
+        confidence=Confidence.LIKELY,
+        explains=EXPLAINS if fatal else (),
+        fields={"name": question.rpartition(" ")[2].strip("'\"")},
+    )
+
+
+def _judge_unresolved(
+    here: Subject, master: Lookup, inside: str, world: World[Names], several: bool
+) -> Iterator[Finding]:
+    name = master.name[:80]
+    if master.error in NO_RESOLVER:
+        how = "" if master.error == NO_ANSWER else f"{master.error} after"
+        how = f"{how} {duration(master.seconds)}" if how else ""
+        yield _silent(here, f"{MASTER} {name!r}", master.seconds, True, how)
+        return
+    others = [n.master for n in world.seen.values() if n.master and n.master.found]
+    # a pod may well come up before the name of the first pod is known; who waits will see it
+    starting = inside == "kubernetes" and several and 0 not in here.ranks
+    yield Finding(
+        "master-unresolved",
+        Status.WARN if starting else Status.FAIL,
+        (here if others else _variable(here),),
+        saw=f"MASTER_ADDR {name!r}: {master.error}"
+        + (f" · another node resolves it to {others[0].found[0]}" if others else ""),
+        expected="a name or an address, without brackets, port or spaces, that resolves here",
+        blame=Blame.NODE if others else Blame.JOB,
+        confidence=Confidence.POSSIBLE if starting else Confidence.CERTAIN,
+        explains=() if starting else EXPLAINS,
+        alternatives=("the service of the first pod is still starting",) if starting else (),
+        fields={"name": name},
+    )
+
+
+def _judge_master(here: Subject, seen: Names, master: Lookup, several: bool) -> Iterator[Finding]:
+    name, found = master.name[:80], master.found
+    away = [ip for ip in found if ip not in seen.local and not loops(ip)]
+    leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
+    finding = Finding(
+        "",
+        Status.FAIL,
+        (_variable(here),),
+        saw=f"{leads} · this node has {_have(seen)}",
+        expected="an address of the node of rank 0 that every node can reach",
+        blame=Blame.JOB,
+        explains=EXPLAINS,
+        fields={"name": name, "here": next(iter(_reachable(seen)), "IP-ADDRESS")},
+    )
+    written = name == "localhost" or ":" in name or name.replace(".", "").isdecimal()
+    if away and reads_as_number(name):
+        yield finding.with_(code="numeric-name", saw=f"{leads}: the name is read as a number")
+    elif all(link_local(ip) and ":" in ip and "%" not in ip for ip in found):
+        yield finding.with_(code="link-local", saw=f"{leads}: no %interface behind it")
+    elif several and not away and all(loops(ip) for ip in found):
+        # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node
+        if written or 0 not in here.ranks:
+            yield finding.with_(code="master-loopback")
+    elif 0 in here.ranks and not seen.agent and len(away) == len(found):
+        doubt = _translated(seen, away)
+        yield finding.with_(
+            code="master-elsewhere",
+            status=Status.WARN if doubt else Status.FAIL,
+            saw=finding.saw + (f" · {doubt}" if doubt else ""),
+            confidence=Confidence.POSSIBLE if doubt else Confidence.CERTAIN,
+            alternatives=("the address is translated to this node's on the way",) if doubt else (),
+        )
+    elif 0 in here.ranks and not seen.agent and any(seen.sources.get(ip) for ip in away):
+        yield finding.with_(code="master-ambiguous", status=Status.WARN)
+    elif away and any("." in ip for ip in found) and _half(seen, away[0]):
+        yield finding.with_(
+            code="ipv6-first",
+            status=Status.WARN,
+            saw=f"{leads} · this node would speak to {away[0]} from {seen.sources[away[0]]} only",
+            blame=Blame.NETWORK,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _half(seen: Names, ip: str) -> bool:
+    """Whether an IPv6 address has a route but is spoken to from a link-local address only: then
+    nothing comes back, and c10d falls back to IPv4 on an error alone, not on silence."""
+    return ":" in ip and not link_local(ip) and link_local(seen.sources.get(ip, ""))
+
+
+def _translated(seen: Names, away: list[str]) -> str:
+    """Why the address may lead to this node after all, though no interface has it. An address of
+    an own subnet is a neighbour's."""
+    own = [i for i in map(_interface, seen.addresses) if i is not None]
+    ips = [a for a in map(address, away) if a is not None]
+    if any(ip.version == i.version and ip in i.network for ip in ips for i in own):
+        return ""
+    if seen.inside:
+        return f"inside {'a container' if seen.inside == 'container' else 'Kubernetes'}"
+    public = any(ip.is_global for ip in ips) and not any(i.ip.is_global for i in own)
+    return "a public address" if public else ""
+
+
+def _interface(text: str) -> IPv4Interface | IPv6Interface | None:
+    """The address and subnet of `eth0 10.0.0.7/24`."""
+    try:
+        return ip_interface(text.rpartition(" ")[2])
+    except ValueError:
+        return None
+
+
+def _reachable(seen: Names) -> dict[str, str]:
+    """ip -> `eth0 10.0.0.7/24` of the addresses that others may reach."""
+    found = {a.rpartition(" ")[2].partition("/")[0]: a for a in seen.addresses}
+    return {ip: a for ip, a in found.items() if not loops(ip) and not link_local(ip)}
+
+
+def _have(seen: Names) -> str:
+    return ", ".join([*_reachable(seen).values()][:4]) or "no address but its loopback"
+
+
+def _gloo_ip(seen: Names) -> str:
+    """The address that Gloo tells the others when nobody names an interface."""
+    return next((ip for ip in seen.own.found if ip in seen.local), "127.0.0.1")
+
+
+def _by_luck(world: World[Names]) -> bool:
+    """In Gloo the node with the greater address dials. So a single node that tells 127.* works by
+    luck where all others have smaller addresses (10.*), and fails among 172.* and 192.168.*."""
+    ips = [_gloo_ip(n) for n in world.seen.values()]
+    others = [ip for ip in ips if not loops(ip)]
+    everybody = len(ips) == len(world.topology.nodes) and world.topology.met == world.topology.size
+    return (
+        everybody
+        and len(others) == len(ips) - 1
+        and all((a := address(ip)) and a.version == 4 and a.packed[0] < 127 for ip in others)
+    )
+
+
+def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Finding]:
+    """The own name on one of several nodes. With GPUs it may be that only NCCL is used."""
+    own, full = seen.own, seen.full
+    looping = seen.gloo_by_name and loops(_gloo_ip(seen)) and own.error != NO_ANSWER
+    handed = any(loops(ip) for ip in full.found[1:])
+    if not looping and not handed:
+        return
+    by_name = any(loops(ip) for ip in own.found) or not looping
+    found = ", ".join(own.found[:4]) or own.error or "nothing"
+    saw = f"the own name {own.name[:80]!r} leads to {found}"
+    if by_name and handed:
+        saw += f" · torchrun would hand out {full.found[0][:80]!r}"
+    harmless = not looping or seen.gpus or _by_luck(world)
+    yield Finding(
+        "own-loopback" if by_name else "own-unusable",
+        Status.WARN if harmless else Status.FAIL,
+        (here,),
+        saw=f"{saw} · this node has {_have(seen)}",
+        expected="an address of this node that the others can reach, or GLOO_SOCKET_IFNAME",
+        blame=Blame.JOB,
+        confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
+        explains=("world.gloo",) if looping else (),
+        fields={"name": own.name[:80]},
+    )
+
+
+def _variable(here: Subject) -> Subject:
+    return Subject(Kind.SOFTWARE, here.node, "MASTER_ADDR", here.ranks)
+
+
+def measured(world: World[Names]) -> Measured:
+    seen = next(iter(world.seen.values()), None)
+    if seen is None:
+        return Measured()
+    lookups = [x for x in (seen.master, seen.own, *seen.reverse) if x is not None]
+    slowest = max(x.seconds for x in lookups)
+    words = [
+        f"{repr(x.name[:40])[1:-1]} is {x.found[0]}"
+        for x in (seen.master, seen.own)
+        if x is not None and x.found and x.found[0] != x.name
+    ]
+    return Measured(
+        " · ".join((*words, f"look-ups {duration(slowest)} at most")),
+        {"slowest_seconds": slowest, "own": list(seen.own.found)},
+    )

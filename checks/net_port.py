@@ -1,0 +1,332 @@
+"""Is MASTER_PORT free on the node that will listen there, and are there ports for all ranks?
+
+Looks at     MASTER_PORT; on the node of rank 0 a listener that is tried there for a moment, the
+             sockets in /proc/net/tcp and tcp6 and the process that holds them; the ephemeral
+             range net.ipv4.ip_local_port_range and the ports reserved in it
+Fails if     MASTER_PORT is no port; it needs privileges that are not there; a listener or an
+             outgoing connection holds it; the ephemeral range has fewer ports than ranks
+Warns if     MASTER_PORT lies inside the ephemeral range, where any connection may take it first;
+             the range is narrow for the ranks of this node
+Undecided    neither the port can be tried nor the sockets be read
+Not covered  firewalls (rdzv.reach, net.mesh); connections in TIME_WAIT, which hinder nobody;
+             under torchrun the port belongs to its agent and is left alone
+Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission denied",
+             "The server socket has failed to listen on any local network address",
+             "port must have value from 0 to 65535", "Cannot assign requested address",
+             "Ping failed, invalid value returned from server"
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.sockets import ESTABLISHED, LISTEN, Holder, holders, sockets_at
+from preflight.units import duration
+
+CHECK = Check(
+    scope=Scope.NODE, stage=Stage.MACHINE, budget=4.0, disturbs="MASTER_PORT for a moment"
+)
+
+# NCCL's guide calls 50000-51000 enough for a node, which is 125 a rank with 8 GPUs; a rank needs a
+# listener for each communicator and backend and a port for each connection that it opens
+PORTS_PER_RANK = 32
+
+# what a rank, an agent or a notebook of an earlier run is called
+RUNNERS = ("python", "pt_elastic", "pt_main", "torchrun", "accelerate", "deepspeed", "ipython")
+
+WHO_HOLDS = Command("ss -tanp 'sport = :{port}'", "the node of rank 0")
+
+ADVICE = {
+    "port-invalid": Advice(
+        who="job author",
+        cause="a typing error, quotes that stayed, or a variable that was empty",
+        means="'port must have value from 0 to 65535', 'invalid literal for int()', or rank 0 "
+        "listens on a port that nobody else knows",
+        now="export MASTER_PORT=29500",
+        text="MASTER_PORT is a number from 1024 to 65535 outside of the ephemeral range",
+    ),
+    "port-privileged": Advice(
+        who="job author",
+        cause="a port below 1024 and a user who is not root, or a security policy",
+        means="rank 0 stops at once: 'The server socket has failed to bind … errno: 13 - "
+        "Permission denied'",
+        now="export MASTER_PORT=29500",
+        text="take a port from 1024 on",
+    ),
+    "port-held": Advice(
+        who="job author",
+        cause="another job with the same default port, or a service",
+        means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
+        "foreign server and hang, or say 'Ping failed, invalid value returned from server'",
+        now="export MASTER_PORT={other}   on every node",
+        text="take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000; on one node "
+        "torchrun --standalone finds a free one itself",
+        commands=(WHO_HOLDS,),
+    ),
+    "port-leftover": Advice(
+        who="job author",
+        cause="an earlier run that did not end, or another run of yours with the same port",
+        means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
+        "old store and hang",
+        now="kill {pid}   if that run is over; else export MASTER_PORT={other}   on every node",
+        text="take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000",
+        commands=(
+            Command("ps -fp {pid}", "the node of rank 0"),
+            Command("kill {pid}", "the node of rank 0", disturbs="ends that run"),
+        ),
+    ),
+    "port-outgoing": Advice(
+        who="job author",
+        cause="MASTER_PORT lies in the range from which outgoing connections take their ports",
+        means="rank 0 stops with 'EADDRINUSE … Address already in use' although nobody listens",
+        now="export MASTER_PORT={other}   on every node",
+        text="take a port outside of net.ipv4.ip_local_port_range",
+        commands=(WHO_HOLDS,),
+    ),
+    "port-ephemeral": Advice(
+        who="job author",
+        cause="a port from the range that outgoing connections are given",
+        means="now and then a job stops at start with 'EADDRINUSE … Address already in use'",
+        now="export MASTER_PORT={other}   on every node",
+        text="or keep the port for listeners: net.ipv4.ip_local_reserved_ports={port}",
+        commands=(
+            Command("sysctl net.ipv4.ip_local_port_range", "the node of rank 0"),
+            Command("sysctl -w net.ipv4.ip_local_reserved_ports={port}", "the node of rank 0"),
+        ),
+    ),
+    "ports-few": Advice(
+        who="cluster administrator",
+        cause="net.ipv4.ip_local_port_range was narrowed for a firewall",
+        means="NCCL and Gloo fail with 'Cannot assign requested address' or 'Address already in "
+        "use' once all ports of the range are taken",
+        text="widen net.ipv4.ip_local_port_range to at least {wanted} ports",
+        commands=(
+            Command(
+                "sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
+                "the node",
+                disturbs="a firewall that opens the narrow range only",
+            ),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """port 0: not known. `bind`: the errno that a listener gets, 0 when it can stand there, None
+    when it was not tried. low, high, reserved: the ephemeral range and how much of it is reserved;
+    kept: whether MASTER_PORT is a reserved one."""
+
+    port: int
+    agent: bool
+    bind: int | None
+    holders: tuple[Holder, ...]
+    low: int = 0
+    high: int = 0
+    reserved: int = 0
+    kept: bool = False
+
+
+def observe(host: Host, ctx: Context) -> Port:
+    port = ctx.master_port if 0 < ctx.master_port < 65536 else 0
+    # the exact word that torch looks for: then all ranks are clients of the agent's store
+    agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    low, high = _range(host)
+    bind: int | None = None
+    found: tuple[Holder, ...] = ()
+    if port and not agent and 0 in ctx.topology.ranks_of(ctx.node):
+        ctx.mark(f"listen on port {port}")
+        bind = _bind(host, port) if host.live else None
+        ctx.mark("/proc/net/tcp")
+        sockets = sockets_at(host, port)
+        if bind is None and sockets is None:
+            raise CannotObserve("neither can the port be tried nor are its sockets readable")
+        if bind != 0 and sockets:
+            ctx.mark("whose port it is")
+            found = holders(host, sockets)
+    reserved = _reserved(host)
+    return Port(
+        port=port,
+        agent=agent,
+        bind=bind,
+        holders=found,
+        low=low,
+        high=high,
+        reserved=sum(max(0, min(b, high) - max(a, low) + 1) for a, b in reserved),
+        kept=any(a <= port <= b for a, b in reserved),
+    )
+
+
+def _bind(host: Host, port: int) -> int:
+    """The errno that a listener of c10d would get: it tries [::] for both families, then IPv4."""
+    error: OSError | None = None
+    for ip in ("::", "0.0.0.0"):
+        try:
+            error = host.can_bind(ip, port)
+        except OSError as no_family:  # a kernel without IPv6
+            error = no_family
+        if error is None:
+            return 0
+    return (error.errno if error else None) or errno.EIO
+
+
+def _range(host: Host) -> tuple[int, int]:
+    text = host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or ""
+    numbers = [int(n) for n in text.split()[:2] if n.isdecimal() and len(n) < 6]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
+
+
+def _reserved(host: Host) -> list[tuple[int, int]]:
+    """The ranges of ip_local_reserved_ports: `8080,9000-9010`."""
+    found = []
+    text = host.read_or_none("/proc/sys/net/ipv4/ip_local_reserved_ports") or ""
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if first.isdecimal() and last.isdecimal() and len(part) < 12:
+            found.append((int(first), int(last)))
+    return found
+
+
+def judge(world: World[Port], expect: Expect) -> Iterator[Finding]:
+    fact = world.topology.facts.get("master_port")
+    source = fact.source if fact else ""
+    chosen_by_us = "free port" in source
+    for here, seen in world.each():
+        other = str(_other(seen))
+        fields = {"port": str(seen.port), "other": other, "pid": "PID"}
+        where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks)
+        if source == "not a port" and fact is not None and 0 in here.ranks:
+            yield Finding(
+                "port-invalid",
+                Status.FAIL,
+                (where,),
+                saw=f"MASTER_PORT={fact.value[:60]!r}",
+                expected="a number from 1 to 65535",
+                blame=Blame.JOB,
+                explains=("rdzv.*", "world.*"),
+                fields=fields,
+            )
+        if seen.port and not seen.agent and not chosen_by_us:
+            yield from _judge_port(here, seen, fields, source)
+        yield from _judge_range(here, seen)
+
+
+def _judge_port(
+    here: Subject, seen: Port, fields: dict[str, str], source: str
+) -> Iterator[Finding]:
+    where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks, port=seen.port)
+    listeners = [h for h in seen.holders if h.state == LISTEN]
+    if seen.bind == errno.EACCES:
+        yield Finding(
+            "port-privileged",
+            Status.FAIL,
+            (where,),
+            saw=f"listening on port {seen.port} is not permitted to this user",
+            expected="a port from 1024 on",
+            blame=Blame.JOB,
+            explains=("rdzv.*", "world.*"),
+            fields=fields,
+        )
+        return
+    if seen.bind == errno.EADDRINUSE or (seen.bind is None and seen.holders):
+        holder = next(iter([*listeners, *seen.holders]), None)
+        code = "port-held"
+        if holder is not None and not listeners:
+            code = "port-outgoing"
+        elif holder is not None and holder.mine and holder.name.startswith(RUNNERS):
+            code = "port-leftover"
+        if holder is not None and holder.pid:
+            fields["pid"] = str(holder.pid)
+        yield Finding(
+            code,
+            Status.FAIL,
+            (where,),
+            saw=_held(holder)
+            if holder
+            else f"port {seen.port} is in use by a socket that can't be seen from here",
+            expected=f"port {seen.port} free on the node of rank 0",
+            blame=Blame.JOB,
+            confidence=Confidence.CERTAIN if seen.bind else Confidence.LIKELY,
+            explains=("rdzv.*", "world.*"),
+            fields=fields,
+        )
+        return
+    if 0 in here.ranks and seen.low <= seen.port <= seen.high and not seen.kept:
+        yield Finding(
+            "port-ephemeral",
+            Status.WARN,
+            (where,),
+            saw=f"MASTER_PORT {seen.port} lies inside {seen.low}-{seen.high}, from which outgoing "
+            f"connections take their ports{' · ' + source[:60] if source else ''}",
+            expected="a port outside of net.ipv4.ip_local_port_range, or a reserved one",
+            blame=Blame.JOB,
+            fields=fields,
+        )
+
+
+def _judge_range(here: Subject, seen: Port) -> Iterator[Finding]:
+    ranks = max(1, len(here.ranks))
+    ports = seen.high - seen.low + 1 - seen.reserved
+    if seen.high and ports < PORTS_PER_RANK * ranks:
+        yield Finding(
+            "ports-few",
+            Status.FAIL if ports < ranks else Status.WARN,
+            (here,),
+            saw=f"net.ipv4.ip_local_port_range is {seen.low} {seen.high}: {max(0, ports)} ports",
+            expected=f"{PORTS_PER_RANK} for each of {ranks} ranks",
+            blame=Blame.NODE,
+            explains=("world.*",),
+            fields={"wanted": str(PORTS_PER_RANK * ranks)},
+        )
+
+
+def _held(holder: Holder) -> str:
+    how = {
+        LISTEN: f"{holder.local} is listened on",
+        ESTABLISHED: f"{holder.local} is the near end of a connection",
+    }.get(holder.state, f"{holder.local} is in state {holder.state}")
+    if not holder.pid:
+        return f"{how} by a process of {holder.user} that can't be seen from here"
+    since = f" · started {duration(holder.age)} ago" if holder.age is not None else ""
+    return f"{how} by pid {holder.pid} {holder.name!r} of {holder.user}{since}"
+
+
+def _other(seen: Port) -> int:
+    """A port to take instead, outside of the ephemeral range where there is room."""
+    candidates = (29500, 29600, 29400, 12355, 61234)
+    outside = [p for p in candidates if not seen.low <= p <= seen.high and p != seen.port]
+    return (outside or [p for p in candidates if p != seen.port])[0]
+
+
+def measured(world: World[Port]) -> Measured:
+    seen = next((v for v in world.seen.values() if v.bind is not None), None)
+    seen = seen or next(iter(world.seen.values()), None)
+    if seen is None:
+        return Measured()
+    words = []
+    if seen.port:
+        state = {0: " free", errno.EADDRINUSE: " in use"}.get(seen.bind or 0, "")
+        state = " of torchrun's agent" if seen.agent else "" if seen.bind is None else state
+        words.append(f"port {seen.port}{state}")
+    if seen.high:
+        words.append(f"ephemeral {seen.low}-{seen.high}")
+    return Measured(" · ".join(words), {"port": seen.port, "ephemeral": [seen.low, seen.high]})

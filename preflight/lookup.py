@@ -1,0 +1,189 @@
+"""Names asked of the resolver, in threads: a resolver that hangs costs its own thread, not the
+facts that were found beside it. What comes back is data, an error as well as silence.
+
+A thread that hangs is left behind; it ends with its worker, which leaves by os._exit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
+
+from preflight.host import Host
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+KEPT = 16
+"""Addresses kept of one name."""
+
+NAME_MAX = 1025
+"""NI_MAXHOST of netdb.h: what is longer is no name."""
+
+NO_ANSWER = "no answer"
+NO_RESOLVER = ("EAI_AGAIN", "EAI_FAIL", NO_ANSWER)
+
+Question = Callable[[], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A question and its answer: addresses, or for a reverse look-up a name.
+
+    error    "", EAI_NONAME, EAI_AGAIN …, or NO_ANSWER within `seconds`
+    """
+
+    name: str
+    found: tuple[str, ...] = ()
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """Questions that are asked beside each other, until the monotonic time `until`. The marks say
+    what is asked, and then what is waited for: `wait: KEY 'name'`."""
+
+    until: float
+    mark: Callable[[str], None]
+    asked: dict[str, tuple[str, Question]] = field(default_factory=dict)
+    pending: dict[str, tuple[float, Future[Lookup]]] = field(default_factory=dict)
+
+    def put(self, key: str, name: str, question: Question) -> None:
+        """Ask, and go on."""
+        self.mark(f"{key} {name[:80]!r}")
+        self.asked[key] = name, question
+        self.pending[key] = time.monotonic(), _in_thread(name, question)
+
+    def take(self, key: str) -> Lookup:
+        """The answer; NO_ANSWER when there is none in time."""
+        name, _ = self.asked[key]
+        began, answer = self.pending.pop(key)
+        self.mark(f"wait: {key} {name[:80]!r}")
+        try:
+            return answer.result(timeout=max(0.0, self.until - time.monotonic()))
+        except TimeoutError:
+            return Lookup(name[:NAME_MAX], (), NO_ANSWER, round(time.monotonic() - began, 4))
+
+    def again(self, answers: Mapping[str, Lookup]) -> dict[str, Lookup]:
+        """The answers after a second try of all that had one; the faster counts. The first try may
+        have filled a cache, and what matters is the time that every look-up takes."""
+        better = dict(answers)
+        for key in [k for k, a in answers.items() if a.error != NO_ANSWER]:
+            self.put(key, *self.asked[key])
+        for key in tuple(self.pending):
+            second = self.take(key)
+            if second.error != NO_ANSWER and second.seconds < answers[key].seconds:
+                better[key] = second
+        return better
+
+
+def look_up(name: str, question: Question, seconds: float) -> Lookup:
+    """One question with a time to answer it."""
+    inquiry = Inquiry(time.monotonic() + seconds, lambda _: None)
+    inquiry.put("", name, question)
+    return inquiry.take("")
+
+
+def _in_thread(name: str, question: Question) -> Future[Lookup]:
+    from concurrent.futures import Future
+
+    answer: Future[Lookup] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(_timed(name, question))
+        except BaseException as error:  # noqa: BLE001  raised again where the answer is awaited
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
+
+
+def _timed(name: str, question: Question) -> Lookup:
+    import socket
+
+    began = time.monotonic()
+    found: tuple[str, ...] = ()
+    error = ""
+    try:
+        found = question()
+    except socket.gaierror as failure:
+        names = {getattr(socket, n): n for n in dir(socket) if n.startswith("EAI_")}
+        error = names.get(failure.errno, f"gai error {failure.errno}")
+    except (OSError, ValueError) as failure:
+        error = str(failure)[:80] or type(failure).__name__
+    return Lookup(name[:NAME_MAX], found[:KEPT], error, round(time.monotonic() - began, 4))
+
+
+def addresses(host: Host, name: str) -> tuple[str, ...]:
+    """A name's addresses in the resolver's order, which is the one in which Gloo tries them."""
+    import socket
+
+    if len(name) > NAME_MAX:
+        raise socket.gaierror(socket.EAI_NONAME, "longer than any name")
+    return tuple(dict.fromkeys(r.ip for r in host.resolve(name)))
+
+
+def c10d_order(ips: tuple[str, ...]) -> tuple[str, ...]:
+    """The order in which c10d tries addresses: IPv6 before IPv4."""
+    return tuple(sorted(ips, key=lambda ip: ":" not in ip))
+
+
+def is_local(host: Host, ip: str) -> bool:
+    """Whether a listener could stand at an address: it is this machine's."""
+    try:
+        return host.can_bind(ip) is None
+    except OSError:  # no such family here
+        return False
+
+
+def source_of(host: Host, ip: str) -> str:
+    """The local address from which this machine talks to another; empty when there is no way."""
+    try:
+        return host.source_of(ip)
+    except OSError:
+        return ""
+
+
+def as_c10d(ip: str) -> str:
+    """The form in which c10d asks for an address's name: its sockets speak IPv6, so an IPv4 address
+    is a mapped one, and /etc/hosts answers that only if it is written there in this form."""
+    return ip if ":" in ip else f"::ffff:{ip}"
+
+
+def address(ip: str) -> IPv4Address | IPv6Address | None:
+    """The address in a text, without its scope; None when it is none."""
+    try:
+        return ip_address(ip.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def loops(ip: str) -> bool:
+    """Whether an address leads back to the machine that uses it."""
+    return ip.startswith("127.") or ip in ("::1", "0.0.0.0", "::")
+
+
+def link_local(ip: str) -> bool:
+    return ip.startswith(("169.254.", "fe8", "fe9", "fea", "feb"))
+
+
+def reads_as_number(name: str) -> bool:
+    """Whether the resolver takes a name for an address that is not written as four plain decimal
+    numbers (inet_aton): `6841231` is 0.104.99.143, `05` is 0.0.0.5, `010.0.0.1` is 8.0.0.1."""
+    parts = name.split(".", maxsplit=4)
+    if len(parts) > 4 or not all(_number(p) for p in parts):
+        return False
+    plain = all(p.isdecimal() and (p == "0" or not p.startswith("0")) for p in parts)
+    return len(parts) < 4 or not plain
+
+
+def _number(part: str) -> bool:
+    digits = part.lower().removeprefix("0x")
+    base = "0123456789abcdef" if digits != part.lower() else "0123456789"
+    return 0 < len(digits) < 16 and all(d in base for d in digits)

@@ -1,0 +1,117 @@
+"""Which NCCL there is: on the search path, among the packages, and in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from preflight.host import Host
+
+TEXT = 500
+"""Characters kept of a path."""
+
+ENTRIES = 64
+"""Entries of a search path that are looked at; real ones have a dozen."""
+
+PRELOAD, SEARCH, PACKAGE, SYSTEM = "LD_PRELOAD", "LD_LIBRARY_PATH", "package", "system"
+PACKAGES = tuple(f"nvidia-nccl-cu{major}" for major in (11, 12, 13))
+FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library that the dynamic linker may find, and what lets it: PRELOAD, SEARCH, PACKAGE (of
+    Python) or SYSTEM (ld.so.cache and the usual folders)."""
+
+    path: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The NCCL in this process, from its own mouth; empty where there is none or it is silent."""
+
+    path: str = ""
+    version: str = ""
+    origin: str = ""
+
+
+def packages() -> dict[str, tuple[str, str]]:
+    """NCCL's Python packages: name -> version and the folder of the library."""
+    from importlib import metadata
+
+    found = {}
+    for name in PACKAGES:
+        try:
+            package = metadata.distribution(name)
+            found[name] = str(package.version), str(package.locate_file("nvidia/nccl/lib"))
+        except (metadata.PackageNotFoundError, OSError):
+            continue
+    return found
+
+
+def libraries(
+    host: Host, name: str = "libnccl.so", folders: Mapping[str, str] | None = None
+) -> tuple[Library, ...]:
+    """Where a library lies, each path once, in the linker's order. `folders` -> origin are looked
+    at after LD_LIBRARY_PATH."""
+    found: dict[str, Library] = {}
+    for path, origin in _candidates(host, name, folders or {}):
+        # bytes that are no UTF-8 come as lone surrogates, which no report can hold
+        readable = path[:TEXT].encode(errors="replace").decode()
+        found.setdefault(path, Library(readable, origin))
+    return tuple(found.values())[:ENTRIES]
+
+
+def _candidates(host: Host, name: str, more: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    # ld.so(8): LD_PRELOAD is parted by colons and spaces
+    for path in re.split("[: ]+", host.environ.get(PRELOAD, "")[: TEXT * ENTRIES])[:ENTRIES]:
+        if path.rpartition("/")[2].startswith(name):
+            yield path, PRELOAD
+    search = host.environ.get(SEARCH, "")[: TEXT * ENTRIES].split(":")[:ENTRIES]
+    folders = [(folder.rstrip("/"), SEARCH) for folder in search if folder.startswith("/")]
+    for folder, origin in (*folders, *more.items()):
+        yield from _within(host, folder, name, origin)
+    # the cache keeps names and paths as strings that end in a zero byte
+    for text in (host.read_or_none("/etc/ld.so.cache") or "").split("\0"):
+        if text.startswith("/") and text.rpartition("/")[2].startswith(name):
+            yield text, SYSTEM
+    for folder in FOLDERS:
+        yield from _within(host, folder, name, SYSTEM)
+
+
+def _within(host: Host, folder: str, name: str, origin: str) -> Iterator[tuple[str, str]]:
+    return ((f"{folder}/{n}", origin) for n in host.listdir(folder) if n.startswith(name))
+
+
+def loaded(host: Host, known: tuple[Library, ...]) -> Loaded:
+    """The NCCL that this process has loaded. Only it knows its version: torch says the one that it
+    was compiled with. ncclGetVersion starts nothing."""
+    import ctypes
+
+    for line in host.lines("/proc/self/maps", most=1 << 16):
+        _, slash, rest = line.rstrip("\n").partition("/")
+        path = slash + rest
+        if re.fullmatch(r"libnccl\.so[.0-9]*", path.rpartition("/")[2]):
+            break
+    else:
+        return Loaded()
+    # the kernel shows paths with their links resolved
+    origin = next((x.origin for x in known if os.path.realpath(x.path) == path), SYSTEM)
+    code = ctypes.c_int(0)
+    try:
+        ctypes.CDLL(path).ncclGetVersion(ctypes.byref(code))
+    except (OSError, AttributeError):
+        return Loaded(path[:TEXT], "", origin)
+    # nccl.h, NCCL_VERSION: 2804 up to 2.8, 20903 from 2.9 on
+    unit = 10000 if code.value >= 10000 else 1000
+    version = (code.value // unit, code.value % unit // 100, code.value % 100)
+    return Loaded(path[:TEXT], ".".join(map(str, version)), origin)

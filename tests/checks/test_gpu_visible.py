@@ -1,0 +1,437 @@
+"""gpu.visible: a driver that hangs, GPUs that are lost, masks that hide them; nothing elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import nvml
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import gpu_visible
+from preflight.document import encode
+from preflight.host import Host
+from preflight.model import (
+    Blame,
+    CannotObserve,
+    Cause,
+    Confidence,
+    Mark,
+    Missing,
+    NotApplicable,
+    Status,
+)
+from preflight.nvidia import Answer, Gpu, PciGpu
+
+conforms(gpu_visible)
+
+FAIL, WARN = Status.FAIL, Status.WARN
+TORCHRUN = topology(4, launcher="torchrun")
+SLURM = topology(4, launcher="SLURM")
+
+
+def gpu(index: int, **changes: object) -> Gpu:
+    healthy = Gpu(
+        index,
+        name="NVIDIA H100 80GB HBM3",
+        uuid=f"GPU-{index}a",
+        bus=f"0000:{0x18 + 0x10 * index:02x}:00.0",
+        minor=index,
+        capability="9.0",
+        memory=80 << 30,
+        used=500 << 20,
+        compute_mode=0,
+        mig=False,
+        persistent=True,
+    )
+    return replace(healthy, **changes)
+
+
+def pci(index: int, **changes: object) -> PciGpu:
+    return replace(PciGpu(gpu(index).bus, "0x2330", "nvidia", index), **changes)
+
+
+ANSWER = Answer(
+    driver="550.54.15", cuda="12.4", count=4, gpus=tuple(gpu(i) for i in range(4)), seconds=0.3
+)
+FINE = gpu_visible.Visible(
+    answer=ANSWER,
+    module="550.54.15",
+    pci=tuple(pci(i) for i in range(4)),
+    withheld=0,
+    unlisted=(),
+    nodes=("nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl"),
+    makes_nodes=False,
+    libraries=(),
+    mask=None,
+    image="",
+    slurm=None,
+    tasks=0,
+)
+
+
+def but(**changes: object) -> gpu_visible.Visible:
+    return replace(FINE, **changes)
+
+
+def has(count: int, **changes: object) -> gpu_visible.Visible:
+    """A node with fewer or more GPUs, all of them healthy."""
+    answer = replace(ANSWER, count=count, gpus=tuple(gpu(i) for i in range(count)))
+    return but(answer=answer, pci=tuple(pci(i) for i in range(count)), **changes)
+
+
+def one(index: int, **changes: object) -> gpu_visible.Visible:
+    """FINE, where one GPU is different."""
+    gpus = tuple(gpu(i, **(changes if i == index else {})) for i in range(4))
+    return but(answer=replace(ANSWER, gpus=gpus))
+
+
+def every(**changes: object) -> gpu_visible.Visible:
+    return but(answer=replace(ANSWER, gpus=tuple(gpu(i, **changes) for i in range(4))))
+
+
+def down(code: int, text: str = "", **changes: object) -> gpu_visible.Visible:
+    """A node where NVML could not start."""
+    return but(answer=Answer(code, text or f"error {code}"), **changes)
+
+
+def silent(cause: Cause, *marks: str) -> Missing:
+    names = [Mark(name, 0.01) for name in ("/sys/bus/pci", *marks)]
+    return Missing(cause, seconds=5.0, marks=tuple(names))
+
+
+GONE = Gpu(2, error=15, text="GPU is lost")
+CASES = (
+    Case("healthy", FINE),
+    Case("healthy under torchrun", FINE, topology=TORCHRUN),
+    Case("nothing was seen", {}),
+    Case("no GPU, none expected", Missing(Cause.NOT_APPLICABLE, "no NVIDIA GPU or driver here")),
+    Case("another check blocks", Missing(Cause.CANNOT_OBSERVE, "no nvidia-ml-py")),
+    Case("more GPUs than ranks", has(8)),
+    # the driver
+    Case(
+        "nvmlInit hangs",
+        silent(Cause.TIMED_OUT, "nvmlInit"),
+        "driver-hangs",
+        FAIL,
+        subject="n1 · NVIDIA driver",
+    ),
+    Case("a GPU hangs", silent(Cause.UNKILLABLE, "nvmlInit", "device 3"), "driver-hangs", FAIL),
+    Case("its /proc hangs", silent(Cause.UNKILLABLE, gpu_visible.PROC), "driver-hangs", FAIL),
+    Case("too busy a machine: can't tell", silent(Cause.TIMED_OUT)),
+    Case("crashed: can't tell", silent(Cause.CRASHED, "nvmlInit")),
+    Case(
+        "mismatch",
+        down(18, libraries=("libnvidia-ml.so.570.124.06",)),
+        "driver-mismatch",
+        FAIL,
+        subject="n1 · NVIDIA driver",
+    ),
+    Case("device rules lost", down(999), "no-access", FAIL),
+    Case("nouveau on a laptop", down(12, module="", nodes=()), "driver-missing", WARN),
+    Case("not loaded, but SLURM gave GPUs", down(9, module="", slurm=4), "driver-missing", FAIL),
+    Case(
+        "GPUs of virtual machines are not ours",
+        down(12, module="", nodes=(), pci=(pci(0, driver="vfio-pci"),)),
+    ),
+    Case("CPU container on a GPU node", down(12, nodes=())),
+    Case("the same, void by the runtime", down(12, nodes=(), image="void")),
+    Case("docker without --gpus", down(12, nodes=(), image="all"), "gpus-not-given", WARN),
+    Case("apptainer without --nv", down(12), "gpus-not-given", WARN),
+    Case(
+        "container without the expected GPUs",
+        down(12, nodes=()),
+        "gpus-not-given",
+        FAIL,
+        expect={"gpus_per_node": 4},
+    ),
+    Case("no uvm", but(nodes=("nvidia0", "nvidiactl")), "uvm-missing", FAIL),
+    Case("uvm is made on demand", but(nodes=("nvidia0", "nvidiactl"), makes_nodes=True)),
+    Case("WSL has no device nodes", but(nodes=(), module="", pci=())),
+    Case("slow", but(answer=replace(ANSWER, seconds=2.9)), "nvml-slow", WARN),
+    Case("no time for all", but(answer=replace(ANSWER, gpus=ANSWER.gpus[:2])), "nvml-slow", WARN),
+    # GPUs
+    Case(
+        "lost",
+        but(answer=replace(ANSWER, gpus=(gpu(0), gpu(1), GONE, gpu(3)))),
+        "gpu-lost",
+        FAIL,
+        subject="n1 · GPU 2",
+    ),
+    Case(
+        "a lost GPU that the mask leaves out",
+        but(answer=replace(ANSWER, gpus=(gpu(0), gpu(1), GONE, gpu(3))), mask="0,1"),
+        "gpu-lost",
+        WARN,
+        topology=topology(2),
+    ),
+    Case("reset wanted", one(1, error=16, text="GPU requires reset"), "gpu-error", FAIL),
+    Case("not permitted is not lost", one(3, error=4), topology=topology(3)),
+    Case(
+        "on the bus, but not listed",
+        replace(has(3), pci=FINE.pci, unlisted=(pci(3),)),
+        "gpu-lost",
+        FAIL,
+        subject="n1 · 0000:48:00.0",
+    ),
+    Case("a pod with some of the node's GPUs", but(pci=tuple(map(pci, range(8))), withheld=4)),
+    Case("fewer than expected", has(3), "gpu-count", FAIL, expect={"gpus_per_node": 4}),
+    Case("as expected", FINE, expect={"gpus_per_node": 4, "gpu_model": "h100"}),
+    Case("fewer than SLURM gave", has(3, slurm=4), "gpu-count", FAIL, topology=topology(3)),
+    Case(
+        "none where some are expected",
+        Missing(Cause.NOT_APPLICABLE, "no NVIDIA GPU or driver here"),
+        "gpu-count",
+        FAIL,
+        expect={"gpus_per_node": 4},
+    ),
+    Case("CPU job on a GPU node", has(0, withheld=4, mask="NoDevFiles", tasks=4)),
+    Case("wrong model", FINE, "gpu-model", FAIL, expect={"gpu_model": "H200"}),
+    Case("prohibited", one(1, compute_mode=2), "compute-mode", FAIL, subject="n1 · GPU 1"),
+    Case(
+        "prohibited, but not ours",
+        replace(one(3, compute_mode=2), mask="0,1,2"),
+        topology=topology(3),
+    ),
+    Case("exclusive", every(compute_mode=3), "compute-mode", WARN),
+    Case("exclusive with one rank", every(compute_mode=3), topology=topology(1)),
+    Case("MIG under four ranks", every(mig=True), "mig-mode", WARN),
+    Case("MIG, one rank", replace(every(mig=True), mask="MIG-1234"), topology=topology(1)),
+    # masks
+    Case("all in another order", but(mask="3,2,1,0")),
+    Case("by UUID", but(mask="GPU-3a,GPU-2a,GPU-1a,GPU-0a"), topology=TORCHRUN),
+    Case("no GPU wanted", but(mask=""), "mask-empty", WARN),
+    Case("none, but SLURM gave some", but(mask="", slurm=4), "mask-empty", FAIL),
+    Case("none by mistake", but(mask="4,5,6,7"), "mask-empty", FAIL),
+    Case("twice the same", but(mask="0,0,1,2"), "mask-empty", FAIL),
+    Case("hides the last", but(mask="0,1,9,2"), "mask-invalid", WARN, topology=topology(2)),
+    Case("eight ranks", FINE, "too-few-gpus", FAIL, topology=topology(8, launcher="torchrun")),
+    Case("--nproc by hand", has(1), "too-few-gpus", WARN),
+    Case("mask too small", but(mask="0,1"), "too-few-gpus", FAIL, topology=TORCHRUN),
+    Case("one for all", but(mask="0", tasks=1), "too-few-gpus", FAIL, topology=SLURM),
+    Case("one each", but(mask="0", tasks=4, slurm=4), "mask-per-task", WARN, topology=SLURM),
+    Case(
+        "one each, parted by control groups",
+        has(1, mask="0", tasks=4, slurm=4, withheld=3),
+        "mask-per-task",
+        WARN,
+        topology=SLURM,
+        expect={"gpus_per_node": 4},
+    ),
+    Case("three for four tasks", has(3, tasks=4), "too-few-gpus", FAIL, topology=SLURM),
+    Case("odd bytes", but(mask="\0{x}%s" * 600), "mask-empty", FAIL),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(gpu_visible, case)
+
+
+def test_every_code_has_a_case() -> None:
+    assert {c.code for c in CASES} - {None} == set(gpu_visible.ADVICE)
+
+
+def test_one_finding_names_the_root() -> None:
+    """A lost GPU is not reported as a wrong count or a rank without a GPU as well."""
+    gpus = (gpu(0), gpu(1), GONE, gpu(3))
+    saw = but(answer=replace(ANSWER, gpus=gpus), mask="0,1,2,3")
+    case = Case("", saw, topology=replace(TORCHRUN, size=4), expect={"gpus_per_node": 4})
+    (finding,) = judged(gpu_visible, case)
+    assert finding.subjects[0].ranks == (2,)
+    assert finding.blame is Blame.NODE
+    (finding,) = judged(gpu_visible, Case("", has(3), topology=SLURM, expect={"gpus_per_node": 4}))
+    assert finding.code == "gpu-count"
+
+
+def test_a_slow_start_may_look_like_a_hang() -> None:
+    """Without nvidia-persistenced the report says what else it may be, and is less sure."""
+    sure = silent(Cause.UNKILLABLE, "nvmlInit")
+    unsure = silent(Cause.UNKILLABLE, gpu_visible.NO_DAEMON, "nvmlInit")
+    assert [
+        (f.confidence, bool(f.alternatives))
+        for saw in (sure, unsure)
+        for f in judged(gpu_visible, Case("", saw))
+    ] == [(Confidence.CERTAIN, False), (Confidence.LIKELY, True)]
+
+
+def test_fewer_gpus_by_a_container_are_the_jobs_fault() -> None:
+    saw = replace(has(2, withheld=2), pci=FINE.pci)
+    case = Case("", saw, expect={"gpus_per_node": 4}, topology=topology(2))
+    assert [f.blame for f in judged(gpu_visible, case)] == [Blame.JOB]
+
+
+def test_here() -> None:
+    """This machine, whatever it is: an answer that survives JSON, or a clear refusal."""
+    with contextlib.suppress(NotApplicable):
+        round_trips(gpu_visible.observe(Host(), context()))
+
+
+def test_without_a_gpu_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable):
+        gpu_visible.observe(Host(str(tmp_path)), context())
+    (tmp_path / "proc").mkdir()
+    seen = nvml.observed("gpu.visible", None, root=tmp_path, environ={"CUDA_VISIBLE_DEVICES": ""})
+    assert seen.raised == "NotApplicable"
+
+
+def test_a_copied_tree_can_not_answer(tmp_path: Path) -> None:
+    nvml.machine(tmp_path, gpus=1)
+    with pytest.raises(CannotObserve):
+        gpu_visible.observe(Host(str(tmp_path)), context())
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    nvml.machine(tmp_path, gpus=8)
+    return tmp_path
+
+
+def test_observe_eight_healthy_gpus(node: Path) -> None:
+    environ = {
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7",
+        "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
+    }
+    seen = nvml.observed("gpu.visible", nvml.settings(8), root=node, environ=environ)
+    value = seen.value
+    assert value.answer.count == len(value.answer.gpus) == len(value.pci) == 8
+    assert (value.answer.driver, value.answer.cuda) == ("550.54.15", "12.4")
+    assert value.module == "550.54.15"
+    assert [g.bus for g in value.answer.gpus] == [p.bus for p in value.pci]
+    assert value.answer.gpus[1] == replace(
+        gpu(1), uuid=value.answer.gpus[1].uuid, memory=85520809984, used=524288000
+    )
+    assert (value.slurm, value.tasks, value.withheld, value.unlisted) == (8, 8, 0, ())
+    assert seen.marks == (
+        "/proc/driver/nvidia",
+        "nvmlInit",
+        "nvmlDeviceGetCount",
+        *(f"device {i}" for i in range(8)),
+    )
+    assert_case(gpu_visible, Case("", value, topology=topology(8, launcher="SLURM")))
+    measured = gpu_visible.measured(world("gpu.visible", value))
+    assert measured.text == "8 x H100 80GB HBM3 80 GiB · driver 550.54.15"
+
+
+def test_observe_survives_a_hostile_environment(node: Path) -> None:
+    environ = {
+        "CUDA_VISIBLE_DEVICES": "\udcff0," * 3000,
+        "NVIDIA_VISIBLE_DEVICES": "{x}" * 5000,
+        "SLURM_GPUS_ON_NODE": "9" * 5000,
+        "SLURM_STEP_TASKS_PER_NODE": "-(x",
+    }
+    seen = nvml.observed("gpu.visible", nvml.settings(8), root=node, environ=environ).value
+    assert len(seen.mask) == len(seen.image) == gpu_visible.MASK
+    json.dumps(encode(seen), ensure_ascii=False).encode()
+    judged(gpu_visible, Case("", seen))
+
+
+def test_observe_a_lost_gpu(node: Path) -> None:
+    seen = nvml.observed("gpu.visible", nvml.settings(8, {"gpu5.error": 15}), root=node)
+    assert [g.error for g in seen.value.answer.gpus] == [0] * 5 + [15, 0, 0]
+    # NVML gives no address for it: on the bus it is the one that nobody lists
+    assert [p.bus for p in seen.value.unlisted] == ["0000:68:00.0"]
+    findings = judged(gpu_visible, Case("", seen.value, topology=topology(8)))
+    assert [(f.code, str(f.subjects[0]), f.subjects[0].ranks) for f in findings] == [
+        ("gpu-lost", "n1 · GPU 5", (5,))
+    ]
+
+
+def test_observe_a_gpu_that_nvml_leaves_out(node: Path) -> None:
+    seen = nvml.observed("gpu.visible", nvml.settings(7), root=node)
+    assert_case(gpu_visible, Case("", seen.value, "gpu-lost", FAIL, subject="n1 · 0000:88:00.0"))
+
+
+def test_observe_what_a_container_was_not_given(node: Path) -> None:
+    for number in range(2, 8):
+        (node / f"dev/nvidia{number}").unlink()
+    seen = nvml.observed("gpu.visible", nvml.settings(2), root=node)
+    assert (seen.value.withheld, seen.value.unlisted) == (6, ())
+    assert_case(gpu_visible, Case("", seen.value, topology=topology(2, launcher="torchrun")))
+
+
+def test_observe_a_version_mismatch(node: Path) -> None:
+    (node / "usr/lib64").mkdir(parents=True)
+    (node / "usr/lib64/libnvidia-ml.so.570.124.06").touch()
+    scenario = nvml.settings(8, {"error.nvmlInit": 18})
+    seen = nvml.observed("gpu.visible", scenario, root=node)
+    assert seen.value.answer.code == 18
+    assert seen.value.libraries == ("libnvidia-ml.so.570.124.06",)
+    assert_case(gpu_visible, Case("", seen.value, "driver-mismatch", FAIL))
+
+
+@pytest.mark.parametrize("code", [9, 999, 4])
+def test_observe_a_driver_that_refuses(node: Path, code: int) -> None:
+    seen = nvml.observed("gpu.visible", nvml.settings(8, {"error.nvmlInit": code}), root=node)
+    expected = "gpus-not-given" if code == 9 else "no-access"
+    assert_case(gpu_visible, Case("", seen.value, expected))
+
+
+def test_observe_stops_asking_when_it_is_slow(node: Path) -> None:
+    """The rest of the GPUs stay unasked, so that a slow start is not taken for a hang."""
+    scenario = nvml.settings(8, {"sleep_ms.nvmlDeviceGetName": 200, "persistence": 0})
+    seen = nvml.observed("gpu.visible", scenario, root=node, seconds=1.0)
+    assert seen.value.answer.count == 8
+    assert 1 <= len(seen.value.answer.gpus) < 8
+    assert_case(gpu_visible, Case("", seen.value, "nvml-slow", WARN, topology=topology(8)))
+
+
+def test_observe_a_slow_init(node: Path) -> None:
+    seen = nvml.observed("gpu.visible", nvml.settings(8, {"sleep_ms.nvmlInit": 300}), root=node)
+    assert seen.value.answer.seconds >= 0.3
+    assert len(seen.value.answer.gpus) == 8
+
+
+def test_observe_old_driver_and_what_it_can_not_tell(node: Path) -> None:
+    scenario = nvml.settings(8, {"error.nvmlDeviceGetMigMode": 3, "error.nvmlDeviceGetName": 13})
+    seen = nvml.observed("gpu.visible", scenario, root=node)
+    assert {(g.mig, g.name, g.error) for g in seen.value.answer.gpus} == {(None, "", 0)}
+    assert_case(gpu_visible, Case("", seen.value, topology=topology(8)))
+
+
+def test_an_error_of_the_shutdown_loses_nothing(node: Path) -> None:
+    scenario = nvml.settings(8, {"error.nvmlShutdown": 999})
+    seen = nvml.observed("gpu.visible", scenario, root=node)
+    assert (seen.value.answer.code, len(seen.value.answer.gpus)) == (0, 8)
+
+
+def _reads(process: object, line: str) -> Iterator[str]:
+    """The marks of a process until `line` comes."""
+    for read in process.stderr:  # type: ignore[attr-defined]
+        yield read.strip()
+        if read.strip() == line:
+            return
+
+
+def test_a_hang_is_known_by_its_last_mark(node: Path) -> None:
+    process = nvml.start(
+        "gpu.visible", nvml.settings(8, {"gpu3.hang.nvmlDeviceGetName": 1}), root=node
+    )
+    try:
+        marks = list(_reads(process, "device 3"))
+        assert marks[-1] == "device 3"
+        time.sleep(0.3)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+    missing = Missing(
+        Cause.TIMED_OUT, seconds=5.0, marks=tuple(Mark(m, 0.1 * i) for i, m in enumerate(marks))
+    )
+    (finding,) = judged(gpu_visible, Case("", missing))
+    assert finding.saw.startswith("device 3 did not return in")
+
+
+def test_a_crash_of_the_library_ends_the_process_only(node: Path) -> None:
+    scenario = nvml.settings(8, {"crash.nvmlDeviceGetCount": 1})
+    process = nvml.start("gpu.visible", scenario, root=node)
+    _, marks = process.communicate(timeout=60)
+    assert process.returncode == -11
+    assert marks.splitlines()[-1] == "nvmlDeviceGetCount"

@@ -1,0 +1,337 @@
+"""host.storage: places that don't answer, can't be written, are full or lie wrongly are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import host_storage
+from preflight.host import Host, Mount, Space
+from preflight.model import Blame, Cause, Confidence, Missing, Status
+from preflight.places import Address, Leftover, Place, Role
+from preflight.units import GIB, MIB
+
+conforms(host_storage)
+
+DISK = Mount("/", "ext4", "/dev/vda", "rw")
+NFS = Mount("/home", "nfs4", "filer:/home", "rw")
+ROOM = Space(100 * GIB, 50 * GIB, 10**6, 2 * 10**6)
+TMP = Place(
+    Role.TMPDIR, "/tmp", 4, "default", "/tmp", mount=DISK, waited=3.0, space=ROOM, sync_s=0.002
+)
+CKPT = dataclasses.replace(
+    TMP, role=Role.CHECKPOINT, path="/home/me/ck", tested="/home/me/ck", mount=NFS, source="flag"
+)
+INIT = dataclasses.replace(
+    CKPT, role=Role.INIT, path="/home/me/init", tested="/home/me", locks="", source="env DIST_URL"
+)
+WORK = dataclasses.replace(TMP, role=Role.WORK, path="/work", tested="/work", source="cwd")
+TWO_NODES = topology(4, size=8)
+
+
+def but(place: Place, **changes: object) -> host_storage.Storage:
+    """Storage that is sound but for this place."""
+    changed = dataclasses.replace(place, **changes)
+    places = tuple(p for p in (TMP, CKPT, INIT, WORK) if p.role is not place.role)
+    return host_storage.Storage((changed, *places), None, False, False)
+
+
+FINE = but(TMP)
+HANGS = {"state": "D", "wchan": "rpc_wait_bit_killable", "doing": "looking it up", "space": None}
+READ_ONLY = {"problem": "Read-only file system", "errno": "EROFS", "sync_s": None}
+DENIED = {"problem": "Permission denied", "errno": "EACCES", "sync_s": None}
+NO_SPACE = {"problem": "No space left on device", "errno": "ENOSPC", "sync_s": None}
+QUOTA = {"problem": "Disk quota exceeded", "errno": "EDQUOT", "sync_s": None}
+STALE = {"problem": "Stale file handle", "errno": "ESTALE", "sync_s": None, "space": None}
+NOWHERE = {"problem": "No such file or directory", "errno": "ENOENT", "sync_s": None}
+
+
+def room(free: int, total: int = 100 * GIB, inodes: int = 10**6) -> dict[str, Space]:
+    return {"space": Space(total, free, inodes, 2 * 10**6)}
+
+
+def address(text: str, netloc: str, path: str) -> host_storage.Storage:
+    return dataclasses.replace(FINE, init=Address(text, "env DIST_URL", netloc, path))
+
+
+CASES = (
+    Case("sound", FINE),
+    Case("sound, of two nodes", FINE, topology=TWO_NODES),
+    Case("a read-only image as working directory", but(WORK, **READ_ONLY, **room(0, 4 * GIB))),
+    Case("a foreign working directory", but(WORK, **DENIED)),
+    Case("a file system that tells no size", but(TMP, space=Space(0, 0, 0, 0))),
+    Case("a file system without inodes", but(TMP, space=Space(GIB, GIB, 0, 0))),
+    Case("nobody looked", Missing(Cause.TIMED_OUT)),
+    Case("TMPDIR hangs", but(TMP, **HANGS), "stalled", Status.FAIL, subject="n1"),
+    Case("working directory hangs", but(WORK, **HANGS), "stalled", Status.FAIL),
+    Case("a server that never ends fsync", but(CKPT, state="D", doing="writing"), "stalled"),
+    Case("a disk that never ends fsync", but(TMP, state="D", doing="writing"), "fsync-slow"),
+    Case("no CPU to touch it", but(TMP, state="R", doing="starting")),
+    Case("stale", but(WORK, **STALE), "mount-broken", Status.FAIL),
+    Case("TMPDIR denied", but(TMP, **DENIED), "unwritable", Status.FAIL),
+    Case("TMPDIR read-only", but(TMP, **READ_ONLY, **room(0)), "unwritable", Status.FAIL),
+    Case("checkpoints denied", but(CKPT, **DENIED), "unwritable", Status.FAIL),
+    Case(
+        "root on NFS is nobody, the job's user is not",
+        dataclasses.replace(but(CKPT, **DENIED), for_other=True),
+    ),
+    Case("full", but(TMP, **room(10 * MIB)), "full", Status.FAIL),
+    Case("no space at all", but(CKPT, **NO_SPACE, **room(0)), "full", Status.FAIL),
+    Case("quota", but(CKPT, **QUOTA), "full", Status.FAIL),
+    Case("no inodes", but(TMP, **room(GIB, inodes=0)), "full", Status.FAIL),
+    Case("full working directory", but(WORK, **room(MIB)), "full", Status.WARN),
+    Case("a small tmpfs", but(TMP, **room(63 * MIB, 64 * MIB)), "full", Status.WARN),
+    Case("floor met", FINE, expect={"free_gib": 50}),
+    Case("floor", FINE, "full", Status.FAIL, {"free_gib": 51}),
+    Case("slow", but(CKPT, sync_s=2.5), "fsync-slow", Status.WARN),
+    Case("not slow", but(CKPT, sync_s=1.9)),
+    Case("no TMPDIR", but(TMP, path="/x", gone=1, source="env TMPDIR"), "tmpdir-missing"),
+    Case("no TMPDIR nor /tmp", but(TMP, path="/x", gone=2, **NOWHERE), "unwritable", Status.FAIL),
+    Case("75 bytes of TMPDIR", but(TMP, bytes=75)),
+    Case("76 bytes of TMPDIR", but(TMP, bytes=76), "tmpdir-too-long", Status.FAIL),
+    Case(
+        "without workers", but(TMP, bytes=76), "tmpdir-too-long", Status.WARN, {"loader_workers": 0}
+    ),
+    Case("a Python that copes", dataclasses.replace(but(TMP, bytes=99), short_sockets=True)),
+    Case("scripts make the last level", but(CKPT, gone=1, tested="/home/me")),
+    Case("a typing error", but(CKPT, gone=3, tested="/"), "checkpoint-missing", Status.WARN),
+    Case("own disk", but(CKPT, mount=DISK)),
+    Case(
+        "own disk of two nodes",
+        but(CKPT, mount=DISK),
+        "checkpoint-not-shared",
+        Status.WARN,
+        topology=TWO_NODES,
+    ),
+    Case("empty init file", but(INIT, leftover=Leftover(0, 0, "now"))),
+    Case("leftover", but(INIT, leftover=Leftover(9, 7, "now")), "init-leftover", Status.FAIL),
+    Case("no folder", but(INIT, **NOWHERE), "init-unwritable", Status.FAIL),
+    Case("no locks", but(INIT, locks="flock: Function not implemented"), "init-locks", Status.FAIL),
+    Case("init file in /tmp", but(INIT, mount=DISK)),
+    Case(
+        "init file in /tmp of two nodes",
+        but(INIT, mount=DISK),
+        "init-not-shared",
+        Status.FAIL,
+        topology=TWO_NODES,
+    ),
+    Case("three slashes", address("file:///shared/init", "", "/shared/init")),
+    Case("localhost", address("file://localhost/init", "localhost", "/init")),
+    Case("one name", address("file://init", "init", ""), "init-url", Status.FAIL),
+    Case("two slashes", address("file://sh/init", "sh", "/init"), "init-url", Status.WARN),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(host_storage, case)
+
+
+def test_places_on_one_dead_mount_are_one_finding() -> None:
+    work = dataclasses.replace(WORK, path="/home/me", mount=NFS, **HANGS)
+    storage = but(CKPT, **HANGS)
+    places = tuple(work if p.role is Role.WORK else p for p in storage.places)
+    (finding,) = judged(host_storage, Case("", dataclasses.replace(storage, places=places)))
+    assert finding.saw == (
+        "checkpoint directory /home/me/ck, nfs4 from filer:/home · working directory /home/me, "
+        "nfs4 from filer:/home: no answer in 3.0 s while looking it up "
+        "(state D in rpc_wait_bit_killable)"
+    )
+    assert (finding.blame, finding.confidence) == (Blame.NODE, Confidence.LIKELY)
+    assert finding.fields["mount"] == "/home"
+
+
+def test_a_hostile_path_stays_an_argument() -> None:
+    (finding,) = judged(host_storage, Case("", but(TMP, path="/a; rm -rf ~", **DENIED)))
+    assert finding.fields["path"] == "'/a; rm -rf ~'"
+
+
+def test_measured_takes_the_least_and_the_slowest() -> None:
+    poor = but(TMP, space=Space(GIB, GIB, 1, 1), sync_s=0.5)
+    measured = host_storage.measured(world("host.storage", {"n1": FINE, "n2": poor}))
+    assert measured.values["free_bytes"]["TMPDIR"] == GIB
+    assert measured.text.startswith("TMPDIR 1 GiB free · ")
+    assert measured.text.endswith(" · fsync 500 ms")
+    assert host_storage.measured(world("host.storage", {})).text == ""
+
+
+def observed(
+    environ: dict[str, str], root: str = "/", seconds: float = 4.0, **options: object
+) -> dict[Role, Place]:
+    host = Host(root, environ)
+    seen = host_storage.observe(host, context(seconds=seconds, options=options))
+    round_trips(seen)
+    return {place.role: place for place in seen.places}
+
+
+def codes(environ: dict[str, str], root: str = "/", **options: object) -> set[str]:
+    seen = host_storage.observe(Host(root, environ), context(seconds=4.0, options=options))
+    return {finding.code for finding in judged(host_storage, Case("", seen))}
+
+
+def test_this_machine_is_sound_and_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "init").touch()
+    places = observed(
+        {"TMPDIR": str(tmp_path)}, checkpoint_dir=str(tmp_path), init_file=str(tmp_path / "init")
+    )
+    assert set(places) == set(Role)
+    for place in places.values():
+        assert (place.state, place.problem) == ("", "")
+        assert place.mount is not None
+        assert place.sync_s is not None
+    assert places[Role.INIT].locks == ""
+    assert os.listdir(tmp_path) == ["init"]
+    assert codes({}) == set()
+
+
+def test_a_place_that_does_not_exist_is_followed_to_one_that_does(tmp_path: Path) -> None:
+    places = observed({"TMPDIR": "/no/such"}, checkpoint_dir=str(tmp_path / "a/b"))
+    assert (places[Role.TMPDIR].tested, places[Role.TMPDIR].gone) == ("/tmp", 1)
+    assert (places[Role.CHECKPOINT].tested, places[Role.CHECKPOINT].gone) == (str(tmp_path), 2)
+    missing = {"TMPDIR": "/no/such"}
+    assert codes(missing, checkpoint_dir=str(tmp_path / "a/b")) == {
+        "tmpdir-missing",
+        "checkpoint-missing",
+    }
+    assert not list(tmp_path.iterdir())
+
+
+def test_places_where_nobody_can_write() -> None:
+    file = str(Path(__file__))
+    assert codes({"TMPDIR": "/sys/kernel"}) == {"unwritable"}  # not even root
+    assert codes({}, checkpoint_dir=file) == {"unwritable"}
+    assert codes({}, init_file="/no/such/init") == {"init-unwritable"}
+    assert codes({}, init_file="/tmp") == {"init-unwritable"}
+
+
+def test_init_file_of_an_old_run(tmp_path: Path) -> None:
+    (tmp_path / "init").write_text("old")
+    os.utime(tmp_path / "init", (0, 0))
+    url = f"file://{tmp_path}/init?rank=0&world_size=4"
+    for place in (
+        observed({"DIST_URL": url})[Role.INIT],
+        observed({}, init_file=url)[Role.INIT],
+        observed({}, init_file=f"{tmp_path}/init")[Role.INIT],
+    ):
+        assert place.leftover == Leftover(3, os.getuid(), "1970-01-01 00:00:00 UTC")
+        assert place.path == f"{tmp_path}/init"
+    assert codes({"INIT_METHOD": "tcp://10.0.0.1:29500", "DIST_URL": url}) == {"init-leftover"}
+    assert codes({"INIT_METHOD": "env://"}) == set()
+    assert codes({"INIT_METHOD": "file://init"}) == {"init-url"}
+    assert codes({"INIT_METHOD": "file://[x"}) == {"init-url"}
+
+
+def test_links_are_not_followed_and_not_left(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    (tmp_path / "loop").symlink_to("loop")
+    places = observed({"TMPDIR": f"{tmp_path}/link"}, checkpoint_dir=f"{tmp_path}/loop")
+    assert places[Role.TMPDIR].problem == ""
+    assert places[Role.CHECKPOINT].errno == "ELOOP"
+    assert not list((tmp_path / "victim").iterdir())
+
+
+def test_the_limit_of_a_socket_path_is_the_kernels(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * (75 - len(str(tmp_path)) - 1))
+    for name, fits in ((folder, True), (folder.with_name(folder.name + "x"), False)):
+        name.mkdir()
+        path = name / "pymp-xxxxxxxx/listener-xxxxxxxx"
+        path.parent.mkdir()
+        with socket.socket(socket.AF_UNIX) as listener:
+            if fits:
+                listener.bind(str(path))
+            else:
+                with pytest.raises(OSError, match="AF_UNIX path too long"):
+                    listener.bind(str(path))
+        place = observed({"TMPDIR": str(name)})[Role.TMPDIR]
+        assert (place.bytes + host_storage.SOCKET_TAIL <= host_storage.SOCKET_PATH) is fits
+
+
+def test_hostile_paths(tmp_path: Path) -> None:
+    long = "/" + "a/" * (1 << 19)
+    odd = {"TMPDIR": "/tmp/\udcff\n", "TEMP": long, "INIT_METHOD": "file://" + long}
+    seen = observed(odd, checkpoint_dir=long, init_file=7)
+    assert seen[Role.TMPDIR].path == "/tmp/\\udcff\\n"
+    assert seen[Role.CHECKPOINT].errno == "ENAMETOOLONG"
+    assert len(json.dumps([p.path for p in seen.values()])) < 3000
+    assert "unwritable" in codes(odd, checkpoint_dir=long)
+    observed({"TMPDIR": "relative"}, checkpoint_dir="a\0b", init_file=["x"])
+
+
+def test_a_copied_tree(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cwd").symlink_to("/home/me")
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+        "2 1 0:41 / /home/m\\040é rw,relatime - nfs4 filer:/home rw\n"
+    )
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp.statvfs").write_text("1000000 1000 5 100")
+    (tmp_path / "home/m é").mkdir(parents=True)
+    places = observed({}, str(tmp_path), checkpoint_dir="/home/m é/ck")
+    assert places[Role.TMPDIR].space == Space(1000000, 1000, 5, 100)
+    found = places[Role.CHECKPOINT]
+    assert (found.gone, found.tested, found.space) == (1, "/home/m é", None)
+    assert found.mount is not None
+    assert found.mount.source == "filer:/home"
+    assert places[Role.WORK].path == "/home/me"
+
+
+# A mount namespace of its own with a FUSE file system whose daemon never answers: what a dead
+# server looks like to those who touch it.
+DEAD_MOUNT = """
+import ctypes, json, os, sys
+from preflight.check import Context
+from preflight.checks import host_storage
+from preflight.document import encode
+from preflight.host import Host
+from support import context
+libc = ctypes.CDLL(None, use_errno=True)
+def ok(result):
+    error = ctypes.get_errno()
+    if result: sys.exit(77 if error in (1, 19, 38) else os.strerror(error))
+ok(libc.unshare(0x20000))                                   # CLONE_NEWNS
+ok(libc.mount(b"none", b"/", None, 0x44000, None))          # MS_REC | MS_PRIVATE
+fuse = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
+ok(libc.mount(b"filer:/dead", sys.argv[1].encode(), b"fuse", 0, options))
+host = Host("/", {"TMPDIR": sys.argv[1] + "/deep"})
+options = {"checkpoint_dir": sys.argv[1], "init_file": sys.argv[2]}
+seen = host_storage.observe(host, context(seconds=1.0, options=options))
+print(json.dumps(encode(seen)))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs /dev/fuse")
+def test_a_dead_mount_is_named_in_time_and_hides_nothing(tmp_path: Path) -> None:
+    from preflight.document import decode
+
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "init").write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", DEAD_MOUNT, str(tmp_path / "dead"), str(tmp_path / "init")],
+        env={"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    if done.returncode == 77:
+        pytest.skip("mounts are not allowed here")
+    assert done.returncode == 0, done.stderr
+    seen = decode(host_storage.Storage, json.loads(done.stdout))
+    found = judged(host_storage, Case("", seen))
+    assert [f.code for f in found] == ["stalled", "init-leftover"]
+    assert found[0].saw.count("fuse from filer:/dead") == 2
+    assert found[0].fields["mount"] == str(tmp_path / "dead")

@@ -1,0 +1,277 @@
+"""net.interface: wrong rules are named with the interfaces that there are; what merely looks odd on
+a laptop, or on one node, is silent."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, topology
+
+from preflight.check import conforms
+from preflight.checks import net_interface
+from preflight.checks.net_interface import Choices
+from preflight.host import Address, Host, Interface
+from preflight.model import CannotObserve, Fact, Node, Status
+
+conforms(net_interface)
+
+
+def interface(name: str, *ips: str, up: bool = True, running: bool = True) -> Interface:
+    """`192.0.2.2/24`; the prefix is 24 or 64 where none is written."""
+    addresses = []
+    for text in ips:
+        ip, _, prefix = text.partition("/")
+        family = 6 if ":" in ip else 4
+        addresses.append(Address(ip, int(prefix or (64 if family == 6 else 24)), family))
+    return Interface(name, up, up and running, name == "lo", 1500, tuple(addresses))
+
+
+LO = interface("lo", "127.0.0.1/8", "::1/128")
+ETH0 = interface("eth0", "10.0.0.7", "fe80::7")
+ETH1 = interface("eth1", "10.1.0.7")
+DOCKER0 = interface("docker0", "172.17.0.1/16")
+DOWN = interface("eth2", "10.9.0.7", up=False)
+BARE = interface("eth3")
+CLUSTER = Choices((LO, ETH0, ETH1, DOCKER0, DOWN, BARE), own=("10.0.0.7",), source="10.0.0.7")
+LAPTOP = Choices(
+    (
+        LO,
+        interface("wlp3s0", "192.168.1.20", "fe80::20"),
+        interface("enp1s0", up=True, running=False),
+        DOCKER0,
+        interface("br-0123456789ab", "172.18.0.1/16"),
+        interface("virbr0", "192.168.122.1", running=False),
+        interface("tailscale0", "100.101.102.103/32"),
+        interface("veth1a2b3c4", "fe80::1"),
+    ),
+    own=("127.0.1.1",),
+    gpus=True,
+)
+NODES = topology(8, nodes=(Node("n1", (0, 1, 2, 3)), Node("n2", (4, 5, 6, 7))), master_addr="n1")
+
+
+def ruled(base: Choices = CLUSTER, source: str = "env", **rules: str) -> Choices:
+    names = {
+        "nccl": net_interface.NCCL,
+        "gloo": net_interface.GLOO,
+        "family": net_interface.FAMILY,
+    }
+    facts = {names[short]: Fact(value, source) for short, value in rules.items()}
+    return dataclasses.replace(base, rules=facts)
+
+
+def but(base: Choices = CLUSTER, **changes: object) -> Choices:
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def several(name: str, saw: object, *rest: object, **more: object) -> Case:
+    return Case(name, saw, *rest, topology=NODES, **more)  # type: ignore[arg-type]
+
+
+TWINS = (LO, ETH0, interface("eth1", "10.0.0.8"))
+OTHER_FIRST = but(interfaces=(LO, ETH1, ETH0), gpus=True)
+
+CASES = (
+    Case("a cluster node alone", CLUSTER),
+    Case("a laptop with everything on it", LAPTOP),
+    Case("nothing but lo", Choices((LO,), own=())),
+    Case("a rule that fits", ruled(nccl="=eth0", gloo="eth0")),
+    Case("the usual exclusion", ruled(nccl="^docker,lo")),
+    Case("lo on one node", ruled(nccl="lo", gloo="lo")),
+    Case("docker0 on one node", ruled(nccl="docker0", gloo="docker0")),
+    Case("empty values", ruled(nccl="", gloo="")),
+    Case("a label of an address", ruled(gloo="eth0:1")),
+    Case("a family that is there", ruled(family="AF_INET6")),
+    Case("a family that is no word", ruled(family="ipv6")),
+    Case("hostile values", ruled(nccl="=eth0," + "x," * 400, gloo="eth0" + "," * 1000)),
+    Case(
+        "no such interface",
+        ruled(nccl="ens5"),
+        "ifname-unmatched",
+        Status.FAIL,
+        subject="n1 · NCCL_SOCKET_IFNAME",
+    ),
+    Case("none left", ruled(nccl="^e,d,l"), "ifname-unmatched", Status.FAIL),
+    Case("Gloo's too", ruled(gloo="ens5"), "ifname-unmatched", subject="n1 · GLOO_SOCKET_IFNAME"),
+    Case("one of Gloo's two", ruled(gloo="eth0,ens5"), "ifname-unmatched", Status.FAIL),
+    Case("a prefix is nothing to Gloo", ruled(gloo="eth"), "ifname-unmatched", Status.FAIL),
+    Case("an address is no name", ruled(gloo="10.0.0.7"), "ifname-unmatched", Status.FAIL),
+    Case("one character", ruled(nccl="e"), "ifname-ignored", Status.WARN),
+    Case("one character for Gloo", ruled(gloo="^"), "ifname-ignored", Status.WARN),
+    Case("NCCL's syntax", ruled(gloo="^lo"), "gloo-syntax", Status.FAIL),
+    Case("exact", ruled(gloo="=eth0"), "gloo-syntax", Status.FAIL),
+    Case("a space", ruled(gloo="eth0, eth1"), "gloo-syntax", Status.FAIL),
+    Case("down", ruled(nccl="eth2"), "interface-down", Status.FAIL, subject="n1 · eth2"),
+    Case("no address", ruled(nccl="=eth3"), "interface-down", Status.FAIL),
+    Case("no IPv6", ruled(nccl="eth1", family="AF_INET6"), "interface-down", Status.FAIL),
+    Case(
+        "no IPv6 anywhere",
+        ruled(but(interfaces=(LO, ETH1)), family="AF_INET6"),
+        "interface-down",
+        subject="n1 · NCCL_SOCKET_FAMILY",
+    ),
+    Case("down for Gloo", ruled(gloo="eth2"), "interface-down", Status.FAIL, subject="n1 · eth2"),
+    Case("without a link, on one node", ruled(but(interfaces=(LO, ETH0)), gloo="eth0")),
+    Case(
+        "lo is down",
+        Choices((interface("lo", up=False),), loopback="127.0.0.1: Cannot assign"),
+        "loopback-down",
+        Status.FAIL,
+        subject="n1 · lo",
+    ),
+    several("a cluster", CLUSTER),
+    several("a cluster with GPUs and rules", ruled(but(gpus=True), nccl="=eth0", gloo="eth0")),
+    several("IPoIB is NCCL's first wish", but(interfaces=(LO, ETH0, interface("ib0", "10.5.0.7")))),
+    several("another network by name", ruled(but(gpus=True), nccl="eth1", gloo="eth1")),
+    several("a way that is not known", but(OTHER_FIRST, source="")),
+    several("no GPU, no NCCL", but(OTHER_FIRST, gpus=False)),
+    several("MASTER_ADDR is the loopback: net.name's", but(OTHER_FIRST, source="127.0.0.1")),
+    several("Debian's own name: net.name's", but(own=("127.0.1.1",))),
+    several("the way is a bridge", ruled(but(source="172.17.0.1"), nccl="docker0")),
+    several("lo for NCCL", ruled(nccl="lo"), "interface-isolated", Status.FAIL, subject="n1 · lo"),
+    several("lo for Gloo", ruled(gloo="lo"), "interface-isolated", Status.FAIL),
+    several("docker0 for Gloo", ruled(gloo="docker0"), "interface-isolated", Status.FAIL),
+    several("the own name on docker0", but(own=("172.17.0.1",)), "interface-isolated"),
+    several(
+        "a network of docker comes first",
+        but(interfaces=(LO, interface("br-0123456789ab", "172.18.0.1"), ETH0), gpus=True),
+        "interface-isolated",
+        Status.FAIL,
+    ),
+    several("nobody named it", OTHER_FIRST, "interface-doubtful", Status.WARN),
+    several("a prefix hit another", ruled(OTHER_FIRST, nccl="eth"), "interface-doubtful"),
+    several(
+        "a tunnel",
+        ruled(but(interfaces=(LO, ETH0, interface("wg0", "10.66.0.1"))), nccl="wg0"),
+        "interface-doubtful",
+        Status.WARN,
+        subject="n1 · wg0",
+    ),
+    several(
+        "link-local",
+        but(interfaces=(LO, interface("eth0", "169.254.3.4/16")), own=("169.254.3.4",), source=""),
+        "interface-doubtful",
+        Status.WARN,
+    ),
+    several("two ways", ruled(nccl="eth0", gloo="eth1"), "interfaces-differ", Status.WARN),
+    several("twins", but(interfaces=TWINS, gpus=True), "subnet-shared", Status.WARN),
+    several("twins with RDMA", but(interfaces=TWINS, gpus=True, rdma=True)),
+    several("twins with policy routing", but(interfaces=TWINS, gpus=True, tables=True)),
+    Case("twins on one node", but(interfaces=TWINS, gpus=True)),
+    several("no route", but(source="", no_route="10.2.0.1: unreachable"), "master-unroutable"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(net_interface, case)
+
+
+def test_the_finding_shows_the_value_its_file_and_the_interfaces() -> None:
+    case = Case("", ruled(source="/etc/nccl.conf", nccl="ens5\r"))
+    finding = judged(net_interface, case)[0]
+    assert "NCCL_SOCKET_IFNAME='ens5\\r' in /etc/nccl.conf" in finding.saw
+    assert "eth0 10.0.0.7" in finding.saw
+
+
+def test_the_advice_names_the_way_to_the_master() -> None:
+    case = Case("", ruled(OTHER_FIRST, nccl="docker0"), topology=NODES)
+    assert judged(net_interface, case)[0].fields["wanted"] == "eth0"
+
+
+def test_a_gloo_interface_without_a_link_serves_one_node() -> None:
+    unplugged = but(interfaces=(LO, interface("eth0", "10.0.0.7", running=False)))
+    assert judged(net_interface, Case("", ruled(unplugged, gloo="eth0"))) == []
+
+
+def test_observe_sees_this_machine() -> None:
+    seen = net_interface.observe(Host(), context())
+    assert any(i.name == "lo" for i in seen.interfaces)
+    assert seen.loopback == ""
+    assert seen.source == ""  # on one node nobody asks for the way
+    round_trips(seen)
+    assert judged(net_interface, Case("", dataclasses.replace(seen, rules={}))) == []
+
+
+def test_observe_follows_the_way_to_the_master_between_nodes() -> None:
+    seen = net_interface.observe(Host(), context(topology=NODES, master_addr="127.0.0.1"))
+    assert (seen.source, seen.no_route) == ("127.0.0.1", "")
+
+
+ADDRESSES = """\
+Local:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 10.0.0.7
+        /32 host LOCAL
+     |-- 127.0.0.1
+        /32 host LOCAL
+"""
+ROUTES = """\
+Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0
+"""
+
+
+def tree(root: Path, lo_flags: str = "0x9", addresses: str = ADDRESSES) -> Path:
+    for index, (name, flags, state) in enumerate(
+        (("lo", lo_flags, "unknown"), ("eth0", "0x1003", "up"))
+    ):
+        folder = root / "sys/class/net" / name
+        folder.mkdir(parents=True)
+        (folder / "flags").write_text(flags)
+        (folder / "operstate").write_text(state)
+        (folder / "ifindex").write_text(str(index + 1))
+        (folder / "mtu").write_text("1500")
+    net = root / "proc/net"
+    net.mkdir(parents=True)
+    (net / "fib_trie").write_text(addresses)
+    (net / "route").write_text(ROUTES)
+    (root / "etc").mkdir()
+    return root
+
+
+def test_observe_reads_a_tree_and_its_nccl_conf(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    (root / "etc/nccl.conf").write_text(
+        "# NCCL_SOCKET_IFNAME=no\nNCCL_SOCKET_IFNAME=eth0\nNCCL_SOCKET_IFNAME=late\nX=secret\n"
+        "NCCL_SOCKET_FAMILY=AF_INET\n"
+    )
+    (root / "home").mkdir()
+    (root / "home/.nccl.conf").write_text("NCCL_SOCKET_FAMILY=AF_INET6\n")
+    environ = {"HOME": "/home", "GLOO_SOCKET_IFNAME": "lo" * (1 << 20), "SECRET": "s"}
+
+    seen = net_interface.observe(Host(str(root), environ), context())
+
+    assert [(i.name, [a.ip for a in i.addresses]) for i in seen.interfaces] == [
+        ("lo", ["127.0.0.1"]),
+        ("eth0", ["10.0.0.7"]),
+    ]
+    assert seen.rules["NCCL_SOCKET_IFNAME"] == Fact("eth0", "/etc/nccl.conf")
+    assert seen.rules["NCCL_SOCKET_FAMILY"] == Fact("AF_INET6", "/home/.nccl.conf")
+    assert len(seen.rules["GLOO_SOCKET_IFNAME"].value) == net_interface.VALUE_KEPT
+    assert set(seen.rules) == {net_interface.NCCL, net_interface.FAMILY, net_interface.GLOO}
+    round_trips(seen)
+
+
+def test_the_environment_wins_over_nccl_conf(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    (root / "etc/nccl.conf").write_text("NCCL_SOCKET_IFNAME=ens5\n")
+    seen = net_interface.observe(Host(str(root), {"NCCL_SOCKET_IFNAME": "eth0"}), context())
+    assert seen.rules[net_interface.NCCL] == Fact("eth0", "env")
+
+
+def test_observe_sees_a_loopback_that_is_down(tmp_path: Path) -> None:
+    seen = net_interface.observe(Host(str(tree(tmp_path, "0x8", "")), {}), context())
+    assert [f.code for f in judged(net_interface, Case("", seen))] == ["loopback-down"]
+
+
+def test_cannot_tell_without_addresses(tmp_path: Path) -> None:
+    with pytest.raises(CannotObserve):
+        net_interface.observe(Host(str(tree(tmp_path, addresses="")), {}), context())
+
+
+def test_cannot_tell_without_interfaces(tmp_path: Path) -> None:
+    with pytest.raises(CannotObserve):
+        net_interface.observe(Host(str(tmp_path), {}), context())

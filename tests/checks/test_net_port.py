@@ -1,0 +1,188 @@
+"""net.port: what holds MASTER_PORT is named, what doesn't matter is silent."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, topology
+
+from preflight.check import conforms
+from preflight.checks import net_port
+from preflight.checks.net_port import Port
+from preflight.host import Host
+from preflight.model import CannotObserve, Cause, Fact, Missing, Node, Status, Topology
+from preflight.sockets import ESTABLISHED, LISTEN, Holder
+
+conforms(net_port)
+
+FREE = Port(29500, agent=False, bind=0, holders=(), low=32768, high=60999)
+RUN = Holder(LISTEN, "[::]:29500", "ann", True, 77, "python train.py", 260.0)
+SERVICE = Holder(LISTEN, "0.0.0.0:29500", "root", False, 9, "nginx", 1e5)
+UNSEEN = Holder(LISTEN, "0.0.0.0:29500", "uid 501", False)
+OUTGOING = Holder(ESTABLISHED, "10.0.0.7:29500", "ann", True, 88, "python download.py", 9.0)
+ACCEPTED = Holder(ESTABLISHED, "10.0.0.7:29500", "ann", True, 77, "python train.py", 260.0)
+
+
+def but(**changes: object) -> Port:
+    return dataclasses.replace(FREE, **changes)  # type: ignore[arg-type]
+
+
+def held(*holders: Holder, bind: int | None = errno.EADDRINUSE) -> Port:
+    return but(bind=bind, holders=holders)
+
+
+def says(value: str, source: str, **changes: object) -> Topology:
+    return topology(facts={"master_port": Fact(value, source)}, **changes)
+
+
+ELSEWHERE = topology(8, nodes=(Node("n1", (4, 5, 6, 7)),))
+OTHER_NODE = but(bind=None)
+
+CASES = (
+    Case("free", FREE),
+    Case("not known", but(port=0, bind=None)),
+    Case("torchrun's agent holds it, inside the range", but(port=45093, agent=True, bind=None)),
+    Case("a free port of ours", but(port=45093), topology=says("45093", "a free port")),
+    Case("not rank 0's node", OTHER_NODE, topology=ELSEWHERE),
+    Case("not rank 0's node, inside the range", but(port=40000, bind=None), topology=ELSEWHERE),
+    Case("no range to be read", but(low=0, high=0)),
+    Case("a reserved port", but(port=40000, kept=True)),
+    Case("no network stack at all", but(bind=errno.EAFNOSUPPORT)),
+    Case("never looked", Missing(Cause.CANNOT_OBSERVE)),
+    Case(
+        "a run of my own",
+        held(RUN, ACCEPTED),
+        "port-leftover",
+        Status.FAIL,
+        subject="n1 · MASTER_PORT · port 29500",
+    ),
+    Case("a service", held(SERVICE), "port-held", Status.FAIL),
+    Case("my own, but no rank", held(dataclasses.replace(RUN, name="nc")), "port-held"),
+    Case("somebody unseen", held(UNSEEN), "port-held", Status.FAIL),
+    Case("nothing to be seen", held(), "port-held", Status.FAIL),
+    Case("a connection", held(OUTGOING), "port-outgoing", Status.FAIL),
+    Case("by a tree's tables alone", held(SERVICE, bind=None), "port-held", Status.FAIL),
+    Case("80 as a user", but(port=80, bind=errno.EACCES), "port-privileged", Status.FAIL),
+    Case(
+        "70000",
+        but(port=0, bind=None),
+        "port-invalid",
+        Status.FAIL,
+        topology=says("70000", "not a port"),
+        subject="n1 · MASTER_PORT",
+    ),
+    Case("inside the range", but(port=40000), "port-ephemeral", Status.WARN),
+    Case("its first port", but(port=32768), "port-ephemeral"),
+    Case("100 ports for 4 ranks", but(low=50000, high=50099), "ports-few", Status.WARN),
+    Case("all but 64 reserved", but(reserved=28168), "ports-few", Status.WARN),
+    Case("two ports for 4 ranks", but(low=50000, high=50001), "ports-few", Status.FAIL),
+    Case("NCCL's example is enough for 8", but(low=50000, high=51000), topology=topology(8)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(net_port, case)
+
+
+def test_the_finding_names_the_process() -> None:
+    finding = judged(net_port, Case("", held(RUN)))[0]
+    assert finding.saw == (
+        "[::]:29500 is listened on by pid 77 'python train.py' of ann · started 4 min 20 s ago"
+    )
+    assert finding.fields["pid"] == "77"
+    unseen = judged(net_port, Case("", held(UNSEEN)))[0]
+    assert "a process of uid 501 that can't be seen from here" in unseen.saw
+
+
+def test_a_value_that_is_no_port_is_shown_as_it_is() -> None:
+    case = Case("", but(port=0, bind=None), topology=says("'29500'\r", "not a port"))
+    assert judged(net_port, case)[0].saw == "MASTER_PORT=\"'29500'\\r\""
+
+
+def look(port: int, environ: dict[str, str] | None = None) -> Port:
+    seen = net_port.observe(Host(environ=environ or {}), context(master_port=port))
+    round_trips(seen)
+    return seen
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+def test_observe_finds_a_free_port(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    server.close()
+    seen = look(port)
+    assert (seen.bind, seen.holders) == (0, ())
+    assert seen.low < seen.high
+
+
+def test_observe_finds_this_process(server: socket.socket) -> None:
+    seen = look(server.getsockname()[1])
+    assert seen.bind == errno.EADDRINUSE
+    assert (seen.holders[0].pid, seen.holders[0].state) == (os.getpid(), LISTEN)
+    assert judged(net_port, Case("", seen))[0].status is Status.FAIL
+
+
+def test_observe_finds_an_outgoing_connection(server: socket.socket) -> None:
+    with closing(socket.create_connection(server.getsockname())) as client:
+        seen = look(client.getsockname()[1])
+    assert seen.bind == errno.EADDRINUSE
+    assert seen.holders[0].pid == os.getpid()
+    assert judged(net_port, Case("", seen))[0].code == "port-outgoing"
+
+
+def test_time_wait_hinders_nobody(server: socket.socket) -> None:
+    with closing(socket.create_connection(server.getsockname())) as client:
+        accepted, _ = server.accept()
+        accepted.close()  # the side that closes first stays behind in TIME_WAIT
+        client.recv(1)
+    port = server.getsockname()[1]
+    server.close()
+    assert look(port).bind == 0
+
+
+def test_torchruns_agent_is_left_alone(server: socket.socket) -> None:
+    seen = look(server.getsockname()[1], {"TORCHELASTIC_USE_AGENT_STORE": "True"})
+    assert (seen.agent, seen.bind, seen.holders) == (True, None, ())
+    assert judged(net_port, Case("", seen)) == []
+
+
+def test_only_the_node_of_rank_0_touches_the_port(server: socket.socket) -> None:
+    ctx = context(topology=ELSEWHERE, master_port=server.getsockname()[1])
+    assert net_port.observe(Host(environ={}), ctx).bind is None
+
+
+def test_observe_reads_the_range_of_a_tree(tmp_path: Path) -> None:
+    sysctl = tmp_path / "proc/sys/net/ipv4"
+    sysctl.mkdir(parents=True)
+    (sysctl / "ip_local_port_range").write_text("29000\t30000\n")
+    (sysctl / "ip_local_reserved_ports").write_text("80,29500-29509,29990-31000,x\n")
+    net = tmp_path / "proc/net"
+    net.mkdir()
+    (net / "tcp").write_text("head\n")
+
+    seen = net_port.observe(Host(str(tmp_path), {}), context(master_port=29500))
+
+    assert (seen.low, seen.high, seen.reserved, seen.kept) == (29000, 30000, 21, True)
+    assert (seen.bind, seen.holders) == (None, ())
+
+
+def test_cannot_tell_without_tables(tmp_path: Path) -> None:
+    with pytest.raises(CannotObserve):
+        net_port.observe(Host(str(tmp_path), {}), context(master_port=29500))
+
+
+def test_a_port_that_is_none_is_not_tried(tmp_path: Path) -> None:
+    for port in (0, -1, 70000):
+        assert net_port.observe(Host(str(tmp_path), {}), context(master_port=port)).port == 0
