@@ -1,5 +1,38 @@
-"""`python -m preflight` equals `preflight`."""
+"""`preflight` and `python -m preflight`."""
 
-from preflight.cli import main
+from __future__ import annotations
 
-main()
+import gc
+import os
+import sys
+
+
+def main() -> None:
+    """The entry point of both."""
+    _occupy_standard_streams()
+    gc.disable()  # nothing but imports until the run begins, and no garbage among them
+    _forget_script_folder()
+    from preflight.cli import main as command_line
+
+    gc.enable()
+    command_line()
+
+
+def _occupy_standard_streams() -> None:
+    """Where one of 0, 1 and 2 is closed (`>&-`), no socket of ours may come to lie there: workers
+    put their own streams in that place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _forget_script_folder() -> None:
+    """What `-P` does: no module is taken from the working directory or from beside the script,
+    where a job may have a json.py of its own, unless it is from there that we run ourselves."""
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not sys.flags.safe_path and sys.path and os.path.abspath(sys.path[0]) != ours:
+        del sys.path[0]
+
+
+if __name__ == "__main__":
+    main()

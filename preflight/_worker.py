@@ -301,6 +301,28 @@ def main_loop(
     server.serve(read)
 
 
+def become_server(control: socket.socket, output: int, parent: int) -> NoReturn:
+    """In a fork of the parent itself: let go of all that is the parent's, then serve."""
+    try:
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(0)
+        signal.set_wakeup_fd(-1)
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nowhere, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+        sys.stdout = open(1, "w", errors="replace", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+        kept = os.dup2(control.fileno(), 3, inheritable=False) if control.fileno() != 3 else 3
+        control.detach()
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        main_loop(socket.socket(fileno=kept), [])
+    finally:
+        os._exit(1)  # whatever goes wrong: never back into the parent's code
+
+
 def main() -> NoReturn:
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     control = socket.socket(fileno=int(sys.argv[1]))

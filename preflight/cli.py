@@ -17,12 +17,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from preflight import __version__, check, config, screen, verdict
-from preflight.check import Catalogue
 from preflight.config import Config, Flags, Output
 from preflight.isolate import Call, Result, Returned, Workers
 from preflight.model import Observations, PreflightError, Report, Setting, Status, Verdict
 from preflight.render import human
-from preflight.runner import LIGHT, Plan, Run, open_servers
+from preflight.runner import Plan, Run
+from preflight.start import LIGHT, open_light, open_torch
 
 USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
 
@@ -223,7 +223,9 @@ def show(
     if judge:
         catalogue = check.load()
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
-        chosen = _configured(flags, config_file, catalogue)
+        path = config.config_path(config_file, os.environ, root=os.geteuid() == 0)
+        table = config.read_config(path) if path else {}
+        chosen = config.resolve(flags, table, str(path or ""), catalogue, _today())
         read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
         code = read.exit_code
     look = screen.look(color, ascii_only, quiet, verbose)
@@ -261,18 +263,17 @@ def _observe_and_report(
             flag = "exit" if name == "exit_style" else name
             nearest = check.nearest(given[name], words)
             raise PreflightError(f"--{flag} is one of {', '.join(words)}{nearest}")
-    open_servers(workers, torch=False)
+    path = config.config_path(given["config_file"], os.environ, root=os.geteuid() == 0)
+    table = config.read_config(path) if path else {}
+    flags = _flags(ctx, given)
+    if config.wants_torch(flags, table):
+        open_torch(workers)  # before the checks themselves are loaded: its import takes longest
     catalogue = check.load()
-    chosen = _configured(_flags(ctx, given), given["config_file"], catalogue)
+    chosen = config.resolve(flags, table, str(path or ""), catalogue, _today())
     selected = check.select(
         catalogue, level=chosen.level, only=chosen.only, skip=chosen.skip, enabled=chosen.enabled
     )
-    torch = any(
-        catalogue.checks[i].check.torch
-        for i, why in selected.items()
-        if i in catalogue.checks and not why
-    )
-    open_servers(workers, torch=torch)
+    open_light(workers)
     topology = _topology(workers, chosen)
     plan = Plan(
         catalogue=catalogue,
@@ -334,11 +335,8 @@ def _flags(ctx: typer.Context, given: dict[str, Any]) -> Flags:
     )
 
 
-def _configured(flags: Flags, file: str | None, catalogue: Catalogue) -> Config:
-    path = config.config_path(file, os.environ, root=os.geteuid() == 0)
-    table = config.read_config(path) if path else {}
-    today = datetime.datetime.now(datetime.UTC).date()
-    return config.resolve(flags, table, str(path or ""), catalogue, today)
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date()
 
 
 def _topology(workers: Workers, chosen: Config) -> Any:
@@ -377,7 +375,7 @@ def _wait(workers: Workers, call: Call, seconds: float) -> Result | None:
 
 def _file_work(workers: Workers, function: str, args: Any, path: str) -> Any:
     """Read or write a report in a worker: the file system may never answer."""
-    open_servers(workers, torch=False)
+    open_light(workers)
     call = workers.call(LIGHT, f"preflight._observer:{function}", args, seconds=FILE_SECONDS)
     result = _wait(workers, call, FILE_SECONDS + 5.0)
     if isinstance(result, Returned):

@@ -147,6 +147,14 @@ def _table(config: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]
 # --- all together ---
 
 
+def wants_torch(flags: Flags, config: Mapping[str, Any]) -> bool:
+    """Whether this run will surely need torch, as far as that can be told before the checks are
+    loaded; what it can't tell is found out later."""
+    level = flags.level or config.get("level", DEFAULTS["level"])
+    chosen = flags.only or flags.skip or config.get("only") or config.get("skip")
+    return level != Level.QUICK and not chosen
+
+
 def resolve(
     flags: Flags,
     config: Mapping[str, Any],

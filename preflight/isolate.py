@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from preflight import _worker
 from preflight.model import LeftBehind, Mark
 
 ANSWER_LIMIT = 8 << 20
@@ -131,6 +132,7 @@ class _Server:
     output: int
     pid: int = 0
     process: subprocess.Popen[bytes] | None = None
+    forked: bool = False
     parent: str = ""
     preload: tuple[str, ...] = ()
     due: float = float("inf")
@@ -174,17 +176,8 @@ class Workers:
         """Start a fork server that imports `preload`; with `parent` as a fork of that server, once
         it is ready. `seconds` bounds the preload. Calls wait for the preload with their deadline
         stopped, unless `eager` says that it is short."""
-        ours, theirs = socket.socketpair()
-        read, write = os.pipe()
-        ours.setblocking(False)
-        os.set_blocking(read, False)
-        eager = eager or not preload
-        server = _Server(name, ours, read, parent=parent, preload=preload, eager=eager)
-        server.began = time.monotonic()
+        server, theirs, write = self._add_server(name, preload, eager or not preload, parent)
         server.due = server.began + seconds
-        self._servers[name] = server
-        self._selector.register(ours, selectors.EVENT_READ, server)
-        self._selector.register(read, selectors.EVENT_READ, server)
         if parent:
             self._request(
                 self._servers[parent],
@@ -205,6 +198,35 @@ class Workers:
             server.pid = server.process.pid
         theirs.close()
         os.close(write)
+
+    def fork(self, name: str) -> None:
+        """Start a fork server that is a fork of this very process: no interpreter to start, nothing
+        to import again. Only while this process has one thread and holds nothing of torch, CUDA or
+        NVML, which is so at all times in preflight's own."""
+        server, theirs, write = self._add_server(name, (), eager=True, parent="")
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _worker.become_server(theirs, write, parent)
+        server.pid = pid
+        server.forked = True
+        theirs.close()
+        os.close(write)
+
+    def _add_server(
+        self, name: str, preload: tuple[str, ...], eager: bool, parent: str
+    ) -> tuple[_Server, socket.socket, int]:
+        """A server's record, and its own ends of its control socket and its output pipe."""
+        ours, theirs = socket.socketpair()
+        read, write = os.pipe()
+        ours.setblocking(False)
+        os.set_blocking(read, False)
+        server = _Server(name, ours, read, parent=parent, preload=preload, eager=eager)
+        server.began = time.monotonic()
+        self._servers[name] = server
+        self._selector.register(ours, selectors.EVENT_READ, server)
+        self._selector.register(read, selectors.EVENT_READ, server)
+        return server, theirs, write
 
     def opened(self, name: str) -> bool:
         return name in self._servers
@@ -620,6 +642,12 @@ def _running(server: _Server) -> bool:
     """Whether a server's process is still there (and reap it when it is ours)."""
     if server.process is not None:
         return server.process.poll() is None
+    if server.forked:
+        try:
+            server.forked = os.waitpid(server.pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:
+            server.forked = False
+        return server.forked
     return _alive(server.pid) is not None
 
 

@@ -27,12 +27,7 @@ from preflight.model import (
     Topology,
     key_of,
 )
-
-LIGHT, TORCH = "light", "torch"
-
-TORCH_MODULES = ("torch", "torch.distributed")
-# NumPy's OpenBLAS would start a thread a core in the process that is to be forked
-TORCH_ENV = {"OPENBLAS_NUM_THREADS": "1"}
+from preflight.start import LIGHT, TORCH, TORCH_SECONDS, open_light, open_torch
 
 TICK = 0.1
 """Seconds between two looks at the clock of the progress line."""
@@ -85,14 +80,6 @@ class Outcome:
     seconds: float = 0.0
 
 
-def open_servers(workers: Workers, torch: bool) -> None:
-    """Start what every run needs, before anything else is known: importing takes its time."""
-    if not workers.opened(LIGHT):
-        workers.open(LIGHT, preload=("preflight._observer",), eager=True)
-    if torch and not workers.opened(TORCH):
-        workers.open(TORCH, preload=TORCH_MODULES, env=TORCH_ENV, seconds=60.0)
-
-
 class Run:
     """One run of a plan over the workers of this node."""
 
@@ -136,7 +123,9 @@ class Run:
             if check_id in self.plan.selected:
                 missing = Missing(Cause.CRASHED, f"could not be loaded: {why}")
                 self.outcome.checks[check_id] = {self.node.name: missing}
-        open_servers(self.workers, any(c.check.torch for c in self.waiting))
+        if any(c.check.torch and not self.plan.selected[c.id] for c in self.waiting):
+            open_torch(self.workers)
+        open_light(self.workers)
         self._open_preloads()
         until = self.began + self.plan.deadline
         self._start_what_may()
@@ -155,7 +144,7 @@ class Run:
         for loaded in self.waiting:
             if loaded.check.preload and not self.plan.selected[loaded.id]:
                 self.workers.open(
-                    loaded.id, preload=loaded.check.preload, parent=TORCH, seconds=60.0
+                    loaded.id, preload=loaded.check.preload, parent=TORCH, seconds=TORCH_SECONDS
                 )
 
     # --- what may start ---
@@ -294,7 +283,8 @@ class Run:
             return
         self.outcome.checks[call.group][call.label] = observation_of(call)
         calls = self.calls[call.group]
-        if all(c.result is not None for c in calls.values()):
+        # by what has come out of the workers: several calls may have ended by now
+        if len(self.outcome.checks[call.group]) == len(calls):
             order = list(calls)
             seen = self.outcome.checks[call.group]
             self.outcome.checks[call.group] = {key: seen[key] for key in order if key in seen}

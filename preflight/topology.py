@@ -52,15 +52,6 @@ LAUNCHERS = (
         job=("TORCHELASTIC_RUN_ID",),
     ),
     Launcher(
-        "environment",
-        sign=("RANK", "WORLD_SIZE"),
-        rank=("RANK",),
-        size=("WORLD_SIZE",),
-        local_rank=("LOCAL_RANK",),
-        local_size=("LOCAL_WORLD_SIZE",),
-        job=("SLURM_JOB_ID",),
-    ),
-    Launcher(
         "Kubeflow Trainer",
         sign=("PET_NNODES",),
         node_rank=("PET_NODE_RANK", "JOB_COMPLETION_INDEX"),
@@ -69,6 +60,15 @@ LAUNCHERS = (
         addr=("PET_MASTER_ADDR", "MASTER_ADDR"),
         port=("PET_MASTER_PORT", "MASTER_PORT"),
         per_node=True,
+    ),
+    Launcher(
+        "environment",
+        sign=("RANK", "WORLD_SIZE"),
+        rank=("RANK",),
+        size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        local_size=("LOCAL_WORLD_SIZE",),
+        job=("SLURM_JOB_ID",),
     ),
     Launcher(
         "Open MPI",
@@ -130,8 +130,13 @@ class _Reading:
 
 
 def detect(environ: Mapping[str, str]) -> Launcher:
-    """The launcher that started this process, LOCAL when none did."""
-    return next((x for x in LAUNCHERS if all(environ.get(v) for v in x.sign)), LOCAL)
+    """The launcher that started this process, LOCAL when none did. The PET_ variables are what
+    torchrun is to go by; a process that has a LOCAL_RANK is behind that already."""
+    for launcher in LAUNCHERS:
+        behind = launcher.per_node and environ.get("LOCAL_RANK")
+        if all(environ.get(variable) for variable in launcher.sign) and not behind:
+            return launcher
+    return LOCAL
 
 
 def discover(

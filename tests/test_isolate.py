@@ -20,12 +20,20 @@ from preflight.isolate import Died, Raised, Returned, TimedOut, Workers
 TESTS = str(Path(__file__).parent)
 
 
-@pytest.fixture
-def workers() -> Iterator[Workers]:
+@pytest.fixture(params=["started", "forked"])
+def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """Both kinds of fork server: an interpreter of its own, and a fork of this process."""
     made = Workers()
-    made.open("light", env={"PYTHONPATH": TESTS})
+    open_light(made, request.param)
     yield made
     made.close()
+
+
+def open_light(made: Workers, kind: str = "started") -> None:
+    if kind == "forked":
+        made.fork("light")
+    else:
+        made.open("light", env={"PYTHONPATH": TESTS})
 
 
 def until_ended(workers: Workers, seconds: float) -> list[Any]:

@@ -120,6 +120,26 @@ def test_trainer_v2() -> None:
     assert (top.master_addr, top.master_port) == ("train-node-0-0.train", 29400)
 
 
+def test_pytorchjob_that_says_both() -> None:
+    """Newer operators set RANK to the pod's number and WORLD_SIZE to all ranks, beside PET_*."""
+    environ = {
+        "RANK": "1",
+        "WORLD_SIZE": "8",
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": "1",
+        "MASTER_ADDR": "m-0",
+        "MASTER_PORT": "23456",
+    }
+    top = found(environ, nproc=4)
+    assert (top.size, top.ranks_of("n1")) == (8, (4, 5, 6, 7))
+
+
+def test_pet_variables_left_in_an_image_do_not_count_for_ranks() -> None:
+    environ = {"PET_NNODES": "2", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    top = found(environ | {"MASTER_ADDR": "h", "MASTER_PORT": "1"})
+    assert (top.launcher, top.size, top.ranks_of("n1")) == ("environment", 2, (1,))
+
+
 def test_trainer_v2_with_auto_takes_the_gpus() -> None:
     environ = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "0"}
     assert found(environ, gpus=2, gpus_source="NVML").size == 2

@@ -306,7 +306,7 @@ options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
 ok(libc.mount(b"filer:/dead", sys.argv[1].encode(), b"fuse", 0, options))
 host = Host("/", {"TMPDIR": sys.argv[1] + "/deep"})
 options = {"checkpoint_dir": sys.argv[1], "init_file": sys.argv[2]}
-seen = host_storage.observe(host, context(seconds=1.0, options=options))
+seen = host_storage.observe(host, context(seconds=4.0, options=options))
 print(json.dumps(encode(seen)))
 """
 

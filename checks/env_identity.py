@@ -1,0 +1,210 @@
+"""Do the launcher's variables say one and the same of who this rank is and where the job meets?
+
+Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR and
+             MASTER_PORT, and what torchrun (TORCHELASTIC_*, PET_*), SLURM and MPI say of the same
+Fails if     a number or port is none or out of range; MASTER_ADDR is no host's name, or is the
+             loopback although there are several nodes; RANK is set without the rest of what
+             env:// needs; RANK, WORLD_SIZE or a node's rank is not what this process's launcher
+             says; each of several tasks starts a torchrun of its own; two processes have the same
+             RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
+Warns if     a number has blanks or a carriage return around it; ranks differ in MASTER_ADDR; the
+             variables count other ranks on this node than this run has
+Undecided    never: the environment is always there
+Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), what
+             torchrun or srun will be given on its command line
+Seen as      "environment variable RANK expected, but not set", "invalid literal for int()",
+             "The client socket has timed out", "clients joined", "rank < size",
+             "port must have value from 0 to 65535", "EADDRINUSE", KeyError: 'RANK'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.identity import NAMES, SHOWN, Env, Fault, across, faults
+from preflight.model import Advice, Blame, Finding, Measured, Status, Subject, World
+from preflight.redact import redact
+from preflight.units import plural
+
+CHECK = Check(scope=Scope.RANK, stage=Stage.MACHINE, budget=2.0)
+
+# set in every pod (Kubernetes documentation, "Services: environment variables")
+KUBERNETES = "KUBERNETES_SERVICE_HOST"
+
+ADVICE = {
+    "number-malformed": Advice(
+        who="job author",
+        cause="quotes kept by an env file, or a variable of the script that was never expanded",
+        means='"invalid literal for int() with base 10" in init_process_group or in torchrun',
+        text="set the digits alone, or leave it to one launcher: torchrun sets all of them",
+    ),
+    "number-blank": Advice(
+        who="job author",
+        cause="a file with Windows line ends, or a blank after the value in an env file",
+        means="torch strips it, but a shell's [ $RANK -eq 0 ] and C code don't",
+        now="dos2unix   the file that sets it",
+        text="remove the blank or the carriage return",
+    ),
+    "out-of-range": Advice(
+        who="job author",
+        cause="numbers of two launchers, or ranks counted from 1",
+        means='"rank < size" at init, or a client that tries to connect until its timeout',
+        text="ranks count from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
+    ),
+    "port-invalid": Advice(
+        who="job author",
+        cause="text, 0 or a number above 65535 where a port belongs",
+        means='"port must have value from 0 to 65535"; with 0 each rank takes another port',
+        now="export {name}=29500",
+        text="one port for all ranks, outside net.ipv4.ip_local_port_range",
+    ),
+    "address-malformed": Advice(
+        who="job author",
+        cause="an address with port, blank, quotes or brackets, or a node list",
+        means='"The client socket has timed out … while trying to connect": no such name',
+        text="set {name} to one host's name or address, nothing else; the port is MASTER_PORT",
+    ),
+    "address-loopback": Advice(
+        who="job author",
+        cause="a single-node example run on several nodes",
+        means='each node calls itself: "1/2 clients joined" on rank 0, "The client socket has '
+        'timed out … (localhost, …)" elsewhere',
+        now='export {name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)',
+        text="set {name} to the name or address of rank 0's node that the others reach",
+    ),
+    "incomplete": Advice(
+        who="job author",
+        cause="a variable left over in the shell, or a launch script that sets only some",
+        means='"environment variable {missing} expected, but not set"; other ranks wait for it',
+        now="unset {present}   if torchrun will set them; else set {missing} too",
+        text="let one launcher set all four: torchrun, or a wrapper run by srun on each task",
+    ),
+    "launcher-disagrees": Advice(
+        who="job author",
+        cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0",
+        means='several processes take one rank: "wait timeout … keys" on all of them, or '
+        "EADDRINUSE for the second rank 0",
+        now="unset {present}",
+        text="set it inside the task: srun bash -c 'export RANK=$SLURM_PROCID; exec python …'",
+    ),
+    "launchers-nested": Advice(
+        who="job author",
+        cause="--ntasks-per-node above 1 (or mpirun with several slots) together with torchrun",
+        means="every task starts all ranks of its node: N x N processes on the same GPUs, "
+        '"address already in use" or a rendezvous that closes early',
+        now="srun --ntasks-per-node=1 torchrun …",
+        text="one task a node with torchrun, or one task a rank without it",
+    ),
+    "store-nobody-serves": Advice(
+        who="job author",
+        cause="torchrun's variables copied into the environment of another start",
+        means='all ranks, rank 0 too, are clients: "The client socket has timed out"',
+        now="unset TORCHELASTIC_USE_AGENT_STORE",
+        text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables",
+    ),
+    "rank-duplicate": Advice(
+        who="job author",
+        cause="the same --node-rank on two nodes, or RANK exported to all of them",
+        means='all ranks time out with "wait timeout … keys: …/N", N being a rank nobody has',
+        text="give every process its own RANK",
+    ),
+    "world-differs": Advice(
+        who="job author",
+        cause="nodes times processes counted by hand, or a script that differs between nodes",
+        means='"4/5 clients joined" on rank 0, or silence for five times the timeout',
+        text="let one launcher count, and start every node with the same numbers",
+    ),
+    "master-differs": Advice(
+        who="job author",
+        cause="MASTER_ADDR=$(hostname) evaluated on each node",
+        means='ranks look for rank 0 in different places: "clients joined", then timeouts',
+        text="compute MASTER_ADDR once, before the nodes are started",
+    ),
+    "local-count": Advice(
+        who="job author",
+        cause="a variable left over from another start, or another --nproc than the job's",
+        means="the job starts another number of ranks here than this run has tried",
+        now="preflight run --nproc {said}   or unset {name}",
+        text="keep --nproc and the launcher's number the same",
+    ),
+    "standalone": Advice(
+        who="job author",
+        cause="--standalone kept from a single-node start",
+        means="each node trains alone, as a world of its own, and ends without an error",
+        now="unset PET_STANDALONE",
+        text="give torchrun --rdzv-backend and --rdzv-endpoint in place of --standalone",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the environment says of who this rank is: the variables in NAMES that are set, as they
+    are (bounded). `owned` is the number of ranks that share this environment in this run."""
+
+    values: Mapping[str, str]
+    owned: int = 1
+    kubernetes: bool = False
+
+
+def observe(host: Host, ctx: Context) -> Identity:
+    environ = host.environ
+    return Identity(
+        values={name: redact(name, environ[name]) for name in NAMES if name in environ},
+        owned=ctx.local_world_size,
+        kubernetes=KUBERNETES in environ,
+    )
+
+
+def judge(world: World[Identity], expect: Expect) -> Iterator[Finding]:
+    envs = _environments(world)
+    found = [fault for env in envs for fault in faults(env, world.topology)]
+    found += across(envs, {id(f.env) for f in found if f.code == "launcher-disagrees"})
+    # equal faults of many ranks are one finding
+    groups: dict[tuple[str, Status], list[Fault]] = {}
+    for fault in found:
+        groups.setdefault((fault.code, fault.status), []).append(fault)
+    for (code, status), group in groups.items():
+        seen = list(dict.fromkeys(fault.saw for fault in group))
+        more = f" · and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
+        yield Finding(
+            code,
+            status,
+            tuple(dict.fromkeys(subject for fault in group for subject in fault.env.subjects)),
+            saw="; ".join(seen[:SHOWN]) + more,
+            expected=group[0].expected,
+            blame=Blame.JOB,
+            confidence=group[0].confidence,
+            explains=group[0].explains,
+            fields=group[0].fields,
+        )
+
+
+def _environments(world: World[Identity]) -> list[Env]:
+    """Ranks of one node that see the very same share an agent's environment."""
+    groups: dict[tuple[object, ...], tuple[Identity, list[Subject]]] = {}
+    for subject, seen in world.each():
+        key = (subject.node, seen.owned, seen.kubernetes, *sorted(seen.values.items()))
+        groups.setdefault(key, (seen, []))[1].append(subject)
+    return [
+        Env(seen.values, seen.owned, seen.kubernetes, subjects[0].node, tuple(subjects))
+        for seen, subjects in groups.values()
+    ]
+
+
+def measured(world: World[Identity]) -> Measured:
+    if not world.seen:
+        return Measured()
+    top = world.topology
+    launcher = "no launcher" if top.launcher == "local" else top.launcher
+    nodes = top.facts.get("nodes")
+    note = f" · {nodes.source}" if nodes and "read as" in nodes.source else ""
+    text = f"{len(world.seen)} of {plural(top.size, 'rank')} · {launcher}{note}"
+    if top.size > len(world.seen) or len(top.nodes) > 1:
+        text += f" · {top.master_addr}:{top.master_port}"
+    facts = {what: f"{fact.value} ({fact.source})" for what, fact in top.facts.items()}
+    return Measured(text, {"launcher": top.launcher, "size": top.size, "facts": facts})

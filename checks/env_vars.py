@@ -1,0 +1,333 @@
+"""Do the settings of NCCL, torch and Gloo mean what whoever wrote them thinks?
+
+Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUNCH_BLOCKING and the
+             flags of PET_* in the environment; /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE;
+             whether there are GPUs and active InfiniBand or RoCE ports; UCX_*, FI_* and proxies are
+             only written down
+Fails if     torch or NCCL stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME is
+             written in NCCL's syntax
+Warns if     nobody reads a name; a value is silently taken for something else or is out of range;
+             a name is an old one; a line of nccl.conf doesn't set what it seems to; a watchdog or a
+             fast path is switched off on hardware that has it
+Undecided    never: the environment is always there
+Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
+             (agree.env); a proxy: c10d, NCCL, Gloo and torchrun's etcd client use none
+Seen as      "Invalid value for environment variable", "The value of TORCH_DISTRIBUTED_DEBUG must",
+             "Unable to find address for", "unsupported gloo device", a hang in init_process_group,
+             a setting without any effect
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.readers import Effect, reading, switched_on
+from preflight.redact import HIDDEN, clip, quoted
+from preflight.tuning import Settings, Variable, collect, paths_off, watchdogs_off
+from preflight.units import plural
+from preflight.variables import RENAMED, known, stranger, unread
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=2.0)
+
+SHOWN = 8
+"""Findings of one kind for one node; the rest are counted in the last of them."""
+
+WARN = Status.WARN
+NCCL_JOB = ("world.nccl", "world.bandwidth")
+JOB = ("rdzv.*", "world.*")
+
+ADVICE = {
+    "name-unknown": Advice(
+        who="job author",
+        cause="a typing error, or a variable of another release or fork",
+        means="{name} has no effect: neither NCCL, torch nor Gloo reads it",
+        now="{now}",
+        text="correct the name or remove it; NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=ENV shows what "
+        "NCCL has read",
+    ),
+    "name-unread": Advice(
+        who="job author",
+        cause="advice from the web that nobody has tried",
+        means="{name} has no effect unless the script itself reads it",
+        text="use {wants}",
+    ),
+    "name-deprecated": Advice(
+        who="job author",
+        cause="a script written for torch before 2.2",
+        means='"Environment variable {name} is deprecated; use {wants} instead"; a later torch '
+        "won't read it",
+        now="export {wants}=…   and unset {name}",
+        text="replace the name",
+    ),
+    "value-misread": Advice(
+        who="job author",
+        cause="a word, a unit or quotes where digits are read, or a word in lower case",
+        means="{name} silently does something else: {means}",
+        text="set {name} to {wants}, or remove it",
+    ),
+    "value-range": Advice(
+        who="job author",
+        cause="a unit mistaken (seconds for an exponent, bytes for KiB), or a typing error",
+        means="{name} is clamped, ignored or taken at its word, depending on the release",
+        text="set {name} to {wants}, or remove it",
+    ),
+    "value-refused": Advice(
+        who="job author",
+        cause="a word that the reader doesn't know, such as on or off",
+        means='"Invalid value for environment variable: {name}" or an error like it, at start',
+        now="unset {name}",
+        text="set {name} to {wants}",
+    ),
+    "value-hangs": Advice(
+        who="job author",
+        cause="an empty value, or a size with a word in place of a number",
+        means="init_process_group never returns, whatever its timeout, and says nothing",
+        now="unset {name}",
+        text="set {name} to {wants}",
+    ),
+    "import-fails": Advice(
+        who="job author",
+        cause="a level that doesn't exist, such as 1, DEBUG or the empty value",
+        means='"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." when torch is '
+        "imported",
+        now="unset {name}",
+        text="set {name} to {wants}",
+    ),
+    "interface-syntax": Advice(
+        who="job author",
+        cause="NCCL's ^ and = given to Gloo or repeated in a list, blanks after commas, quotes",
+        means='"Unable to find address for: …" from Gloo, "no socket interface found" from NCCL, '
+        "or another interface than was meant",
+        now="unset {name}",
+        text="write it as {wants}",
+    ),
+    "debug-detail": Advice(
+        who="job author",
+        cause="left over from a search for a fault",
+        means="every collective is checked over Gloo first, which is slow; torch 2.13 dies with "
+        "SIGSEGV (139) when DDP is built on Gloo",
+        now="export TORCH_DISTRIBUTED_DEBUG=INFO",
+        text="remove it when the fault is found",
+    ),
+    "watchdog-off": Advice(
+        who="job author",
+        cause="left over from a search for a fault, or from a false alarm of the watchdog",
+        means="a collective that hangs is never ended: the job burns its whole time limit",
+        now="unset {name}",
+        text="raise the timeout (init_process_group, TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC) instead",
+    ),
+    "fast-path-off": Advice(
+        who="job author",
+        cause="left over from a search for a fault, or copied from a machine without it",
+        means="no error, but collectives 2 to 50 times slower; NCCL_DEBUG=INFO shows NET/Socket or "
+        "SHM where NET/IB or P2P could be",
+        now="unset {name}",
+        text="keep it only where the path is known to be broken on this hardware",
+    ),
+    "launch-blocking": Advice(
+        who="job author",
+        cause="left over from the search for a CUDA error",
+        means="every kernel is waited for: slow, and NCCL can deadlock with several GPUs a process",
+        now="unset CUDA_LAUNCH_BLOCKING",
+        text="set it for a debugging run only",
+    ),
+    "conf-syntax": Advice(
+        who="cluster administrator",
+        cause="a line written for a shell",
+        means="NCCL takes a line as NAME=value literally, so this one sets nothing that is read",
+        text="write it as {wants}, without export, blanks or quotes",
+    ),
+    "conf-missing": Advice(
+        who="job author",
+        cause="a path of another machine, or one that a shell would have expanded",
+        means="NCCL goes on without the file and says nothing",
+        now="unset NCCL_CONF_FILE",
+        text="give the whole path of a file that every node has",
+    ),
+}
+
+
+def observe(host: Host, ctx: Context) -> Settings:
+    return collect(host, ctx.mark)
+
+
+def judge(world: World[Settings], expect: Expect) -> Iterator[Finding]:
+    for here, settings in world.each():
+        several = world.topology.size > max(1, len(here.ranks))
+        yield from _bounded(_judge(here, settings, several))
+
+
+def _bounded(findings: Iterator[Finding]) -> Iterator[Finding]:
+    by_code: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_code.setdefault(finding.code, []).append(finding)
+    for group in by_code.values():
+        yield from group[: SHOWN - 1]
+        if last := group[SHOWN - 1 : SHOWN]:
+            more = len(group) - SHOWN
+            saw = last[0].saw + (f" · and {more} more like it" if more else "")
+            yield last[0].with_(saw=saw)
+
+
+def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Finding]:
+    counts: dict[str, Variable] = {}
+    for variable in settings.variables:
+        if variable.file and (wants := _conf_flaw(variable)):
+            saw = f"{variable.place} sets no variable: {quoted(variable.name)}"
+            if variable.assigned:
+                saw = f"{variable.place} sets a variable called {quoted(variable.name)}"
+            yield _finding(here, "conf-syntax", variable, saw, expected=wants)
+        else:
+            counts.setdefault(variable.name, variable)
+    for variable in counts.values():
+        # NCCL reads its files long after torch has read its own variables
+        if not variable.file or variable.name.startswith("NCCL_"):
+            yield from _judge_name(here, variable, settings)
+            yield from _judge_value(here, variable, settings)
+    named = counts.get("NCCL_CONF_FILE")
+    if settings.conf_problem and named:
+        saw = f"{_said(named)}: {settings.conf_problem}"
+        yield _finding(here, "conf-missing", named, saw, expected="a file that can be read")
+    yield from _judge_switches(here, counts, settings, several)
+
+
+def _conf_flaw(variable: Variable) -> str:
+    """What the line should be when NCCL doesn't take it for what it seems."""
+    name = _bare(variable)
+    return f"{name}=…" if name != variable.name or not variable.assigned else ""
+
+
+def _bare(variable: Variable) -> str:
+    """The name without what a line of a file has around it."""
+    name = variable.name.strip().removeprefix("export ").strip()
+    return name if variable.assigned else name.partition(" ")[0]
+
+
+def _judge_name(here: Subject, variable: Variable, settings: Settings) -> Iterator[Finding]:
+    name = variable.name
+    if name in unread():
+        saw = f"{_said(variable)}: neither NCCL nor torch reads it"
+        yield _finding(here, "name-unread", variable, saw, expected=unread()[name])
+    elif name in RENAMED:
+        saw = f"{_said(variable)}: an old name"
+        yield _finding(here, "name-deprecated", variable, saw, expected=RENAMED[name])
+    # AMD's RCCL reads names of its own
+    elif (near := stranger(name)) is not None and not (settings.amd and not near):
+        saw = f"{_said(variable)}: no such variable"
+        now = f"export {near}=…   in place of it" if near else ""
+        sure = Confidence.CERTAIN if near else Confidence.POSSIBLE
+        yield _finding(here, "name-unknown", variable, saw, WARN, near, (), sure, {"now": now})
+
+
+CODES: Mapping[Effect, tuple[str, Status, tuple[str, ...]]] = {
+    Effect.MISREAD: ("value-misread", WARN, NCCL_JOB),
+    Effect.RANGE: ("value-range", WARN, NCCL_JOB),
+    Effect.SYNTAX: ("interface-syntax", WARN, ("net.interface", *JOB)),
+    Effect.REFUSED: ("value-refused", Status.FAIL, JOB),
+    Effect.HANGS: ("value-hangs", Status.FAIL, JOB),
+    Effect.IMPORT: ("import-fails", Status.FAIL, ("host.software", *JOB)),
+}
+
+
+def _judge_value(here: Subject, variable: Variable, settings: Settings) -> Iterator[Finding]:
+    entry = known().get(variable.name)
+    found = reading(entry, variable.value) if entry and variable.value != HIDDEN else None
+    if not entry or not found:
+        return
+    nccl = entry.name.startswith("NCCL_") or entry.kind.startswith("nccl-")
+    if settings.amd and nccl and found.effect is not Effect.MISREAD:
+        return  # RCCL's ranges and algorithms are its own
+    code, status, explains = CODES[found.effect]
+    sure = Confidence.CERTAIN
+    if entry.kind == "gloo-interfaces" and len(variable.value) > 1:
+        status = Status.FAIL
+    if found.effect is Effect.REFUSED:
+        # only NCCL's part of torch reads it, and without a GPU nobody starts that
+        if nccl and not settings.gpus:
+            status = WARN
+        if nccl or entry.name.startswith("PET_") or entry.kind == "transport":
+            sure = Confidence.LIKELY
+    fields, saw = {"means": found.means}, f"{_said(variable)}: {found.means}"
+    yield _finding(here, code, variable, saw, status, found.wants, explains, sure, fields)
+
+
+def _judge_switches(
+    here: Subject, counts: Mapping[str, Variable], settings: Settings, several: bool
+) -> Iterator[Finding]:
+    """Debugging aids that are left on, and paths and watchdogs that are off."""
+    debug = counts.get("TORCH_DISTRIBUTED_DEBUG")
+    if debug and not debug.file and debug.value.upper() == "DETAIL":
+        yield _finding(
+            here, "debug-detail", debug, _said(debug), WARN, "OFF or INFO", ("world.ddp",)
+        )
+    blocking = counts.get("CUDA_LAUNCH_BLOCKING")
+    if blocking and settings.gpus and switched_on(blocking.value):
+        saw = f"{_said(blocking)} · {plural(settings.gpus, 'GPU')}"
+        yield _finding(here, "launch-blocking", blocking, saw, expected="not set")
+    if settings.gpus or settings.amd:
+        for variable in watchdogs_off(counts):
+            yield _finding(here, "watchdog-off", variable, _said(variable), expected="not set")
+    for variable, hardware in paths_off(counts, settings, several):
+        saw = f"{_said(variable)} · {hardware}"
+        wants, sure = "not set", Confidence.LIKELY
+        yield _finding(here, "fast-path-off", variable, saw, WARN, wants, NCCL_JOB, sure)
+
+
+def _said(variable: Variable) -> str:
+    """`NCCL_IB_DISABLE='true' (environment)`."""
+    return f"{clip(variable.name, 80)}={quoted(variable.value)} ({variable.place})"
+
+
+def _finding(
+    here: Subject,
+    code: str,
+    variable: Variable,
+    saw: str,
+    status: Status = WARN,
+    expected: str = "",
+    explains: tuple[str, ...] = (),
+    sure: Confidence = Confidence.CERTAIN,
+    fields: Mapping[str, str] | None = None,
+) -> Finding:
+    name = _bare(variable)
+    return Finding(
+        code,
+        status,
+        (Subject(Kind.NODE, here.node, name, here.ranks),),
+        saw=saw,
+        expected=expected,
+        blame=Blame.JOB,
+        confidence=sure,
+        explains=explains,
+        fields={"name": name, "wants": expected, **(fields or {})},
+    )
+
+
+def measured(world: World[Settings]) -> Measured:
+    if not world.seen:
+        return Measured()
+    settings = next(iter(world.seen.values()))
+    names = [v.name for v in settings.variables]
+    ours = [n for n in names if not n.startswith(("UCX_", "FI_"))]
+    interface = next((v for v in settings.variables if v.name == "NCCL_SOCKET_IFNAME"), None)
+    text = f"{plural(len(ours), 'setting')} of NCCL, torch and Gloo" if ours else "all defaults"
+    if interface:
+        text += f" · NCCL_SOCKET_IFNAME={clip(interface.value.replace(chr(10), ' '), 40)}"
+    files = sorted({v.file for v in settings.variables if v.file})
+    text += "".join(f" · {path}" for path in files)
+    values = {v.name: v.value for v in settings.variables}
+    return Measured(text, {"variables": values, "files": files, "proxies": settings.proxies})

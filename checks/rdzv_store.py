@@ -1,0 +1,289 @@
+"""Do the ranks meet through torch's own store at MASTER_ADDR:MASTER_PORT?
+
+Looks at     the rendezvous env:// as a training script does it: TCPStore on MASTER_ADDR and
+             MASTER_PORT, a set and get through it, init_process_group("gloo"); the seconds of each
+             step on each rank
+Fails if     the port is taken or answers as something else; the store can't be reached by its
+             name; GLOO_SOCKET_IFNAME names no interface; Gloo's addresses can't be reached; a rank
+             dies, fails or does not come
+Warns if     a rank comes seconds after the others; the store takes seconds to let a rank in
+Undecided    torch is not installed
+Not covered  RANK and WORLD_SIZE of the job itself (env.identity); reverse look-ups of the ranks'
+             addresses (net.name); other hosts' way to the port; torchrun's own rendezvous
+Seen as      "The client socket has timed out after", "Timed out after 1800 seconds waiting for
+             clients. 3/4 clients joined", "wait timeout after 1800000ms, keys:", "EADDRINUSE",
+             "Address already in use", "Ping failed, invalid value returned from server", "Unable
+             to find address for:", "Gloo connectFullMesh failed", "Broken pipe"
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from preflight import stall
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.group import CLOSING, Steps, Trouble, leave, without_dns
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.stall import Signature, stalls
+from preflight.units import duration
+
+CHECK = Check(
+    scope=Scope.WORLD,
+    stage=Stage.MEETING,
+    budget=15.0,
+    needs=("env.identity", "net.port"),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.TORCH}),
+    torch=True,
+    disturbs="MASTER_PORT",
+)
+
+# part of the budget that torch's store may take: a refused connection is retried for up to 2.7
+# times the timeout (seen in torch 2.13)
+PATIENCE = 0.5
+
+# meeting takes milliseconds; a reverse look-up of the peers' addresses that nobody answers adds
+# 10 s to every connection of c10d
+SECONDS_LATE = 3.0
+
+SECONDS_AHEAD = 1.0
+
+PORT = "a free MASTER_PORT"
+SIGNATURES = (
+    Signature(r"EADDRINUSE|[Aa]ddress already in use", "port-taken", expected=PORT),
+    Signature(r"Ping failed, invalid value", "not-a-store", expected=PORT),
+    Signature(
+        r"Unable to find address for",
+        "interface-unknown",
+        expected="the name of an interface that is here, without NCCL's ^ and =",
+    ),
+    Signature(
+        r"errno: (113|101)\b|client socket has (timed out|failed to connect)",
+        "store-unreachable",
+        Blame.UNKNOWN,
+        "an answer from the store that rank 0 has opened",
+        symptom=True,
+    ),
+    Signature(
+        r"remote=\[",
+        "gloo-unreachable",
+        Blame.UNKNOWN,
+        "an address that the other ranks can reach",
+        symptom=True,
+    ),
+)
+
+ADVICE = {
+    **stall.ADVICE,
+    "port-taken": Advice(
+        who="job author",
+        cause="another job on this node that uses the default port, or a rank of an old one",
+        means="'The server socket has failed to listen on any local network address … EADDRINUSE' "
+        "on rank 0, while the others talk to a stranger and wait",
+        now="export MASTER_PORT=<a free port>",
+        text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or torchrun "
+        "--rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
+        commands=(Command("ss -ltnp", "the node"),),
+    ),
+    "not-a-store": Advice(
+        who="job author",
+        cause="a service of another kind, or a proxy, that answers on MASTER_PORT",
+        means="'Ping failed, invalid value returned from server' and ranks that never meet",
+        now="export MASTER_PORT=<a free port>",
+        commands=(Command("ss -ltnp", "the node"),),
+    ),
+    "interface-unknown": Advice(
+        who="job author",
+        cause="a name that another machine's interface has, or NCCL's syntax (^lo, =eth0)",
+        means="'Unable to find address for:' on that rank, the others wait without a message",
+        now="unset GLOO_SOCKET_IFNAME",
+        text="GLOO_SOCKET_IFNAME takes exact names, with commas between them, and nothing else",
+        commands=(Command("ip -brief address", "the node"),),
+    ),
+    "store-unreachable": Advice(
+        who="job author, then network administrator",
+        cause="MASTER_ADDR is not an address of the machine of rank 0, or its name leads elsewhere",
+        means="'The client socket has timed out after …ms while trying to connect to (host, port)'",
+        text="MASTER_ADDR: a name or address of rank 0's machine that all ranks can reach; torch "
+        "says the same for an unknown name, a refusal and a firewall: net.name tells them apart",
+        commands=(Command("getent ahosts $MASTER_ADDR", "the node"),),
+    ),
+    "gloo-unreachable": Advice(
+        who="job author",
+        cause="the host name leads to a loopback or container address, which Gloo tells its peers",
+        means="'Gloo connectFullMesh failed with … timed out connecting: SO_ERROR: Connection "
+        "refused'; the other side says nothing for five times its timeout",
+        now="export GLOO_SOCKET_IFNAME=<the interface that reaches the other ranks>",
+        text="the host's own name in /etc/hosts with its real address",
+        commands=(Command("getent hosts $(hostname)", "the node"),),
+    ),
+    "rank-late": Advice(
+        who="job author",
+        cause="a slow file system under that rank's Python environment, or a machine that is busy",
+        means="all other ranks wait for it at every start, and at every restart",
+        text="the environment on a local disk; what that rank does before init_process_group",
+    ),
+    "store-slow": Advice(
+        who="cluster administrator",
+        cause="nobody answers reverse look-ups (PTR) of the ranks' addresses; c10d asks for each",
+        means="'The hostname of the client socket cannot be retrieved. err=-3' and 10 s more for "
+        "every connection to the store",
+        text="the ranks' addresses in DNS or /etc/hosts",
+        commands=(Command("time getent hosts <the address of that rank>", "rank 0's node"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Seconds that a rank spent in each step; None: it did not get through that step.
+
+    waited      in all steps together: the rank that came last waited least, on any clock
+    round_trip  a set and a get of its own key
+    """
+
+    store: float | None
+    round_trip: float | None
+    init: float | None
+    waited: float
+    trouble: Trouble | None = None
+
+
+def observe(host: Host, ctx: Context) -> Meeting:
+    if not ctx.master_addr or not ctx.master_port:
+        raise NotApplicable("nothing says where the ranks meet (MASTER_ADDR, MASTER_PORT)")
+    without_dns(host, ctx.master_addr)
+    steps = Steps(ctx)
+    began = time.perf_counter()
+    store: list[Any] = []
+    with steps.until_trouble():
+        _meet(ctx, steps, store)
+    waited = round(time.perf_counter() - began, 6)
+    leave(ctx, steps)
+    _part(ctx, store)
+    seconds = steps.seconds
+    return Meeting(
+        store=seconds.get("TCPStore"),
+        round_trip=seconds.get("set and get"),
+        init=seconds.get("init_process_group"),
+        waited=waited,
+        trouble=steps.trouble,
+    )
+
+
+def _meet(ctx: Context, steps: Steps, store: list[Any]) -> None:
+    """The store is put into a list, the only place that holds it, so that _part can drop it."""
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    timeout = timedelta(seconds=ctx.seconds * PATIENCE)
+    steps.at("TCPStore")
+    # a client that is refused once sleeps for half a second: let rank 0 begin, if it is there
+    if ctx.rank == 0:
+        ctx.peers.say("opening")
+    else:
+        ctx.peers.hear("opening", 1, SECONDS_AHEAD)
+    store.append(next(iter(rendezvous("env://", ctx.rank, ctx.world_size, timeout=timeout)))[0])
+    steps.at("set and get")
+    key, value = f"preflight/{ctx.rank}", f"rank {ctx.rank}"
+    store[0].set(key, value)
+    back = store[0].get(key)
+    if back != value.encode():
+        raise ValueError(f"the store gave back {back!r:.60} for {value!r}")
+    steps.at("init_process_group")
+    dist.init_process_group(
+        "gloo",
+        store=dist.PrefixStore("default_pg", store[0]),
+        rank=ctx.rank,
+        world_size=ctx.world_size,
+        timeout=timeout,
+    )
+
+
+def _part(ctx: Context, store: list[Any]) -> None:
+    """Leave the port as it was. Whoever closes a connection first keeps it in TIME_WAIT: all
+    clients close before the server does, so that none is left on MASTER_PORT."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if ctx.rank != 0:
+        store.clear()
+        gc.collect()
+        ctx.peers.say("closed")
+    else:
+        ctx.peers.say("closed")
+        ctx.peers.hear("closed", ctx.world_size, CLOSING)
+        store.clear()  # its own client part closes before its server part
+        gc.collect()
+
+
+def judge(world: World[Meeting], expect: Expect) -> Iterator[Finding]:
+    yield from stalls(world, SIGNATURES, explains=("world.*",))
+    met = [(here, m) for here, m in world.each() if m.trouble is None]
+    if len(met) < 2 or len(met) < len(world.observations):
+        return
+    longest = max(m.waited for _, m in met)
+    late = [(here, longest - m.waited) for here, m in met if longest - m.waited >= SECONDS_LATE]
+    # in a crowd of late ones nobody is late: then one was early, and alone
+    if late and len(late) * 2 <= len(met):
+        yield Finding(
+            "rank-late",
+            Status.WARN,
+            tuple(here for here, _ in late),
+            saw=" · ".join(f"{_name(h)} came {duration(s)} after the first" for h, s in late[:4]),
+            expected=f"all ranks within {duration(SECONDS_LATE)}",
+            confidence=Confidence.LIKELY,
+        )
+        return
+    slow = [(h, m.store) for h, m in met if _slow(m) and 0 not in h.ranks]
+    if slow and not late:
+        yield Finding(
+            "store-slow",
+            Status.WARN,
+            tuple(here for here, _ in slow),
+            saw=" · ".join(f"{_name(h)}: {duration(s or 0.0)} in TCPStore" for h, s in slow[:4]),
+            expected="milliseconds: rank 0 was there",
+            blame=Blame.NETWORK,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _slow(meeting: Meeting) -> bool:
+    return (meeting.store or 0.0) >= SECONDS_LATE
+
+
+def _name(subject: Subject) -> str:
+    return f"rank {subject.name}"
+
+
+def measured(world: World[Meeting]) -> Measured:
+    met = [(here, m) for here, m in world.each() if m.trouble is None]
+    if not met:
+        return Measured()
+    store = max(m.store or 0.0 for _, m in met)
+    trip = max(m.round_trip or 0.0 for _, m in met)
+    init = max(m.init or 0.0 for _, m in met)
+    last = min(met, key=lambda pair: pair[1].waited)[0]
+    text = f"{len(met)}/{len(world.observations)} ranks · store {duration(store)} · "
+    text += f"init {duration(init)}" + (f" · last was {_name(last)}" if len(met) > 1 else "")
+    values = {"store_s": store, "round_trip_s": trip, "init_s": init, "last_rank": last.name}
+    return Measured(text, values)

@@ -1,0 +1,335 @@
+"""Does one step of DistributedDataParallel leave the same, right model on every rank?
+
+Looks at     a small model wrapped in DDP on the device and backend that the job would use: its
+             gradients against the average of all ranks computed by hand, its parameters on all
+             ranks after an optimizer step, a forward pass under autocast in the device's best type
+Fails if     gradients are not that average; parameters differ between ranks; autocast gives numbers
+             that are not finite; backend and device do not fit; a rank dies, fails or does not come
+Warns if     the backend is Gloo although every rank has a GPU
+Undecided    torch is not installed
+Not covered  the job's own model: unused parameters, different shapes or numbers of batches; FSDP
+Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
+             prior iteration", "No backend type associated with device type cpu",
+             "ProcessGroupNCCL is only supported with GPUs, no GPUs found!", a segmentation fault
+             in the first DDP() under TORCH_DISTRIBUTED_DEBUG=DETAIL
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from preflight import stall
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.group import Steps, Trouble, join, leave
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.stall import Signature, stalls
+from preflight.units import duration
+
+CHECK = Check(
+    scope=Scope.WORLD,
+    stage=Stage.TRAINING,
+    budget=30.0,
+    needs=("world.gloo",),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.TORCH}),
+    torch=True,
+    preload=("torch._dynamo",),  # the first DDP() imports it, which takes a second
+    disturbs="GPUs, where there are any",
+    options={"backend": "the job's backend, nccl or gloo; without it the one that fits the device"},
+)
+
+# float32 rounds by 6e-8; both ways to the average add a few numbers, in different orders
+GRADIENT_GAP = 1e-5
+# what takes the place of NaN and infinity, which JSON does not have
+NO_NUMBER = 1e38
+
+INPUTS, HIDDEN, OUTPUTS, BATCH = 32, 64, 8, 16
+
+SIGNATURES = (
+    Signature(
+        r"No backend type associated|only supported with GPUs|no GPUs found|have NCCL built in",
+        "backend-unfit",
+        expected="nccl with a GPU for every rank, else gloo",
+        job=True,
+    ),
+)
+
+ADVICE = {
+    **stall.ADVICE,
+    "wrong-gradient": Advice(
+        who="cluster administrator",
+        cause="defective memory or a defective GPU; a build of torch that was patched",
+        means="no error at all: the loss falls more slowly, becomes NaN, or differs between runs",
+        now="leave that machine out",
+        text="a test of its memory and GPUs (dcgmi diag -r 3); the same model on one rank alone",
+    ),
+    "parameters-differ": Advice(
+        who="cluster administrator",
+        cause="defective memory or a defective GPU",
+        means="every rank trains a model of its own, without any error; checkpoints of rank 0 hide "
+        "that",
+        now="leave that machine out",
+        text="a test of its memory and GPUs (dcgmi diag -r 3); the same torch build on all ranks",
+    ),
+    "not-finite": Advice(
+        who="cluster administrator",
+        cause="a defective GPU, or a build of torch for another kind of processor",
+        means="the loss is NaN from the first step on under autocast",
+        now="train in float32",
+        text="a test of the GPU (dcgmi diag -r 3); torch from its own index, built for this device",
+    ),
+    "backend-unfit": Advice(
+        who="job author",
+        cause="backend='nccl' in the script on a machine, or in an image, without CUDA",
+        means="'No backend type associated with device type cpu' or 'ProcessGroupNCCL is only "
+        "supported with GPUs, no GPUs found!'",
+        now="init_process_group(backend='gloo')   for ranks without a GPU",
+        text="let torch choose: init_process_group() without a backend takes what fits each device",
+    ),
+    "gloo-on-gpu": Advice(
+        who="job author",
+        cause="backend='gloo' was set for a test on the CPU and stayed",
+        means="training works, with every gradient copied through the CPU: many times slower",
+        now="init_process_group(backend='nccl')",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One step of one rank. `asked` is the backend that the user named. None: it did not come so
+    far.
+
+    gradient_gap  largest difference to the average by hand, relative to its largest number
+    parameters    a checksum over all bits of the parameters after the step
+    seconds       forward, backward with the exchange of gradients, and optimizer
+    detail        TORCH_DISTRIBUTED_DEBUG=DETAIL was set and has been left out: it makes DDP()
+                  over Gloo crash (seen in torch 2.13)
+    """
+
+    device: str
+    backend: str
+    asked: str = ""
+    gradient_gap: float | None = None
+    parameters: str = ""
+    seconds: float | None = None
+    autocast: str = ""
+    finite: bool | None = None
+    detail: bool = False
+    trouble: Trouble | None = None
+
+
+def observe(host: Host, ctx: Context) -> Trained:
+    import torch
+
+    torch.set_num_threads(1)
+    steps = Steps(ctx)
+    detail = _without_detail()
+    on_gpu = _all_have_gpus(ctx)
+    asked = str(ctx.options.get("backend", ""))[:40]
+    backend = asked or ("nccl" if on_gpu else "gloo")
+    kind = "cuda" if on_gpu else "cpu"
+    if backend == "nccl" and not on_gpu:
+        return Trained(kind, backend, asked, detail=detail)
+    device = torch.device("cuda", ctx.local_rank) if on_gpu else torch.device("cpu")
+    found: dict[str, Any] = {}
+    with steps.until_trouble():
+        join(host, ctx, steps, backend, device)
+        _train(ctx, steps, device, found)
+    leave(ctx, steps)
+    return Trained(kind, backend, asked, detail=detail, trouble=steps.trouble, **found)
+
+
+def _without_detail() -> bool:
+    """The variable was read when torch.distributed was imported: the level is set back as well."""
+    import torch.distributed as dist
+
+    if dist.get_debug_level() != dist.DebugLevel.DETAIL:
+        return False
+    os.environ.pop("TORCH_DISTRIBUTED_DEBUG", None)
+    dist.set_debug_level(dist.DebugLevel.OFF)
+    return True
+
+
+def _all_have_gpus(ctx: Context) -> bool:
+    """Whether each rank of the world has a GPU of its own: all must choose the same backend."""
+    import torch
+
+    ctx.mark("CUDA")
+    mine = torch.cuda.is_available() and torch.cuda.device_count() >= ctx.local_world_size
+    ctx.peers.say("gpu", mine)
+    told = ctx.peers.hear("gpu", ctx.world_size, ctx.seconds / 4)
+    return mine and len(told) == ctx.world_size and all(told.values())
+
+
+def _train(ctx: Context, steps: Steps, device: Any, found: dict[str, Any]) -> None:
+    """One step, into `found` as far as it goes."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    cuda = device.type == "cuda"
+    steps.at("DDP")
+    torch.manual_seed(ctx.rank)  # other weights on every rank: DDP() must spread those of rank 0
+    layers = (
+        torch.nn.Linear(INPUTS, HIDDEN),
+        torch.nn.ReLU(),
+        torch.nn.Linear(HIDDEN, OUTPUTS),
+    )
+    model = DistributedDataParallel(
+        torch.nn.Sequential(*layers).to(device), device_ids=[device.index] if cuda else None
+    )
+    twin = deepcopy(model.module)
+    batch = torch.randn(BATCH, INPUTS, device=device)
+    steps.at("backward")
+    model(batch).square().mean().backward()
+    steps.at("average by hand")
+    twin(batch).square().mean().backward()
+    average = torch.cat([p.grad.flatten() for p in twin.parameters()])
+    dist.all_reduce(average)
+    average /= ctx.world_size
+    gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+    gap = float((gradients - average).abs().max() / average.abs().max())
+    found["gradient_gap"] = gap if math.isfinite(gap) else NO_NUMBER
+    steps.at("optimizer step")
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    bits = torch.cat([p.detach().flatten() for p in model.parameters()]).view(torch.int32)
+    places = torch.arange(1, len(bits) + 1, device=device)
+    found["parameters"] = f"{int((bits.long() * places).sum()) & (1 << 64) - 1:016x}"
+    steps.at("autocast")
+    found["seconds"] = round(steps.seconds["backward"] + steps.seconds["optimizer step"], 6)
+    best = torch.float16 if cuda and not torch.cuda.is_bf16_supported() else torch.bfloat16
+    with torch.no_grad(), torch.autocast(device.type, dtype=best):
+        found["finite"] = bool(torch.isfinite(model.module(batch)).all())
+    found["autocast"] = str(best).removeprefix("torch.")
+    steps.done()
+
+
+def judge(world: World[Trained], expect: Expect) -> Iterator[Finding]:
+    yield from _judge_backend(world)
+    yield from stalls(world, SIGNATURES)
+    wrong = {k: v for k, v in world.seen.items() if (v.gradient_gap or 0.0) > GRADIENT_GAP}
+    if wrong:
+        worst = max(v.gradient_gap or 0.0 for v in wrong.values())
+        yield _odd(
+            world,
+            "wrong-gradient",
+            list(wrong),
+            f"gradients differ by up to {worst:.2g} of the largest from the average by hand",
+            f"less than {GRADIENT_GAP:g}",
+        )
+    else:
+        yield from _judge_parameters(world)
+    bad = [k for k, v in world.seen.items() if v.finite is False]
+    if bad:
+        kind = world.seen[bad[0]].autocast
+        yield Finding(
+            "not-finite",
+            Status.FAIL,
+            tuple(world.subject(k) for k in bad),
+            saw=f"numbers of a {kind} forward pass are infinite or NaN on {_ranks(bad, world)}",
+            expected="finite: inputs and weights are",
+            blame=Blame.NODE,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _judge_backend(world: World[Trained]) -> Iterator[Finding]:
+    asked = next((v for v in world.seen.values() if v.asked), None)
+    if asked is None:
+        return
+    job = Subject(Kind.JOB, name="backend")
+    saw = f"backend {asked.asked!r} is asked for, the ranks have {_has(asked)}"
+    if asked.backend == "nccl" and asked.device == "cpu":
+        yield Finding(
+            "backend-unfit",
+            Status.FAIL,
+            (job,),
+            saw=saw,
+            expected="gloo, or a GPU for every rank",
+            blame=Blame.JOB,
+        )
+    elif asked.backend == "gloo" and asked.device == "cuda":
+        yield Finding("gloo-on-gpu", Status.WARN, (job,), saw=saw, expected="nccl", blame=Blame.JOB)
+
+
+def _has(trained: Trained) -> str:
+    return "a GPU each" if trained.device == "cuda" else "no GPU each"
+
+
+def _judge_parameters(world: World[Trained]) -> Iterator[Finding]:
+    sums = {k: v.parameters for k, v in world.seen.items() if v.parameters}
+    if len(set(sums.values())) < 2:
+        return
+    common, times = Counter(sums.values()).most_common(1)[0]
+    odd = [k for k, v in sums.items() if v != common]
+    clear = times * 2 > len(sums)
+    yield _odd(
+        world,
+        "parameters-differ",
+        odd if clear else list(sums),
+        f"after one step the parameters have {len(set(sums.values()))} different values"
+        + (f", {times} ranks agree" if clear else ""),
+        "the same on all ranks, to the last bit",
+    )
+
+
+def _odd(world: World[Trained], code: str, keys: list[str], saw: str, expected: str) -> Finding:
+    """A wrong number on these ranks: of a few it is their own fault, of many one may have sent it
+    to all of them."""
+    few = len(keys) * 2 < len(world.observations)
+    subjects = tuple(world.subject(k) for k in keys)
+    return Finding(
+        code,
+        Status.FAIL,
+        subjects if few else (Subject(Kind.JOB), *subjects),
+        saw=f"{_ranks(keys, world)}: {saw}",
+        expected=expected,
+        blame=Blame.NODE if few else Blame.UNKNOWN,
+        confidence=Confidence.LIKELY if few else Confidence.POSSIBLE,
+        alternatives=() if few else ("one rank sends wrong numbers to all", "the build of torch"),
+    )
+
+
+def _ranks(keys: list[str], world: World[Trained]) -> str:
+    names = [world.subject(k).name for k in keys]
+    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:8])}"
+
+
+def measured(world: World[Trained]) -> Measured:
+    done = [v for v in world.seen.values() if v.seconds is not None and v.finite is not None]
+    if not done:
+        return Measured()
+    first, slowest = done[0], max(v.seconds or 0.0 for v in done)
+    gap = max(v.gradient_gap or 0.0 for v in done)
+    text = f"{first.backend} on {first.device} · gradients within {gap:.1g} · "
+    text += f"step {duration(slowest)} · autocast {first.autocast}"
+    if any(v.detail for v in done):
+        text += " · TORCH_DISTRIBUTED_DEBUG=DETAIL left out"
+    values = {
+        "backend": first.backend,
+        "device": first.device,
+        "gradient_gap": gap,
+        "step_s": slowest,
+        "autocast": first.autocast,
+        "debug_detail_left_out": any(v.detail for v in done),
+    }
+    return Measured(text, values)

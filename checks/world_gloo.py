@@ -1,0 +1,74 @@
+"""Do the ranks add up numbers over Gloo, exactly, and how fast?
+
+Looks at     all-reduces of 4 B to 16 MiB between all ranks on the CPU, over the interface that Gloo
+             chooses, in a group that meets on a free port: each element of the sums, the time and
+             the bus bandwidth of each size
+Fails if     a sum is wrong; a rank dies, fails or does not come to the step where the others wait;
+             an all-reduce does not come back
+Warns if     never: on one node there is nobody to compare the times with
+Undecided    torch is not installed
+Not covered  NCCL and GPUs (world.nccl); the links between hosts one by one
+Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Connection closed by
+             peer", "Gloo connectFullMesh failed", "Read error", a first step that never ends, a
+             loss that is wrong without any error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight import stall, sums
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.group import Steps, Trouble, join, leave
+from preflight.host import Host
+from preflight.model import Finding, Measured, World
+from preflight.sums import Reduced
+from preflight.units import KIB, MIB
+
+CHECK = Check(
+    scope=Scope.WORLD,
+    stage=Stage.TRAINING,
+    budget=20.0,
+    needs=("rdzv.store",),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.TORCH}),
+    torch=True,
+)
+
+# bytes: repeats. From one packet to beyond any socket buffer: where large packets are dropped on
+# the way, the small sizes pass
+SIZES = {4: 3, 4 * KIB: 3, 64 * KIB: 3, MIB: 3, 16 * MIB: 1}
+
+ADVICE = {**stall.ADVICE, **sums.ADVICE}
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The all-reduces of a rank in rising size, as far as it came."""
+
+    reduced: tuple[Reduced, ...]
+    trouble: Trouble | None = None
+
+
+def observe(host: Host, ctx: Context) -> Sums:
+    import torch
+
+    torch.set_num_threads(1)
+    steps = Steps(ctx)
+    reduced: list[Reduced] = []
+    with steps.until_trouble():
+        join(host, ctx, steps, "gloo")
+        reduced.extend(sums.all_reduce(ctx, steps, SIZES))  # an error leaves what came before it
+    leave(ctx, steps)
+    return Sums(tuple(reduced), steps.trouble)
+
+
+def judge(world: World[Sums], expect: Expect) -> Iterator[Finding]:
+    yield from sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
+    yield from stall.stalls(world, (), explains=("world.ddp",))
+
+
+def measured(world: World[Sums]) -> Measured:
+    return sums.shown({k: v.reduced for k, v in world.seen.items()})

@@ -1,0 +1,294 @@
+"""Does a DataLoader with worker processes move batches through /dev/shm, and how many a second?
+
+Looks at     a small data set of pictures that costs about a millisecond an item, read without
+             workers, with one, and with as many as fit the CPUs of a rank (at most 8); pinned
+             memory where there is a GPU; batches a second of each
+Fails if     a worker dies (SIGBUS: /dev/shm is full), hangs, or can't hand over its batch; memory
+             can't be pinned
+Warns if     never: how fast the job's own data set is, only the job can tell
+Undecided    torch is not installed; reading without workers takes too long
+Not covered  the job's own data set and its storage; all ranks reading at once
+Seen as      "DataLoader worker (pid 123) is killed by signal: Bus error. It is possible that
+             dataloader's workers are out of shared memory", "unable to allocate shared memory(shm)
+             for file", "received 0 items of ancdata", "DataLoader worker (pid(s) 123) exited
+             unexpectedly", "DataLoader timed out after", a first batch that never comes
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.group import Steps, Trouble
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    Missing,
+    Status,
+    World,
+)
+from preflight.units import duration, plural
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.TRAINING,
+    budget=20.0,
+    needs=("host.limits",),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.TORCH}),
+    torch=True,
+    disturbs="some MiB of /dev/shm",
+)
+
+# more workers seldom help; and two batches of each of eight still fit into the 64 MiB of /dev/shm
+# that a container has
+WORKERS_MAX = 8
+# pictures are stored with SOURCE pixels a side and cut to SIDE, as most models of vision want them;
+# a batch is 2.3 MiB
+SOURCE, SIDE, BATCH = 256, 224, 4
+# batches that each worker makes; the first of each is not timed
+BATCHES = 6
+# part of the budget for which torch waits for one batch
+PATIENCE = 0.25
+
+NO_WORKERS = "0 workers"
+
+SHM_SIZE = "docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm"
+ADVICE = {
+    "shm-full": Advice(
+        who="job author",
+        cause="a container's 64 MiB of /dev/shm, or what ended jobs left there",
+        means="'DataLoader worker (pid …) is killed by signal: Bus error. It is possible that "
+        "dataloader's workers are out of shared memory'",
+        now="num_workers=0   until /dev/shm is larger",
+        text=SHM_SIZE,
+        commands=(Command("df -h /dev/shm", "the node"),),
+    ),
+    "shm-unusable": Advice(
+        who="cluster administrator",
+        cause="/dev/shm has another mode than 1777, or is mounted read-only",
+        means="'unable to open shared memory object </torch_…> in read-write mode'",
+        text="mount -o remount,rw,mode=1777 /dev/shm",
+        commands=(Command("grep /dev/shm /proc/mounts", "the node"),),
+    ),
+    "files-few": Advice(
+        who="job author",
+        cause="a small limit of open files: every tensor of a batch in flight needs one",
+        means="'received 0 items of ancdata' or 'Too many open files' after some batches",
+        now="ulimit -n 65536   in the job script",
+        text="torch.multiprocessing.set_sharing_strategy('file_system') needs fewer",
+    ),
+    "worker-died": Advice(
+        who="job author",
+        cause="the kernel's OOM killer (signal Killed), or a library that doesn't survive a fork",
+        means="'DataLoader worker (pid(s) …) exited unexpectedly'",
+        now="num_workers=0 shows whether reading itself works",
+        text="more memory for the job, fewer workers",
+        commands=(Command("dmesg -T | tail -n 20", "the node"),),
+    ),
+    "worker-stuck": Advice(
+        who="job author",
+        cause="a lock that another thread held at the fork: OpenMP, OpenCV, a tracing library",
+        means="the first batch never comes, GPUs idle, no message",
+        now="num_workers=0",
+        text="multiprocessing_context='forkserver' for the DataLoader, which forks no threads",
+    ),
+    "pin-failed": Advice(
+        who="cluster administrator",
+        cause="the driver refuses page-locked memory: the limit of the container or a sick GPU",
+        means="'Caught RuntimeError in pin memory thread' at the first batch",
+        now="pin_memory=False",
+        text="a larger memory limit; gpu.health tells about the GPU",
+    ),
+    "loader-failed": Advice(
+        who="job author",
+        cause="something that none of the other findings of this check knows",
+        means="the DataLoader raises the error above at its first batches",
+        now="num_workers=0",
+        text="-v shows the whole text",
+    ),
+}
+
+# what torch says -> finding and whose affair it is
+TEXTS = (
+    (r"Bus error|shared memory limit|No space left|ENOSPC", "shm-full", Blame.JOB),
+    (r"ancdata|Too many open files", "files-few", Blame.JOB),
+    (r"unable to \w+ (the )?(shared memory|file </torch)|shm_open", "shm-unusable", Blame.NODE),
+    (r"pin memory|pin_memory|cudaHostAlloc|CUDA", "pin-failed", Blame.UNKNOWN),
+    (r"timed out after", "worker-stuck", Blame.UNKNOWN),
+    (r"killed by signal|exited unexpectedly", "worker-died", Blame.UNKNOWN),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Batches a second once all workers were there; `start` is the time to the first batch."""
+
+    workers: int
+    pinned: bool
+    batches_s: float
+    start: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What reading gave, as far as it went. `cpus` is what this process may use, shared by `ranks`;
+    `advised` is the number of workers that fits each of them."""
+
+    cpus: float
+    ranks: int
+    advised: int
+    rates: tuple[Rate, ...]
+    trouble: Trouble | None = None
+
+
+class Pictures:
+    """A data set whose every item is unpacked, cut and normalised, which takes about 1 ms."""
+
+    def __init__(self, count: int) -> None:
+        # sixteen different bytes: packs to the half and is unpacked like a picture, bit by bit
+        noise = random.Random(0).randbytes(SOURCE * SOURCE * 3)
+        self.count = count
+        self.packed = zlib.compress(noise.translate(bytes(b & 15 for b in range(256))), 1)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+
+        pixels = torch.frombuffer(bytearray(zlib.decompress(self.packed)), dtype=torch.uint8)
+        top, left = index % (SOURCE - SIDE), index * 7 % (SOURCE - SIDE)
+        cut = pixels.view(SOURCE, SOURCE, 3)[top : top + SIDE, left : left + SIDE]
+        return cut.permute(2, 0, 1).to(torch.float32).sub_(8.0).div_(4.6)
+
+
+def observe(host: Host, ctx: Context) -> Loading:
+    import torch
+
+    torch.set_num_threads(1)
+    cpus, ranks = usable_cpus(host), max(1, ctx.local_world_size)
+    advised = min(WORKERS_MAX, max(1, int(cpus / ranks)))
+    steps = Steps(ctx)
+    rates: list[Rate] = []
+    with steps.until_trouble():
+        for workers in sorted({0, 1, advised}):
+            steps.at(_step(workers, False))
+            rates.append(_read(ctx, workers, False))
+        steps.at("CUDA")
+        if torch.cuda.is_available():
+            steps.at(_step(advised, True))
+            rates.append(_read(ctx, advised, True))
+    return Loading(cpus, ranks, advised, tuple(rates), steps.trouble)
+
+
+def _step(workers: int, pinned: bool) -> str:
+    return plural(workers, "worker") + (", pinned" if pinned else "")
+
+
+def _read(ctx: Context, workers: int, pinned: bool) -> Rate:
+    """Read BATCHES batches of each worker. When the first has come each of them has made about
+    one: the others are timed."""
+    from torch.utils.data import DataLoader
+
+    makers = max(1, workers)
+    pictures: Any = Pictures(BATCHES * makers * BATCH)
+    loader = DataLoader(
+        pictures,
+        batch_size=BATCH,
+        num_workers=workers,
+        pin_memory=pinned,
+        timeout=ctx.seconds * PATIENCE if workers else 0,
+        multiprocessing_context="fork" if workers else None,
+    )
+    began = time.perf_counter()
+    batches = iter(loader)
+    next(batches)
+    first = time.perf_counter()
+    for _ in batches:
+        pass
+    seconds = time.perf_counter() - first
+    rate = (BATCHES - 1) * makers / max(seconds, 1e-6)
+    return Rate(workers, pinned, round(rate, 1), round(first - began, 4))
+
+
+def usable_cpus(host: Host) -> float:
+    """The CPUs that this process may use: its mask, or the smallest quota of its cgroups."""
+    quotas = [float(len(host.affinity()))]
+    for _, text in host.cgroup_files("cpu", "cpu.max"):
+        quota, _, period = text.partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            quotas.append(int(quota) / int(period))
+    for path, text in host.cgroup_files("cpu", "cpu.cfs_quota_us"):
+        microseconds = host.read_int(path.replace("quota", "period"))
+        if text.isdecimal() and microseconds:
+            quotas.append(int(text) / microseconds)
+    return min(quotas)
+
+
+def judge(world: World[Loading], expect: Expect) -> Iterator[Finding]:
+    for key, loading in world.seen.items():
+        if loading.trouble is not None:
+            yield _failed(world, key, loading.trouble)
+    for key, missing in world.missing(Cause.TIMED_OUT, Cause.CRASHED).items():
+        if (finding := _ended(world, key, missing)) is not None:
+            yield finding
+
+
+def _failed(world: World[Loading], key: str, trouble: Trouble) -> Finding:
+    known = ((c, b) for pattern, c, b in TEXTS if re.search(pattern, trouble.text))
+    code, blame = next(known, ("loader-failed", Blame.UNKNOWN))
+    return Finding(
+        code,
+        Status.FAIL,
+        (world.subject(key),),
+        saw=f"with {trouble.step}: {trouble.text}",
+        expected="batches",
+        blame=blame,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _ended(world: World[Loading], key: str, missing: Missing) -> Finding | None:
+    """The reading process itself hung or died. Without workers that says nothing about them."""
+    step, fate = missing.last_mark, missing.detail.rpartition("\n")[2]
+    if step in ("", NO_WORKERS, "CUDA"):
+        return None
+    if missing.cause is Cause.TIMED_OUT:
+        code, saw = "worker-stuck", f"no end after {duration(missing.seconds)}"
+    elif fate.startswith("killed by"):
+        code, saw = "shm-full" if "SIGBUS" in fate else "worker-died", fate
+    else:
+        return None  # an exception of ours
+    return Finding(
+        code,
+        Status.FAIL,
+        (world.subject(key),),
+        saw=f"with {step}: {saw}",
+        expected="batches",
+        confidence=Confidence.LIKELY,
+    )
+
+
+def measured(world: World[Loading]) -> Measured:
+    values = list(world.seen.values())
+    if not values or not values[0].rates:
+        return Measured()
+    slowest = min(values, key=lambda v: v.rates[-1].batches_s)
+    parts = [f"{r.batches_s:.0f}/s with {_step(r.workers, r.pinned)}" for r in slowest.rates]
+    text = f"batches {' · '.join(parts)} · advised {slowest.advised} for each rank"
+    rates = {_step(r.workers, r.pinned): r.batches_s for r in slowest.rates}
+    return Measured(text, {"batches_per_second": rates, "advised_workers": slowest.advised})

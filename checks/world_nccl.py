@@ -1,0 +1,260 @@
+"""Do the ranks add up numbers over NCCL, one GPU each, exactly, and how fast?
+
+Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 MiB between all GPUs
+             in a group that meets on a free port: each element of the sums, the time and the bus
+             bandwidth of each size
+Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong; a rank dies, fails
+             or does not come to the step where the others wait; an all-reduce does not come back
+Warns if     never: on one node there is nobody to compare the times with
+Undecided    torch is not installed
+Not covered  the bandwidth at the size of gradients (from 1 GiB on); which transport NCCL chose
+Seen as      "Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Bootstrap : no
+             socket interface found", "failed to extend /dev/shm/nccl-", "Mismatched NCCL version
+             detected", "ncclUnhandledSystemError", "ncclUnhandledCudaError", "ncclInternalError",
+             "NET/IB : No device found", "CUDA error: system not yet initialized", "Watchdog caught
+             collective operation timeout", a hang in the first collective
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from preflight import stall, sums
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.group import Steps, Trouble, agree, join, leave, readable
+from preflight.host import Host
+from preflight.model import Advice, Blame, Command, Finding, Measured, World
+from preflight.stall import Signature, stalls
+from preflight.sums import Reduced
+from preflight.units import KIB, MIB
+
+CHECK = Check(
+    scope=Scope.WORLD,
+    stage=Stage.TRAINING,
+    budget=60.0,
+    needs=("rdzv.store", "gpu.visible"),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.TORCH, Requirement.GPU}),
+    torch=True,
+    disturbs="1 GiB of every GPU",
+)
+
+# bytes: repeats. 4 B is latency; the protocols LL, LL128 and Simple follow each other as the size
+# grows
+SIZES = {4: 5, 64 * KIB: 5, MIB: 5, 64 * MIB: 5}
+
+RECHECK = Command("preflight run --only world.nccl", "the node", "the GPUs for some seconds")
+
+SIGNATURES = (
+    Signature(
+        r"Duplicate GPU detected|Multiple Ranks are using the same GPU",
+        "gpu-shared",
+        expected="a GPU of its own for every rank",
+    ),
+    Signature(
+        r"Mismatched NCCL version",
+        "version-mismatch",
+        expected="the same libnccl on all ranks",
+        job=True,
+    ),
+    Signature(
+        r"/dev/shm/nccl|shared memory segment|posix_fallocate",
+        "shm-full",
+        expected="some 10 MiB of /dev/shm for each rank",
+    ),
+    Signature(
+        r"no socket interface found|No interface found|no socket interface",
+        "interface-unknown",
+        expected="an interface that is up and matches NCCL_SOCKET_IFNAME",
+    ),
+    Signature(
+        r"No device found|initialize any NET plugin|network .* not found",
+        "network-missing",
+        expected="the network that NCCL_NET names, or no NCCL_NET",
+    ),
+    Signature(
+        r"ibv_|IMEX|Got completion from peer",
+        "fabric-failed",
+        Blame.NODE,
+        "registered memory and queue pairs",
+    ),
+    Signature(
+        r"P2P is disabled between NVLINK",
+        "p2p-disabled",
+        Blame.NODE,
+        "peer access between GPUs that NVLink joins",
+    ),
+    Signature(r"[Oo]ut of memory", "gpu-full", Blame.UNKNOWN, "1 GiB free on every GPU"),
+    Signature(
+        r"CUDA (driver|error|unknown|initialization)|NVIDIA driver|CUDA GPUs|cudaError|"
+        r"[Cc]uda failure|ncclUnhandledCudaError",
+        "cuda-failed",
+        Blame.NODE,
+        "a CUDA context on every rank's GPU",
+    ),
+    Signature(
+        r"ncclUnhandledSystemError|unhandled system error|ncclSystemError|ncclInternalError|"
+        r"internal error|ncclInvalidUsage|invalid usage|ncclInvalidArgument",
+        "nccl-failed",
+        Blame.UNKNOWN,
+    ),
+)
+
+ADVICE = {
+    **stall.ADVICE,
+    **sums.ADVICE,
+    "gpu-shared": Advice(
+        who="job author",
+        cause="no torch.cuda.set_device(local_rank), or a CUDA_VISIBLE_DEVICES that repeats a GPU",
+        means="'Duplicate GPU detected : rank … and rank … both on CUDA device …'",
+        now="echo $CUDA_VISIBLE_DEVICES   on each rank: the masks of two ranks must not overlap",
+        text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first use of CUDA",
+        commands=(Command("nvidia-smi -L", "the node"),),
+    ),
+    "version-mismatch": Advice(
+        who="image author",
+        cause="LD_LIBRARY_PATH or LD_PRELOAD that brings another libnccl on some ranks",
+        means="'Mismatched NCCL version detected', or a hang in the first collective",
+        now="unset LD_LIBRARY_PATH LD_PRELOAD",
+        text="one image for all ranks; pip list | grep nccl tells what torch came with",
+    ),
+    "shm-full": Advice(
+        who="job author",
+        cause="a container's 64 MiB of /dev/shm, or segments of ended jobs",
+        means="'Error: failed to extend /dev/shm/nccl-… to … bytes', 'unhandled system error'",
+        now="export NCCL_SHM_DISABLE=1   slower, but it starts",
+        text="docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm",
+        commands=(Command("ls -lh /dev/shm", "the node"),),
+    ),
+    "interface-unknown": Advice(
+        who="job author",
+        cause="an NCCL_SOCKET_IFNAME that no interface of this machine matches",
+        means="'Bootstrap : no socket interface found', the other ranks wait",
+        now="unset NCCL_SOCKET_IFNAME",
+        text="NCCL_SOCKET_IFNAME=<prefix>, =<exact name> or ^<prefix to leave out>",
+        commands=(Command("ip -brief address", "the node"),),
+    ),
+    "network-missing": Advice(
+        who="job author",
+        cause="NCCL_NET or NCCL_NET_PLUGIN names a network that this machine or image lacks",
+        means="'NET/IB : No device found' or 'Failed to initialize any NET plugin'",
+        now="unset NCCL_NET NCCL_NET_PLUGIN",
+        text="in a container the devices must be handed in: --device=/dev/infiniband",
+        commands=(Command("ls /sys/class/infiniband", "the node"),),
+    ),
+    "fabric-failed": Advice(
+        who="cluster administrator",
+        cause="locked memory is limited, a wrong NCCL_IB_GID_INDEX, or the IMEX service is down",
+        means="'Call to ibv_reg_mr failed', 'ibv_modify_qp failed with error Invalid argument'",
+        now="export NCCL_IB_DISABLE=1   (NVLink across nodes: NCCL_MNNVL_ENABLE=0), slower",
+        text="ulimit -l unlimited; no NCCL_IB_GID_INDEX from NCCL 2.21 on",
+    ),
+    "p2p-disabled": Advice(
+        who="cluster administrator",
+        cause="a driver setting, a hypervisor, or a GPU that has lost its NVLink",
+        means="'P2P is disabled between NVLINK connected GPUs'",
+        now="export NCCL_IGNORE_DISABLED_P2P=1   slower",
+        commands=(Command("nvidia-smi topo -p2p r", "the node"),),
+    ),
+    "gpu-full": Advice(
+        who="job author",
+        cause="another process on the GPU, often a rank of a job that has not ended",
+        means="'CUDA out of memory' or an NCCL error before the first step",
+        now="end the processes that hold the memory",
+        commands=(Command("nvidia-smi --query-compute-apps=pid,used_memory --format=csv"),),
+    ),
+    "cuda-failed": Advice(
+        who="cluster administrator",
+        cause="a driver older than torch's CUDA, a fabric manager that does not run, a sick GPU",
+        means="'CUDA error: system not yet initialized', 'The NVIDIA driver on your system is too "
+        "old', or training on the CPU without a word",
+        now="leave that machine out",
+        text="a driver for the CUDA that torch was built with; nvidia-fabricmanager on NVSwitch",
+        commands=(Command("nvidia-smi", "the node"), Command("dmesg -T | grep -i xid", "the node")),
+    ),
+    "nccl-failed": Advice(
+        who="job author",
+        cause="what only NCCL's own log tells",
+        means="'unhandled system error' or 'internal error', run with NCCL_DEBUG=WARN for details",
+        now="export NCCL_DEBUG=INFO   and run this check alone with -v",
+        commands=(RECHECK,),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSums:
+    """The all-reduces of a rank in rising size, as far as it came, and the NCCL that torch has."""
+
+    nccl: str
+    reduced: tuple[Reduced, ...]
+    trouble: Trouble | None = None
+
+
+def observe(host: Host, ctx: Context) -> GpuSums:
+    import torch
+
+    steps = Steps(ctx)
+    obstacle = ""
+    with steps.until_trouble():
+        steps.at("CUDA")
+        obstacle = _obstacle(ctx)
+        if not obstacle:
+            device = torch.device("cuda", ctx.local_rank)
+            torch.cuda.set_device(device)
+            torch.zeros(1, device=device)
+    if steps.trouble is not None:
+        ctx.peers.say("obstacle", steps.trouble.text)  # the others need not wait for us
+        return GpuSums("", (), steps.trouble)
+    agree(ctx, obstacle)
+    # what NCCL complains about goes to the end of this process's output; the job's setting wins
+    os.environ.setdefault("NCCL_DEBUG", "WARN")
+    reduced: list[Reduced] = []
+    with steps.until_trouble():
+        # with its device the group connects at once, and not in the first collective
+        join(host, ctx, steps, "nccl", device)
+        reduced.extend(
+            sums.all_reduce(ctx, steps, SIZES, device)
+        )  # an error leaves the ones before
+    leave(ctx, steps)
+    return GpuSums(_version(torch), tuple(reduced), steps.trouble)
+
+
+def _obstacle(ctx: Context) -> str:
+    """Why there is nothing to look at; what CUDA raises when it can't start comes out as it is."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_nccl_available():
+        return f"torch {torch.__version__} has no NCCL"
+    try:
+        torch.cuda.init()
+    except RuntimeError as error:
+        if re.search(r"No CUDA GPUs|no NVIDIA driver", str(error)):
+            return readable(str(error))
+        raise
+    count = torch.cuda.device_count()
+    if count < ctx.local_world_size:
+        return f"fewer GPUs than ranks: {count} < {ctx.local_world_size}"
+    return ""
+
+
+def _version(torch: Any) -> str:
+    """The NCCL that torch was built with."""
+    return ".".join(str(part) for part in torch.cuda.nccl.version())
+
+
+def judge(world: World[GpuSums], expect: Expect) -> Iterator[Finding]:
+    yield from sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
+    yield from stalls(world, SIGNATURES, explains=("world.ddp",))
+
+
+def measured(world: World[GpuSums]) -> Measured:
+    version = next((v.nccl for v in world.seen.values() if v.nccl), "")
+    reduced = {k: v.reduced for k, v in world.seen.items()}
+    return sums.shown(reduced, f"NCCL {version}" if version else "")

@@ -1,0 +1,276 @@
+"""Why ranks that work together did not get through: from what each of them saw, said and marked.
+
+Pure. Shared by the checks whose observation may end in `trouble`: the cause is named once, what the
+other ranks suffered from it is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from preflight.compare import late
+from preflight.group import Trouble
+from preflight.model import (
+    Advice,
+    Blame,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Mark,
+    Missing,
+    Seen,
+    Status,
+    Subject,
+    World,
+    place_of,
+)
+from preflight.units import plural
+
+
+class Tried(Protocol):
+    """An observation that may have ended in trouble."""
+
+    @property
+    def trouble(self) -> Trouble | None: ...
+
+
+T = TypeVar("T", bound=Tried)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A text of torch, Gloo or NCCL that tells the cause: a regular expression and the finding's
+    code. `symptom`: the same text comes when another rank is missing, so it only counts when all
+    ranks are there; `job`: it is no single rank's affair."""
+
+    pattern: str
+    code: str
+    blame: Blame = Blame.JOB
+    expected: str = ""
+    symptom: bool = False
+    job: bool = False
+
+
+COMPLAINT = (
+    r"(?i)tim(ed|e) ?out|clients joined|connection (was likely )?(closed|reset|refused)|broken pipe|"
+    r"closed by peer|failed to (recv|pass)|read error|remote process exited|exceeded error retry"
+)
+"""What a rank says that waits for another one, or has lost it."""
+
+DIALLING = ("TCPStore", "init_process_group")
+"""Steps in which an innocent rank is silent too: of two that connect, only one dials."""
+
+THROUGH = "through"
+
+ADVICE = {
+    "rank-died": Advice(
+        who="job author",
+        cause="a crash in torch or a library below it; with SIGKILL, the kernel's OOM killer",
+        means="the other ranks say 'Connection closed by peer' or wait until their timeout",
+        now="read the last output of that rank: -v shows it",
+        text="the same torch and libraries on every rank; after SIGKILL more memory for the job",
+        commands=(Command("dmesg -T | tail -n 20", "the node"),),
+    ),
+    "rank-silent": Advice(
+        who="job author",
+        cause="a process that is stopped, swaps, or hangs in a driver or a dead file system",
+        means="the other ranks wait in '{step}' for it, without a message, until they time out",
+        now="see what that rank did: -v shows the stack of its last moment",
+        text="leave its GPU or its machine out if that happens again",
+    ),
+    "rank-failed": Advice(
+        who="job author",
+        cause="what this rank alone has: its environment, its device, its memory",
+        means="that rank ends with the error above; the other ranks wait until they time out",
+        text="its error was raised in '{step}'",
+    ),
+    "stuck": Advice(
+        who="job author, then network administrator",
+        cause="packets that are dropped on the way between the ranks",
+        means="'Timed out waiting …ms for recv operation to complete', or no message at all",
+        now="name the interface that reaches the other ranks: GLOO_SOCKET_IFNAME, "
+        "NCCL_SOCKET_IFNAME",
+        text="when small messages pass and large ones hang, compare the MTU along the way; "
+        "otherwise look for a firewall between the ranks",
+    ),
+}
+"""What every check that trains together can find."""
+
+
+def stalls(
+    world: World[T], signatures: Collection[Signature], explains: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """What kept the ranks from getting through; nothing when they did, or when we ourselves failed
+    in one of them, which is no evidence against anybody.
+
+    In this order: a text that tells the cause, a rank that died, a rank with an error of its own, a
+    rank that did not come to the step at which others wait, one that is silent where others
+    complain, a text that is a symptom elsewhere; else it can't be told.
+    """
+    stall = _Stall(world, explains)
+    if stall.ours or not (stall.troubles or stall.silent or stall.died):
+        return
+    for signature in signatures:
+        keys = stall.said(signature.pattern)
+        if keys and not signature.symptom:
+            yield stall.signed(signature, keys, Confidence.CERTAIN)
+            return
+    if stall.died:
+        yield stall.rank_died()
+        return
+    symptoms = [COMPLAINT, *(s.pattern for s in signatures if s.symptom)]
+    own = [k for k, t in stall.troubles.items() if not any(re.search(p, t.text) for p in symptoms)]
+    if own:
+        yield stall.rank_failed(own)
+        return
+    held_up = stall.late()
+    if held_up is not None:
+        yield held_up
+        return
+    for signature in signatures:
+        if keys := stall.said(signature.pattern):
+            yield stall.signed(signature, keys, Confidence.LIKELY)
+            return
+    if (nobody_knows := stall.stuck()) is not None:
+        yield nobody_knows
+
+
+class _Stall:
+    """A world that did not get through."""
+
+    def __init__(self, world: World[Any], explains: tuple[str, ...]) -> None:
+        self.world = world
+        self.explains = explains
+        self.troubles: dict[str, Trouble] = {
+            k: v.trouble for k, v in world.seen.items() if v.trouble is not None
+        }
+        self.silent = world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE)
+        crashed = world.missing(Cause.CRASHED)
+        self.died = {k: m for k, m in crashed.items() if _fate(m)}
+        self.ours = len(self.died) < len(crashed)
+        self.marks = {
+            k: (*o.marks, Mark(THROUGH, o.seconds)) if self._through(k, o) else o.marks
+            for k, o in world.observations.items()
+            if isinstance(o, Seen) or k in self.silent or k in self.died
+        }
+
+    def _through(self, key: str, observation: object) -> bool:
+        return isinstance(observation, Seen) and key not in self.troubles
+
+    def said(self, pattern: str) -> list[str]:
+        return [k for k, t in self.troubles.items() if re.search(pattern, t.text)]
+
+    def quoted(self, key: str) -> str:
+        return f"{_rank(key)}: {self.troubles[key].text}"
+
+    def finding(
+        self, code: str, keys: Iterable[str], saw: str, step: str, confidence: Confidence
+    ) -> Finding:
+        return Finding(
+            code,
+            Status.FAIL,
+            tuple(self.world.subject(k) for k in keys) or (Subject(Kind.JOB),),
+            saw=saw,
+            confidence=confidence,
+            explains=self.explains,
+            fields={"step": step},
+        )
+
+    def signed(self, signature: Signature, keys: list[str], confidence: Confidence) -> Finding:
+        more = f" · and {plural(len(keys) - 1, 'more rank')}" if len(keys) > 1 else ""
+        step = self.troubles[keys[0]].step
+        saw = self.quoted(keys[0]) + more
+        made = self.finding(signature.code, [] if signature.job else keys, saw, step, confidence)
+        return made.with_(blame=signature.blame, expected=signature.expected)
+
+    def rank_died(self) -> Finding:
+        missing = next(iter(self.died.values()))
+        where = f" in '{missing.last_mark}'" if missing.last_mark else ""
+        saw = " · ".join(f"{_rank(k)} {_fate(m)}" for k, m in list(self.died.items())[:4])
+        step = missing.last_mark or "start"
+        return self.finding("rank-died", self.died, saw + where, step, Confidence.CERTAIN)
+
+    def rank_failed(self, keys: list[str]) -> Finding:
+        text = self.troubles[keys[0]].text
+        same = [k for k in keys if self.troubles[k].text == text]
+        saw = self.quoted(keys[0]) + (f" · {len(same)} ranks say so" if len(same) > 1 else "")
+        step = self.troubles[keys[0]].step
+        return self.finding("rank-failed", keys, saw, step, Confidence.LIKELY)
+
+    def late(self) -> Finding | None:
+        """The rank that others wait for: it came less far, or it is silent where they complain."""
+        by_rank = {place_of(k)[1] or 0: k for k in self.marks}
+        found = late({rank: self.marks[k] for rank, k in by_rank.items()})
+        if found is None:
+            return self._silent_among_complaints()
+        keys = [by_rank[rank] for rank in found.behind]
+        if not any(k in self.silent for k in keys):
+            return None  # they speak, and say what they wait for
+        last = next(iter(found.behind.values()))
+        if found.mark == THROUGH:
+            step = last
+            saw = f"{_ranks(keys)} never came back from '{last}'" if last else "no sign of "
+            saw = f"{saw if last else saw + _ranks(keys)}; {_count(found.waiting)} got through"
+        else:
+            step = found.mark
+            sign = f"the last mark is '{last}'" if last else "no sign at all"
+            saw = f"{_ranks(keys)} did not come to '{step}': {sign}; {_count(found.waiting)} waited"
+        confidence = Confidence.LIKELY if found.clear else Confidence.POSSIBLE
+        made = self.finding("rank-silent", keys, saw, step or "start", confidence)
+        return made if found.clear else made.with_(alternatives=(_ASTRAY, _BUSY))
+
+    def _silent_among_complaints(self) -> Finding | None:
+        """All stand at the same step. One that is alive would have timed out like the others."""
+        steps = {self.marks[k][-1].name for k in self.marks if self.marks[k]}
+        if not self.troubles or not self.silent or steps & set(DIALLING) or len(steps) != 1:
+            return None
+        step, keys = steps.pop(), list(self.silent)
+        if len(keys) * 2 >= len(self.marks):
+            return None
+        heard = self.quoted(next(iter(self.troubles)))
+        saw = f"{_ranks(keys)} never came back from '{step}'; the others gave up, {heard}"
+        return self.finding("rank-silent", keys, saw, step, Confidence.LIKELY)
+
+    def stuck(self) -> Finding | None:
+        last = [m[-1].name for k, m in self.marks.items() if m and not self._is_through(k)]
+        if not last:
+            return None  # nobody began: no evidence of anything
+        step = last[0]
+        saw = f"{plural(len(last), 'rank')} of {len(self.marks)} came no further than '{step}'"
+        if self.troubles:
+            saw += " · " + self.quoted(next(iter(self.troubles)))
+        made = self.finding("stuck", [], saw, step, Confidence.POSSIBLE)
+        return made.with_(alternatives=("packets are dropped between the ranks", _HANGS, _BUSY))
+
+    def _is_through(self, key: str) -> bool:
+        return self.marks[key][-1].name == THROUGH
+
+
+_ASTRAY = "the few ranks that went on are the ones astray"
+_HANGS = "one of the ranks hangs in this step"
+_BUSY = "the machine is too busy for this check's time limit (--timeout)"
+
+
+def _fate(missing: Missing) -> str:
+    """How a process ended that gave no answer; empty when it was an exception, that is: ours."""
+    last = missing.detail.rpartition("\n")[2]
+    return last if last.startswith(("killed by", "ended with")) else ""
+
+
+def _rank(key: str) -> str:
+    return f"rank {place_of(key)[1]}" if place_of(key)[1] is not None else key
+
+
+def _ranks(keys: Iterable[str]) -> str:
+    numbers = [str(place_of(k)[1]) for k in keys]
+    shown = ", ".join(numbers[:8]) + (", …" if len(numbers) > 8 else "")
+    return f"rank {shown}" if len(numbers) == 1 else f"ranks {shown}"
+
+
+def _count(ranks: tuple[int, ...]) -> str:
+    return plural(len(ranks), "rank")

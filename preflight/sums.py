@@ -1,0 +1,169 @@
+"""An all-reduce whose sums are known: do it (in a worker), judge it, show it.
+
+What goes in are whole numbers that float32 adds exactly in any order, so one wrong bit is seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from preflight.check import Context
+from preflight.group import Steps
+from preflight.model import (
+    Advice,
+    Blame,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural, size
+
+# both prime: no chunk of a power of two fits into a wrong place unseen; and with weights below
+# 1021 the sum over 15,000 ranks is still exact in float32 (below 2^24)
+PATTERN, WEIGHTS = 61, 1021
+
+LARGEST = 3.4028235e38
+"""The largest float32: JSON has neither infinity nor NaN."""
+
+ADVICE = {
+    "wrong-sum": Advice(
+        who="cluster administrator",
+        cause="defective memory, or a device that computes checksums or sums wrongly",
+        means="no error at all: wrong gradients, a loss that is NaN or differs from run to run",
+        now="leave that machine out",
+        text="a test of its memory, its GPUs (dcgmi diag -r 3) and its network card",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """All-reduces of `bytes` bytes; `seconds` is the median of the repeats. `wrong` elements had
+    another sum: the first of them, at `index`, was `got`."""
+
+    bytes: int
+    seconds: float
+    wrong: int = 0
+    index: int = 0
+    got: float = 0.0
+    wanted: float = 0.0
+
+
+def busbw(count: int, seconds: float, ranks: int) -> float:
+    """GB/s that every rank had on its wire: S/t x 2(n-1)/n (nccl-tests, PERFORMANCE.md)."""
+    return count / seconds * 2 * (ranks - 1) / ranks / 1e9 if seconds > 0 and ranks else 0.0
+
+
+def weight(rank: int) -> int:
+    """What a rank adds to each of its elements. Squares, so that a rank that counts twice is not
+    made up for by its neighbours."""
+    return (rank + 1) ** 2 % WEIGHTS
+
+
+def all_reduce(
+    ctx: Context, steps: Steps, repeats: Mapping[int, int], device: Any = "cpu"
+) -> Iterator[Reduced]:
+    """For each size in bytes: sum a pattern over all ranks and look at every element, which warms
+    up as well, then time so many repeats."""
+    import torch
+    import torch.distributed as dist
+
+    def finish() -> None:
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize()
+
+    most = max(repeats) // 4
+    period = torch.arange(PATTERN, dtype=torch.float32, device=device)
+    whole = period.repeat(most // PATTERN + 1)[:most]
+    space, room = torch.empty_like(whole), torch.empty_like(whole)
+    weights = sum(weight(rank) for rank in range(ctx.world_size))
+    for count, times in repeats.items():
+        steps.at(f"all_reduce {size(count)}")
+        pattern, tensor, wanted = (t[: count // 4] for t in (whole, space, room))
+        torch.add(pattern, weight(ctx.rank), out=tensor)
+        dist.all_reduce(tensor)
+        torch.mul(pattern, ctx.world_size, out=wanted).add_(weights)
+        wrong, index, got, right = 0, 0, 0.0, 0.0
+        if not torch.equal(tensor, wanted):
+            off = tensor != wanted
+            wrong, index = int(off.sum()), int(off.to(torch.int8).argmax())
+            got, right = _finite(float(tensor[index])), float(wanted[index])
+        taken = []
+        tensor.zero_()  # sums of sums would grow beyond all bounds
+        for _ in range(times):
+            finish()
+            began = time.perf_counter()
+            dist.all_reduce(tensor)
+            finish()
+            taken.append(time.perf_counter() - began)
+        yield Reduced(count, round(median(taken), 7), wrong, index, got, right)
+
+
+def _finite(number: float) -> float:
+    return number if abs(number) <= LARGEST else LARGEST
+
+
+def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> Iterator[Finding]:
+    """The ranks that got a wrong sum: known for certain, since the right one is known. Where the
+    fault is: with the few that got it; if many did, one of them may have sent wrong numbers."""
+    wrong = {
+        key: next(r for r in reduced if r.wrong)
+        for key, reduced in sums.items()
+        if any(r.wrong for r in reduced)
+    }
+    if not wrong:
+        return
+    few = len(wrong) * 2 <= len(sums)
+    key, first = next(iter(wrong.items()))
+    subjects = tuple(world.subject(k) for k in wrong)
+    saw = (
+        f"rank {subjects[0].name}: {first.wrong} of {first.bytes // 4} sums of {size(first.bytes)} "
+        f"are wrong; number {first.index} is {first.got:g}, not {first.wanted:g}"
+    )
+    if len(wrong) > 1:
+        saw += f" · wrong on {plural(len(wrong), 'rank')} of {len(sums)}"
+    yield Finding(
+        "wrong-sum",
+        Status.FAIL,
+        subjects if few else (Subject(Kind.JOB), *subjects),
+        saw=saw,
+        expected="the exact sum: all numbers are whole and below 2^24",
+        blame=Blame.NODE if few else Blame.UNKNOWN,
+        confidence=Confidence.LIKELY if few else Confidence.POSSIBLE,
+        explains=("world.ddp",),
+        alternatives=() if few else ("the memory of one rank that sends", "the library itself"),
+        evidence=(key,),
+    )
+
+
+def shown(sums: Mapping[str, tuple[Reduced, ...]], note: str = "") -> Measured:
+    """The times of the slowest rank: latency of the smallest size, bandwidth of the largest."""
+    done = [reduced for reduced in sums.values() if reduced]
+    if not done:
+        return Measured()
+    ranks = len(sums)
+    seconds: dict[int, float] = {}
+    for reduced in done:
+        for r in reduced:
+            seconds[r.bytes] = max(r.seconds, seconds.get(r.bytes, 0.0))
+    least, most = min(seconds), max(seconds)
+    bandwidth = busbw(most, seconds[most], ranks)
+    wrong = any(r.wrong for reduced in done for r in reduced)
+    text = f"sums {'WRONG' if wrong else 'right'} · {size(least)} {duration(seconds[least])} · "
+    text += f"{size(most)} {duration(seconds[most])}"
+    text += f" · busbw {bandwidth:.3g} GB/s" if ranks > 1 else ""
+    return Measured(
+        text + (f" · {note}" if note else ""),
+        {
+            "busbw_gbs": round(bandwidth, 3),
+            "seconds": {str(count): s for count, s in seconds.items()},
+        },
+    )

@@ -1,0 +1,424 @@
+"""env.identity: one story told by all launchers is silent, a contradiction is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, topology
+
+from preflight.check import conforms
+from preflight.checks import env_identity
+from preflight.checks.env_identity import Identity
+from preflight.host import Host
+from preflight.identity import NAMES
+from preflight.model import Cause, Confidence, Fact, Missing, Node, Status, Topology
+
+conforms(env_identity)
+
+FAIL, WARN = Status.FAIL, Status.WARN
+
+
+def one(environ: Mapping[str, str], *, rank: int = 0, node: str = "n1", **more: object) -> object:
+    """The world of one process that owns one rank."""
+    return {f"{node}/{rank}": Identity(environ, **more)}  # type: ignore[arg-type]
+
+
+def shared(environ: Mapping[str, str], ranks: int = 4, **more: object) -> object:
+    """An agent that owns all ranks of its node."""
+    return {f"n1/{r}": Identity(environ, owned=ranks, **more) for r in range(ranks)}  # type: ignore[arg-type]
+
+
+def each(*environs: Mapping[str, str], per_node: int = 4) -> object:
+    """One process a rank."""
+    return {f"n{r // per_node + 1}/{r}": Identity(e) for r, e in enumerate(environs)}
+
+
+def several(nodes: int = 2, per_node: int = 4, **changes: object) -> Topology:
+    made = tuple(
+        Node(f"n{n + 1}", tuple(range(n * per_node, (n + 1) * per_node))) for n in range(nodes)
+    )
+    return topology(nodes=made, size=nodes * per_node, **changes)
+
+
+ENV = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
+
+
+def torchrun(rank: int = 0, size: int = 4, per_node: int = 4, **more: str) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank % per_node),
+        "LOCAL_WORLD_SIZE": str(per_node),
+        "GROUP_RANK": str(rank // per_node),
+        "GROUP_WORLD_SIZE": str(size // per_node),
+        "MASTER_ADDR": "localhost" if size == per_node else "node-0",
+        "MASTER_PORT": "45093",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    } | more
+
+
+def srun(rank: int = 0, tasks: int = 8, nodes: int = 2, **more: str) -> dict[str, str]:
+    per_node = tasks // nodes
+    return {
+        "SLURM_JOB_ID": "48121",
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank % per_node),
+        "SLURM_NODEID": str(rank // per_node),
+        "SLURM_NTASKS": str(tasks),
+        "SLURM_NNODES": str(nodes),
+        "SLURM_STEP_NUM_TASKS": str(tasks),
+        "SLURM_STEP_NUM_NODES": str(nodes),
+    } | more
+
+
+def mapped(rank: int, tasks: int = 8, nodes: int = 2, **more: str) -> dict[str, str]:
+    """srun with the usual wrapper."""
+    mine = {"RANK": str(rank), "WORLD_SIZE": str(tasks), "LOCAL_RANK": str(rank % (tasks // nodes))}
+    where = {"MASTER_ADDR": "gpu-b07", "MASTER_PORT": "29500"}
+    return srun(rank, tasks, nodes) | mine | where | more
+
+
+def mpirun(rank: int = 0, size: int = 8, per_node: int = 4, **more: str) -> dict[str, str]:
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank % per_node),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(per_node),
+    } | more
+
+
+# what the operators of Kubernetes put into a pod
+PYTORCHJOB = {"WORLD_SIZE": "2", "MASTER_PORT": "23456", "PET_NNODES": "2", "PET_NODE_RANK": "0"}
+FIRST_POD = PYTORCHJOB | {"RANK": "0", "MASTER_ADDR": "localhost", "PET_MASTER_ADDR": "localhost"}
+SECOND_POD = PYTORCHJOB | {"RANK": "1", "PET_NODE_RANK": "1", "MASTER_ADDR": "job-master-0"}
+TRAINER = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "auto",
+    "PET_NODE_RANK": "1",
+    "PET_MASTER_ADDR": "train-node-0-0.train",
+    "PET_MASTER_PORT": "29400",
+}
+# torchrun is still to come: the batch script exports where to meet
+BATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NNODES": "2", "SLURM_NTASKS": "16"}
+PODS = topology(4, facts={"nodes": Fact("2", "env WORLD_SIZE, read as nodes")}, size=8)
+
+HEALTHY = (
+    Case("a plain prompt", shared({})),
+    Case("one rank", one({})),
+    Case("env:// by hand", one(ENV)),
+    Case("exported for one machine", shared(ENV | {"MASTER_ADDR": "127.0.0.1"})),
+    Case("torchrun", each(*(torchrun(r) for r in range(4)))),
+    Case("torchrun on two nodes", each(*(torchrun(r, 8) for r in range(8)))),
+    Case("torchrun --virtual-local-rank", one(torchrun(3, LOCAL_RANK="0"), rank=3)),
+    Case("torchrun under srun", each(*(torchrun(r, 8) | srun(r // 4, 2) for r in range(8)))),
+    Case("torchrun in a batch script", one(torchrun(1) | BATCH, rank=1)),
+    Case("torchrun under mpirun -npernode 1", one(torchrun(5, 8) | mpirun(1, 2, 1), rank=5)),
+    Case("one agent a task", one(torchrun(3, 4, 1) | srun(3, 4, 1), rank=3)),
+    Case("plain srun", each(*(srun(r) for r in range(8)))),
+    Case("srun with a wrapper", each(*(mapped(r) for r in range(8)))),
+    Case("srun --mpi=pmi2", one(mapped(5, PMI_RANK="5", PMI_SIZE="8"), rank=5)),
+    Case("mpirun with a wrapper", one(mpirun(5) | ENV | {"RANK": "5", "WORLD_SIZE": "8"})),
+    Case(
+        "mpirun under SLURM", one(mpirun(5) | ENV | srun(1, 2) | {"RANK": "5", "WORLD_SIZE": "8"})
+    ),
+    Case("hydra", one(ENV | {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "4"})),
+    Case("a batch script", shared(BATCH | {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"})),
+    Case("WORLD_SIZE computed for torchrun", one(BATCH | {"WORLD_SIZE": "16"})),
+    Case("WORLD_SIZE for the script", one(srun(0, 8, 2, WORLD_SIZE="8", MASTER_ADDR="n1"))),
+    Case("--node-rank $RANK", shared(mapped(1, 2, 2, WORLD_SIZE="8"), 4)),
+    Case("steps of one task each", one(srun(0, 1, 1) | ENV | {"RANK": "3"}, rank=3)),
+    Case("the first pod", shared(FIRST_POD, kubernetes=True), topology=PODS),
+    Case("the second pod", shared(SECOND_POD, kubernetes=True), topology=PODS),
+    Case(
+        "both pods",
+        {"p1/0": Identity(FIRST_POD, 1, True), "p2/1": Identity(SECOND_POD, 1, True)},
+        topology=several(2, 1, facts=PODS.facts),
+    ),
+    Case("Trainer v2", shared(TRAINER, kubernetes=True)),
+    Case("four ranks by hand on one machine", one(ENV | {"MASTER_ADDR": "localhost"})),
+    Case("not distributed", one({"LOCAL_RANK": "-1", "MASTER_ADDR": "", "RANK": ""})),
+    Case("IPv6", one(ENV | {"MASTER_ADDR": "2001:db8::7"})),
+    Case("c10d endpoint", shared({"PET_RDZV_ENDPOINT": "[::1]:29400", "PET_NNODES": "1:1"})),
+    Case("elastic", shared({"PET_NNODES": "1:4", "PET_RDZV_ENDPOINT": "node-0:29400"})),
+    Case("a free port for one process", one(ENV | {"WORLD_SIZE": "1", "MASTER_PORT": "0"})),
+    Case("nothing was seen", {}),
+    Case("timed out", {"n1/0": Missing(Cause.TIMED_OUT)}),
+    Case("skipped", {"n1/0": Missing(Cause.SKIPPED), "n1/1": Identity({})}),
+)
+
+NUMBERS = (
+    Case("text", one(ENV | {"RANK": "zero"}), "number-malformed", FAIL, subject="n1 · rank 0"),
+    Case("quotes", one(ENV | {"WORLD_SIZE": '"4"'}), "number-malformed", FAIL),
+    Case("never expanded", one(ENV | {"RANK": "$SLURM_PROCID"}), "number-malformed", FAIL),
+    Case("a float", one(ENV | {"WORLD_SIZE": "4.0"}), "number-malformed", FAIL),
+    Case("NODE_RANK is the script's", one({"NODE_RANK": "a"}), "number-malformed", WARN),
+    Case("PET_NNODES", shared({"PET_NNODES": "two"}), "number-malformed", FAIL),
+    Case("PET_NNODES of nothing", shared({"PET_NNODES": "2:"}), "number-malformed", FAIL),
+    Case("no ranks", shared({"PET_NPROC_PER_NODE": "0"}), "number-malformed", FAIL),
+    Case("huge", one(ENV | {"RANK": "9" * 256}), "out-of-range", FAIL),
+    Case("carriage return", one(ENV | {"WORLD_SIZE": "4\r"}), "number-blank", WARN),
+    Case("blank after the port", one(ENV | {"MASTER_PORT": "29500 "}), "number-blank", WARN),
+    Case("rank at size", one(ENV | {"RANK": "4"}, rank=4), "out-of-range", FAIL),
+    Case("negative rank", one(ENV | {"RANK": "-1"}), "out-of-range", FAIL),
+    Case("no world", one(ENV | {"WORLD_SIZE": "0"}), "out-of-range", FAIL),
+    Case("local rank", one(torchrun(0, LOCAL_RANK="4")), "out-of-range", FAIL),
+    Case("negative local rank", one(ENV | {"LOCAL_RANK": "-1"}), "out-of-range", FAIL),
+    Case("more here than in all", one(torchrun(0, WORLD_SIZE="2")), "out-of-range", FAIL),
+    Case("overwritten RANK", one(torchrun(2, RANK="0")), "out-of-range", FAIL),
+    Case("node rank", shared(TRAINER | {"PET_NODE_RANK": "2"}), "out-of-range", FAIL),
+    Case("port 0", one(ENV | {"MASTER_PORT": "0"}), "port-invalid", FAIL),
+    Case("port 70000", one(ENV | {"MASTER_PORT": "70000"}), "port-invalid", FAIL),
+    Case("port text", shared({"MASTER_PORT": "http"}), "port-invalid", FAIL),
+    Case("quoted port", one(ENV | {"MASTER_PORT": "'29500'"}), "port-invalid", FAIL),
+    Case("torchrun's port", shared(TRAINER | {"PET_MASTER_PORT": "-1"}), "port-invalid", FAIL),
+)
+
+ADDRESSES = (
+    Case("host:port", one(ENV | {"MASTER_ADDR": "node-0:29500"}), "address-malformed", FAIL),
+    Case("URL", one(ENV | {"MASTER_ADDR": "http://node-0"}), "address-malformed", FAIL),
+    Case("CR", one(ENV | {"MASTER_ADDR": "node-0\r"}), "address-malformed", FAIL),
+    Case("blank", shared({"MASTER_ADDR": " node-0"}), "address-malformed", FAIL),
+    Case("brackets", one(ENV | {"MASTER_ADDR": "[::1]"}), "address-malformed", FAIL),
+    Case("node list", one(ENV | {"MASTER_ADDR": "n[1-4]"}), "address-malformed", FAIL),
+    Case("too long", one(ENV | {"MASTER_ADDR": "n" * 256}), "address-malformed", FAIL),
+    Case("endpoint", shared({"PET_RDZV_ENDPOINT": "node 0:29400"}), "address-malformed", FAIL),
+    Case(
+        "localhost under torchrun on two nodes",
+        one(torchrun(0, 8, MASTER_ADDR="localhost")),
+        "address-loopback",
+        FAIL,
+    ),
+    Case(
+        "127.0.1.1 in a step of two nodes",
+        each(*(mapped(r, MASTER_ADDR="127.0.1.1") for r in range(8))),
+        "address-loopback",
+        FAIL,
+    ),
+    Case(
+        "localhost under mpirun",
+        one(mpirun(0) | ENV | {"WORLD_SIZE": "8", "MASTER_ADDR": "localhost"}),
+        "address-loopback",
+        FAIL,
+    ),
+    Case(
+        "localhost in a batch script of two nodes",
+        shared(BATCH | {"MASTER_ADDR": "localhost"}),
+        "address-loopback",
+        WARN,
+    ),
+    Case(
+        "localhost in the second pod",
+        shared(SECOND_POD | {"MASTER_ADDR": "localhost"}, kubernetes=True),
+        "address-loopback",
+        FAIL,
+        topology=PODS,
+    ),
+    Case(
+        "localhost for torchrun on node 1",
+        shared(TRAINER | {"PET_MASTER_ADDR": "localhost"}),
+        "address-loopback",
+        FAIL,
+    ),
+    Case(
+        "localhost for torchrun on node 0, without an operator",
+        shared(TRAINER | {"PET_MASTER_ADDR": "localhost", "PET_NODE_RANK": "0"}),
+        "address-loopback",
+        WARN,
+    ),
+    Case(
+        "localhost with --nodes 2",
+        shared({"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}),
+        "address-loopback",
+        FAIL,
+        topology=topology(4, facts={"nodes": Fact("2", "--nodes")}, size=8),
+    ),
+    Case(
+        "c10d endpoint on localhost",
+        shared({"PET_NNODES": "2", "PET_RDZV_ENDPOINT": "localhost:29400"}),
+        "address-loopback",
+        FAIL,
+    ),
+)
+
+
+def without(name: str) -> dict[str, str]:
+    return {k: v for k, v in ENV.items() if k != name}
+
+
+LAUNCHERS = (
+    Case("no MASTER_ADDR", one(without("MASTER_ADDR")), "incomplete", FAIL),
+    Case("empty MASTER_ADDR", one(ENV | {"MASTER_ADDR": ""}), "incomplete", FAIL),
+    Case("no MASTER_PORT", one(without("MASTER_PORT")), "incomplete", FAIL),
+    Case("no WORLD_SIZE", one(without("WORLD_SIZE")), "incomplete", FAIL),
+    Case("one process", one({"RANK": "0", "WORLD_SIZE": "1"}), "incomplete", WARN),
+    Case("RANK alone", one({"RANK": "2"}, rank=0), "incomplete", WARN),
+    Case("RANK left over before torchrun", shared({"RANK": "0"}), "incomplete", WARN),
+    Case(
+        "RANK exported before srun",
+        each(*(mapped(r, RANK="0") for r in range(8))),
+        "launcher-disagrees",
+        FAIL,
+        subject="n1 · rank 1",
+        topology=several(),
+    ),
+    Case(
+        "the same, seen by one task",
+        one(mapped(3, RANK="0"), rank=3),
+        "launcher-disagrees",
+        FAIL,
+    ),
+    Case("of a node's agent", shared(mapped(1, 2, 2, RANK="0")), "launcher-disagrees", WARN),
+    Case("WORLD_SIZE of nodes", one(mapped(1, WORLD_SIZE="2")), "launcher-disagrees", FAIL),
+    Case("RANK under mpirun", one(mpirun(5) | ENV), "launcher-disagrees", FAIL),
+    Case(
+        "RANK under hydra",
+        one(ENV | {"PMI_RANK": "3", "PMI_SIZE": "4"}),
+        "launcher-disagrees",
+        FAIL,
+    ),
+    Case("node rank", one(srun(1, 2, 2, NODE_RANK="0")), "launcher-disagrees", FAIL),
+    Case("torchrun's node rank", one(srun(1, 2, PET_NODE_RANK="0")), "launcher-disagrees", FAIL),
+    Case(
+        "torchrun in each of 4 tasks a node",
+        one(torchrun(0, 8) | srun(0, 8, 2)),
+        "launchers-nested",
+        FAIL,
+    ),
+    Case(
+        "a world of its own in each task",
+        one(torchrun(0, 4) | srun(0, 4, 1)),
+        "launchers-nested",
+        WARN,
+    ),
+    Case("under mpirun", one(torchrun(0, 8) | mpirun(0)), "launchers-nested", FAIL),
+    Case(
+        "torchrun is still to come",
+        one(srun(0, 8, 2, PET_NPROC_PER_NODE="4", PET_NNODES="2")),
+        "launchers-nested",
+        WARN,
+    ),
+    Case(
+        "left over from torchrun",
+        one(ENV | {"TORCHELASTIC_USE_AGENT_STORE": "True"}),
+        "store-nobody-serves",
+        FAIL,
+    ),
+    Case(
+        "--standalone on two nodes",
+        shared({"PET_NNODES": "2", "PET_STANDALONE": "1"}),
+        "standalone",
+        FAIL,
+    ),
+    Case("LOCAL_WORLD_SIZE", shared({"LOCAL_WORLD_SIZE": "8"}), "local-count", WARN),
+    Case("PET_NPROC_PER_NODE", shared({"PET_NPROC_PER_NODE": "8"}), "local-count", WARN),
+)
+
+ACROSS = (
+    Case(
+        "one RANK twice",
+        each(ENV, ENV | {"RANK": "1"}, ENV | {"RANK": "1", "LOCAL_RANK": "0"}),
+        "rank-duplicate",
+        FAIL,
+        subject="n1 · rank 1",
+    ),
+    Case(
+        "another WORLD_SIZE",
+        each(*(torchrun(r, 4, WORLD_SIZE="5" if r == 2 else "4") for r in range(4))),
+        "world-differs",
+        FAIL,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "no majority for WORLD_SIZE",
+        each(torchrun(0, 2, 2), torchrun(1, 2, 2, WORLD_SIZE="3")),
+        "world-differs",
+        FAIL,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "rank 0's port counts",
+        each(mapped(0, 2, 1), mapped(1, 2, 1, MASTER_PORT="29501")),
+        "world-differs",
+        FAIL,
+        subject="n1 · rank 1",
+    ),
+    Case(
+        "every node names itself",
+        each(mapped(0, 2, 2, MASTER_ADDR="n1"), mapped(1, 2, 2, MASTER_ADDR="n2"), per_node=1),
+        "master-differs",
+        FAIL,
+        subject="n2 · rank 1",
+        topology=several(2, 1),
+    ),
+    Case(
+        "two names, perhaps of one host",
+        each(mapped(0, 2, 2), mapped(1, 2, 2, MASTER_ADDR="10.0.0.7"), per_node=1),
+        "master-differs",
+        WARN,
+        topology=several(2, 1),
+    ),
+)
+
+CASES = HEALTHY + NUMBERS + ADDRESSES + LAUNCHERS + ACROSS
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(env_identity, case)
+
+
+def test_every_code_has_a_case() -> None:
+    assert {c.code for c in CASES} - {None} == set(env_identity.ADVICE)
+
+
+def test_equal_findings_of_many_ranks_are_one() -> None:
+    saw = each(*(mapped(r, 1024, 256, RANK="0") for r in range(1024)))
+    (finding,) = judged(env_identity, Case("", saw, topology=several(256)))
+    assert len(finding.subjects) == 1023
+    assert finding.saw.startswith("RANK='0' · SLURM_PROCID='1'; ")
+    assert finding.saw.endswith("and 1020 more")
+    assert finding.confidence is Confidence.LIKELY
+
+
+def test_shared_environment_names_all_its_ranks() -> None:
+    (finding,) = judged(env_identity, Case("", shared({"MASTER_PORT": "x"})))
+    assert [s.ranks for s in finding.subjects] == [(0,), (1,), (2,), (3,)]
+
+
+def test_values_are_shown_as_repr() -> None:
+    (finding,) = judged(env_identity, Case("", one(ENV | {"MASTER_ADDR": "node-0\r"})))
+    assert r"MASTER_ADDR='node-0\r': a carriage return" in finding.saw
+    assert "net.name" in finding.explains
+
+
+def test_measured_names_the_reading() -> None:
+    from support import world
+
+    seen = world("env.identity", shared(SECOND_POD, kubernetes=True), PODS)
+    assert "read as nodes" in env_identity.measured(seen).text
+
+
+def test_observe_this_machine() -> None:
+    seen = env_identity.observe(Host(), context())
+    round_trips(seen)
+    assert set(seen.values) <= set(NAMES)
+
+
+def test_observe_takes_only_known_names(tmp_path: Path) -> None:
+    environ = tmp_path / "proc/self/environ"
+    environ.parent.mkdir(parents=True)
+    environ.write_bytes(
+        b"RANK=3\0HF_TOKEN=abc\0MASTER_ADDR=u:pw@node\xff-0\0WORLD_SIZE=" + b"4" * (1 << 19) + b"\0"
+        b"KUBERNETES_SERVICE_HOST=10.0.0.1\0" + b"".join(b"X%d=1\0" % n for n in range(10_000))
+    )
+    seen = env_identity.observe(Host(str(tmp_path)), context(local_world_size=2))
+    assert set(seen.values) == {"RANK", "MASTER_ADDR", "WORLD_SIZE"}
+    assert seen.values["RANK"] == "3"
+    assert "pw" not in seen.values["MASTER_ADDR"]
+    assert len(seen.values["WORLD_SIZE"]) == 256
+    assert (seen.owned, seen.kubernetes) == (2, True)
+    round_trips(seen)

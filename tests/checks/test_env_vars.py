@@ -1,0 +1,383 @@
+"""env.vars: what silently does nothing, or something else, is named; a good cluster is silent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import env_vars
+from preflight.host import Host
+from preflight.model import Cause, Confidence, Missing, Status
+from preflight.tuning import Settings, Variable
+
+conforms(env_vars)
+
+FAIL, WARN = Status.FAIL, Status.WARN
+
+
+def having(environ: Mapping[str, str], *lines: Variable, **hardware: object) -> Settings:
+    mine = tuple(Variable(name, value) for name, value in environ.items())
+    return Settings((*mine, *lines), **hardware)  # type: ignore[arg-type]
+
+
+def line(name: str, value: str = "", number: int = 3, assigned: bool = True) -> Variable:
+    return Variable(name, value, "/etc/nccl.conf", number, assigned)
+
+
+H100 = {"gpus": 8, "models": ("NVIDIA H100 80GB HBM3",), "infiniband": ("mlx5_0:1", "mlx5_1:1")}
+
+# what the recipes of AWS, Azure, Google, Oracle and DGX clusters set
+GOOD = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
+    "NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p",
+    "NCCL_SOCKET_IFNAME": "=eth0",
+    "NCCL_SOCKET_FAMILY": "AF_INET",
+    "NCCL_SOCKET_NTHREADS": "16",
+    "NCCL_NSOCKS_PERTHREAD": "4",
+    "NCCL_IB_HCA": "mlx5",
+    "NCCL_IB_TIMEOUT": "22",
+    "NCCL_IB_RETRY_CNT": "7",
+    "NCCL_IB_GID_INDEX": "3",
+    "NCCL_IB_TC": "106",
+    "NCCL_IB_SL": "0",
+    "NCCL_IB_QPS_PER_CONNECTION": "4",
+    "NCCL_IB_SPLIT_DATA_ON_QPS": "0",
+    "NCCL_IB_ADAPTIVE_ROUTING": "1",
+    "NCCL_IB_PCI_RELAXED_ORDERING": "1",
+    "NCCL_IB_PKEY": "0x7fff",
+    "NCCL_IB_DISABLE": "0",
+    "NCCL_P2P_DISABLE": "0",
+    "NCCL_P2P_LEVEL": "NVL",
+    "NCCL_NET_GDR_LEVEL": "PIX",
+    "NCCL_NET_GDR_READ": "1",
+    "NCCL_NET": "AWS Libfabric",
+    "NCCL_NET_PLUGIN": "none",
+    "NCCL_TUNER_PLUGIN": "/opt/aws-ofi-nccl/lib/libnccl-ofi-tuner.so",
+    "NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml",
+    "NCCL_CROSS_NIC": "0",
+    "NCCL_ALGO": "Ring,Tree",
+    "NCCL_PROTO": "Simple",
+    "NCCL_BUFFSIZE": "8388608",
+    "NCCL_P2P_NET_CHUNKSIZE": "524288",
+    "NCCL_P2P_PCI_CHUNKSIZE": "524288",
+    "NCCL_P2P_NVL_CHUNKSIZE": "1048576",
+    "NCCL_MIN_NCHANNELS": "32",
+    "NCCL_NVLS_ENABLE": "1",
+    "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_DMABUF_ENABLE": "1",
+    "NCCL_PXN_DISABLE": "1",
+    "NCCL_COLLNET_ENABLE": "0",
+    "NCCL_IGNORE_CPU_AFFINITY": "1",
+    "NCCL_WORK_FIFO_DEPTH": "4194304",
+    "NCCL_OFI_NCCL_VERSION": "1",
+    "NCCL_FASTRAK_CTRL_DEV": "enp0s12",
+    "NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": "/a3plus.textproto",
+    "NCCL_TUNER_CONFIG_PATH": "/usr/local/gib/configs/tuner_config_a3u.txtpb",
+    "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": "eth1,eth2",
+    "NCCL_PLUGIN_P2P": "ucx",
+    "NCCL_UCX_TLS": "rc_x,cuda_copy",
+    "NCCL_SHARP_DISABLE": "1",
+    "NCCL_VERSION": "2.29.7-1",
+    "NCCL_HOME": "/usr/local/nccl",
+    "UCX_TLS": "rc",
+    "UCX_NET_DEVICES": "mlx5_0:1",
+    "FI_PROVIDER": "efa",
+    "FI_EFA_USE_DEVICE_RDMA": "1",
+    "OMP_NUM_THREADS": "8",
+    "GLOO_SOCKET_IFNAME": "eth0",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "20000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "true",
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "1800",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "INFO",
+    "TORCH_CPP_LOG_LEVEL": "INFO",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "USE_LIBUV": "1",
+    "CUDA_LAUNCH_BLOCKING": "0",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+}
+
+CASES = (
+    Case("nothing is set", having({})),
+    Case("a good cluster", having(GOOD, **H100)),
+    Case("a good cluster's login node", having(GOOD)),
+    Case("nothing was seen", {}),
+    Case("timed out", Missing(Cause.TIMED_OUT)),
+    # names
+    Case(
+        "a slip of the finger",
+        having({"NCCL_IB-DISABLE": "1"}),
+        "name-unknown",
+        WARN,
+        subject="n1 · NCCL_IB-DISABLE",
+    ),
+    Case("lower case", having({"nccl_debug": "INFO"}), "name-unknown", WARN),
+    Case("a letter lost", having({"CCL_NET_GDR_LEVEL": "PIX"}), "name-unknown", WARN),
+    Case("torch's", having({"TORCH_NCCL_BLOCKING_WAITS": "1"}), "name-unknown", WARN),
+    Case("far from all", having({"NCCL_EXCLUDE_IB_HCA": "mlx5_7"}), "name-unknown", WARN),
+    Case("RCCL has names of its own", having({"NCCL_ODD_NAME": "1"}, amd=True)),
+    Case("a slip is one on RCCL too", having({"NCCL_DEBUGG": "1"}, amd=True), "name-unknown"),
+    Case("in a file", having({}, line("NCCL_DEBUGG", "INFO")), "name-unknown", WARN),
+    Case("nobody's", having({"NCCL_TIMEOUT": "3600"}), "name-unread", WARN),
+    Case("torch's nobody's", having({"TORCH_DISTRIBUTED_TIMEOUT": "99"}), "name-unread", WARN),
+    Case("old", having({"NCCL_ASYNC_ERROR_HANDLING": "1"}), "name-deprecated", WARN),
+    # values
+    Case(
+        "a word is 0",
+        having({"NCCL_IB_DISABLE": "true"}, **H100),
+        "value-misread",
+        WARN,
+        subject="n1 · NCCL_IB_DISABLE",
+    ),
+    Case("4 bytes", having({"NCCL_BUFFSIZE": "4M"}), "value-misread", WARN),
+    Case("octal", having({"NCCL_IB_GID_INDEX": "010"}), "value-misread", WARN),
+    Case("lower-case level", having({"NCCL_P2P_LEVEL": "nvl"}), "value-misread", WARN),
+    Case("quotes in a file", having({}, line("NCCL_IB_DISABLE", '"1"')), "value-misread", WARN),
+    Case("a comment", having({}, line("NCCL_TOPO_FILE", "/t.xml # ours")), "value-misread", WARN),
+    Case(
+        "the environment wins",
+        having({"NCCL_IB_DISABLE": "0"}, line("NCCL_IB_DISABLE", "true")),
+    ),
+    Case(
+        "the first file wins",
+        having({}, line("NCCL_IB_DISABLE", "0", 1), line("NCCL_IB_DISABLE", "true", 9)),
+    ),
+    Case("infinite", having({"NCCL_IB_TIMEOUT": "60"}), "value-range", WARN),
+    Case("RCCL's ranges are its own", having({"NCCL_NTHREADS": "2048"}, amd=True)),
+    Case("not a boolean", having({"TORCH_GLOO_LAZY_INIT": "on"}), "value-refused", FAIL),
+    Case("for NCCL", having({"TORCH_NCCL_NAN_CHECK": "on"}, **H100), "value-refused", FAIL),
+    Case("without a GPU", having({"TORCH_NCCL_NAN_CHECK": "on"}), "value-refused", WARN),
+    Case("algorithm", having({"NCCL_ALGO": "Collnet"}, **H100), "value-refused", FAIL),
+    Case("torchrun's switch", having({"PET_STANDALONE": "true"}), "value-refused", FAIL),
+    Case("transport", having({"GLOO_DEVICE_TRANSPORT": "tcp"}), "value-refused", FAIL),
+    Case(
+        "too late for torch",
+        having({}, line("TORCH_GLOO_LAZY_INIT", "on"), line("TORCH_DISTRIBUTED_DEBUG", "x")),
+    ),
+    Case("hangs", having({"TORCH_FR_BUFFER_SIZE": ""}), "value-hangs", FAIL),
+    Case("hangs by its old name", having({"TORCH_NCCL_TRACE_BUFFER_SIZE": "x"}), "value-hangs"),
+    Case("import", having({"TORCH_DISTRIBUTED_DEBUG": "1"}), "import-fails", FAIL),
+    Case("empty level", having({"TORCH_DISTRIBUTED_DEBUG": ""}), "import-fails", FAIL),
+    # interfaces
+    Case("NCCL's ^ for Gloo", having({"GLOO_SOCKET_IFNAME": "^lo"}), "interface-syntax", FAIL),
+    Case("= for Gloo", having({"GLOO_SOCKET_IFNAME": "=eth0"}), "interface-syntax", FAIL),
+    Case("one letter", having({"GLOO_SOCKET_IFNAME": "l"}), "interface-syntax", WARN),
+    Case("= twice", having({"NCCL_SOCKET_IFNAME": "=e0,=e1"}), "interface-syntax", WARN),
+    Case("HCAs", having({"NCCL_IB_HCA": "^=mlx5_8,^=mlx5_9"}), "interface-syntax", WARN),
+    # switches
+    Case("DETAIL", having({"TORCH_DISTRIBUTED_DEBUG": "detail"}), "debug-detail", WARN),
+    Case(
+        "no error handling",
+        having({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, **H100),
+        "watchdog-off",
+        WARN,
+    ),
+    Case(
+        "but a blocking wait",
+        having({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_BLOCKING_WAIT": "1"}, **H100),
+    ),
+    Case("no monitor", having({"TORCH_NCCL_ENABLE_MONITORING": "0"}, gpus=1), "watchdog-off"),
+    Case(
+        "no monitor on AMD", having({"TORCH_NCCL_ENABLE_MONITORING": "n"}, amd=True), "watchdog-off"
+    ),
+    Case("nothing to watch", having({"TORCH_NCCL_ENABLE_MONITORING": "0"})),
+    Case("P2P off", having({"NCCL_P2P_DISABLE": "1"}, **H100), "fast-path-off", WARN),
+    Case("P2P off on one GPU", having({"NCCL_P2P_DISABLE": "1"}, gpus=1)),
+    Case(
+        "P2P off on GeForce",
+        having({"NCCL_P2P_DISABLE": "1"}, gpus=4, models=("NVIDIA GeForce RTX 4090",)),
+    ),
+    Case("P2P off, models unknown", having({"NCCL_P2P_DISABLE": "1"}, gpus=2), "fast-path-off"),
+    Case("P2P at level LOC", having({"NCCL_P2P_LEVEL": "LOC"}, **H100), "fast-path-off", WARN),
+    Case("SHM off", having({"NCCL_SHM_DISABLE": "1"}, gpus=2), "fast-path-off", WARN),
+    Case("IB off", having({"NCCL_IB_DISABLE": "1"}, **H100), "fast-path-off", WARN),
+    Case("IB off without any", having({"NCCL_IB_DISABLE": "1"}, gpus=8)),
+    Case("IB off in a file", having({}, line("NCCL_IB_DISABLE", "1"), **H100), "fast-path-off"),
+    Case("sockets on IB", having({"NCCL_NET": "Socket"}, **H100), "fast-path-off", WARN),
+    Case("RoCE off on one node", having({"NCCL_IB_DISABLE": "1"}, ethernet=("mlx5_0:1",))),
+    Case(
+        "RoCE off on two nodes",
+        having({"NCCL_IB_DISABLE": "1"}, ethernet=("mlx5_0:1",)),
+        "fast-path-off",
+        WARN,
+        topology=topology(4, size=8),
+    ),
+    Case("blocking", having({"CUDA_LAUNCH_BLOCKING": "1"}, gpus=1), "launch-blocking", WARN),
+    Case("blocking nothing", having({"CUDA_LAUNCH_BLOCKING": "1"})),
+    # files
+    Case("blanks around =", having({}, line("NCCL_DEBUG ", " INFO")), "conf-syntax", WARN),
+    Case("export", having({}, line("export NCCL_DEBUG", "INFO")), "conf-syntax", WARN),
+    Case("no =", having({}, line("NCCL_DEBUG INFO", "", 1, False)), "conf-syntax", WARN),
+    Case("no value", having({}, line("NCCL_DEBUG", "", 1, False)), "conf-syntax", WARN),
+    Case(
+        "no such file",
+        having({"NCCL_CONF_FILE": "~/nccl.conf"}, conf_problem="~ is not expanded"),
+        "conf-missing",
+        WARN,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(env_vars, case)
+
+
+def test_every_code_has_a_case() -> None:
+    assert {c.code for c in CASES} - {None} == set(env_vars.ADVICE)
+
+
+def test_a_good_cluster_is_a_fair_sample() -> None:
+    assert len(GOOD) > 64
+
+
+def test_value_place_and_meaning_are_said() -> None:
+    case = Case("", having({}, line("NCCL_BUFFSIZE", "4M\r", 12)))
+    (finding,) = judged(env_vars, case)
+    assert finding.saw == r"NCCL_BUFFSIZE='4M\r' (/etc/nccl.conf line 12): NCCL reads 4"
+    assert finding.expected == "a number of at least 4096"
+
+
+def test_what_torch_dies_of_explains_what_follows() -> None:
+    (finding,) = judged(env_vars, Case("", having({"TORCH_DISTRIBUTED_DEBUG": "x"})))
+    assert finding.explains == ("host.software", "rdzv.*", "world.*")
+    (finding,) = judged(env_vars, Case("", having({"TORCH_FR_BUFFER_SIZE": "x"})))
+    assert finding.explains == ("rdzv.*", "world.*")
+    assert finding.confidence is Confidence.CERTAIN
+
+
+def test_many_equal_findings_are_bounded() -> None:
+    many = having({f"NCCL_NONSENSE_{n}": "x" * 1024 for n in range(400)})
+    found = judged(env_vars, Case("", many))
+    assert len(found) == 8
+    assert found[-1].saw.endswith("and 392 more like it")
+
+
+def test_measured_says_what_is_set() -> None:
+    seen = world("env.vars", having(GOOD, line("NCCL_X", "1"), **H100))
+    text = env_vars.measured(seen).text
+    assert text == "66 settings of NCCL, torch and Gloo · NCCL_SOCKET_IFNAME==eth0 · /etc/nccl.conf"
+    assert env_vars.measured(world("env.vars", having({}))).text == "all defaults"
+
+
+def test_observe_this_machine() -> None:
+    round_trips(env_vars.observe(Host(), context()))
+
+
+CONF = """\
+# NCCL_COMMENTED=1
+NCCL_IB_DISABLE=1\r
+NCCL_DEBUG = INFO
+export NCCL_ALGO=Ring
+NCCL_PROTO LL
+
+UNRELATED_PASSWORD=hunter2
+ NCCL_DEBUG=WARN
+NCCL_SECRET_TOKEN=hunter2
+"""
+
+
+def tree(root: Path, environ: Mapping[str, str]) -> Host:
+    (root / "etc").mkdir()
+    (root / "etc/nccl.conf").write_bytes(CONF.encode())
+    return Host(str(root), environ)
+
+
+def test_observe_reads_files_as_nccl_does(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/.nccl.conf").write_text("NCCL_SOCKET_IFNAME=eth9")
+    seen = env_vars.observe(tree(tmp_path, {"HOME": "/home", "PATH": "/bin"}), context())
+    lines = [(v.name, v.value, v.line, v.assigned) for v in seen.variables if "etc" in v.file]
+    assert lines == [
+        ("NCCL_IB_DISABLE", "1\r", 2, True),
+        ("NCCL_DEBUG ", " INFO", 3, True),
+        ("export NCCL_ALGO", "Ring", 4, True),
+        ("NCCL_PROTO LL", "", 5, False),
+        (" NCCL_DEBUG", "WARN", 8, True),
+        ("NCCL_SECRET_TOKEN", "***", 9, True),
+    ]
+    assert seen.variables[0] == Variable("NCCL_SOCKET_IFNAME", "eth9", "/home/.nccl.conf", 1)
+    assert "hunter2" not in repr(seen)
+    codes = {f.code for f in judged(env_vars, Case("", seen))}
+    assert codes == {"conf-syntax", "name-unknown"}
+    round_trips(seen)
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        ("/opt/none.conf", "No such file or directory"),
+        ("/" + "x" * 5000, "File name too long"),
+        ("/a\0b", "embedded null byte"),
+        ("/etc", "no regular file"),
+        ("~/x.conf", "~ is not expanded"),
+        ("relative.conf", ""),
+        ("", ""),
+    ],
+)
+def test_observe_says_why_a_named_file_is_not_read(
+    tmp_path: Path, named: str, problem: str
+) -> None:
+    seen = env_vars.observe(tree(tmp_path, {"NCCL_CONF_FILE": named}), context())
+    assert seen.conf_problem == problem
+
+
+def test_observe_sees_the_hardware(tmp_path: Path) -> None:
+    for number in range(2):
+        card = tmp_path / f"proc/driver/nvidia/gpus/0000:{number}8:00.0"
+        card.mkdir(parents=True)
+        (card / "information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 1\n")
+    ports = {"mlx5_0": ("4: ACTIVE", "InfiniBand"), "mlx5_1": ("1: DOWN", "InfiniBand")}
+    ports |= {"mlx5_2": ("4: ACTIVE", "Ethernet"), "efa_0": ("4: ACTIVE", "Unspecified")}
+    for device, (state, layer) in ports.items():
+        port = tmp_path / f"sys/class/infiniband/{device}/ports/1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(state + "\n")
+        (port / "link_layer").write_text(layer + "\n")
+    seen = env_vars.observe(Host(str(tmp_path), {"NCCL_P2P_DISABLE": "1"}), context())
+    assert (seen.gpus, seen.models) == (2, ("NVIDIA H100 80GB HBM3",))
+    assert (seen.infiniband, seen.ethernet) == (("mlx5_0:1",), ("mlx5_2:1",))
+    assert [f.code for f in judged(env_vars, Case("", seen))] == ["fast-path-off"]
+
+
+def test_observe_takes_device_files_for_gpus(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", "kfd"):
+        (tmp_path / "dev" / name).touch()
+    seen = env_vars.observe(Host(str(tmp_path), {}), context())
+    assert (seen.gpus, seen.amd) == (3, True)
+
+
+def test_observe_keeps_secrets_and_strangers_out(tmp_path: Path) -> None:
+    environ = {
+        "https_proxy": "http://ann:hunter2@proxy:3128",
+        "NCCL_API_KEY": "hunter2",
+        "TORCH_HUB_PRIVATE": "hunter2",
+        "CCL_LOG_LEVEL": "hunter2",
+        "MY_VARIABLE": "hunter2",
+        "NCCL_TOPO_FILE": "\udcff",
+    }
+    seen = env_vars.observe(Host(str(tmp_path), environ), context())
+    assert "hunter2" not in repr(seen)
+    assert {v.name for v in seen.variables} == {"NCCL_API_KEY", "NCCL_TOPO_FILE"}
+    assert seen.proxies == {"https_proxy": "http://***@proxy:3128"}
+    round_trips(seen)
+
+
+def test_observe_is_bounded(tmp_path: Path) -> None:
+    environ = {f"NCCL_NONSENSE_{n}": "x" for n in range(10_000)}
+    environ |= {"NCCL_DEBUG": "x" * (1 << 20), "NCCL_" + "Y" * (1 << 20): "1"}
+    began = time.perf_counter()
+    seen = env_vars.observe(Host(str(tmp_path), environ), context())
+    judged(env_vars, Case("", seen))
+    assert time.perf_counter() - began < 2.0
+    assert seen.variables[0].name == "NCCL_DEBUG"
+    assert len(seen.variables[0].value) == 1024
+    assert (len(seen.variables), seen.left_out) == (400, 9602)

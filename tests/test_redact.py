@@ -1,0 +1,88 @@
+"""redact: no password, token or key gets through, and what is harmless stays readable."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from preflight.redact import LIMIT, clip, quoted, redact, secret
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "APPKEY",
+        "PGPASSWORD",
+        "aws_session_token",
+        "MY_PRIVATE_KEY_FILE",
+        "DB_PASSWD",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "SSHKEY",
+    ],
+)
+def test_secret_names(name: str) -> None:
+    assert secret(name)
+    assert redact(name, "hunter2") == "***"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NCCL_IB_PKEY", "UCX_IB_PKEY", "TOKENIZERS_PARALLELISM", "RANK", "NCCL_SOCKET_IFNAME", "PWD"],
+)
+def test_harmless_names(name: str) -> None:
+    assert not secret(name)
+    assert redact(name, "0x8001") == "0x8001"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("http://proxy.corp:3128", "http://proxy.corp:3128"),
+        ("http://ann:pw@proxy.corp:3128", "http://***@proxy.corp:3128"),
+        ("http://ann:p@w/x@proxy.corp:3128", "http://***@proxy.corp:3128"),
+        ("http://ann@proxy.corp", "http://***@proxy.corp"),
+        ("ann:pw@proxy.corp:3128", "***@proxy.corp:3128"),
+        ("http://a:b@h1,http://c:d@h2", "http://***@h2"),
+        ("setup@10.0.0.1", "setup@10.0.0.1"),
+        ("10.0.0.1@o2ib:/lustre", "10.0.0.1@o2ib:/lustre"),
+        ("https://h/x?access_token=abc&y=1", "https://h/x?access_token=***&y=1"),
+        ("--password=abc --rank=1", "--password=*** --rank=1"),
+        ("hf_abcdefghijklmnopqrstuvwx", "***"),
+        ("[::1]:29500", "[::1]:29500"),
+        ("mlx5_0:1,mlx5_1:1", "mlx5_0:1,mlx5_1:1"),
+        ("", ""),
+    ],
+)
+def test_values(value: str, shown: str) -> None:
+    assert redact("X", value) == shown
+
+
+def test_a_cut_leaves_no_half_password() -> None:
+    assert "secret" not in redact("http_proxy", f"http://u:secret{'x' * 20_000}@proxy:3128")
+
+
+def test_bounded() -> None:
+    assert len(redact("X", "a" * 5000)) == LIMIT
+    assert redact("X", "a" * 5000).endswith("…")
+    assert clip("abcdef", 4) == "abc…"
+
+
+def test_any_bytes_can_be_written() -> None:
+    assert redact("X", "a\udcff\r") == "a\\udcff\r"
+    redact("X", "\ud800" * 1000).encode()
+
+
+@pytest.mark.parametrize("value", ["://", "a-", "key", "token=", "aaaa:", "@"])
+def test_hostile_values_cost_nothing(value: str) -> None:
+    began = time.perf_counter()
+    redact("X", value * (1 << 19))
+    assert time.perf_counter() - began < 1.0
+
+
+def test_quoted() -> None:
+    assert quoted("node-0\r") == r"'node-0\r'"
+    assert quoted("x" * (1 << 20)) == "'" + "x" * 78 + "…"
