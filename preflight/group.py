@@ -145,11 +145,10 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
     seconds = ctx.seconds * GIVE_UP
     timeout = timedelta(seconds=seconds)
     steps.at("TCPStore")
-    leads, port = ctx.rank == 0, 0
-    if not leads:
-        port = ctx.peers.hear("port", 1, seconds).get(0) or 0
-        if not port:
-            raise TimeoutError("timed out waiting for the port of rank 0's store")
+    leads = ctx.rank == 0
+    port = 0 if leads else ctx.peers.hear("port", 1, seconds).get(0)
+    if not isinstance(port, int):
+        raise TimeoutError("timed out waiting for the port of rank 0's store")
     store = dist.TCPStore(
         address,
         port,

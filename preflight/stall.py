@@ -57,8 +57,9 @@ class Signature:
 
 
 COMPLAINT = (
-    r"(?i)tim(ed|e) ?out|clients joined|connection (was likely )?(closed|reset|refused)|broken pipe|"
-    r"closed by peer|failed to (recv|pass)|read error|remote process exited|exceeded error retry"
+    r"(?i)tim(ed|e) ?out|clients joined|connection (was likely )?(closed|reset|refused)|"
+    r"closed by peer|broken pipe|failed to (recv|pass)|read error|remote process exited|"
+    r"exceeded error retry"
 )
 """What a rank says that waits for another one, or has lost it."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from preflight import isolate
+from preflight import calls, isolate
 from preflight.isolate import Died, Raised, Returned, TimedOut, Workers
 
 TESTS = str(Path(__file__).parent)
@@ -117,7 +117,7 @@ def test_a_grandchild_that_left_the_group_ends_with_the_server(workers: Workers)
 def test_chatter_is_cut_to_its_end(workers: Workers) -> None:
     found = result(workers, "chatty", seconds=20)
     assert isinstance(found, Returned)
-    assert len(found.stderr) <= isolate.TAIL
+    assert len(found.stderr) <= calls.TAIL
     assert "199999" in found.stderr
 
 

@@ -1,0 +1,190 @@
+"""One call of a function in another process: what it has said so far, and what became of it.
+
+No process is started, waited for or killed here; isolate.py does that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from preflight.model import LeftBehind, Mark
+
+ANSWER_LIMIT = 8 << 20
+"""Bytes that one worker may send in all; more is no answer."""
+TAIL = 8192
+"""Bytes kept of the end of a worker's stderr."""
+MARKS_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    value: Any
+    seconds: float
+    marks: tuple[Mark, ...]
+    stderr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """Killed at its deadline; `left_behind` when even that did not end it."""
+
+    seconds: float
+    marks: tuple[Mark, ...]
+    stderr: str = ""
+    left_behind: LeftBehind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """Ended without an answer. `code` is the exit status, negative for a signal; None: the process
+    that should have forked it is gone."""
+
+    code: int | None
+    seconds: float
+    marks: tuple[Mark, ...]
+    stderr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    kind: str
+    message: str
+    traceback: str
+    seconds: float
+    marks: tuple[Mark, ...]
+    stderr: str = ""
+
+
+Result = Returned | TimedOut | Died | Raised
+
+
+class State(Enum):
+    QUEUED = "queued"  # its server is not ready yet
+    ASKED = "asked"
+    RUNNING = "running"
+    ANSWERED = "answered"
+    TERMINATED = "terminated"  # SIGTERM sent
+    KILLED = "killed"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One function call in one process; `result` is there once it has ended.
+
+    line and output are our ends of its socket and of the pipe of its standard streams; `due` is
+    when something has to be done about it (monotonic), `answer` what it answered.
+    """
+
+    id: int
+    server: str
+    label: str
+    request: Mapping[str, Any]
+    seconds: float
+    group: str = ""
+    rank: int = 0
+    state: State = State.QUEUED
+    pid: int = 0
+    began: float = 0.0
+    due: float = float("inf")
+    marks: list[Mark] = field(default_factory=list)
+    result: Result | None = None
+    line: socket.socket | None = None
+    output: int = -1
+    answer: Mapping[str, Any] | None = None
+    code: int | None = None
+    overdue: bool = False
+    unsent: bytes = b""
+    tail: bytes = b""
+    _received: int = 0
+    _rest: bytes = b""
+
+    def open_files(self) -> tuple[socket.socket, int]:
+        """Make the socket and the pipe; the worker's ends are returned."""
+        self.line, theirs = socket.socketpair()
+        self.output, write = os.pipe()
+        self.line.setblocking(False)
+        os.set_blocking(self.output, False)
+        return theirs, write
+
+    def close_files(self) -> None:
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+        if self.output >= 0:
+            os.close(self.output)
+            self.output = -1
+
+    def understand(self, data: bytes) -> list[bytes]:
+        """Take what came over the line: marks are kept, the answer too; what it says to its peers
+        is returned, as lines for them. Hostile input: bounded and parsed, nothing else."""
+        self._received += len(data)
+        if self._received > ANSWER_LIMIT:
+            self.answer = invalid(f"more than {ANSWER_LIMIT} bytes of answer")
+            self._rest = b""
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [
+            told for line in lines if self.answer is None and (told := self._understand_line(line))
+        ]
+
+    def _understand_line(self, line: bytes) -> bytes:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            self.answer = invalid("its answer is not a JSON object")
+        elif "mark" in message:
+            at = message.get("at")
+            if len(self.marks) < MARKS_LIMIT:
+                seconds = float(at) if isinstance(at, (int, float)) else 0.0
+                self.marks.append(Mark(str(message["mark"])[:200], seconds))
+        elif "say" in message:
+            told = {"heard": message["say"], "rank": self.rank, "value": message.get("value")}
+            return json.dumps(told).encode() + b"\n"
+        else:
+            self.answer = message
+        return b""
+
+    @property
+    def flooded(self) -> bool:
+        return self._received > ANSWER_LIMIT
+
+    def tell(self, line: bytes = b"") -> None:
+        """Send to the worker what fits into its socket now; one that doesn't read loses it."""
+        if self.line is None:
+            return
+        self.unsent += line
+        try:
+            self.unsent = self.unsent[self.line.send(self.unsent) :] if self.unsent else b""
+        except OSError:
+            pass
+        if len(self.unsent) > ANSWER_LIMIT:
+            self.unsent = b""
+
+    def conclude(self, seconds: float, left: LeftBehind | None, lost: str) -> Result:
+        """The result, from all that is known at the end. `lost`: why its server is gone."""
+        marks, tail = tuple(self.marks), self.tail.decode(errors="replace")
+        raised = (self.answer or {}).get("raised")
+        if isinstance(raised, dict):
+            kind, message, trace = (
+                str(raised.get(k, "")) for k in ("kind", "message", "traceback")
+            )
+            return Raised(kind, message, trace, seconds, marks, tail)
+        if self.answer is not None and "value" in self.answer:
+            return Returned(self.answer["value"], seconds, marks, tail)
+        if self.overdue or left is not None:
+            return TimedOut(seconds, marks, tail, left)
+        return Died(self.code, seconds, marks, tail or lost)
+
+
+def invalid(why: str) -> Mapping[str, Any]:
+    """The answer of a worker whose answer is none."""
+    return {"raised": {"kind": "InvalidAnswer", "message": why, "traceback": ""}}

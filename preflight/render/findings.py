@@ -1,0 +1,129 @@
+"""The findings, each in the fixed vocabulary: saw, expected, explains, means, do now, fix, who."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from preflight.model import Command, Confidence, Finding, Kind, Report, Status, Subject
+from preflight.render.look import STYLES, Line, Look, flow
+from preflight.render.text import action, pasteable, wrapped
+
+
+def findings(report: Report, look: Look) -> Iterator[Line]:
+    """Failures in full with air around them; warnings and what is undecided close together."""
+    required = {row.id: row.required for row in report.rows}
+    before: Finding | None = None
+    for finding in report.findings:
+        if before is not None and (look.verbose or before.status is Status.FAIL):
+            yield []
+        yield from _finding(finding, look, report, required.get(finding.check, True))
+        before = finding
+    if before is not None:
+        yield []
+
+
+def _finding(finding: Finding, look: Look, report: Report, required: bool) -> Iterator[Line]:
+    """One finding in the fixed vocabulary (saw, expected, explains, means, do now, fix, who)."""
+    yield from _heading(finding, look)
+    saw = finding.saw if required else f"{finding.saw} · not needed to start"
+    yield from _labelled("saw", look.say(saw), look)
+    advice = finding.advice
+    full = finding.status is Status.FAIL or look.verbose
+    if full or finding.status is Status.UNDECIDED:
+        yield from _labelled("expected", look.say(finding.expected), look)
+        yield from _labelled("explains", look.say(" · ".join(finding.folded)), look)
+        yield from _labelled("or else", look.say(" · ".join(finding.alternatives)), look)
+    if advice is not None:
+        yield from _labelled("means", look.say(advice.means), look)
+        if full or not advice.text:
+            yield from _pasteable("do now", advice.now, look)
+        yield from _labelled("fix", look.say(advice.text), look)
+        for command in advice.commands:
+            yield from _command(command, look, report)
+        if full:
+            yield from _labelled("who", look.say(advice.who), look)
+    if full or finding.status is Status.UNDECIDED:
+        yield from _labelled("more", f"preflight explain {look.say(finding.check)}", look)
+
+
+def _heading(finding: Finding, look: Look) -> Iterator[Line]:
+    """The check and its subjects on the left, what we say of them and how surely on the right."""
+    style = STYLES[finding.status]
+    word = finding.status.upper()
+    if finding.status is Status.FAIL or finding.confidence is not Confidence.CERTAIN:
+        # of what could not be looked at nothing is likely
+        word += f", {finding.confidence}" if finding.status is not Status.UNDECIDED else ""
+    check, about = look.say(finding.check), look.say(_about(finding.subjects))
+    first: Line = [(f" {look.glyph(finding.status)} ", style), (check, "bold")]
+    used = sum(len(text) for text, _ in first) + 3 + len(about)
+    gap = look.width - used - len(word)
+    if gap >= 3:
+        yield [*first, (f"   {about}", ""), (" " * gap, ""), (word, style)]
+        return
+    yield from flow([about], look, [*first, ("   ", "")], 3 + len(check) + 3)
+    yield [(" " * look.indent, ""), (word, style)]
+
+
+def _about(subjects: Sequence[Subject]) -> str:
+    """All subjects, those of one node folded: `n1 · ranks 0-2,5`."""
+    ranks_of: dict[str, list[int]] = {}
+    for subject in subjects:
+        name = "" if subject.kind is Kind.RANK and len(subject.ranks) == 1 else str(subject)
+        ranks_of.setdefault(name or subject.node, []).extend(subject.ranks)
+    return ", ".join(
+        " · ".join(part for part in (name, _ranks(ranks)) if part)
+        for name, ranks in ranks_of.items()
+    )
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-3`, `ranks 0,2-5`; empty for none."""
+    known = sorted(set(ranks))
+    runs: list[list[int]] = []
+    for rank in known:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    text = ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return f"rank{'s' if len(known) > 1 else ''} {text}" if known else ""
+
+
+def _labelled(label: str, text: str, look: Look) -> Iterator[Line]:
+    """`label   text`, continued below itself where it is longer than the screen."""
+    yield from _beside(label, wrapped(text, look.width - look.indent - look.label), look)
+
+
+def _beside(label: str, parts: Iterable[str], look: Look, style: str = "") -> Iterator[Line]:
+    for number, part in enumerate(parts):
+        head = f"{' ' * look.indent}{label if number == 0 else '':<{look.label}}"
+        yield [(head, "dim"), (part, style)]
+
+
+def _pasteable(label: str, text: str, look: Look) -> Iterator[Line]:
+    parts = pasteable(look.say(text), look.width - look.indent - look.label)
+    yield from _beside(label, parts, look)
+
+
+def _command(command: Command, look: Look, report: Report) -> Iterator[Line]:
+    """A command of a remedy, with where to type it and whom it disturbs."""
+    where = command.where
+    if len(report.observations.topology.nodes) < 2 and where.startswith("the node"):
+        where = where.partition(", ")[2]  # there is no other one
+    elif where:
+        where = f"in {where}" if where.startswith(("the job", "the container")) else f"on {where}"
+    remark = ", ".join(part for part in (where, disturbance(command)) if part)
+    room = look.width - look.indent - look.label - 2
+    for part in action(look.say(command.run), look.say(remark), room):
+        style = "dim" if part.startswith("# ") else "bold"
+        text, sharp, aside = part.partition("   # ")
+        yield [(" " * (look.indent + look.label + 2), ""), (text, style), (sharp + aside, "dim")]
+
+
+def disturbance(command: Command) -> str:
+    """Whom a command disturbs, in words; empty when nobody."""
+    if command.disturbs in ("", "nothing", "nobody"):
+        return ""
+    if command.disturbs.lower().startswith("ends "):
+        return command.disturbs
+    return f"disturbs {command.disturbs}"

@@ -1,0 +1,136 @@
+"""world.loader: batches that come are silent; why a worker dies is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks
+from support import Case, assert_case, world
+
+from preflight.check import conforms
+from preflight.checks import world_loader
+from preflight.checks.world_loader import Loading, Rate, usable_cpus
+from preflight.document import decode
+from preflight.expect import Expect
+from preflight.group import Trouble
+from preflight.host import Host
+from preflight.model import Cause, Mark, Missing, Status
+
+conforms(world_loader)
+
+RATES = (Rate(0, False, 380.0, 0.01), Rate(1, False, 230.0, 0.03), Rate(4, False, 800.0, 0.05))
+FINE = Loading(cpus=16.0, ranks=4, advised=4, rates=RATES)
+
+
+def failed(text: str, step: str = "4 workers") -> Loading:
+    return dataclasses.replace(FINE, trouble=Trouble(step, "RuntimeError", text))
+
+
+def ended(cause: Cause, step: str, detail: str = "no answer in 20.0 s, killed") -> Missing:
+    marks = tuple(Mark(name, 0.0) for name in ("0 workers", step))
+    return Missing(cause, f"Fatal Python error: …\n{detail}", 20.0, marks)
+
+
+BUS = (
+    "DataLoader worker (pid 812) is killed by signal: Bus error. It is possible that dataloader's "
+    "workers are out of shared memory. Please try to raise your shared memory limit."
+)
+NO_SPACE = (
+    "Caught RuntimeError in DataLoader worker process 0. RuntimeError: unable to allocate shared "
+    "memory(shm) for file </torch_812_1_0>: No space left on device (28)"
+)
+REFUSED = "unable to open shared memory object </torch_812_1> in read-write mode: Permission denied"
+PINNED = "Caught RuntimeError in pin memory thread for device 0. CUDA error: invalid argument"
+KILLED = "DataLoader worker (pid 812) is killed by signal: Killed. "
+
+CASES = (
+    Case("batches", FINE),
+    Case("one worker that does not pay", dataclasses.replace(FINE, advised=1, rates=RATES[:2])),
+    Case("blocked", Missing(Cause.BLOCKED, by="host.limits")),
+    Case("SIGBUS", failed(BUS), "shm-full", Status.FAIL, subject="n1"),
+    Case("no space", failed(NO_SPACE), "shm-full", Status.FAIL),
+    Case(
+        "the reader's own SIGBUS", ended(Cause.CRASHED, "1 worker", "killed by SIGBUS"), "shm-full"
+    ),
+    Case("mode of /dev/shm", failed(REFUSED), "shm-unusable", Status.FAIL),
+    Case("descriptors", failed("received 0 items of ancdata"), "files-few", Status.FAIL),
+    Case("OOM", failed(KILLED), "worker-died", Status.FAIL),
+    Case("gone", failed("DataLoader worker (pid(s) 8) exited unexpectedly"), "worker-died"),
+    Case("slow", failed("DataLoader timed out after 5 seconds"), "worker-stuck", Status.FAIL),
+    Case("deadlock", ended(Cause.TIMED_OUT, "4 workers"), "worker-stuck", Status.FAIL),
+    Case("pinning", failed(PINNED, "4 workers, pinned"), "pin-failed", Status.FAIL),
+    Case("else", failed("a text that nobody knows"), "loader-failed", Status.FAIL),
+    Case("slow without workers says nothing", ended(Cause.TIMED_OUT, "0 workers")),
+    Case("CUDA hangs: gpu.visible's affair", ended(Cause.TIMED_OUT, "CUDA")),
+    Case("our bug", ended(Cause.CRASHED, "1 worker", "TypeError: ours")),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(world_loader, case)
+
+
+def test_the_quota_counts_as_well_as_the_mask(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Cpus_allowed_list:\t0-15\n")
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    group = tmp_path / "sys/fs/cgroup/job"
+    group.mkdir(parents=True)
+    assert usable_cpus(Host(str(tmp_path))) == 16
+    (group / "cpu.max").write_text("250000 100000\n")
+    assert usable_cpus(Host(str(tmp_path))) == 2.5
+
+
+@pytest.mark.torch
+def test_batches_come() -> None:
+    seen = run_ranks("world.loader", 1)
+    assert list(world_loader.judge(seen, Expect())) == []
+    (loading,) = seen.seen.values()
+    assert [r.workers for r in loading.rates] == sorted({0, 1, loading.advised})
+    assert all(r.batches_s > 0 for r in loading.rates)
+    assert "advised" in world_loader.measured(seen).text
+    assert not workers().busy
+
+
+SMALL_SHM = """
+mount -t tmpfs -o size=1m tmpfs /dev/shm || exit 77
+exec "$@"
+"""
+LOOK = """
+import json
+from support import context
+from preflight.checks import world_loader
+from preflight.document import encode
+from preflight.host import Host
+print(json.dumps(encode(world_loader.observe(Host(), context(seconds=10.0)))))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.root
+def test_a_full_dev_shm_is_named() -> None:
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("needs root and unshare, to mount a small /dev/shm")
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", SMALL_SHM, "sh", sys.executable, "-c", LOOK],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
+        pytest.skip("no mount namespaces here")
+    assert ended.returncode == 0, ended.stderr
+    seen = decode(Loading, json.loads(ended.stdout))
+    (finding,) = world_loader.judge(world("world.loader", seen), Expect())
+    assert finding.code == "shm-full"
+    assert "with 1 worker: " in finding.saw
