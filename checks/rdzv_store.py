@@ -19,8 +19,10 @@ Seen as      "The client socket has timed out after", "Timed out after 1800 seco
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -42,6 +44,7 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.sockets import LISTEN, sockets_at
 from preflight.stall import Signature, stalls
 from preflight.units import duration
 
@@ -64,6 +67,7 @@ PATIENCE = 0.5
 # 10 s to every connection of c10d
 SECONDS_LATE = 3.0
 
+# for which a client waits for rank 0 to listen before it dials anyway
 SECONDS_AHEAD = 1.0
 
 PORT = "a free MASTER_PORT"
@@ -175,7 +179,7 @@ def observe(host: Host, ctx: Context) -> Meeting:
     began = time.perf_counter()
     store: list[Any] = []
     with steps.until_trouble():
-        _meet(ctx, steps, store)
+        _meet(host, ctx, steps, store)
     waited = round(time.perf_counter() - began, 6)
     leave(ctx, steps)
     _part(ctx, store)
@@ -189,19 +193,17 @@ def observe(host: Host, ctx: Context) -> Meeting:
     )
 
 
-def _meet(ctx: Context, steps: Steps, store: list[Any]) -> None:
+def _meet(host: Host, ctx: Context, steps: Steps, store: list[Any]) -> None:
     """The store is put into a list, the only place that holds it, so that _part can drop it."""
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
     timeout = timedelta(seconds=ctx.seconds * PATIENCE)
     steps.at("TCPStore")
-    # a client that is refused once sleeps for half a second: let rank 0 begin, if it is there
-    if ctx.rank == 0:
-        ctx.peers.say("opening")
-    else:
-        ctx.peers.hear("opening", 1, SECONDS_AHEAD)
-    store.append(next(iter(rendezvous("env://", ctx.rank, ctx.world_size, timeout=timeout)))[0])
+    with _announced(host, ctx):
+        met = next(iter(rendezvous("env://", ctx.rank, ctx.world_size, timeout=timeout)))
+    store.append(met[0])
+    del met
     steps.at("set and get")
     key, value = f"preflight/{ctx.rank}", f"rank {ctx.rank}"
     store[0].set(key, value)
@@ -216,6 +218,32 @@ def _meet(ctx: Context, steps: Steps, store: list[Any]) -> None:
         world_size=ctx.world_size,
         timeout=timeout,
     )
+
+
+@contextmanager
+def _announced(host: Host, ctx: Context) -> Iterator[None]:
+    """Hold the clients back until rank 0 listens, if that is soon: one that is refused sleeps for
+    half a second. Rank 0 can't say so itself, it waits for its clients."""
+    if ctx.rank != 0:
+        ctx.peers.hear("open", 1, SECONDS_AHEAD)
+        yield
+        return
+    until = time.monotonic() + SECONDS_AHEAD
+
+    def watch() -> None:
+        while time.monotonic() < until:
+            sockets = sockets_at(host, ctx.master_port)
+            if sockets is None or any(s.state == LISTEN for s in sockets):
+                break
+            time.sleep(0.002)
+        ctx.peers.say("open")
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.join()  # it has the line to the parent, which must not be used by two
 
 
 def _part(ctx: Context, store: list[Any]) -> None:

@@ -27,7 +27,14 @@ from preflight.model import (
     Topology,
     key_of,
 )
-from preflight.start import LIGHT, TORCH, TORCH_SECONDS, open_light, open_torch
+from preflight.start import (
+    LIGHT,
+    TORCH,
+    TORCH_MODULES,
+    TORCH_SECONDS,
+    open_light,
+    open_torch,
+)
 
 TICK = 0.1
 """Seconds between two looks at the clock of the progress line."""
@@ -232,7 +239,7 @@ class Run:
             return None
         if preloaded["torch"]["absent"]:
             return Missing(Cause.SKIPPED, "torch is not installed here")
-        if any(outcome["error"] for outcome in preloaded.values()):
+        if any(preloaded[name]["error"] for name in TORCH_MODULES):
             return Missing(Cause.BLOCKED, by="host.software")
         return None
 
@@ -295,12 +302,12 @@ class Run:
         """The deadline or a signal: end what runs, and say of the rest that it was not run."""
         why = f"interrupted by {self.signal}"
         if not self.signal:
-            why = f"the run's deadline of {self.plan.deadline:.0f} s was over"
+            why = f"the run's deadline of {self.plan.deadline:g} s was over"
         for check_id, calls in self.calls.items():
             for key, call in calls.items():
                 if key not in self.outcome.checks[check_id]:
                     ended = time.monotonic() - call.began if call.began else 0.0
-                    missing = Missing(Cause.TIMED_OUT, why, ended, tuple(call.marks))
+                    missing = Missing(Cause.INTERRUPTED, why, ended, tuple(call.marks))
                     self.outcome.checks[check_id][key] = missing
         for loaded in self.waiting:
             missing = Missing(Cause.SKIPPED, f"not started: {why}")

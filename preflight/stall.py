@@ -80,7 +80,7 @@ ADVICE = {
     "rank-silent": Advice(
         who="job author",
         cause="a process that is stopped, swaps, or hangs in a driver or a dead file system",
-        means="the other ranks wait in '{step}' for it, without a message, until they time out",
+        means="the other ranks wait for it, without a message, until they time out",
         now="see what that rank did: -v shows the stack of its last moment",
         text="leave its GPU or its machine out if that happens again",
     ),
@@ -88,7 +88,7 @@ ADVICE = {
         who="job author",
         cause="what this rank alone has: its environment, its device, its memory",
         means="that rank ends with the error above; the other ranks wait until they time out",
-        text="its error was raised in '{step}'",
+        text="the step at which it failed is the last mark of that rank: -v shows it",
     ),
     "stuck": Advice(
         who="job author, then network administrator",
@@ -107,14 +107,14 @@ def stalls(
     world: World[T], signatures: Collection[Signature], explains: tuple[str, ...] = ()
 ) -> Iterator[Finding]:
     """What kept the ranks from getting through; nothing when they did, or when we ourselves failed
-    in one of them, which is no evidence against anybody.
+    in one of them or were interrupted, which is no evidence against anybody.
 
     In this order: a text that tells the cause, a rank that died, a rank with an error of its own, a
     rank that did not come to the step at which others wait, one that is silent where others
     complain, a text that is a symptom elsewhere; else it can't be told.
     """
     stall = _Stall(world, explains)
-    if stall.ours or not (stall.troubles or stall.silent or stall.died):
+    if stall.no_evidence or not (stall.troubles or stall.silent or stall.died):
         return
     for signature in signatures:
         keys = stall.said(signature.pattern)
@@ -153,7 +153,7 @@ class _Stall:
         self.silent = world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE)
         crashed = world.missing(Cause.CRASHED)
         self.died = {k: m for k, m in crashed.items() if _fate(m)}
-        self.ours = len(self.died) < len(crashed)
+        self.no_evidence = len(self.died) < len(crashed) or bool(world.missing(Cause.INTERRUPTED))
         self.marks = {
             k: (*o.marks, Mark(THROUGH, o.seconds)) if self._through(k, o) else o.marks
             for k, o in world.observations.items()
@@ -167,11 +167,9 @@ class _Stall:
         return [k for k, t in self.troubles.items() if re.search(pattern, t.text)]
 
     def quoted(self, key: str) -> str:
-        return f"{_rank(key)}: {self.troubles[key].text}"
+        return f"{_rank(key)} in '{self.troubles[key].step}': {self.troubles[key].text}"
 
-    def finding(
-        self, code: str, keys: Iterable[str], saw: str, step: str, confidence: Confidence
-    ) -> Finding:
+    def finding(self, code: str, keys: Iterable[str], saw: str, confidence: Confidence) -> Finding:
         return Finding(
             code,
             Status.FAIL,
@@ -179,29 +177,25 @@ class _Stall:
             saw=saw,
             confidence=confidence,
             explains=self.explains,
-            fields={"step": step},
         )
 
     def signed(self, signature: Signature, keys: list[str], confidence: Confidence) -> Finding:
         more = f" · and {plural(len(keys) - 1, 'more rank')}" if len(keys) > 1 else ""
-        step = self.troubles[keys[0]].step
         saw = self.quoted(keys[0]) + more
-        made = self.finding(signature.code, [] if signature.job else keys, saw, step, confidence)
+        made = self.finding(signature.code, [] if signature.job else keys, saw, confidence)
         return made.with_(blame=signature.blame, expected=signature.expected)
 
     def rank_died(self) -> Finding:
         missing = next(iter(self.died.values()))
         where = f" in '{missing.last_mark}'" if missing.last_mark else ""
         saw = " · ".join(f"{_rank(k)} {_fate(m)}" for k, m in list(self.died.items())[:4])
-        step = missing.last_mark or "start"
-        return self.finding("rank-died", self.died, saw + where, step, Confidence.CERTAIN)
+        return self.finding("rank-died", self.died, saw + where, Confidence.CERTAIN)
 
     def rank_failed(self, keys: list[str]) -> Finding:
         text = self.troubles[keys[0]].text
         same = [k for k in keys if self.troubles[k].text == text]
         saw = self.quoted(keys[0]) + (f" · {len(same)} ranks say so" if len(same) > 1 else "")
-        step = self.troubles[keys[0]].step
-        return self.finding("rank-failed", keys, saw, step, Confidence.LIKELY)
+        return self.finding("rank-failed", keys, saw, Confidence.LIKELY)
 
     def late(self) -> Finding | None:
         """The rank that others wait for: it came less far, or it is silent where they complain."""
@@ -213,17 +207,24 @@ class _Stall:
         if not any(k in self.silent for k in keys):
             return None  # they speak, and say what they wait for
         last = next(iter(found.behind.values()))
-        if found.mark == THROUGH:
-            step = last
-            saw = f"{_ranks(keys)} never came back from '{last}'" if last else "no sign of "
-            saw = f"{saw if last else saw + _ranks(keys)}; {_count(found.waiting)} got through"
-        else:
-            step = found.mark
+        others = plural(len(found.waiting), "rank")
+        if found.mark != THROUGH:
             sign = f"the last mark is '{last}'" if last else "no sign at all"
-            saw = f"{_ranks(keys)} did not come to '{step}': {sign}; {_count(found.waiting)} waited"
+            saw = f"{_ranks(keys)} did not come to '{found.mark}': {sign}; {others} waited there"
+        elif last:
+            saw = f"{_ranks(keys)} never came back from '{last}'; {others} got through"
+        else:
+            saw = f"{_ranks(keys)} gave no sign at all; {others} got through"
         confidence = Confidence.LIKELY if found.clear else Confidence.POSSIBLE
-        made = self.finding("rank-silent", keys, saw, step or "start", confidence)
+        made = self.finding("rank-silent", keys, saw + self._undead(keys), confidence)
         return made if found.clear else made.with_(alternatives=(_ASTRAY, _BUSY))
+
+    def _undead(self, keys: Iterable[str]) -> str:
+        """What is known of a rank that not even SIGKILL ended."""
+        for key in keys:
+            if key in self.silent and self.silent[key].cause is Cause.UNKILLABLE:
+                return f" · {self.silent[key].detail[-200:]}"
+        return ""
 
     def _silent_among_complaints(self) -> Finding | None:
         """All stand at the same step. One that is alive would have timed out like the others."""
@@ -235,7 +236,7 @@ class _Stall:
             return None
         heard = self.quoted(next(iter(self.troubles)))
         saw = f"{_ranks(keys)} never came back from '{step}'; the others gave up, {heard}"
-        return self.finding("rank-silent", keys, saw, step, Confidence.LIKELY)
+        return self.finding("rank-silent", keys, saw, Confidence.LIKELY)
 
     def stuck(self) -> Finding | None:
         last = [m[-1].name for k, m in self.marks.items() if m and not self._is_through(k)]
@@ -245,7 +246,7 @@ class _Stall:
         saw = f"{plural(len(last), 'rank')} of {len(self.marks)} came no further than '{step}'"
         if self.troubles:
             saw += " · " + self.quoted(next(iter(self.troubles)))
-        made = self.finding("stuck", [], saw, step, Confidence.POSSIBLE)
+        made = self.finding("stuck", [], saw, Confidence.POSSIBLE)
         return made.with_(alternatives=("packets are dropped between the ranks", _HANGS, _BUSY))
 
     def _is_through(self, key: str) -> bool:
@@ -271,7 +272,3 @@ def _ranks(keys: Iterable[str]) -> str:
     numbers = [str(place_of(k)[1]) for k in keys]
     shown = ", ".join(numbers[:8]) + (", …" if len(numbers) > 8 else "")
     return f"rank {shown}" if len(numbers) == 1 else f"ranks {shown}"
-
-
-def _count(ranks: tuple[int, ...]) -> str:
-    return plural(len(ranks), "rank")

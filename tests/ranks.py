@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import signal
 import socket
 import time
 from collections.abc import Collection, Mapping
@@ -32,11 +31,11 @@ _groups = itertools.count()
 
 
 @cache
-def workers() -> Workers:
-    """The fork server `torch`, ready."""
+def workers(preload: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Workers:
+    """The fork server `torch`, ready; one for each environment that a test wants it to have."""
     made = Workers()
-    env = {**TORCH_ENV, "PYTHONPATH": str(Path(__file__).parent)}
-    made.open("torch", preload=TORCH_MODULES, env=env, seconds=60)
+    variables = {**TORCH_ENV, "PYTHONPATH": str(Path(__file__).parent), **dict(env)}
+    made.open("torch", preload=(*TORCH_MODULES, *preload), env=variables, seconds=60)
     atexit.register(made.close)
     while made.preloaded("torch") is None:
         list(made.run(time.monotonic() + 60))
@@ -46,6 +45,22 @@ def workers() -> Workers:
 def nothing(args: Any, channel: Any, preloaded: Any) -> None:
     """What a rank does that never comes."""
     time.sleep(600)
+
+
+def flipped(args: Any, channel: Any, preloaded: Any) -> Any:
+    """A rank whose memory changes one number of every large sum."""
+    import torch.distributed as dist
+
+    honest = dist.all_reduce
+
+    def all_reduce(tensor: Any, *more: Any, **named: Any) -> Any:
+        done = honest(tensor, *more, **named)
+        if tensor.numel() > 1000:
+            tensor[tensor.numel() // 2] += 1
+        return done
+
+    dist.all_reduce = all_reduce
+    return _observer.perform(args, channel, preloaded)
 
 
 def free_port() -> int:
@@ -61,22 +76,27 @@ def run_ranks(
     seconds: float | None = None,
     env: Mapping[str, str] | None = None,
     env_of: Mapping[int, Mapping[str, str]] | None = None,
+    server_env: Mapping[str, str] | None = None,
     absent: Collection[int] = (),
-    stop_at: Mapping[int, str] | None = None,
+    flip: Collection[int] = (),
+    send: Mapping[int, tuple[str, int]] | None = None,
     **context: Any,
 ) -> World[Any]:
     """What `n` ranks of a check saw, as its judge gets it: one observation a rank, or one in all
     for a check of scope NODE.
 
-    env_of   variables of single ranks
-    absent   ranks whose process never begins with the check
-    stop_at  rank -> the mark at which it gets SIGSTOP
+    env_of      variables of single ranks
+    server_env  variables that are there when torch is imported
+    absent      ranks whose process never begins with the check
+    flip        ranks whose sums are wrong
+    send        rank -> the mark at which it gets a signal, and which
     """
     module = imported(check_id)
     alone = module.CHECK.scope is Scope.NODE
     seconds = seconds or module.CHECK.budget
     top = topology(n, master_port=context.get("master_port") or free_port())
-    pool, group = workers(), f"{check_id} {next(_groups)}"
+    pool = workers(module.CHECK.preload, tuple((server_env or {}).items()))
+    group = f"{check_id} {next(_groups)}"
     calls: dict[int, Call] = {}
     for rank in range(1 if alone else n):
         given = {
@@ -98,9 +118,10 @@ def run_ranks(
             "MASTER_ADDR": str(given["master_addr"]),
             "MASTER_PORT": str(given["master_port"]),
         }
+        target = "ranks:flipped" if rank in flip else _observer.TARGET
         calls[rank] = pool.call(
             "torch",
-            "ranks:nothing" if rank in absent else _observer.TARGET,
+            "ranks:nothing" if rank in absent else target,
             _observer.request(check_id, "/", encode(top), **given),
             seconds=seconds,
             label=key_of(NODE, None if alone else rank),
@@ -108,19 +129,18 @@ def run_ranks(
             rank=rank,
             env={**variables, **(env or {}), **(env_of or {}).get(rank, {})},
         )
-    _run(pool, calls, dict(stop_at or {}))
+    _run(pool, calls, dict(send or {}))
     seen = {c.label: _decoded(module, observation_of(c)) for c in calls.values()}
     return world(check_id, seen, top)
 
 
-def _run(pool: Workers, calls: Mapping[int, Call], stop_at: dict[int, str]) -> None:
-    slice_s = 0.005 if stop_at else 1.0
+def _run(pool: Workers, calls: Mapping[int, Call], send: dict[int, tuple[str, int]]) -> None:
     while any(c.result is None for c in calls.values()):
-        list(pool.run(time.monotonic() + slice_s))
-        for rank, mark in list(stop_at.items()):
+        list(pool.run(time.monotonic() + (0.001 if send else 1.0)))
+        for rank, (mark, number) in list(send.items()):
             if any(m.name == mark for m in calls[rank].marks):
-                os.kill(calls[rank].pid, signal.SIGSTOP)
-                del stop_at[rank]
+                os.kill(calls[rank].pid, number)
+                del send[rank]
 
 
 def _decoded(module: Any, observation: Observation) -> Observation:

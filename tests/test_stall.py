@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import world
@@ -50,9 +51,7 @@ def findings(*observations: Observation) -> list[Finding]:
     found = list(stalls(world("world.gloo", seen), KNOWN))
     for finding in found:
         assert finding.saw
-        if finding.code in ADVICE:
-            for text in (ADVICE[finding.code].means, ADVICE[finding.code].text):
-                text.format_map(dict(finding.fields))
+        assert finding.code in {*ADVICE, *(s.code for s in KNOWN)}
     return found
 
 
@@ -70,6 +69,18 @@ def test_nothing_to_say() -> None:
 def test_our_own_bug_is_nobodys_fault() -> None:
     ours = died("store", "Traceback …\nTypeError: not ours to judge")
     assert findings(ours, gave_up("store init"), silent("store init")) == []
+
+
+@pytest.mark.parametrize("why", ["interrupted by SIGINT", "the run's deadline of 90 s was over"])
+def test_a_run_that_is_cut_short_is_no_evidence(why: str) -> None:
+    cut = Missing(Cause.INTERRUPTED, why, 3.0, marked("store"))
+    assert findings(cut, cut, gave_up("store init")) == []
+
+
+def test_a_rank_that_can_not_be_killed() -> None:
+    undead = Missing(Cause.UNKILLABLE, "pid 7 can't be killed: state D", 6.0, marked("store"))
+    (finding,) = findings(fine(), undead, fine())
+    assert finding.saw.endswith("2 ranks got through · pid 7 can't be killed: state D")
 
 
 def test_a_dead_rank_explains_the_closed_connections() -> None:

@@ -1,0 +1,113 @@
+"""world.gloo: right sums are silent, wrong ones and ranks that hang are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+
+import pytest
+from ranks import run_ranks
+from support import Case, assert_case
+
+from preflight.check import conforms
+from preflight.checks import world_gloo
+from preflight.checks.world_gloo import SIZES, Sums
+from preflight.expect import Expect
+from preflight.group import Trouble
+from preflight.model import Blame, Cause, Confidence, Mark, Missing, Seen, Status
+from preflight.sums import Reduced, busbw, weight
+
+conforms(world_gloo)
+
+FINE = Sums(tuple(Reduced(count, 0.001) for count in SIZES))
+WRONG = Sums(
+    tuple(dataclasses.replace(r, wrong=3, index=17, got=62.0, wanted=61.0) for r in FINE.reduced)
+)
+STEPS = ("TCPStore", "init_process_group", "all_reduce 4 B", "all_reduce 1 MiB")
+RECV = "Timed out waiting 14000ms for recv operation to complete"
+CLOSED = "Connection closed by peer [10.1.1.1]:4567. This is typically caused by a remote worker"
+
+
+def marks(count: int) -> tuple[Mark, ...]:
+    return tuple(Mark(name, 0.0) for name in STEPS[:count])
+
+
+def failed(step: int, text: str) -> Seen[Sums]:
+    return Seen(Sums((), Trouble(STEPS[step - 1], "RuntimeError", text)), 15.0, marks(step))
+
+
+def silent(step: int) -> Missing:
+    return Missing(Cause.TIMED_OUT, "no answer in 20.0 s, killed", 20.0, marks(step))
+
+
+def died(step: int, how: str) -> Missing:
+    return Missing(Cause.CRASHED, f"Fatal Python error\n{how}", 1.0, marks(step))
+
+
+def world(*observations: object) -> dict[str, object]:
+    return {f"n1/{rank}": o for rank, o in enumerate(observations)}
+
+
+CASES = (
+    Case("right", world(FINE, FINE, FINE, FINE)),
+    Case("alone", world(FINE)),
+    Case("blocked", world(*[Missing(Cause.BLOCKED, by="rdzv.store")] * 2)),
+    Case("our bug", world(Missing(Cause.CRASHED, "Traceback\nTypeError: ours"), failed(4, CLOSED))),
+    Case("one is wrong", world(FINE, FINE, WRONG, FINE), "wrong-sum", subject="n1 · rank 2"),
+    Case("all are wrong", world(*[WRONG] * 4), "wrong-sum", Status.FAIL, subject="job"),
+    Case("segfault", world(failed(4, CLOSED), died(4, "killed by SIGSEGV")), "rank-died"),
+    Case(
+        "one is stopped",
+        world(failed(4, RECV), failed(4, RECV), silent(3), failed(4, RECV)),
+        "rank-silent",
+        subject="n1 · rank 2",
+    ),
+    Case("own error", world(failed(4, RECV), failed(4, "no memory")), "rank-failed"),
+    Case("large packets are dropped", world(*[failed(4, RECV)] * 4), "stuck", subject="job"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(world_gloo, case)
+
+
+def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
+    assert busbw(1_000_000_000, 1.0, 2) == 1.0
+    assert busbw(1_000_000_000, 1.0, 8) == 1.75
+    assert busbw(4, 0.0, 4) == 0.0
+    assert busbw(4, 1.0, 1) == 0.0
+
+
+def test_no_sum_leaves_what_float32_adds_exactly() -> None:
+    assert sum(weight(rank) for rank in range(15_000)) + 60 * 15_000 < 1 << 24
+    assert len({weight(rank) for rank in range(400)}) == 400
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("n", [1, 3])
+def test_ranks_add_up(n: int) -> None:
+    seen = run_ranks("world.gloo", n)
+    assert list(world_gloo.judge(seen, Expect())) == []
+    for sums in seen.seen.values():
+        assert [r.bytes for r in sums.reduced] == list(SIZES)
+        assert not any(r.wrong for r in sums.reduced)
+    assert world_gloo.measured(seen).text.startswith("sums right · 4 B ")
+
+
+@pytest.mark.torch
+def test_a_bit_that_flips_is_seen() -> None:
+    (finding,) = world_gloo.judge(run_ranks("world.gloo", 3, flip={1}), Expect())
+    assert (finding.code, str(finding.subjects[0])) == ("wrong-sum", "n1 · rank 1")
+    assert (finding.blame, finding.confidence) == (Blame.NODE, Confidence.LIKELY)
+    assert "1 of 1024 sums of 4 KiB are wrong; number 512 is " in finding.saw
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGSTOP, "rank-silent"), (signal.SIGKILL, "rank-died")]
+)
+def test_the_rank_that_hangs_or_dies_is_named(number: signal.Signals, code: str) -> None:
+    seen = run_ranks("world.gloo", 3, seconds=4.0, send={2: ("all_reduce 4 B", number)})
+    (finding,) = world_gloo.judge(seen, Expect())
+    assert (finding.code, str(finding.subjects[0])) == (code, "n1 · rank 2")
