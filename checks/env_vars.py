@@ -167,7 +167,7 @@ def observe(host: Host, ctx: Context) -> Settings:
 
 def judge(world: World[Settings], expect: Expect) -> Iterator[Finding]:
     for here, settings in world.each():
-        several = world.topology.size > max(1, len(here.ranks))
+        several = world.topology.several_nodes
         yield from _bounded(_judge(here, settings, several))
 
 

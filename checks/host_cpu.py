@@ -254,7 +254,7 @@ def judge(world: World[Cpus], expect: Expect) -> Iterator[Finding]:
                 (here,),
                 saw=f"{plural(ranks, 'rank')} with {plural(workers, 'DataLoader worker')} each "
                 f"on {cpus.worth:g} CPUs",
-                expected=f"no more workers than CPUs {expect.source('loader_workers')}".strip(),
+                expected=f"no more workers than CPUs{expect.aside('loader_workers')}",
                 blame=Blame.JOB,
                 explains=("world.loader",),
                 fields={"workers": str(max(1, int(cpus.worth / ranks) - 1))},
@@ -297,7 +297,7 @@ def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iter
             Status.WARN if floor is None else Status.FAIL,
             (here,),
             saw=f"{saw}, for {plural(ranks, 'rank')}",
-            expected=f"at least {each:g} for each rank {expect.source('cpus_per_rank')}".strip(),
+            expected=f"at least {each:g} for each rank{expect.aside('cpus_per_rank')}",
             blame=blame,
             explains=("world.loader",),
             fields={"wanted": f"{wanted:g}", "folder": cpus.quota_at},

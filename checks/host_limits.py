@@ -34,7 +34,7 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import GIB, MIB, count, size
+from preflight.units import GIB, MIB, count, plural, size
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
 
@@ -58,7 +58,7 @@ ADVICE = {
         now="ulimit -l unlimited   in the job script, where the hard limit allows it",
         text="LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK; "
         "container: --ulimit memlock=-1",
-        commands=(Command("systemctl edit slurmd", "the node", "restart of slurmd ends no job"),),
+        commands=(Command("systemctl edit slurmd", "the node", "slurmd for a moment, no job"),),
     ),
     "shm-unusable": Advice(
         who="cluster administrator",
@@ -201,7 +201,7 @@ def _least(candidates: Iterator[tuple[int, str]]) -> tuple[int | None, str]:
 
 def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
     for here, limits in world.each():
-        ranks = max(1, len(here.ranks))
+        ranks = max(1, world.topology.ranks_on(here.node))
         wanted = 0
         if limits.rdma:
             wanted = MEMLOCK_RDMA
@@ -214,7 +214,7 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
                 (here,),
                 saw=f"locked memory is limited to {size(limits.memlock)}"
                 + (f" · RDMA devices {', '.join(limits.rdma[:4])}" if limits.rdma else ""),
-                expected=f"at least {size(wanted)} {expect.source('memlock_gib')}".strip(),
+                expected=f"at least {size(wanted)}{expect.aside('memlock_gib')}",
                 blame=Blame.NODE,
                 explains=("world.nccl",),
             )
@@ -228,7 +228,7 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
                 Status.WARN if enough else Status.FAIL,
                 (here,),
                 saw=f"a process may open {limits.files} files",
-                expected=f"at least {files} for {peers} ranks {expect.source('nofile')}".strip(),
+                expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
                 blame=Blame.JOB,
                 explains=("rdzv.*", "world.*"),
                 fields={"wanted": str(max(files, 65536))},
@@ -291,7 +291,7 @@ def _judge_shm(here: Subject, limits: Limits, ranks: int, expect: Expect) -> Ite
             Status.FAIL if strict else Status.WARN,
             (here,),
             saw=f"/dev/shm is {size(limits.shm_size)}",
-            expected=f"at least {size(comfort)} {expect.source('shm_gib')}".strip(),
+            expected=f"at least {size(comfort)}{expect.aside('shm_gib')}",
             blame=Blame.JOB,
             explains=("world.loader",),
         )

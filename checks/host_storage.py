@@ -223,7 +223,7 @@ def observe(host: Host, ctx: Context) -> Storage:
 
 def judge(world: World[Storage], expect: Expect) -> Iterator[Finding]:
     for here, storage in world.each():
-        several = bool(here.ranks) and len(here.ranks) < world.topology.size
+        several = world.topology.several_nodes
         for code, status, place, saw, expected, blame in _faults(storage, expect, several):
             yield Finding(
                 code,

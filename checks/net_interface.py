@@ -95,7 +95,7 @@ ADVICE = {
         who="cluster administrator",
         cause="a network namespace or a container whose lo nobody brought up",
         means="ranks of one node can't connect to each other: 'Network is unreachable' or "
-        "'Cannot assign requested address' for 127.0.0.1",
+        "'Cannot assign requested address' for 127.0.0.1, or a wait without a message",
         text="bring lo up in whatever makes the namespace",
         commands=(Command("ip link set lo up", "the node"),),
     ),
@@ -215,7 +215,7 @@ def observe(host: Host, ctx: Context) -> Choices:
     if host.live and not ifname.gloo_names(rules[GLOO].value if GLOO in rules else None):
         ctx.mark("resolve the own name")
         own = _addresses(host, host.hostname())
-    several = len(ctx.topology.ranks_of(ctx.node)) < ctx.topology.size
+    several = ctx.topology.several_nodes
     if host.live and several and ctx.master_addr:
         ctx.mark("route to MASTER_ADDR")
         source, no_route = _way(host, _addresses(host, ctx.master_addr) or ())
@@ -234,10 +234,11 @@ def observe(host: Host, ctx: Context) -> Choices:
 
 
 def _loopback_problem(host: Host) -> str:
-    """A live machine is asked whether a listener could stand at 127.0.0.1, a tree for the flags."""
-    if host.live:
-        error = host.can_bind("127.0.0.1")
-        return f"127.0.0.1: {error.strerror}" if error else ""
+    """No listener can stand at 127.0.0.1 where lo was never up; where it was up before, one can, but
+    nobody reaches it."""
+    error = host.can_bind("127.0.0.1") if host.live else None
+    if error:
+        return f"127.0.0.1: {error.strerror}"
     flags = host.read_int("/sys/class/net/lo/flags")
     return "lo is down" if flags is not None and not flags & 1 else ""  # IFF_UP
 
@@ -269,11 +270,12 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Finding]:
                 saw=seen.loopback,
                 expected="lo is up and has 127.0.0.1",
                 blame=Blame.NODE,
-                explains=("rdzv.*", "world.*"),
+                # net.name: the name server may be a local one, as systemd-resolved is
+                explains=("net.name", "rdzv.*", "world.*"),
             )
         yield from _judge_nccl(here, seen)
         yield from _judge_gloo(here, seen)
-        if here.ranks and world.topology.size > len(here.ranks):
+        if world.topology.several_nodes:
             yield from _judge_several(here, seen, world.topology.master_addr[:80])
 
 

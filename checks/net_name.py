@@ -277,7 +277,7 @@ def judge(world: World[Names], expect: Expect) -> Iterator[Finding]:
             fatal = question.startswith(MASTER)
             yield _silent(world.subject(key), question, missing.seconds, fatal)
     for here, seen in world.each():
-        several = bool(here.ranks) and world.topology.size > len(here.ranks)
+        several = world.topology.several_nodes
         yield from _judge_speed(here, seen)
         if seen.master is not None and seen.master.error:
             yield from _judge_unresolved(here, seen.master, seen.inside, world, several)

@@ -5,6 +5,7 @@ Absolute expectations beat the peers' majority. Knows no check; a judge asks by 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,10 +25,9 @@ KEYS: Mapping[str, tuple[type, str]] = {
     "cpus_per_rank": (float, "floor of the CPUs that each rank may use"),
     "free_gib": (float, "floor of the free space in TMPDIR and the checkpoint directory, in GiB"),
     "loader_workers": (int, "DataLoader workers of each rank"),
-    "allreduce_busbw_gbs": (float, "floor of the all-reduce bus bandwidth, in GB/s"),
 }
 
-CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(\d+(?:\.\d+)*)")
+CONDITION = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(\d{1,9}(?:\.\d{1,9}){0,9})\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class Expect:
         """Where the expectation comes from, e.g. `--expect nofile=65536`; empty when nowhere."""
         return self.values[key].source if key in self.values else ""
 
+    def aside(self, key: str) -> str:
+        """The source to append to what was expected: ` (--expect nofile=65536)`, or nothing."""
+        return f" ({self.values[key].source})" if key in self.values else ""
+
     def admits(self, key: str, version: str) -> bool:
         """Whether `version` meets the condition under `key`; True when nobody said one."""
         condition = self.text(key)
@@ -57,7 +61,7 @@ class Expect:
 
 def numbers(version: str) -> tuple[int, ...]:
     """The leading dotted numbers of a version: `2.13.0+cpu` is (2, 13, 0)."""
-    found = re.match(r"\D*(\d+(?:\.\d+)*)", version)
+    found = re.match(r"\D*(\d{1,9}(?:\.\d{1,9})*)", version)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
@@ -68,7 +72,7 @@ def meets(version: str, condition: str) -> bool:
     for part in condition.split(","):
         found = CONDITION.fullmatch(part.strip())
         if not found:
-            raise PreflightError(f"not a version condition: {condition!r}")
+            raise PreflightError(f"not a version condition: {condition!r:.40}")
         operator, want = found[1] or "=", tuple(int(n) for n in found[2].split("."))
         width = max(len(have), len(want))
         left = have + (0,) * (width - len(have))
@@ -87,20 +91,33 @@ def meets(version: str, condition: str) -> bool:
     return True
 
 
-def value_of(key: str, raw: object) -> object:
-    """`raw` (a flag's text or a config value) as the type that `key` has."""
+def value_of(key: str, raw: object, place: str = "") -> object:
+    """`raw` (a flag's text or a config value) as the type that `key` has; `place` is how an error
+    calls it."""
     kind = KEYS[key][0]
+    place = place or f"expect.{key}"
     if kind is str:
-        text = str(raw)
-        if key not in ("gpu_model",):
-            meets("0", text)  # refuses what is no condition
-        return text
-    if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
-        raise PreflightError(f"expect.{key} wants a number, got {raw!r:.40}")
-    try:
-        number = float(raw)
-    except ValueError:
-        raise PreflightError(f"expect.{key} wants a number, got {raw!r:.40}") from None
+        return _text(key, raw, place)
+    number = math.nan
+    if isinstance(raw, (int, float, str)) and not isinstance(raw, bool):
+        try:
+            number = float(raw)
+        except (ValueError, OverflowError):
+            pass
+    if not (math.isfinite(number) and number >= 0):
+        raise PreflightError(f"{place} wants a number, got {raw!r:.40}")
     if kind is int and number != int(number):
-        raise PreflightError(f"expect.{key} wants a whole number, got {raw!r:.40}")
+        raise PreflightError(f"{place} wants a whole number, got {raw!r:.40}")
     return kind(number)
+
+
+def _text(key: str, raw: object, place: str) -> str:
+    if key == "gpu_model":
+        if not isinstance(raw, str) or not raw.strip():
+            raise PreflightError(f"{place} wants a text, got {raw!r:.40}")
+        return raw
+    try:
+        meets("0", str(raw))  # refuses what is no condition
+    except PreflightError:
+        raise PreflightError(f"{place} wants a version such as >=2.6, got {raw!r:.40}") from None
+    return str(raw)

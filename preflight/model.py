@@ -54,6 +54,8 @@ class Cause(StrEnum):
     NOT_APPLICABLE = "not_applicable"
     BLOCKED = "blocked"
     NOT_ARRIVED = "not_arrived"
+    INTERRUPTED = "interrupted"
+    """The run was over (a signal, --deadline) before it had answered: evidence against nobody."""
     SKIPPED = "skipped"
 
 
@@ -194,9 +196,14 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """A node and the ranks that are observed there. `size` is how many the launcher runs on it,
+    0 when nothing says so: where it starts a process a rank, each of them observes only its own.
+    """
+
     name: str
     ranks: tuple[int, ...]
     addr: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,15 @@ class Topology:
 
     def ranks_of(self, node: str) -> tuple[int, ...]:
         return next((n.ranks for n in self.nodes if n.name == node), ())
+
+    def ranks_on(self, node: str) -> int:
+        """How many ranks share a node: those that are observed, or as many as the launcher says."""
+        return next((max(len(n.ranks), n.size) for n in self.nodes if n.name == node), 0)
+
+    @property
+    def several_nodes(self) -> bool:
+        """Whether more than one node is observed, or the job has ranks beyond those observed."""
+        return len(self.nodes) > 1 or self.size > sum(self.ranks_on(n.name) for n in self.nodes)
 
     @property
     def met(self) -> int:

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 from preflight import _observer
@@ -35,6 +34,7 @@ from preflight.start import (
     open_light,
     open_torch,
 )
+from preflight.units import duration
 
 TICK = 0.1
 """Seconds between two looks at the clock of the progress line."""
@@ -91,39 +91,31 @@ class Run:
     """One run of a plan over the workers of this node."""
 
     def __init__(
-        self, plan: Plan, workers: Workers, passed: Passed, watch: Callable[[Progress], None]
+        self,
+        plan: Plan,
+        workers: Workers,
+        passed: Passed,
+        watch: Callable[[Progress], None] = lambda progress: None,
+        interrupted: Callable[[], str] = lambda: "",
     ) -> None:
         self.plan = plan
         self.workers = workers
         self.passed = passed
         self.watch = watch
+        self.interrupted = interrupted
         self.outcome = Outcome()
         self.node = plan.topology.nodes[0]
         self.waiting = [c for i, c in plan.catalogue.checks.items() if i in plan.selected]
         self.calls: dict[str, dict[str, Call]] = {}
         self.statuses: dict[str, Mapping[str, Status]] = {}
-        self.signal = ""
         self.began = time.monotonic()
         self._topology = encode(plan.topology)
 
     def observe(self) -> Outcome:
         """Run everything; returns early, with what there is, at the deadline or on a signal."""
-        handlers = {
-            number: signal.signal(number, self._interrupt)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        wakeup = signal.set_wakeup_fd(self.workers.wake_fd, warn_on_full_buffer=False)
-        try:
-            self._observe()
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+        self._observe()
         self.outcome.seconds = time.monotonic() - self.began
         return self.outcome
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self.signal = signal.Signals(number).name
 
     def _observe(self) -> None:
         for check_id, why in self.plan.catalogue.broken.items():
@@ -135,17 +127,17 @@ class Run:
         open_light(self.workers)
         self._open_preloads()
         until = self.began + self.plan.deadline
-        self._start_what_may()
-        while (self.waiting or self.calls) and not self.signal and time.monotonic() < until:
+        while self.waiting or self.calls:
+            if self.interrupted() or time.monotonic() >= until:
+                self._give_up()
+                break
+            self._start_what_may()
             tick = min(until, time.monotonic() + TICK)
-            for call in self.workers.run(tick, wake=lambda: bool(self.signal)):
+            for call in self.workers.run(tick, wake=lambda: bool(self.interrupted())):
                 self._ended(call)
                 self._start_what_may()
-            self._start_what_may()
             self.watch(self._progress())
-        if self.waiting or self.calls:
-            self._give_up()
-        self.outcome.interrupted = self.signal
+        self.outcome.interrupted = self.interrupted()
 
     def _open_preloads(self) -> None:
         for loaded in self.waiting:
@@ -213,7 +205,7 @@ class Run:
         undecided doesn't block: this check brings evidence of its own."""
         if loaded.check.scope is Scope.WORLD and self.plan.topology.size > len(self.node.ranks):
             others = self.plan.topology.size - len(self.node.ranks)
-            detail = f"{others} ranks of other processes: this version meets no other process"
+            detail = f"{plural(others, 'rank')} of other processes, which this version does not meet"
             return Missing(Cause.SKIPPED, detail)
         for need in loaded.check.needs:
             if any(s is Status.FAIL for s in self.statuses.get(need, {}).values()):
@@ -300,8 +292,8 @@ class Run:
 
     def _give_up(self) -> None:
         """The deadline or a signal: end what runs, and say of the rest that it was not run."""
-        why = f"interrupted by {self.signal}"
-        if not self.signal:
+        why = f"interrupted by {self.interrupted()}"
+        if not self.interrupted():
             why = f"the run's deadline of {self.plan.deadline:g} s was over"
         for check_id, calls in self.calls.items():
             for key, call in calls.items():
@@ -353,7 +345,7 @@ def observation_of(call: Call) -> Observation:
                 detail = f"pid {left.pid} can't be killed: state {left.state}{where}; left behind"
                 return Missing(Cause.UNKILLABLE, detail, result.seconds, result.marks)
             stack = f"{result.stderr.strip()}\n" if result.stderr.strip() else ""
-            detail = f"{stack}no answer in {call.seconds:.1f} s, killed"
+            detail = f"{stack}no answer in {duration(call.seconds)}, killed"
             return Missing(Cause.TIMED_OUT, detail, result.seconds, result.marks)
         case Raised(kind="CannotObserve"):
             return Missing(Cause.CANNOT_OBSERVE, result.message, result.seconds, result.marks)

@@ -175,7 +175,7 @@ def discover(
             ranks: tuple[int, ...] = (rank,)
             size = max(size or 1, rank + 1)
             reading.facts["nproc"] = Fact("1", f"env {launcher.rank[0]} (one process a rank)")
-            return _placed(reading, launcher, hostname, job, ranks, size, meet)
+            return _placed(reading, launcher, hostname, job, ranks, size, meet, local_size or 1)
     if nproc is not None:
         reading.facts["nproc"] = Fact(str(nproc), nproc_source)
     elif local_size is not None and launcher.per_node:
@@ -241,8 +241,9 @@ def _placed(
     ranks: tuple[int, ...],
     size: int,
     meet: str | None,
+    here: int = 0,
 ) -> Topology:
-    """The topology with its meeting point."""
+    """The topology with its meeting point. `here`: ranks that the launcher runs on this node."""
     if meet is not None:
         addr, port = split_address(meet)
         reading.facts["master_addr"] = reading.facts["master_port"] = Fact(meet, "--meet")
@@ -253,7 +254,7 @@ def _placed(
         if port > 65535 or (raw_port and not port):
             reading.facts["master_port"] = Fact(raw_port[:80], "not a port")
             port = 0
-    several = size > len(ranks)
+    several = size > max(len(ranks), here)
     if not addr and launcher.name == "SLURM" and several:
         nodelist = reading.environ.get("SLURM_STEP_NODELIST") or reading.environ.get(
             "SLURM_JOB_NODELIST", ""
@@ -276,7 +277,7 @@ def _placed(
         launcher=launcher.name,
         job=job,
         size=size,
-        nodes=(Node(hostname, ranks),),
+        nodes=(Node(hostname, ranks, size=here),),
         master_addr=addr,
         master_port=port,
         facts=reading.facts,
