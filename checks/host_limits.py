@@ -1,7 +1,7 @@
 """Do the limits that the job will have let it start: locked memory, files, threads, /dev/shm?
 
 Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids of the cgroup and
-             its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband
+             its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband, CAP_IPC_LOCK
 Fails if     locked memory is limited below 1 GiB while RDMA devices are there; /dev/shm is missing,
              can't be written or has less than 10 MiB free a local rank; fewer than 64 threads or
              128 files are left a rank; less than 512 MiB of memory are left a rank
@@ -49,6 +49,11 @@ THREADS_PER_RANK = 64
 FILES_PER_RANK = 128
 FILES_PER_PEER = 16
 MEMORY_PER_RANK = 512 * MIB
+
+# its bit in CapEff (capabilities(7)): whoever has it may lock memory beyond the limit, as pods for
+# RDMA do; the kernel asks for it in the first user namespace only
+IPC_LOCK = 14
+FIRST_USER_NAMESPACE = ["0", "0", "4294967295"]
 
 ADVICE = {
     "memlock-low": Advice(
@@ -109,7 +114,8 @@ class Limits:
     """Soft limits; -1 is unlimited. Bytes but for files and threads. None: nothing says so.
 
     threads_left is the least of what RLIMIT_NPROC and the cgroups' pids.max leave, with its name;
-    memory_left likewise of MemAvailable and the cgroups' memory limits.
+    memory_left likewise of MemAvailable and the cgroups' memory limits. memlock_binds is False
+    where CAP_IPC_LOCK makes that limit void.
     """
 
     memlock: int
@@ -123,6 +129,7 @@ class Limits:
     memory_left: int | None
     memory_limit: str
     rdma: tuple[str, ...]
+    memlock_binds: bool = True
 
 
 def observe(host: Host, ctx: Context) -> Limits:
@@ -147,7 +154,17 @@ def observe(host: Host, ctx: Context) -> Limits:
         memory_left=memory_left,
         memory_limit=memory_limit,
         rdma=host.listdir("/sys/class/infiniband"),
+        memlock_binds=not _may_lock(host),
     )
+
+
+def _may_lock(host: Host) -> bool:
+    for line in (host.read_or_none("/proc/self/status") or "").splitlines():
+        if line.startswith("CapEff:"):
+            may = int(line.partition(":")[2], 16) >> IPC_LOCK & 1
+            users = (host.read_or_none("/proc/self/uid_map") or "").split()
+            return bool(may) and users == FIRST_USER_NAMESPACE
+    return False
 
 
 def _shm(host: Host) -> tuple[int | None, int | None, str]:
@@ -203,7 +220,7 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
     for here, limits in world.each():
         ranks = max(1, world.topology.ranks_on(here.node))
         wanted = 0
-        if limits.rdma:
+        if limits.rdma and limits.memlock_binds:
             wanted = MEMLOCK_RDMA
         if (floor := expect.number("memlock_gib")) is not None:
             wanted = int(floor * GIB)
@@ -242,7 +259,7 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
                 expected=f"{THREADS_PER_RANK} for each of {ranks} ranks",
                 blame=Blame.NODE,
                 confidence=Confidence.LIKELY,
-                explains=("rdzv.*", "world.*"),
+                explains=("host.software", "rdzv.*", "world.*"),
                 fields={"limit": limits.threads_limit},
             )
         if limits.memory_left is not None and limits.memory_left < MEMORY_PER_RANK * ranks:
@@ -254,7 +271,7 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
                 expected=f"{size(MEMORY_PER_RANK)} for each of {ranks} ranks",
                 blame=Blame.JOB,
                 confidence=Confidence.LIKELY,
-                explains=("rdzv.*", "world.*"),
+                explains=("host.software", "rdzv.*", "world.*"),
             )
 
 

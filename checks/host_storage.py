@@ -205,6 +205,8 @@ class Storage:
 def observe(host: Host, ctx: Context) -> Storage:
     from multiprocessing import util
 
+    if not host.live:
+        raise CannotObserve("places are written to on the live machine only")
     ctx.mark("touching the places")
     found = places(host, ctx.options, PATIENCE * ctx.seconds)
     states = {place.state for place in found} - {""}

@@ -234,8 +234,8 @@ def observe(host: Host, ctx: Context) -> Choices:
 
 
 def _loopback_problem(host: Host) -> str:
-    """No listener can stand at 127.0.0.1 where lo was never up; where it was up before, one can, but
-    nobody reaches it."""
+    """No listener can stand at 127.0.0.1 where lo was never up; where it was up before, one can,
+    but nobody reaches it."""
     error = host.can_bind("127.0.0.1") if host.live else None
     if error:
         return f"127.0.0.1: {error.strerror}"

@@ -6,24 +6,47 @@ import gc
 import os
 import sys
 
+TYPE_CHECKING = False  # a script's folder may hold a typing.py, too
+if TYPE_CHECKING:
+    from preflight.interrupt import Interrupt
+
 
 def main() -> None:
     """The entry point of both."""
+    _forget_script_folder()
+    interrupt = _interrupt()
     _occupy_standard_streams()
     gc.disable()  # nothing but imports until the run begins, and no garbage among them
-    _forget_script_folder()
     from preflight.cli import main as command_line
 
     gc.enable()
-    command_line()
+    command_line(interrupt)
+
+
+def _interrupt() -> Interrupt:
+    """Ctrl-C and SIGTERM from the first moment on: a run answers them with what it has seen, all
+    else just ends, without a traceback of whatever is being imported."""
+    import signal
+
+    from preflight.interrupt import Interrupt
+
+    interrupt = Interrupt()
+    if sys.argv[1:2] in (["run"], ["gate"]):
+        interrupt.listen()
+    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return interrupt
 
 
 def _occupy_standard_streams() -> None:
     """Where one of 0, 1 and 2 is closed (`>&-`), no socket of ours may come to lie there: workers
     put their own streams in that place."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(descriptor)
+    try:
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(descriptor)
+    except OSError:
+        pass  # a machine without /dev/null: what follows will say so
 
 
 def _forget_script_folder() -> None:

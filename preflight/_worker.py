@@ -268,14 +268,30 @@ class Server:
         (they were handed to us, see PR_SET_CHILD_SUBREAPER)."""
         for pid in self.alive | self.ended:
             _kill(os.killpg, pid)
-        try:
-            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-                orphans = [int(pid) for pid in file.read().split()]
-        except OSError:
-            orphans = []
-        for pid in orphans:
-            _kill(os.kill, pid)
+        until = time.monotonic() + 0.1
+        while (children := _children()) and time.monotonic() < until:
+            for pid in children:
+                _kill(os.kill, pid)
+            time.sleep(0.001)  # the end of one may hand us the next
+            _reap()
         os._exit(0)
+
+
+def _children() -> list[int]:
+    """All that are ours now; proc(5) warns that some are missed while others are just ending."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except OSError:
+        pass
 
 
 def _kill(how: Any, pid: int) -> None:

@@ -15,6 +15,7 @@ badly is reported as broken, never silently absent.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import fnmatch
 import importlib
@@ -202,7 +203,8 @@ class Catalogue:
         for loaded in self:
             if name in loaded.check.was:
                 return loaded.id
-        raise PreflightError(f"no check {name!r}{nearest(name, [*self.checks, *self.broken])}")
+        known = [*self.checks, *self.broken]
+        raise PreflightError(f"no check {name!r:.60}{nearest(name, known)}")
 
     def matching(self, pattern: str) -> tuple[str, ...]:
         """The ids that an id, a prefix (`net`) or a glob (`net.*`) selects; error when none."""
@@ -210,7 +212,13 @@ class Catalogue:
         found = tuple(
             i for i in ids if fnmatch.fnmatchcase(i, pattern) or i.startswith(pattern + ".")
         )
-        return found or (self.resolve(pattern),)
+        if found:
+            return found
+        try:
+            return (self.resolve(pattern),)
+        except PreflightError:
+            words = [*ids, *sorted({i.partition(".")[0] for i in ids})]
+            raise PreflightError(f"no check {pattern!r:.60}{nearest(pattern, words)}") from None
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -247,6 +255,11 @@ def _faults(check_id: str, module: Any) -> Iterator[str]:
     for name in ("observe", "judge", "measured"):
         if not callable(getattr(module, name, None)):
             yield f"has no {name}()"
+    try:
+        if not dataclasses.is_dataclass(answer_type(module)):
+            yield "observe() returns no dataclass"
+    except (AttributeError, KeyError):
+        yield "observe() does not say what it returns"
     present = sections(module.__doc__ or "")
     yield from (f"its docstring lacks {s!r}" for s in SECTIONS if not present.get(s))
 
@@ -256,11 +269,11 @@ def load(folder: Path | None = None) -> Catalogue:
     folder = folder or Path(__file__).parent / "checks"
     found: dict[str, Loaded] = {}
     broken: dict[str, str] = {}
-    for path in sorted(folder.glob("[a-z]*.py")):
+    for path in sorted(p for p in folder.glob("*.py") if not p.name.startswith("_")):
         check_id = path.stem.replace("_", ".", 1)
         try:
             module = importlib.import_module(f"preflight.checks.{path.stem}")
-        except Exception as error:  # noqa: BLE001  a check that can't be imported is a row, not our end
+        except (Exception, SystemExit) as error:  # noqa: BLE001  that is a row, not our end
             broken[check_id] = f"{type(error).__name__}: {error}"
             continue
         faults = list(_faults(check_id, module))
@@ -269,30 +282,62 @@ def load(folder: Path | None = None) -> Catalogue:
         else:
             found[check_id] = Loaded(check_id, module.CHECK, typing.cast(Any, module))
     for check_id in list(found):
-        unknown = [n for n in found[check_id].check.needs if n not in found and n not in broken]
-        if unknown:
-            broken[check_id] = f"needs {unknown[0]!r}, which does not exist"
+        if fault := _unmet(found[check_id], found, broken):
+            broken[check_id] = fault
             del found[check_id]
+    for circle in _circles(found):
+        around = " -> ".join((*circle, circle[0]))
+        broken |= dict.fromkeys(circle, f"checks need each other: {around}")
+        for check_id in circle:
+            found.pop(check_id, None)  # it may be on two circles
     return Catalogue(order(found), broken)
 
 
+def _unmet(loaded: Loaded, found: Mapping[str, Loaded], broken: Mapping[str, str]) -> str:
+    """Why the needs of a check can never be met; empty when they can."""
+    stages = tuple(Stage)
+    for need in loaded.check.needs:
+        if need not in found:
+            if need not in broken:
+                return f"needs {need!r}, which does not exist"
+            continue
+        later = found[need].check.stage
+        if stages.index(later) > stages.index(loaded.check.stage):
+            return f"needs {need!r} of the stage {later}, which comes later"
+    return ""
+
+
+def _circles(checks: Mapping[str, Loaded]) -> list[tuple[str, ...]]:
+    """Checks that need each other, each circle once."""
+    circles: list[tuple[str, ...]] = []
+    done: set[str] = set()
+
+    def walk(check_id: str, path: tuple[str, ...]) -> None:
+        if check_id in path:
+            circles.append(path[path.index(check_id) :])
+        elif check_id not in done and check_id in checks:
+            for need in checks[check_id].check.needs:
+                walk(need, (*path, check_id))
+            done.add(check_id)
+
+    for check_id in checks:
+        walk(check_id, ())
+    return circles
+
+
 def order(checks: Mapping[str, Loaded]) -> dict[str, Loaded]:
-    """By stage, then needs, then name; a cycle is a PreflightError that prints its path."""
+    """By stage, then needs, then name. There are no circles."""
     stages = tuple(Stage)
     done: dict[str, Loaded] = {}
 
-    def place(check_id: str, path: tuple[str, ...]) -> None:
-        if check_id in path:
-            raise PreflightError("checks need each other: " + " -> ".join((*path, check_id)))
-        if check_id in done or check_id not in checks:
-            return
-        for need in checks[check_id].check.needs:
-            place(need, (*path, check_id))
-        done[check_id] = checks[check_id]
+    def place(check_id: str) -> None:
+        if check_id not in done and check_id in checks:
+            for need in checks[check_id].check.needs:
+                place(need)
+            done[check_id] = checks[check_id]
 
-    ids = sorted(checks, key=lambda i: (stages.index(checks[i].check.stage), i))
-    for check_id in ids:
-        place(check_id, ())
+    for check_id in sorted(checks, key=lambda i: (stages.index(checks[i].check.stage), i)):
+        place(check_id)
     return {i: c for s in stages for i, c in done.items() if c.check.stage is s}
 
 

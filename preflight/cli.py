@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
+import errno
 import inspect
 import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from preflight import __version__, check, config, screen, verdict
-from preflight.config import Config, Flags, Output
-from preflight.isolate import Call, Result, Returned, Workers
-from preflight.model import Observations, PreflightError, Report, Setting, Status, Verdict
-from preflight.render import human
-from preflight.runner import Plan, Run
-from preflight.start import LIGHT, open_light, open_torch
+from preflight import __version__, agent, check, config, screen, verdict
+from preflight.agent import Wish
+from preflight.config import Flags, Output
+from preflight.interrupt import Interrupt
+from preflight.isolate import Workers
+from preflight.model import PreflightError, Report, Status, Verdict
 
 USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
 
-FILE_SECONDS = 10.0
-"""How long a report may take to be written or read: its file system may be the dead one."""
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""With these only writing to a standard stream can fail here: workers write all files."""
 
 EXITS = """Exit codes: 0 READY · 2 usage · 3 NOT READY · 4 UNDECIDED · 5 INCOMPLETE · 74 a report
 file could not be written · 70 our own fault · 130/143 interrupted."""
@@ -45,9 +42,14 @@ app = typer.Typer(
 
 
 def _ids(incomplete: str) -> list[str]:
-    """Completion of ids."""
+    """Completion of ids, also of the last one in a list with commas."""
+    before, comma, last = incomplete.rpartition(",")
     loaded = check.load()
-    return [i for i in (*loaded.checks, *loaded.broken) if i.startswith(incomplete)]
+    return [before + comma + i for i in (*loaded.checks, *loaded.broken) if i.startswith(last)]
+
+
+def _levels(incomplete: str) -> list[str]:
+    return [level for level in check.Level if level.startswith(incomplete)]
 
 
 def _option(*names: str, env: str = "", **more: Any) -> Any:
@@ -60,7 +62,9 @@ def _run_flags(
     nproc: Annotated[
         int | None, _option("--nproc", min=1, max=4096, help="Ranks on this node.")
     ] = None,
-    level: Annotated[str | None, _option("--level", help="quick, standard or deep.")] = None,
+    level: Annotated[
+        str | None, _option("--level", help="quick, standard or deep.", autocompletion=_levels)
+    ] = None,
     only: Annotated[
         list[str] | None,
         _option("--only", help="Ids, prefixes or globs: net.*", autocompletion=_ids),
@@ -123,7 +127,7 @@ def _top(
     ] = False,
 ) -> None:
     if version:
-        print(f"preflight {__version__} from {os.path.dirname(__file__)}")
+        _print(f"preflight {__version__} from {os.path.dirname(__file__)}\n")
         raise typer.Exit
 
 
@@ -131,9 +135,9 @@ def _top(
 @_with_run_flags
 def run(ctx: typer.Context, **given: Any) -> None:
     """Observe, judge, print the report, exit by its verdict."""
-    with _session() as workers:
-        report, code = _observe_and_report(ctx, workers, given)
-    raise typer.Exit(_styled_exit(given["exit_style"], report, code))
+    with agent.session(ctx.obj) as workers:
+        report, problems = _report(ctx, workers, given)
+    raise typer.Exit(_exit_code(given["exit_style"], report, problems, ctx.obj))
 
 
 @app.command(context_settings={"allow_interspersed_args": False}, epilog=EXITS)
@@ -147,10 +151,15 @@ def gate(
     **given: Any,
 ) -> None:
     """Run the checks, then become CMD if READY; otherwise say that it was not started."""
-    with _session() as workers:
-        _, code = _observe_and_report(ctx, workers, given)
-    if code == 0 or (start_undecided and code == verdict.EXIT[Verdict.UNDECIDED]):
+    if not command[0]:
+        raise PreflightError("CMD is an empty word")
+    with agent.session(ctx.obj) as workers:
+        report, problems = _report(ctx, workers, given)
+    ctx.obj.release()  # a signal that comes from here on ends us before CMD, or CMD
+    wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
+    if report.verdict in wanted and not ctx.obj.name:
         _become(command)
+    code = _exit_code(given["exit_style"], report, problems, ctx.obj)
     screen.say(f" {command[0]} was not started.   exit {code}")
     raise typer.Exit(code)
 
@@ -169,7 +178,8 @@ def list_checks(
         everything = [manual.data(loaded) for loaded in catalogue]
         _print(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
     else:
-        _print(manual.table(catalogue, max(screen.width(sys.stdout), 60)))
+        columns = screen.width(sys.stdout) if screen.is_terminal(sys.stdout) else None
+        _print(screen.spelled(manual.table(catalogue, columns)))
 
 
 @app.command()
@@ -183,13 +193,16 @@ def explain(
     """What a check looks at, when it fails, what to do: offline."""
     from preflight.render import manual
 
-    loaded, code = manual.find(check.load(), name)
+    catalogue = check.load()
+    loaded, code = manual.find(catalogue, name)
     if output == "json":
         import json
 
         _print(json.dumps(manual.data(loaded), indent=1, ensure_ascii=False) + "\n")
     elif output == "human":
-        _print(manual.explain(loaded, code, min(110, screen.width(sys.stdout))))
+        also = manual.owners(catalogue, code)
+        text = manual.explain(loaded, code, min(110, screen.width(sys.stdout)), also)
+        _print(screen.spelled(text))
     else:
         raise PreflightError(f"explain prints human or json, not {output!r:.40}")
 
@@ -213,23 +226,21 @@ def show(
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
     from preflight.render import json as as_json
 
-    with _session() as workers:
-        args = {"path": os.path.abspath(report), "limit": as_json.LIMIT}
-        found = _file_work(workers, "read_file", args, report)
-    if "error" in found:
-        raise PreflightError(found["error"])
-    read = as_json.parse(found["text"])
+    text, problem = agent.read(report, as_json.LIMIT)
+    if problem:
+        raise PreflightError(problem)
+    try:
+        read = as_json.parse(text)
+    except PreflightError as error:
+        raise PreflightError(f"{report}: {error}") from None
     code = 0
     if judge:
-        catalogue = check.load()
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
-        path = config.config_path(config_file, os.environ, root=os.geteuid() == 0)
-        table = config.read_config(path) if path else {}
-        chosen = config.resolve(flags, table, str(path or ""), catalogue, _today())
+        chosen, catalogue = agent.configured(Wish(flags, config_file))
         read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
         code = read.exit_code
     look = screen.look(color, ascii_only, quiet, verbose)
-    _print(_rendered(Output(config.known_format(output, "-o")), read, look))
+    _print(agent.rendered(Output(config.known_format(output, "-o")), read, look))
     raise typer.Exit(code)
 
 
@@ -244,85 +255,38 @@ def schema() -> None:
 # --- one run ---
 
 
-@contextlib.contextmanager
-def _session() -> Iterator[Workers]:
-    """Workers, and nothing of them left afterwards."""
-    workers = Workers()
-    try:
-        yield workers
-    finally:
-        workers.close()
-
-
-def _observe_and_report(
+def _report(
     ctx: typer.Context, workers: Workers, given: dict[str, Any]
-) -> tuple[Report, int]:
-    """Everything between the flags and the exit code."""
-    for name, words in (("color", ("auto", "always", "never")), ("exit_style", EXIT_STYLES)):
-        if given[name] not in words:
-            flag = "exit" if name == "exit_style" else name
-            nearest = check.nearest(given[name], words)
-            raise PreflightError(f"--{flag} is one of {', '.join(words)}{nearest}")
-    path = config.config_path(given["config_file"], os.environ, root=os.geteuid() == 0)
-    table = config.read_config(path) if path else {}
+) -> tuple[Report, tuple[str, ...]]:
+    """The report, published, and what could not be written of it."""
     flags = _flags(ctx, given)
-    if config.wants_torch(flags, table):
-        open_torch(workers)  # before the checks themselves are loaded: its import takes longest
-    catalogue = check.load()
-    chosen = config.resolve(flags, table, str(path or ""), catalogue, _today())
-    selected = check.select(
-        catalogue, level=chosen.level, only=chosen.only, skip=chosen.skip, enabled=chosen.enabled
-    )
-    open_light(workers)
-    topology = _topology(workers, chosen)
-    plan = Plan(
-        catalogue=catalogue,
-        selected=selected,
-        topology=topology,
-        deadline=chosen.deadline,
-        root=given["root"],
-        budgets=chosen.budgets,
-        options=chosen.options,
-    )
+    _one_of(flags, "color", given["color"], ("auto", "always", "never"))
+    _one_of(flags, "exit_style", given["exit_style"], EXIT_STYLES)
     progress = screen.ProgressLine(quiet=given["quiet"], environ=os.environ)
-    started = datetime.datetime.now(datetime.UTC)
-    one = Run(
-        plan,
-        workers,
-        lambda i, seen: verdict.passed(i, seen, catalogue, topology, chosen.expect),
-        progress,
-    )
-    outcome = one.observe()
+    wish = Wish(flags, given["config_file"], given["root"])
+    report, chosen = agent.report_of(wish, workers, ctx.obj, progress)
     progress.clear()
-    observations = Observations(
-        tool={
-            "name": "preflight",
-            "version": __version__,
-            "python": sys.version.split()[0],
-        },
-        started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        seconds=round(outcome.seconds, 3),
-        settings={"nproc": Setting(topology.met, topology.facts["nproc"].source)}
-        | dict(chosen.shown),
-        topology=topology,
-        checks=outcome.checks,
-        interrupted=outcome.interrupted,
-        left_behind=workers.left_behind,
-    )
-    report = verdict.judge(observations, catalogue, chosen.expect, chosen.policy)
-    return report, _publish(workers, chosen, report, given)
+    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
+    return report, agent.publish(workers, chosen.outputs, report, look)
+
+
+def _one_of(flags: Flags, name: str, value: str, words: tuple[str, ...]) -> None:
+    if value not in words:
+        known = ", ".join(words)
+        raise PreflightError(
+            f"{flags.source(name)} is one of {known}, got {value!r:.40}"
+            f"{check.nearest(value, words)}"
+        )
 
 
 def _flags(ctx: typer.Context, given: dict[str, Any]) -> Flags:
     """What was given, each with the flag or variable that it came from."""
     sources = {}
-    for name in given:
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
         source = ctx.get_parameter_source(name)
-        flag = name.replace("_", "-")
-        if source is not None and source.name == "ENVIRONMENT":
-            sources[name] = f"env PREFLIGHT_{name.upper()}"
-        else:
-            sources[name] = f"--{flag}"
+        from_environment = source is not None and source.name == "ENVIRONMENT"
+        sources[name] = f"env {parameter.envvar}" if from_environment else parameter.opts[0]
     many = ("only", "skip", "tolerate", "expect", "timeout", "output")
     return Flags(
         level=given["level"],
@@ -335,104 +299,24 @@ def _flags(ctx: typer.Context, given: dict[str, Any]) -> Flags:
     )
 
 
-def _today() -> datetime.date:
-    return datetime.datetime.now(datetime.UTC).date()
-
-
-def _topology(workers: Workers, chosen: Config) -> Any:
-    """Who is in this world. Only where neither a flag nor a launcher nor CUDA_VISIBLE_DEVICES says
-    how many ranks there are, NVML is asked: in a worker, and not for long."""
-    from preflight import topology
-
-    gpus, source = 0, ""
-    if chosen.nproc is None and topology.detect(os.environ) is topology.LOCAL:
-        mask = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if mask is not None:
-            devices = [entry for entry in mask.split(",") if entry.strip()]
-            gpus, source = min(len(devices), 64), "env CUDA_VISIBLE_DEVICES"
-        else:
-            call = workers.call(LIGHT, "preflight._observer:count_gpus", None, seconds=5.0)
-            counted = _wait(workers, call, 8.0)
-            if isinstance(counted, Returned):
-                gpus, source = int(counted.value), "NVML: GPUs of this node"
-    return topology.discover(
-        os.environ,
-        os.uname().nodename,
-        nproc=chosen.nproc,
-        nproc_source=chosen.nproc_source,
-        gpus=gpus,
-        gpus_source=source,
-    )
-
-
-def _wait(workers: Workers, call: Call, seconds: float) -> Result | None:
-    """What one call comes to; None when it has not ended in time."""
-    until = time.monotonic() + seconds
-    while call.result is None and time.monotonic() < until:
-        next(workers.run(until), None)
-    return call.result
-
-
-def _file_work(workers: Workers, function: str, args: Any, path: str) -> Any:
-    """Read or write a report in a worker: the file system may never answer."""
-    open_light(workers)
-    call = workers.call(LIGHT, f"preflight._observer:{function}", args, seconds=FILE_SECONDS)
-    result = _wait(workers, call, FILE_SECONDS + 5.0)
-    if isinstance(result, Returned):
-        return result.value
-    why = f"{path}: no answer from its file system in {FILE_SECONDS:.0f} s"
-    return {"error": why} if function == "read_file" else why
-
-
-def _publish(workers: Workers, chosen: Config, report: Report, given: dict[str, Any]) -> int:
-    """Print and write the report; the exit code."""
-    problems: list[str] = []
-    saved = next((o.file for o in chosen.outputs if o.format == "json" and o.file != "-"), "")
-    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
-    for output in sorted(chosen.outputs, key=lambda o: o.file == "-"):
-        if output.file == "-":
-            shown = human.Look(**{**_fields(look), "saved_as": "" if problems else saved})
-            problem = screen.write(_rendered(output, report, shown))
-        else:
-            plain = human.Look(verbose=look.verbose)
-            args = {"path": os.path.abspath(output.file), "text": _rendered(output, report, plain)}
-            problem = _file_work(workers, "write_file", args, output.file)
-        if problem:
-            problems.append(problem)
-            screen.say(f"preflight: could not write the report: {problem}")
-    if problems and report.exit_code == 0:
-        return OUTPUT
-    return report.exit_code
-
-
-def _fields(look: human.Look) -> dict[str, Any]:
-    return {name: getattr(look, name) for name in human.Look.__slots__}
-
-
-def _rendered(output: Output, report: Report, look: human.Look) -> str:
-    if output.format == "json":
-        from preflight.render import json as as_json
-
-        return as_json.render(report)
-    return human.render(report, look)
-
-
 EXIT_STYLES = ("world", "node", "nagios")
 
 
-def _styled_exit(style: str, report: Report, code: int) -> int:
-    """`--exit nagios` is the one exception from the table: OK, WARNING, CRITICAL, UNKNOWN."""
+def _exit_code(style: str, report: Report, problems: tuple[str, ...], interrupt: Interrupt) -> int:
+    """A function of the report; only an output that failed or a late signal can still be added.
+    `--exit nagios` is the one exception from the table: OK, WARNING, CRITICAL, UNKNOWN."""
+    code = interrupt.exit_code or report.exit_code or (OUTPUT if problems else 0)
     if style != "nagios":
         return code
-    if report.verdict is Verdict.READY:
-        return int(any(row.status is Status.WARN for row in report.rows))
-    return 2 if report.verdict is Verdict.NOT_READY else 3
+    if report.verdict is Verdict.NOT_READY:
+        return 2
+    if report.verdict is Verdict.READY and code in (0, OUTPUT):
+        return int(code == OUTPUT or any(row.status is Status.WARN for row in report.rows))
+    return 3
 
 
 def _become(command: list[str]) -> NoReturn:
     """Replace this process: no parent stays behind, streams and signals are the command's own."""
-    sys.stdout.flush()
-    sys.stderr.flush()
     # Python ignores these two, and what is ignored stays ignored over exec
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -453,28 +337,49 @@ def _print(text: str) -> None:
 # --- the outermost ---
 
 
-def main() -> NoReturn:
+def main(interrupt: Interrupt | None = None) -> NoReturn:
     """Run the app; every way out has its code."""
     try:
-        app(prog_name="preflight")
+        app(prog_name="preflight", obj=interrupt or Interrupt())
     except PreflightError as error:
         screen.say(f"preflight: {error}")
         code = USAGE
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        code = error.code if isinstance(error.code, int) else 0
+        typers_own = not isinstance(error.__context__, typer.Exit)
+        if typers_own and code == USAGE:
+            _name_variables()
+        elif typers_own and code == 1:  # the reader of the help went away (`| head`)
+            code = 0
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+    except OSError as error:
+        if error.errno in OUTPUT_ERRORS:
+            screen.say(f"preflight: output: {error.strerror}")
+            code = OUTPUT
+        else:
+            code = _crashed()
     except Exception:  # noqa: BLE001  our bug: never drains a node, never looks like the cluster's
-        _save_crash(traceback.format_exc())
-        code = INTERNAL
+        code = _crashed()
     else:
         code = 0
-    screen.write("")
+    if (problem := screen.write("")) and code == 0 and sys.stdout is not None:
+        screen.say(f"preflight: {problem}")
+        code = OUTPUT
     sys.exit(code)
 
 
-def _save_crash(text: str) -> None:
-    """Keep the traceback, say where."""
+def _name_variables() -> None:
+    """A usage error may be the environment's."""
+    names = [p.annotation.__metadata__[0].envvar for p in SHARED]
+    given = [name for name in names if os.environ.get(name)]
+    if given:
+        screen.say(f"preflight: flags are also taken from the environment: {', '.join(given)}")
+
+
+def _crashed() -> int:
+    """Keep the traceback of what is being handled, say where."""
+    text = traceback.format_exc()
     screen.say(text)
     try:
         handle, path = tempfile.mkstemp(prefix="preflight-crash-", suffix=".log", dir="/tmp")
@@ -483,3 +388,4 @@ def _save_crash(text: str) -> None:
         screen.say(f"preflight: this is our fault, not your cluster's; the traceback is in {path}")
     except OSError:
         screen.say("preflight: this is our fault, not your cluster's; please report the above")
+    return INTERNAL

@@ -1,7 +1,6 @@
 """How a run is set up, each value with its source: flag > PREFLIGHT_<FLAG> > config file > default.
 
-The config file is looked for where the contract says, never in the working directory or HOME for
-root; unknown keys are refused by name with the nearest known one.
+Unknown keys are refused by name with the nearest known one.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from preflight.check import Catalogue, Level, nearest
@@ -20,8 +17,8 @@ from preflight.expect import KEYS, Expect, value_of
 from preflight.model import PreflightError, Setting
 from preflight.verdict import Policy, Waiver
 
-CONFIG_LIMIT = 1 << 20
-"""Bytes of a config file; a longer one is a mistake."""
+NPROC_LIMIT = 4096
+"""Ranks of one node; more is a typing error."""
 
 DEFAULTS: Mapping[str, Any] = {
     "level": "standard",
@@ -77,6 +74,10 @@ class Flags:
     output: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    def source(self, name: str) -> str:
+        """The flag or the variable that a value came from."""
+        return self.sources.get(name, f"--{name.replace('_', '-')}")
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -97,40 +98,6 @@ class Config:
     shown: Mapping[str, Setting]
 
 
-# --- the config file ---
-
-
-def config_path(given: str | None, environ: Mapping[str, str], root: bool) -> Path | None:
-    """The config file to read. Root never takes one from the working directory or a HOME."""
-    if given:
-        return Path(given)
-    places = []
-    if not root:
-        places.append(Path("preflight.toml"))
-        home = environ.get("XDG_CONFIG_HOME") or (
-            f"{environ['HOME']}/.config" if environ.get("HOME") else ""
-        )
-        if home:
-            places.append(Path(home) / "preflight/config.toml")
-    places.append(Path("/etc/preflight/config.toml"))
-    return next((place for place in places if place.is_file()), None)
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The parsed file; PreflightError in one line when it can't be."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(CONFIG_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        raise PreflightError(f"config {path}: {getattr(error, 'strerror', error)}") from None
-    if len(data) > CONFIG_LIMIT:
-        raise PreflightError(f"config {path}: larger than {CONFIG_LIMIT >> 20} MiB")
-    try:
-        return tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise PreflightError(f"config {path}: {error}") from None
-
-
 def _known(keys: Iterable[str], known: Iterable[str], where: str) -> None:
     for key in keys:
         if key not in known:
@@ -142,9 +109,6 @@ def _table(config: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]
     if not isinstance(table, dict):
         raise PreflightError(f"{where}: {key} wants to be a table")
     return table
-
-
-# --- all together ---
 
 
 def wants_torch(flags: Flags, config: Mapping[str, Any]) -> bool:
@@ -170,7 +134,7 @@ def resolve(
     def pick(name: str) -> Any:
         given = getattr(flags, name)
         if given not in (None, ()):
-            shown[name] = Setting(given, flags.sources.get(name, f"--{name.replace('_', '-')}"))
+            shown[name] = Setting(given, flags.source(name))
         elif name in config:
             shown[name] = Setting(config[name], where)
         elif name in DEFAULTS:
@@ -179,27 +143,37 @@ def resolve(
             return None
         return shown[name].value
 
-    level = _level(pick("level"), "level")
+    def place(name: str) -> str:
+        """How to call a value in an error: its flag, its variable, or its key in the file."""
+        return f"{where}: {name}" if shown[name].source == where else shown[name].source
+
+    level = _level(pick("level"), place("level"))
     strict = pick("strict")
     if not isinstance(strict, bool):
-        raise PreflightError(f"{where}: strict wants true or false")
+        raise PreflightError(f"{place('strict')} wants true or false")
     nproc = pick("nproc")
-    if nproc is not None and (isinstance(nproc, bool) or not isinstance(nproc, int) or nproc < 1):
-        raise PreflightError(f"nproc wants a number from 1 on, got {nproc!r:.40}")
-    deadline = seconds_of(pick("deadline"), "deadline")
+    if nproc is not None and not (type(nproc) is int and 0 < nproc <= NPROC_LIMIT):
+        raise PreflightError(f"{place('nproc')} wants a number from 1 to {NPROC_LIMIT}")
+    deadline = seconds_of(pick("deadline"), place("deadline"))
     shown["deadline"] = Setting(deadline, shown["deadline"].source)
-    only, skip = (_patterns(pick(name), name, catalogue) for name in ("only", "skip"))
+    only, skip = (_patterns(pick(name), place(name), catalogue) for name in ("only", "skip"))
     budgets, options, enabled = _checks(_table(config, "checks", where), where, catalogue)
     shown |= {f"timeout.{i}": Setting(seconds, where) for i, seconds in budgets.items()}
     for check_id, seconds in _timeouts(flags, catalogue).items():
         budgets[check_id] = seconds
-        shown[f"timeout.{check_id}"] = Setting(seconds, flags.sources.get("timeout", "--timeout"))
-    checkpoint_dir = pick("checkpoint_dir")
-    if checkpoint_dir:
-        options.setdefault("host.storage", {})["checkpoint_dir"] = os.path.abspath(checkpoint_dir)
+        shown[f"timeout.{check_id}"] = Setting(seconds, flags.source("timeout"))
+    folder = pick("checkpoint_dir")
+    if shown["checkpoint_dir"].source != "default":
+        if not isinstance(folder, str) or not folder:
+            raise PreflightError(f"{place('checkpoint_dir')} wants the name of a folder")
+        options.setdefault("host.storage", {})["checkpoint_dir"] = absolute(folder)
     expect = _expect(flags, _table(config, "expect", where), where)
     shown |= {f"expect.{key}": setting for key, setting in expect.values.items()}
     waivers = _waivers(flags, _table(config, "tolerate", where), where, catalogue)
+    for waiver, source in reversed(waivers):  # the first wins: what a flag says
+        ends = {"why": waiver.why, "until": waiver.until}
+        shown[f"tolerate.{waiver.pattern}"] = Setting(ends, source)
+    policy = Policy(strict, tuple(waiver for waiver, _ in waivers), today.isoformat())
     return Config(
         level=level,
         nproc=nproc,
@@ -208,7 +182,7 @@ def resolve(
         only=only,
         skip=skip,
         expect=expect,
-        policy=Policy(strict=strict, waivers=waivers, today=today.isoformat()),
+        policy=policy,
         budgets=budgets,
         options=options,
         enabled=enabled,
@@ -217,35 +191,54 @@ def resolve(
     )
 
 
-def _level(value: object, name: str) -> Level:
+def absolute(path: str) -> str:
+    """`path` from the root on; as it is where the working directory is gone."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        return path
+
+
+def _level(value: object, place: str) -> Level:
     try:
         return Level(str(value))
     except ValueError:
         words = [str(level) for level in Level]
         raise PreflightError(
-            f"{name} is one of {', '.join(words)}, got {value!r:.40}{nearest(str(value), words)}"
+            f"{place} is one of {', '.join(words)}, got {value!r:.40}{nearest(str(value), words)}"
         ) from None
 
 
-def _patterns(value: object, name: str, catalogue: Catalogue) -> tuple[str, ...]:
+def _matching(catalogue: Catalogue, pattern: str, place: str) -> tuple[str, ...]:
+    """The ids that a pattern selects."""
+    try:
+        return catalogue.matching(pattern)
+    except PreflightError as error:
+        raise PreflightError(f"{place}: {error}") from None
+
+
+def _patterns(value: object, place: str, catalogue: Catalogue) -> tuple[str, ...]:
     """Ids, prefixes and globs, each known (`--only net.port,host.*`)."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not all(isinstance(i, str) for i in items):
-        raise PreflightError(f"{name} wants a list of ids")
+        raise PreflightError(f"{place} wants a list of ids")
     found = tuple(part.strip() for item in items for part in item.split(",") if part.strip())
+    if items and not found:
+        raise PreflightError(f"{place} names no check")
     for pattern in found:
-        catalogue.matching(pattern)
+        _matching(catalogue, pattern, place)
     return found
 
 
 def _timeouts(flags: Flags, catalogue: Catalogue) -> dict[str, float]:
     found = {}
+    place = flags.source("timeout")
     for text in flags.timeout:
         pattern, sign, value = text.partition("=")
         if not sign:
-            raise PreflightError(f"--timeout wants ID=20s, got {text!r:.60}")
-        for check_id in catalogue.matching(pattern):
-            found[check_id] = seconds_of(value, f"--timeout {pattern}")
+            raise PreflightError(f"{place} wants ID=20s, got {text!r:.60}")
+        for check_id in _matching(catalogue, pattern, place):
+            found[check_id] = seconds_of(value, f"{place} {pattern:.40}")
     return found
 
 
@@ -256,8 +249,11 @@ def _checks(
     options: dict[str, dict[str, Any]] = {}
     enabled: dict[str, Level] = {}
     for name, entries in table.items():
-        check_id = catalogue.resolve(name)
-        place = f'{where}: [checks."{name}"]'
+        place = f'{where}: [checks."{name:.40}"]'
+        try:
+            check_id = catalogue.resolve(name)
+        except PreflightError as error:
+            raise PreflightError(f"{where}: [checks]: {error}") from None
         if not isinstance(entries, dict):
             raise PreflightError(f"{place} wants to be a table")
         loaded = catalogue.checks.get(check_id)
@@ -268,6 +264,8 @@ def _checks(
                 budgets[check_id] = seconds_of(value, f"{place} timeout")
             elif key == "enabled":
                 enabled[check_id] = _level(value, f"{place} enabled")
+            elif not isinstance(value, str):
+                raise PreflightError(f"{place} {key} wants a text: {own[key]}")
             else:
                 options.setdefault(check_id, {})[key] = value
     return budgets, options, enabled
@@ -275,52 +273,64 @@ def _checks(
 
 def _expect(flags: Flags, table: Mapping[str, Any], where: str) -> Expect:
     _known(table, KEYS, f"{where}: [expect]")
-    values = {key: Setting(value_of(key, raw), where) for key, raw in table.items()}
+    values = {
+        key: Setting(value_of(key, raw, f"{where}: [expect] {key}"), where)
+        for key, raw in table.items()
+    }
+    place = flags.source("expect")
     for text in flags.expect:
         key, sign, raw = text.partition("=")
         if not sign:
-            raise PreflightError(f"--expect wants key=value, got {text!r:.60}")
-        _known([key], KEYS, "--expect")
-        values[key] = Setting(value_of(key, raw), f"--expect {key}={raw}"[:80])
+            raise PreflightError(f"{place} wants key=value, got {text!r:.60}")
+        _known([key], KEYS, place)
+        source = f"{place} {key}={raw}"[:80] if place == "--expect" else place
+        values[key] = Setting(value_of(key, raw, f"{place} {key}"), source)
     return Expect(values)
 
 
 def _waivers(
     flags: Flags, table: Mapping[str, Any], where: str, catalogue: Catalogue
-) -> tuple[Waiver, ...]:
+) -> list[tuple[Waiver, str]]:
+    """Each waiver with its source, those of flags first: ids, not patterns, so that old names of
+    checks count."""
     found = []
-    for text in flags.tolerate:
-        for pattern in filter(None, text.split(",")):
-            catalogue.matching(pattern)
-            found.append(Waiver(pattern, flags.sources.get("tolerate", "--tolerate")))
+    source = flags.source("tolerate")
+    for pattern in _patterns(flags.tolerate, source, catalogue):
+        found += [(Waiver(i, source), source) for i in _matching(catalogue, pattern, source)]
     for pattern, entry in table.items():
-        place = f'{where}: [tolerate."{pattern}"]'
-        catalogue.matching(pattern)
+        place = f'{where}: [tolerate."{pattern:.40}"]'
+        ids = _matching(catalogue, pattern, f"{where}: [tolerate]")
         if not isinstance(entry, dict):
             raise PreflightError(f"{place} wants a table with why and until")
         _known(entry, WAIVER_KEYS, place)
-        if not str(entry.get("why", "")).strip():
+        why, until = entry.get("why", ""), entry.get("until", "")
+        if not isinstance(why, str) or not why.strip():
             raise PreflightError(f"{place} wants a reason: why = …")
-        until = entry.get("until", "")
         if until and not isinstance(until, datetime.date):
             raise PreflightError(f"{place} until wants a date such as 2026-12-31")
-        found.append(Waiver(pattern, str(entry["why"])[:120], str(until)))
-    return tuple(found)
+        found += [(Waiver(i, why[:120], str(until)[:10]), where) for i in ids]
+    return found
 
 
 def _outputs(flags: Flags, config: object, where: str) -> tuple[Output, ...]:
     """Every `-o`; human on stdout unless something else goes there."""
     found = []
     for text in flags.output:
-        name, _, file = text.partition("=")
-        found.append(Output(known_format(name, "-o"), file or "-"))
+        name, sign, file = text.partition("=")
+        place = flags.source("output")
+        if sign and not file:
+            raise PreflightError(f"{place} {text:.40} names no file")
+        found.append(Output(known_format(name, place), file or "-"))
     if not flags.output:
         if not isinstance(config, list) or not all(isinstance(e, dict) for e in config):
             raise PreflightError(f"{where}: output wants to be written as [[output]]")
         for entry in config:
-            _known(entry, OUTPUT_KEYS, f"{where}: [[output]]")
-            name = known_format(entry.get("format"), f"{where}: [[output]] format")
-            found.append(Output(name, str(entry.get("file", "-"))))
+            place = f"{where}: [[output]]"
+            _known(entry, OUTPUT_KEYS, place)
+            name, file = known_format(entry.get("format", ""), place), entry.get("file", "-")
+            if not isinstance(file, str) or not file:
+                raise PreflightError(f"{place} file wants the name of a file")
+            found.append(Output(name, file))
     if sum(output.file == "-" for output in found) > 1:
         raise PreflightError("only one -o can go to stdout; give the others a file: -o json=FILE")
     if not any(output.file == "-" for output in found):
@@ -328,11 +338,11 @@ def _outputs(flags: Flags, config: object, where: str) -> tuple[Output, ...]:
     return tuple(found)
 
 
-def known_format(name: object, where: str) -> str:
+def known_format(name: object, place: str) -> str:
     """`name` when there is such a format; PreflightError with the nearest when not."""
     if name not in FORMATS:
-        known = ", ".join(FORMATS)
+        known = " and ".join(FORMATS)
         raise PreflightError(
-            f"{where}: no format {name!r:.40}{nearest(str(name), FORMATS)}; there are {known}"
+            f"{place}: no format {name!r:.40}, there are {known}{nearest(str(name), FORMATS)}"
         )
     return str(name)

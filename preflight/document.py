@@ -8,6 +8,7 @@ dataclass's default, anything else that does not fit is a ValueError that names 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ def encode(value: Any) -> Any:
         return {str(k): encode(v) for k, v in value.items()}
     if isinstance(value, (tuple, list, frozenset)):
         return [encode(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no number for it
     return value
 
 
@@ -62,7 +65,9 @@ def decode(cls: Any, data: Any, place: str = "$", depth: int = 0) -> Any:
             raise ValueError(f"{place}: {data!r:.60} is no {cls.__name__}") from None
     if dataclasses.is_dataclass(cls):
         return _decode_dataclass(cls, data, place, depth)
-    if cls is float and isinstance(data, int) and not isinstance(data, bool):
+    if cls is float and (
+        (isinstance(data, int) and not isinstance(data, bool)) or data in ("nan", "inf", "-inf")
+    ):
         return float(data)
     if cls is type(None) and data is None:
         return None

@@ -191,6 +191,8 @@ class Workers:
         for server in self._servers.values():
             self._see_off(server, until)
         for call in self._calls.values():
+            while _alive(call.pid) and time.monotonic() < until:
+                time.sleep(0.002)  # a busy one is seen once more before SIGKILL takes it
             self._leave_behind(_alive(call.pid))
             call.close_files()
         self._selector.close()
@@ -279,6 +281,9 @@ class Workers:
             call.state = State.RUNNING
             call.began = time.monotonic()
             call.due = call.began + call.seconds
+            if call.answer is not None:  # it came by another socket, and before this message
+                call.state = State.ANSWERED
+                call.due = call.began + EXIT_GRACE
             for line in self._said.get(call.group, ()):
                 call.tell(line)
 

@@ -34,7 +34,7 @@ from preflight.start import (
     open_light,
     open_torch,
 )
-from preflight.units import duration
+from preflight.units import duration, plural
 
 TICK = 0.1
 """Seconds between two looks at the clock of the progress line."""
@@ -205,7 +205,7 @@ class Run:
         undecided doesn't block: this check brings evidence of its own."""
         if loaded.check.scope is Scope.WORLD and self.plan.topology.size > len(self.node.ranks):
             others = self.plan.topology.size - len(self.node.ranks)
-            detail = f"{plural(others, 'rank')} of other processes, which this version does not meet"
+            detail = f"{plural(others, 'rank')} of other processes: this version meets no other"
             return Missing(Cause.SKIPPED, detail)
         for need in loaded.check.needs:
             if any(s is Status.FAIL for s in self.statuses.get(need, {}).values()):

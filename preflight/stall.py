@@ -66,6 +66,10 @@ COMPLAINT = (
 DIALLING = ("TCPStore", "init_process_group")
 """Steps in which an innocent rank is silent too: of two that connect, only one dials."""
 
+UNWRITTEN = re.compile(r"keys: \S*/(\d+)(?![\w/])")
+"""The store names the key that was waited for in vain. Gloo's end in the number of the rank that
+did not write its address there."""
+
 THROUGH = "through"
 
 ADVICE = {
@@ -203,9 +207,10 @@ class _Stall:
         found = late({rank: self.marks[k] for rank, k in by_rank.items()})
         if found is None:
             return self._silent_among_complaints()
-        keys = [by_rank[rank] for rank in found.behind]
-        if not any(k in self.silent for k in keys):
-            return None  # they speak, and say what they wait for
+        # those who speak say what they wait for: rank 0 in its store, for its last client
+        keys = [k for k in (by_rank[rank] for rank in found.behind) if k in self.silent]
+        if not keys:
+            return None
         last = next(iter(found.behind.values()))
         others = plural(len(found.waiting), "rank")
         if found.mark != THROUGH:
@@ -215,9 +220,10 @@ class _Stall:
             saw = f"{_ranks(keys)} never came back from '{last}'; {others} got through"
         else:
             saw = f"{_ranks(keys)} gave no sign at all; {others} got through"
-        confidence = Confidence.LIKELY if found.clear else Confidence.POSSIBLE
+        clear = found.clear or len(keys) * 2 < len(self.marks)
+        confidence = Confidence.LIKELY if clear else Confidence.POSSIBLE
         made = self.finding("rank-silent", keys, saw + self._undead(keys), confidence)
-        return made if found.clear else made.with_(alternatives=(_ASTRAY, _BUSY))
+        return made if clear else made.with_(alternatives=(_ASTRAY, _BUSY))
 
     def _undead(self, keys: Iterable[str]) -> str:
         """What is known of a rank that not even SIGKILL ended."""
@@ -229,10 +235,15 @@ class _Stall:
     def _silent_among_complaints(self) -> Finding | None:
         """All stand at the same step. One that is alive would have timed out like the others."""
         steps = {self.marks[k][-1].name for k in self.marks if self.marks[k]}
-        if not self.troubles or not self.silent or steps & set(DIALLING) or len(steps) != 1:
+        if not self.troubles or not self.silent or len(steps) != 1:
             return None
         step, keys = steps.pop(), list(self.silent)
-        if len(keys) * 2 >= len(self.marks):
+        if step in DIALLING:
+            told = {int(n) for t in self.troubles.values() for n in UNWRITTEN.findall(t.text)}
+            keys = [k for k in keys if place_of(k)[1] in told]
+        elif len(keys) * 2 >= len(self.marks):
+            return None
+        if not keys:
             return None
         heard = self.quoted(next(iter(self.troubles)))
         saw = f"{_ranks(keys)} never came back from '{step}'; the others gave up, {heard}"

@@ -6,22 +6,22 @@ goldens enter here. Nothing in this file looks at the machine, the clock or the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from preflight.check import Catalogue, Loaded, answer_type
-from preflight.document import decode
+from preflight import generic
+from preflight.check import Catalogue, Loaded, Scope, answer_type
+from preflight.document import decode, encode
 from preflight.expect import Expect
 from preflight.fold import fold, matches
 from preflight.model import (
     WEIGHT,
-    Advice,
     Blame,
     Cause,
     Confidence,
     Finding,
-    Kind,
     Measured,
     Missing,
     Observation,
@@ -30,13 +30,11 @@ from preflight.model import (
     Row,
     Seen,
     Status,
-    Subject,
     Topology,
     Verdict,
     World,
     place_of,
 )
-from preflight.units import duration
 
 EXIT = {
     Verdict.READY: 0,
@@ -47,59 +45,6 @@ EXIT = {
 
 BY_USER = "user"
 """`by` of a Missing(skipped) that the user asked for: it does not make the run undecided."""
-
-# What to say when a check has no words of its own for an observation that is missing.
-GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
-    Cause.TIMED_OUT: (
-        "no-answer",
-        Blame.UNKNOWN,
-        Advice(
-            who="whoever runs this node",
-            cause="something that this check touches does not answer",
-            means="nothing is known of what it would have looked at",
-            text="run it alone with more time and look where it stays",
-        ),
-    ),
-    Cause.UNKILLABLE: (
-        "unkillable",
-        Blame.NODE,
-        Advice(
-            who="cluster administrator",
-            cause="a driver or a file system that never returns from the kernel",
-            means="a process of the job that touches the same thing can't be killed either",
-            text="look at the kernel log; a reboot ends it",
-        ),
-    ),
-    Cause.CRASHED: (
-        "crashed",
-        Blame.TOOL,
-        Advice(
-            who="the authors of preflight",
-            cause="a fault of this check itself, or of a library that it calls",
-            means="nothing is known of what it would have looked at",
-            text="report it with the JSON report (-o json=FILE): the traceback is inside",
-        ),
-    ),
-    Cause.CANNOT_OBSERVE: (
-        "not-observable",
-        Blame.UNKNOWN,
-        Advice(
-            who="whoever runs this node",
-            cause="a permission, or a sandbox that hides what the check reads",
-            means="nothing is known of what it would have looked at",
-            text="run it with the permission, or leave the check out by --skip",
-        ),
-    ),
-}
-
-UNJUDGED = "unjudged"
-NOT_LOADED = "not-loaded"
-UNKNOWN_ADVICE = Advice(
-    who="the authors of preflight",
-    cause="a fault of preflight itself",
-    means="nothing is known of what this check would have said",
-    text="report it with the JSON report (-o json=FILE): the traceback is inside",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +77,12 @@ class _Judged:
     measured: Measured = field(default_factory=Measured)
     reason: str = ""
 
+    @property
+    def statuses(self) -> frozenset[Status]:
+        """All that it says: a finding may be about a subject that nobody observed, such as a link
+        to another node."""
+        return frozenset(self.by_subject.values()) | {f.status for f in self.findings}
+
 
 def judge(
     observations: Observations,
@@ -147,7 +98,7 @@ def judge(
     tolerated = _tolerate(judged, policy)
     findings = fold([f for j in judged for f in j.findings])
     rows = tuple(_row(j) for j in judged)
-    verdict = _verdict(rows, judged, policy)
+    verdict = _verdict(judged, policy)
     code = EXIT[verdict]
     if observations.interrupted:
         code = {"SIGINT": 130, "SIGTERM": 143}.get(observations.interrupted, code)
@@ -169,10 +120,12 @@ def passed(
     catalogue: Catalogue,
     topology: Topology,
     expect: Expect,
+    policy: Policy = Policy(),
 ) -> dict[str, Status]:
     """The status of each subject of one check, while the run goes on: the runner decides by it what
-    is blocked (see runner.py). The same rules as judge(), without tolerance and folding."""
-    return _judge_check(check_id, seen, catalogue, topology, expect).by_subject
+    is blocked (see runner.py). The same rules as judge(), without folding."""
+    by_subject = _judge_check(check_id, seen, catalogue, topology, expect).by_subject
+    return _tolerated(by_subject) if _waived(check_id, policy) else by_subject
 
 
 def _in_order(
@@ -192,44 +145,31 @@ def _judge_check(
 ) -> _Judged:
     loaded = catalogue.checks.get(check_id)
     judged = _Judged(loaded, check_id, seen)
+    world: World[Any] = World(check_id, seen, topology)
+    everybody = tuple(world.subject(key) for key in seen)
     if loaded is None:
         why = catalogue.broken.get(check_id, "this version has no such check")
         judged.reason = f"could not be loaded: {why}"
-        whole = World(check_id, seen, topology)
-        for key in seen:
-            judged.by_subject[key] = Status.UNDECIDED
-        judged.findings.append(
-            Finding(
-                NOT_LOADED,
-                Status.UNDECIDED,
-                tuple(whole.subject(k) for k in seen) or (Subject(Kind.SOFTWARE, name=check_id),),
-                saw=why,
-                blame=Blame.TOOL,
-                check=check_id,
-                advice=UNKNOWN_ADVICE,
-            )
-        )
+        judged.by_subject = dict.fromkeys(seen, Status.UNDECIDED)
+        judged.findings.append(generic.not_loaded(check_id, why, everybody))
         return judged
-    world = decoded(loaded, seen, topology)
     try:
+        world = decoded(loaded, seen, topology)
         for finding in loaded.module.judge(world, expect):
             judged.findings.append(_advised(loaded, finding))
-        judged.measured = loaded.module.measured(world)
+        judged.measured = _sound(loaded.module.measured(world))
     except Exception as error:  # noqa: BLE001  a fault of ours must not look like the cluster's
-        everybody = tuple(world.subject(key) for key in seen)
-        judged.findings.append(
-            Finding(
-                UNJUDGED,
-                Status.UNDECIDED,
-                everybody,
-                saw=f"its judgement stopped with {type(error).__name__}: {error}"[:300],
-                blame=Blame.TOOL,
-                check=check_id,
-                advice=UNKNOWN_ADVICE,
-            )
-        )
+        judged.findings.append(generic.unjudged(check_id, error, everybody))
     _status_by_subject(judged, world)
     return judged
+
+
+def _sound(measured: Measured) -> Measured:
+    """The same, if it can be printed and stored: what can't is found here, not by the renderer."""
+    if not isinstance(measured, Measured):
+        raise TypeError(f"measured() returned {type(measured).__name__}")
+    json.dumps(encode(measured.values), allow_nan=False)
+    return measured
 
 
 def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology) -> World[Any]:
@@ -245,7 +185,7 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
             made[key] = replace(observation, value=decode(kind, observation.value))
         except (ValueError, TypeError) as error:
             text = f"the answer does not fit this version of the check: {error}"
-            made[key] = Missing(Cause.CANNOT_OBSERVE, text[:300], observation.seconds)
+            made[key] = Missing(Cause.CRASHED, text[:300], observation.seconds)
     return World(loaded.id, made, topology)
 
 
@@ -258,7 +198,9 @@ class _Fields(dict[str, str]):
 
 def _advised(loaded: Loaded, finding: Finding) -> Finding:
     """The finding with its check and its ADVICE, templates filled."""
-    advice = loaded.module.ADVICE.get(finding.code, UNKNOWN_ADVICE)
+    if not finding.subjects:
+        raise ValueError(f"{finding.code} has no subject")
+    advice = loaded.module.ADVICE.get(finding.code, generic.UNKNOWN_ADVICE)
     fields = _Fields(finding.fields)
     filled = replace(
         advice,
@@ -285,8 +227,11 @@ def _touches(finding: Finding, key: str) -> bool:
 
 
 def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
-    """The heaviest finding of each subject; what is missing without one gets the generic one."""
+    """The heaviest finding of each subject; what is missing without one that says at least as much
+    as "can't tell" gets the generic one, unless it waited for a rank that has failed."""
     unexplained: dict[Cause, list[str]] = {}
+    together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
+    waited = together and any(f.status is Status.FAIL for f in judged.findings)
     for key, observation in world.observations.items():
         statuses = [f.status for f in judged.findings if _touches(f, key)]
         if isinstance(observation, Seen):
@@ -296,31 +241,13 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
             judged.reason = judged.reason or reason(observation)
         elif observation.cause is Cause.NOT_ARRIVED:
             statuses.append(Status.MISSING)
-        elif not statuses:
-            unexplained.setdefault(observation.cause, []).append(key)
+        elif all(WEIGHT[s] < WEIGHT[Status.UNDECIDED] for s in statuses):
+            if not (waited and observation.cause is Cause.TIMED_OUT):
+                unexplained.setdefault(observation.cause, []).append(key)
             statuses.append(Status.UNDECIDED)
         judged.by_subject[key] = max(statuses, key=lambda s: WEIGHT[s])
     for cause, keys in unexplained.items():
-        judged.findings.append(_generic(judged.id, cause, keys, world))
-
-
-def _generic(check_id: str, cause: Cause, keys: list[str], world: World[Any]) -> Finding:
-    code, blame, advice = GENERIC[cause]
-    first = world.observations[keys[0]]
-    assert isinstance(first, Missing)
-    mark = f' · last mark "{first.last_mark}"' if first.last_mark else ""
-    last_line = first.detail.strip().splitlines()[-1:] or [str(cause)]
-    return Finding(
-        code,
-        Status.UNDECIDED,
-        tuple(world.subject(key) for key in keys),
-        saw=f"{last_line[0]}{mark}"[:300],
-        expected=f"an answer in {duration(first.seconds)}" if cause is Cause.TIMED_OUT else "",
-        blame=blame,
-        confidence=Confidence.POSSIBLE if blame is Blame.UNKNOWN else Confidence.CERTAIN,
-        check=check_id,
-        advice=advice,
-    )
+        judged.findings.append(generic.missing(judged.id, cause, keys, world))
 
 
 def reason(missing: Missing) -> str:
@@ -330,37 +257,45 @@ def reason(missing: Missing) -> str:
     return missing.detail or str(missing.cause)
 
 
+def _waived(check_id: str, policy: Policy) -> bool:
+    """Whether a waiver that has not ended is for this check."""
+    return _waiver(check_id, policy) is not None
+
+
+def _waiver(check_id: str, policy: Policy) -> Waiver | None:
+    waivers = (w for w in policy.waivers if matches(check_id, w.pattern))
+    return next((w for w in waivers if not w.until or policy.today <= w.until), None)
+
+
+def _tolerated(by_subject: Mapping[str, Status]) -> dict[str, Status]:
+    return {k: Status.WARN if s is Status.FAIL else s for k, s in by_subject.items()}
+
+
 def _tolerate(judged: list[_Judged], policy: Policy) -> tuple[str, ...]:
     """Turn FAILs of waived checks into WARNs; an expired waiver is noted and does nothing."""
     tolerated = []
     for one in judged:
-        waivers = [w for w in policy.waivers if matches(one.id, w.pattern)]
-        if not waivers or Status.FAIL not in one.by_subject.values():
+        if all(f.status is not Status.FAIL for f in one.findings):
             continue
-        valid = next((w for w in waivers if not w.until or policy.today <= w.until), None)
-        if valid is None:
-            one.findings = [
-                f.with_(saw=f"{f.saw} · its waiver ended on {waivers[0].until}")
-                if f.status is Status.FAIL
-                else f
-                for f in one.findings
-            ]
+        waiver = _waiver(one.id, policy)
+        if waiver is not None:
+            tolerated.append(one.id)
+            one.by_subject = _tolerated(one.by_subject)
+            note = f" · tolerated{': ' + waiver.why if waiver.why else ''}"
+        elif ended := [w.until for w in policy.waivers if matches(one.id, w.pattern)]:
+            note = f" · its waiver ended on {max(ended)}"
+        else:
             continue
-        tolerated.append(one.id)
-        why = f" · tolerated{': ' + valid.why if valid.why else ''}"
+        status = Status.FAIL if waiver is None else Status.WARN
         one.findings = [
-            f.with_(status=Status.WARN, saw=f.saw + why) if f.status is Status.FAIL else f
+            f.with_(status=status, saw=f.saw + note) if f.status is Status.FAIL else f
             for f in one.findings
         ]
-        one.by_subject = {
-            key: Status.WARN if status is Status.FAIL else status
-            for key, status in one.by_subject.items()
-        }
     return tuple(tolerated)
 
 
 def _row(judged: _Judged) -> Row:
-    status = max(judged.by_subject.values(), default=Status.SKIP, key=lambda s: WEIGHT[s])
+    status = max(judged.statuses, default=Status.SKIP, key=lambda s: WEIGHT[s])
     check = judged.loaded.check if judged.loaded else None
     return Row(
         id=judged.id,
@@ -383,25 +318,23 @@ def _skipped_by_user(judged: _Judged) -> bool:
 
 
 def _blind(judged: _Judged) -> bool:
-    """Whether a required check was left out by nobody's wish: no torch, no time."""
-    return any(
+    """Whether a check was not made, or left out somewhere by nobody's wish: no torch, no time."""
+    return not judged.observations or any(
         isinstance(o, Missing) and o.cause in (Cause.SKIPPED, Cause.BLOCKED) and o.by != BY_USER
         for o in judged.observations.values()
     )
 
 
-def _verdict(rows: tuple[Row, ...], judged: list[_Judged], policy: Policy) -> Verdict:
+def _verdict(judged: list[_Judged], policy: Policy) -> Verdict:
     """Precedence NOT READY > INCOMPLETE > UNDECIDED > READY; READY needs positive evidence."""
-    statuses = {row.status for row in rows}
-    if Status.FAIL in statuses or (policy.strict and Status.WARN in statuses):
+    statuses = frozenset[Status]().union(*(one.statuses for one in judged))
+    warned = any(Status.WARN in one.statuses and not _waived(one.id, policy) for one in judged)
+    if Status.FAIL in statuses or (policy.strict and warned):
         return Verdict.NOT_READY
     if Status.MISSING in statuses:
         return Verdict.INCOMPLETE
-    required = [(r, j) for r, j in zip(rows, judged, strict=True) if r.required]
-    if any(
-        Status.UNDECIDED in r.by_subject.values() or (r.status is Status.SKIP and _blind(j))
-        for r, j in required
-    ):
+    required = (one for one in judged if one.loaded is None or one.loaded.check.required)
+    if any(Status.UNDECIDED in one.statuses or _blind(one) for one in required):
         return Verdict.UNDECIDED
     if not {Status.PASS, Status.WARN} & statuses:
         return Verdict.UNDECIDED

@@ -125,6 +125,23 @@ def test_silence_while_connecting_is_no_sign() -> None:
     assert finding.alternatives
 
 
+def test_the_store_says_whose_address_is_missing() -> None:
+    heard = "wait timeout after 7500ms, keys: /default_pg/0//cpu//0/3"
+    steps = "TCPStore init_process_group"
+    complaint = gave_up(steps, heard)
+    found = only(complaint, complaint, silent(steps), silent(steps))
+    assert found == ("rank-silent", ["n1 · rank 3"], Confidence.LIKELY)
+    assert only(complaint, silent(steps), gave_up(steps), gave_up(steps))[0] == "stuck"
+
+
+def test_who_complains_is_not_late() -> None:
+    # the store's server waits for its last client, which is the culprit, and says so
+    server = gave_up("TCPStore", "Timed out after 8 seconds waiting for clients. 3/4 joined")
+    on = gave_up("TCPStore init_process_group")
+    found = only(server, on, silent("TCPStore"), on)
+    assert found == ("rank-silent", ["n1 · rank 2"], Confidence.LIKELY)
+
+
 def test_a_symptom_counts_when_all_are_there() -> None:
     refused = gave_up("store", "connection refused")
     assert only(refused, refused, refused)[:1] == ("unreachable",)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from preflight.model import Command, Confidence, Finding, Kind, Report, Status, Subject
 from preflight.render.look import STYLES, Line, Look, flow
-from preflight.render.text import action, pasteable, wrapped
+from preflight.render.text import action, legible, pasteable, wrapped
 
 
 def findings(report: Report, look: Look) -> Iterator[Line]:
@@ -38,11 +38,12 @@ def _finding(finding: Finding, look: Look, report: Report, required: bool) -> It
         if full or not advice.text:
             yield from _pasteable("do now", advice.now, look)
         yield from _labelled("fix", look.say(advice.text), look)
-        for command in advice.commands:
-            yield from _command(command, look, report)
-        if full:
-            yield from _labelled("who", look.say(advice.who), look)
+        node = finding.subjects[0].node
+        for number, command in enumerate(advice.commands):
+            label = "fix" if number == 0 and not advice.text else ""
+            yield from _command(command, label, look, report, node)
     if full or finding.status is Status.UNDECIDED:
+        yield from _labelled("who", look.say(advice.who if advice else ""), look)
         yield from _labelled("more", f"preflight explain {look.say(finding.check)}", look)
 
 
@@ -53,14 +54,14 @@ def _heading(finding: Finding, look: Look) -> Iterator[Line]:
     if finding.status is Status.FAIL or finding.confidence is not Confidence.CERTAIN:
         # of what could not be looked at nothing is likely
         word += f", {finding.confidence}" if finding.status is not Status.UNDECIDED else ""
-    check, about = look.say(finding.check), look.say(_about(finding.subjects))
+    check, about = look.say(finding.check), legible(_about(finding.subjects))
     first: Line = [(f" {look.glyph(finding.status)} ", style), (check, "bold")]
     used = sum(len(text) for text, _ in first) + 3 + len(about)
     gap = look.width - used - len(word)
     if gap >= 3:
         yield [*first, (f"   {about}", ""), (" " * gap, ""), (word, style)]
         return
-    yield from flow([about], look, [*first, ("   ", "")], 3 + len(check) + 3)
+    yield from flow(about.split(" · "), look, [*first, ("   ", "")], 3 + len(check) + 3)
     yield [(" " * look.indent, ""), (word, style)]
 
 
@@ -105,25 +106,32 @@ def _pasteable(label: str, text: str, look: Look) -> Iterator[Line]:
     yield from _beside(label, parts, look)
 
 
-def _command(command: Command, look: Look, report: Report) -> Iterator[Line]:
+def _command(command: Command, label: str, look: Look, report: Report, node: str) -> Iterator[Line]:
     """A command of a remedy, with where to type it and whom it disturbs."""
-    where = command.where
-    if len(report.observations.topology.nodes) < 2 and where.startswith("the node"):
-        where = where.partition(", ")[2]  # there is no other one
-    elif where:
-        where = f"in {where}" if where.startswith(("the job", "the container")) else f"on {where}"
-    remark = ", ".join(part for part in (where, disturbance(command)) if part)
+    alone = len(report.observations.topology.nodes) < 2
+    remark = aside(command, "" if alone else node, alone)
     room = look.width - look.indent - look.label - 2
     for part in action(look.say(command.run), look.say(remark), room):
         style = "dim" if part.startswith("# ") else "bold"
-        text, sharp, aside = part.partition("   # ")
-        yield [(" " * (look.indent + look.label + 2), ""), (text, style), (sharp + aside, "dim")]
+        text, sharp, told = part.partition("   # ")
+        head = f"{' ' * look.indent}{label:<{look.label}}  "
+        yield [(head, "dim"), (text, style), (sharp + told, "dim")]
+        label = ""
 
 
-def disturbance(command: Command) -> str:
-    """Whom a command disturbs, in words; empty when nobody."""
-    if command.disturbs in ("", "nothing", "nobody"):
-        return ""
-    if command.disturbs.lower().startswith("ends "):
-        return command.disturbs
-    return f"disturbs {command.disturbs}"
+def aside(command: Command, node: str = "", alone: bool = False) -> str:
+    """Where to type a command and whom it disturbs, in words. `node` is which one "the node" is;
+    empty where that need not be said."""
+    where, _, how = command.where.partition(", ")
+    if where == "the node":
+        where = node
+    elif alone and where.startswith("the node"):
+        where = ""
+    if where:
+        where = f"in {where}" if where.startswith(("the job", "the container")) else f"on {where}"
+    disturbs = command.disturbs
+    if disturbs in ("", "nothing", "nobody"):
+        disturbs = ""
+    elif not disturbs.lower().startswith("ends "):
+        disturbs = f"disturbs {disturbs}"
+    return ", ".join(part for part in (where, how, disturbs) if part)

@@ -102,7 +102,10 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
     """-v: where each number came from, how far each observation got, what was said at its end."""
     seen = report.observations
     given = {name: f"{fact.value} · {fact.source}" for name, fact in seen.topology.facts.items()}
-    given |= {name: f"{_value(s.value)} · {s.source}" for name, s in seen.settings.items()}
+    for name, setting in seen.settings.items():
+        timed = name == "deadline" or name.startswith("timeout.")
+        value = _seconds(setting.value) if timed else _value(setting.value)
+        given[name] = f"{value} · {setting.source}"
     yield [(" where it comes from", "bold")]
     yield from _pairs(sorted(given.items()), look)
     observed = [
@@ -138,6 +141,8 @@ def _value(value: object) -> str:
         return ", ".join(f"{name} {_value(part)}" for name, part in value.items() if part)
     if isinstance(value, (list, tuple)):
         return ", ".join(_value(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -148,9 +153,11 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
     unwanted = [row for row in left if row.id not in report.skipped]
     passed = sum(row.status is Status.PASS for row in report.rows)
     of = sum(row.status is not Status.SKIP for row in report.rows) + len(left)
+    failed = any(row.status is Status.FAIL for row in report.rows)
+    strict = " (strict)" if report.verdict is Verdict.NOT_READY and not failed else ""
     parts = [
         _counted(report, Status.FAIL, "finding"),
-        _counted(report, Status.WARN, "warning"),
+        _counted(report, Status.WARN, "warning") + strict,
         _counted(report, Status.UNDECIDED, "undecided", "undecided"),
         f"{passed} of {plural(of, 'check')} passed" + (f", {len(left)} not run" if left else ""),
         f"{seen.topology.met}/{seen.topology.size} ranks",
@@ -200,13 +207,15 @@ def do_now(report: Report) -> str:
     job = report.observations.topology.launcher == "SLURM"
     if report.exclude and job and len(report.observations.topology.nodes) > len(report.exclude):
         return f"sbatch --exclude={','.join(report.exclude)} …"
-    if report.verdict is Verdict.READY:
-        return ""
+    if report.verdict is Verdict.READY or (
+        report.observations.interrupted and report.verdict is not Verdict.NOT_READY
+    ):
+        return ""  # nothing is wrong that we know of
     for finding in report.findings:
         advice = finding.advice
         if advice is None:
             continue
-        first = advice.now or (advice.commands[0].run if advice.commands else "") or advice.text
+        first = advice.now or advice.text or (advice.commands[0].run if advice.commands else "")
         if first:
             return first.strip()
     return ""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -36,10 +37,14 @@ from preflight.model import (
 SCHEMA = "https://cluster-preflight.dev/schema/report-v1.json"
 LIMIT = 6 << 20
 """Bytes of a report that is read back: it travels through a worker's answer (isolate.py)."""
+DEPTH = 60
+"""Nesting that no report reaches, whatever a check observes."""
 
 
 def render(report: Report) -> str:
-    return json.dumps(document(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(document(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # bytes that are no text (PEP 383) came as lone surrogates: the same escape is JSON's, too
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def _row(row: Row) -> dict[str, Any]:
         "covered": row.covered,
         "of": len(row.by_subject),
         "by_subject": {key: str(status) for key, status in row.by_subject.items()},
-        "measured": dict(row.measured.values),
+        "measured": encode(row.measured.values),
         "text": row.measured.text,
         "reason": row.reason,
         "required": row.required,
@@ -149,9 +154,27 @@ def parse(text: str) -> Report:
     if not isinstance(data, dict) or "observations" not in data or "verdict" not in data:
         raise PreflightError("not a report: it lacks 'observations' and 'verdict'")
     try:
+        _sane(data)
         return _report(data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise PreflightError(f"not a report that this version reads: {error}") from None
+
+
+def _sane(data: object) -> None:
+    """ValueError when it is nested deeper than any report is, or holds numbers that are none (NaN,
+    1e999): they could be read, but not be written again."""
+    level: list[object] = [data]
+    for _ in range(DEPTH):
+        if any(isinstance(entry, float) and not math.isfinite(entry) for entry in level):
+            raise ValueError("a number that is not finite")
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if level:
+        raise ValueError("nested too deeply")
 
 
 def _report(data: Mapping[str, Any]) -> Report:
@@ -220,6 +243,8 @@ def _parse_finding(data: Mapping[str, Any]) -> Finding:
     names = ("code", "status", "subjects", "saw", "expected", "blame", "confidence")
     values = {name: data[name] for name in names}
     finding: Finding = decode(Finding, values, "findings")
+    if not finding.subjects:
+        raise ValueError("findings: one has no subject")
     return finding.with_(
         check=decode(str, data["check"]),
         advice=advice,

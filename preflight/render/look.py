@@ -94,10 +94,10 @@ def flow(parts: Sequence[str], look: Look, first: Line, indent: int) -> Iterator
     line, used = list(first), sum(len(text) for text, _ in first)
     empty = True
     for part in parts:
-        if not empty and used + 3 + len(part) > look.width:
+        if used > indent and used + (0 if empty else 3) + len(part) > look.width:
             yield line
             line, used, empty = [(" " * indent, "")], indent, True
-        for number, piece in enumerate(wrapped(part, look.width - indent)):
+        for number, piece in enumerate(wrapped(part, look.width - used)):
             if number:
                 yield line
                 line, used = [(" " * indent, "")], indent

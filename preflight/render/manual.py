@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from preflight.check import SECTIONS, Catalogue, Loaded, nearest
 from preflight.model import Advice, PreflightError
-from preflight.units import duration
+from preflight.render.findings import aside
+from preflight.render.look import NARROW
+from preflight.render.text import action, cut, pasteable, wrapped
 
 LABEL = 14
+HEAD = ("ID", "STAGE", "LEVEL", "BUDGET", "NEEDS", "TOUCHES")
+CUTTABLE = 4
+"""The first column of HEAD that is cut where the screen is too narrow; the id never is."""
+
+WHAT = "WHAT"
+MARGIN = 2
 
 
-def table(catalogue: Catalogue, width: int) -> str:
-    """`preflight list`: one line a check, the last column cut at the screen's edge."""
-    head = ("ID", "STAGE", "LEVEL", "NEEDS", "BUDGET", "TOUCHES", "WHAT")
-    rows = [head, *(_cells(loaded) for loaded in catalogue)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
-    lines = []
-    for row in rows:
-        cells = [f"{text:<{w}}" for text, w in zip(row, widths, strict=False)]
-        start = "  ".join(cells)
-        room = max(0, width - len(start) - 2)
-        what = row[-1] if len(row[-1]) <= room else row[-1][: max(0, room - 1)] + "…"
-        lines.append(f"{start}  {what}".rstrip() if room > 8 else start.rstrip())
+def table(catalogue: Catalogue, width: int | None) -> str:
+    """`preflight list`: a line a check with its question at the end, as `grep` wants it (width
+    None); where a screen has no room for the question it goes below, and what is least needed is
+    cut."""
+    rows = [_cells(loaded) for loaded in catalogue]
+    questions = [loaded.question for loaded in catalogue]
+    widths = [max(len(row[column]) for row in [HEAD, *rows]) for column in range(len(HEAD))]
+    start = sum(widths) + 2 * len(widths)
+    beside = width is None or start + max(map(len, [WHAT, *questions])) <= width
+    if width is not None and not beside:
+        widths = _fitted(widths, width)
+    lines = [_columns(HEAD, widths) + (f"  {WHAT}" if beside else "")]
+    for row, question in zip(rows, questions, strict=True):
+        line = _columns(row, widths)
+        if beside:
+            lines.append(f"{line}  {question}")
+        else:
+            lines.append(line.rstrip())
+            lines += [f"{'':<{MARGIN}}{part}" for part in wrapped(question, (width or 0) - MARGIN)]
     lines += [f"{i}  could not be loaded: {why}" for i, why in catalogue.broken.items()]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _fitted(widths: list[int], width: int) -> list[int]:
+    """The widths of as many columns as there is room for, the last of them narrower."""
+    fitted: list[int] = []
+    left = width
+    for number, wanted in enumerate(widths):
+        room = left - (2 if fitted else 0)
+        if wanted > room and (number < CUTTABLE or room < len(HEAD[number])):
+            break
+        fitted.append(min(wanted, room))
+        left = room - fitted[-1]
+    return fitted or widths[:1]
+
+
+def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
+    parts = (f"{cut(text, w):<{w}}" for text, w in zip(cells, widths, strict=False))
+    return "  ".join(parts)
 
 
 def _cells(loaded: Loaded) -> tuple[str, ...]:
@@ -34,10 +67,9 @@ def _cells(loaded: Loaded) -> tuple[str, ...]:
         loaded.id,
         str(check.stage),
         str(check.level),
-        ",".join(check.needs) or "-",
-        duration(check.budget),
+        f"{check.budget:g} s",
+        ",".join([*check.needs, *sorted(str(r) for r in check.requires)]) or "-",
         check.disturbs,
-        loaded.question,
     )
 
 
@@ -65,7 +97,9 @@ def data(loaded: Loaded) -> dict[str, Any]:
                 "means": a.means,
                 "now": a.now,
                 "fix": a.text,
-                "commands": [{"run": c.run, "disturbs": c.disturbs} for c in a.commands],
+                "commands": [
+                    {"run": c.run, "where": c.where, "disturbs": c.disturbs} for c in a.commands
+                ],
             }
             for code, a in loaded.module.ADVICE.items()
         },
@@ -73,69 +107,94 @@ def data(loaded: Loaded) -> dict[str, Any]:
 
 
 def find(catalogue: Catalogue, name: str) -> tuple[Loaded, str]:
-    """The check that an id stands for, or the one that has a finding code (with that code)."""
-    for loaded in catalogue:
-        if name in loaded.module.ADVICE:
-            return loaded, name
+    """The check that an id stands for, or the one that has a finding code (with that code);
+    `world.nccl/shm-full` where several checks have it."""
+    check_id, slash, code = name.partition("/")
+    if not slash:
+        owners = [loaded for loaded in catalogue if name in loaded.module.ADVICE]
+        if owners:
+            return owners[0], name
     try:
-        check_id = catalogue.resolve(name)
+        check_id = catalogue.resolve(check_id)
     except PreflightError:
         words = [*catalogue.checks, *(c for x in catalogue for c in x.module.ADVICE)]
         raise PreflightError(f"no check or finding {name!r:.60}{nearest(name, words)}") from None
     if check_id in catalogue.broken:
         raise PreflightError(f"{check_id} could not be loaded: {catalogue.broken[check_id]}")
-    return catalogue.checks[check_id], ""
+    loaded = catalogue.checks[check_id]
+    if slash and code not in loaded.module.ADVICE:
+        hint = nearest(code, loaded.module.ADVICE)
+        raise PreflightError(f"{check_id} has no finding {code!r:.60}{hint}")
+    return loaded, code
 
 
-def explain(loaded: Loaded, code: str, width: int) -> str:
-    """`preflight explain`: the question, the sections of the docstring, causes with their fixes."""
-    check = loaded.check
-    touches = "read only" if check.disturbs == "-" else f"touches {check.disturbs}"
-    lines = [
-        f"{loaded.id}   {loaded.question}",
-        f"{check.stage} · {check.level} · at most {duration(check.budget)} · {touches}",
-    ]
-    if check.needs:
-        lines.append(f"needs {', '.join(check.needs)}")
-    lines.append("")
+def owners(catalogue: Catalogue, code: str) -> tuple[str, ...]:
+    """The checks that have a finding of this code."""
+    return tuple(loaded.id for loaded in catalogue if code in loaded.module.ADVICE)
+
+
+def explain(loaded: Loaded, code: str, width: int, also: Sequence[str] = ()) -> str:
+    """`preflight explain`: the question, the sections of the docstring, causes with their fixes;
+    with a code that finding alone (`also` names all checks that have it)."""
+    advice = loaded.module.ADVICE
+    lines = [*_heading(loaded, width), ""]
+    if code:
+        lines += [*_finding(code, advice[code], width), ""]
+        others = [check_id for check_id in also if check_id != loaded.id]
+        if others:
+            lines += _labelled("Also in", ", ".join(others), width)
+        lines += _labelled("More", f"preflight explain {loaded.id}", width)
+        return "".join(f"{line.rstrip()}\n" for line in lines)
     sections = loaded.sections
     for name in SECTIONS[:-2]:
         lines += _labelled(name, sections[name], width)
-    advice = loaded.module.ADVICE
-    shown = {code: advice[code]} if code else advice
-    lines += ["", " Findings, with their typical cause and the way out"]
-    for name, entry in shown.items():
-        lines += _advice(name, entry, width)
-    lines.append("")
+    lines += ["", *wrapped(" Findings, with their typical cause and the way out", width, 1)]
+    for name, entry in advice.items():
+        lines += [*_finding(name, entry, width), ""]
     for name in SECTIONS[-2:]:
         lines += _labelled(name, sections[name], width)
-    for option, meaning in check.options.items():
+    for option, meaning in loaded.check.options.items():
         lines += _labelled("Option", f'[checks."{loaded.id}"] {option}: {meaning}', width)
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _labelled(label: str, text: str, width: int, indent: int = 1) -> list[str]:
-    room = max(30, width - LABEL - indent)
-    parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-    first = " " * indent
-    return [
-        f"{first}{label if number == 0 else '':<{LABEL - 1}} {part}"
-        for number, part in enumerate(parts)
-    ]
+def _heading(loaded: Loaded, width: int) -> Iterator[str]:
+    check = loaded.check
+    hang = len(loaded.id) + 3 if width >= NARROW else 2
+    yield from wrapped(f"{loaded.id}   {loaded.question}", width, hang)
+    facts = [str(check.stage), str(check.level), f"at most {check.budget:g} s"]
+    facts.append("read only" if check.disturbs == "-" else f"touches {check.disturbs}")
+    needs = [*check.needs, *sorted(str(requirement) for requirement in check.requires)]
+    facts += [f"needs {', '.join(needs)}"] if needs else []
+    yield from wrapped(" · ".join(facts), width, 2)
 
 
-def _advice(code: str, advice: Advice, width: int) -> list[str]:
-    lines = [f"  {code}"]
-    for label, text in (
-        ("cause", advice.cause),
-        ("means", advice.means),
-        ("do now", advice.now),
-        ("fix", advice.text),
-    ):
-        if text:
-            lines += _labelled(label, text, width, indent=4)
-    for command in advice.commands:
-        disturbs = "" if command.disturbs == "nothing" else f"   disturbs {command.disturbs}"
-        lines.append(f"{'':<{LABEL + 4}}{command.run}{disturbs}")
-    lines += _labelled("who", advice.who, width, indent=4)
-    return lines
+def _labelled(label: str, text: str, width: int) -> Iterator[str]:
+    """A section: its name, its text beside it."""
+    room = LABEL if width >= NARROW else len(max(SECTIONS, key=len)) + 1
+    yield from _beside(label, wrapped(text, width - room - 1), " ", room)
+
+
+def _beside(label: str, parts: Iterable[str], indent: str, room: int) -> Iterator[str]:
+    for number, part in enumerate(parts):
+        yield f"{indent}{label if number == 0 else '':<{room}}{part}"
+
+
+def _finding(code: str, advice: Advice, width: int) -> Iterator[str]:
+    yield f"  {code}"
+    indent, room = ("    ", LABEL - 3) if width >= NARROW else ("  ", 8)
+    left = width - len(indent) - room
+    commands = (
+        f"  {line}"
+        for command in advice.commands
+        for line in action(command.run, aside(command), left - 2)
+    )
+    texts = {
+        "cause": wrapped(advice.cause, left),
+        "means": wrapped(advice.means, left),
+        "do now": pasteable(advice.now, left),
+        "fix": [*wrapped(advice.text, left), *commands],
+        "who": wrapped(advice.who, left),
+    }
+    for label, parts in texts.items():
+        yield from _beside(label, parts, indent, room)

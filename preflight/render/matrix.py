@@ -109,5 +109,6 @@ def _told(report: Report, row: Row) -> str:
     """What a row says on its right: what was measured, else why there is nothing."""
     if row.status is Status.SKIP and row.reason:
         return row.reason
-    found = (f.saw for f in report.findings if f.check == row.id)
-    return row.measured.text or next(found, "") or row.reason
+    own = next((f.saw for f in report.findings if f.check == row.id), "")
+    cause = next((f.check for f in report.findings if row.id in f.folded), "")
+    return row.measured.text or own or row.reason or (f"follows from {cause}" if cause else "")

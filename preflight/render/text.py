@@ -72,10 +72,16 @@ def cut(text: str, room: int, more: str = "…") -> str:
     return kept.rstrip(" ·|,;:") + more
 
 
-def wrapped(text: str, room: int) -> list[str]:
-    """Lines of at most `room` characters; a longer word (a path, a value) is left whole, so that
-    it can be copied."""
-    return textwrap.wrap(text, max(room, 16), break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, room: int, hang: int = 0) -> list[str]:
+    """Lines of at most `room` characters, the further ones indented by `hang`; a longer word (a
+    path, a value) is left whole, so that it can be copied."""
+    return textwrap.wrap(
+        text,
+        max(room, 16),
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def action(text: str, remark: str, room: int) -> list[str]:

@@ -39,6 +39,7 @@ CASES = (
     Case("generous", FINE),
     Case("64 KiB of memlock matter to nobody without RDMA", but(memlock=65536, rdma=())),
     Case("memlock with RDMA", but(memlock=8 * MIB), "memlock-low", Status.FAIL, subject="n1"),
+    Case("CAP_IPC_LOCK makes memlock void", but(memlock=65536, memlock_binds=False)),
     Case("memlock floor", but(memlock=GIB, rdma=()), "memlock-low", expect={"memlock_gib": 2}),
     Case("no /dev/shm", but(shm_size=None, shm_free=None), "shm-unusable", Status.FAIL),
     Case("unwritable", but(shm_problem="/dev/shm: Read-only"), "shm-unusable", Status.FAIL),
@@ -105,6 +106,25 @@ def test_observe_takes_the_least_of_all_cgroups(tmp_path: Path) -> None:
     assert (seen.threads_left, seen.threads_limit) == (50, "/sys/fs/cgroup/slice/pids.max")
     assert seen.shm_leftovers == 1
     round_trips(seen)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "users", "binds"),
+    [
+        ("000001ffffffffff", "0 0 4294967295", False),
+        ("00000000a80425fb", "0 0 4294967295", True),  # a container's root
+        ("000001ffffffffff", "0 1000 1", True),  # root of a user namespace only
+    ],
+)
+def test_the_capability_to_lock_memory(
+    tmp_path: Path, capabilities: str, users: str, binds: bool
+) -> None:
+    proc = tmp_path / "proc/self"
+    proc.mkdir(parents=True)
+    (proc / "limits").write_text(LIMITS)
+    (proc / "status").write_text(f"Name:\tpython\nCapEff:\t{capabilities}\n")
+    (proc / "uid_map").write_text(f"         {users}\n")
+    assert host_limits.observe(Host(str(tmp_path)), context()).memlock_binds is binds
 
 
 def test_cannot_tell_without_proc(tmp_path: Path) -> None:

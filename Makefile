@@ -1,0 +1,75 @@
+# make run     a virtual environment, the project in it, `preflight run --nproc 4`
+# make test    what the tests need, lint, all tests
+# make lint · make bench · make readme · make clean
+#
+#   PYTHON=python3.12                      otherwise the first that is new enough
+#   TORCH="torch==2.13.0 --index-url …"    another torch: arguments of `pip install`; empty: none
+#   ARGS="--level quick"                   more for `preflight run`, PYTEST_ARGS for pytest
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIN := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
+TORCH ?= $(PIN)
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
+PYTEST_ARGS ?= -n 2
+
+# The environment is as new as its stamp: a second `make run` starts no pip. It is stale when the
+# project's metadata, the pins or TORCH have changed.
+READY := $(VENV)/.ready
+TESTABLE := $(VENV)/.testable
+LAST_TORCH := $(shell cat $(READY) 2>/dev/null || echo none yet)
+ifneq ($(strip $(TORCH)),$(strip $(LAST_TORCH)))
+$(READY): CHANGED
+endif
+
+.PHONY: run test lint bench readme clean debian CHANGED
+
+run: $(READY)
+	@$(BIN)/preflight run --nproc 4 $(ARGS)
+
+test: $(TESTABLE) debian lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(TESTABLE)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(READY)
+	@$(BIN)/python bench/bench.py
+
+readme: $(READY)
+	$(BIN)/python tools/readme.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# the lab of the tests: what is missing, where we may
+debian:
+	@sh tools/debian.sh
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@rm -f $(READY) $(TESTABLE)
+	@grep -v '^torch=' constraints.txt >$(VENV)/constraints.txt
+	@# torch first and alone: an index that is meant for torch need not have anything else
+	@set -f; torch='$(strip $(TORCH))'; echo "torch: $${torch:-none}"; \
+	  if test -n "$$torch"; then $(PIP) install $$torch; else $(PIP) uninstall -y torch; fi
+	$(PIP) install -c $(VENV)/constraints.txt -e . $(if $(strip $(TORCH)),numpy)
+	@echo '$(strip $(TORCH))' >$@
+
+$(TESTABLE): $(READY)
+	$(PIP) install -c $(VENV)/constraints.txt -e '.[test]'
+	@touch $@
+
+# python3.11 may be a shim that only complains, and Debian's python3 may lack ensurepip: ask each
+$(BIN)/python:
+	@for python in $(or $(PYTHON),$(PYTHONS)); do \
+	  "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	    2>/dev/null || continue; \
+	  echo "$$python -m venv $(VENV)"; \
+	  exec "$$python" -m venv --clear $(VENV); \
+	done; \
+	echo "no Python >= 3.11 with venv among: $(or $(PYTHON),$(PYTHONS))" >&2; \
+	echo "Debian, Ubuntu: apt-get install python3-venv; or name one: make PYTHON=…" >&2; \
+	exit 1

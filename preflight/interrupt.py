@@ -1,0 +1,47 @@
+"""SIGINT and SIGTERM: the first ends a run with what it has seen so far, a second one at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+
+ENDS = (signal.SIGINT, signal.SIGTERM)
+
+TOGETHER = 0.5
+"""Seconds within which a second signal is the same wish: timeout(1) signals the process and then
+its group, a terminal reaches us beside the launcher that passes it on."""
+
+
+class Interrupt:
+    """What has come in: `name` is empty until something has."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._at = 0.0
+        self._before: dict[signal.Signals, object] = {}
+
+    def listen(self) -> None:
+        """Take both signals, but not what we were started to ignore (nohup, a shell's `&`)."""
+        for number in ENDS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+
+    def release(self) -> None:
+        """From now on they end this process, as they do any other."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+
+    @property
+    def exit_code(self) -> int:
+        """130 or 143; 0 when there was none."""
+        return 128 + signal.Signals[self.name] if self.name else 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.name:
+            self.name, self._at = signal.Signals(number).name, now
+        elif now - self._at > TOGETHER:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -1,0 +1,174 @@
+"""Machines on which nothing is wrong, however they look: each must be READY without a finding."""
+
+from __future__ import annotations
+
+from faults.inject import Fault
+from lab.host import HOSTS, NOBODY, Machine
+
+TIMES = 3
+"""How often each is looked at: a false alarm may be a matter of luck."""
+
+DNS = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
+
+# what a job's environment has on a cluster with Slurm, modules, conda and NCCL settings that mean
+# what they say, before torchrun is called
+CLUSTER = {
+    "USER": "ada",
+    "LOGNAME": "ada",
+    "SHELL": "/bin/bash",
+    "TERM": "xterm-256color",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "MAIL": "/var/mail/ada",
+    "OLDPWD": "/home/ada",
+    "SHLVL": "2",
+    "HISTCONTROL": "ignoredups",
+    "XDG_RUNTIME_DIR": "/run/user/1000",
+    "XDG_SESSION_ID": "c12",
+    "MODULEPATH": "/opt/modulefiles",
+    "LOADEDMODULES": "cuda/12.8:nccl/2.27",
+    "LMOD_CMD": "/opt/lmod/libexec/lmod",
+    "CUDA_HOME": "/usr/local/cuda-12.8",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "CONDA_PREFIX": "/opt/conda",
+    "CONDA_DEFAULT_ENV": "base",
+    "CONDA_SHLVL": "1",
+    "HF_HOME": "/data/hf",
+    "HF_TOKEN": "hf_0123456789abcdef",
+    "WANDB_API_KEY": "0123456789abcdef",
+    "WANDB_MODE": "offline",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_OFFLINE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "http_proxy": "http://proxy.example:3128",
+    "https_proxy": "http://proxy.example:3128",
+    "no_proxy": "localhost,127.0.0.1,.example",
+    "NCCL_DEBUG": "WARN",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "NCCL_SOCKET_IFNAME": "eth0",
+    "NCCL_IB_HCA": "mlx5",
+    "NCCL_IB_TIMEOUT": "22",
+    "NCCL_IB_RETRY_CNT": "7",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_CROSS_NIC": "1",
+    "GLOO_SOCKET_IFNAME": "eth0",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    "TORCH_NCCL_BLOCKING_WAIT": "0",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "OFF",
+    "TORCH_CPP_LOG_LEVEL": "WARNING",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+    "TORCH_HOME": "/data/torch",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    "UCX_TLS": "tcp",
+    "FI_PROVIDER": "tcp",
+    "SLURM_JOB_ID": "48121",
+    "SLURM_JOB_NAME": "train",
+    "SLURM_JOB_NODELIST": "n1",
+    "SLURM_NNODES": "1",
+    "SLURM_NTASKS": "1",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_JOB_PARTITION": "batch",
+    "SLURM_SUBMIT_DIR": "/home/ada",
+    "SLURM_CLUSTER_NAME": "c1",
+    "SLURM_CPUS_ON_NODE": "2",
+    "MASTER_ADDR": "n1",
+    "MASTER_PORT": "29500",
+}
+
+
+def healthy(name: str, **how: object) -> Fault:
+    return Fault(name, exit=0, seconds=20, **how)  # type: ignore[arg-type]
+
+
+def linked(*names: str) -> str:
+    """Bridges as docker and libvirt make them: up, without anybody on them."""
+    return "".join(
+        f"ip link add {name} type bridge; ip addr add 172.{17 + n}.0.1/16 dev {name}\n"
+        f"ip link set {name} up\n"
+        for n, name in enumerate(names)
+    )
+
+
+VARIANTS = (
+    healthy("a plain machine"),
+    healthy("MASTER_ADDR is the own name", env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}),
+    healthy("MASTER_ADDR=localhost", env={"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}),
+    healthy("docker0 and virbr0 are there", setup=linked("docker0", "virbr0")),
+    healthy("IPv6 is switched off", setup="echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6\n"),
+    healthy(
+        "IPv6 only",
+        setup="ip addr flush dev eth0 scope global; ip addr add fd77::1/64 dev eth0 nodad\n"
+        "sed -i s/10.77.0.1/fd77::1/ /etc/hosts",
+        env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
+    ),
+    healthy(
+        "no network but the loopback, as in `docker run --network none`", setup="ip link del eth0"
+    ),
+    healthy(
+        "no name server, all names in /etc/hosts",
+        machine=Machine(hosts=HOSTS + "10.77.0.1 gpu-017\n"),
+        env={"MASTER_ADDR": "gpu-017", "MASTER_PORT": "29500"},
+    ),
+    healthy(
+        "the own name leads to 127.0.1.1, as Debian has it",
+        setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
+    ),
+    healthy(
+        "the own name is unknown",
+        machine=Machine(resolv=DNS),
+        setup="sed -i /10.77.0.1/d /etc/hosts",
+        beside="dns 0",
+    ),
+    healthy(
+        "a name server that knows the names",
+        machine=Machine(resolv=DNS),
+        setup="sed -i /10.77.0.1/d /etc/hosts",
+        beside="dns 0.01 n1=10.77.0.1",
+        env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
+    ),
+    healthy(
+        "a run that has just ended left TIME_WAIT on the port",
+        beside="time_wait 29500",
+        env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+    ),
+    healthy("the working directory is read-only", setup="mount -o remount,ro ."),
+    healthy("no HOME, no LANG, no PATH", without=("HOME", "LANG", "PATH")),
+    healthy(f"a cluster's {len(CLUSTER)} variables", env=CLUSTER),
+    healthy("10,000 variables", env={f"JOB_ARRAY_ITEM_{n}": f"value {n}" for n in range(10_000)}),
+    healthy("one rank on one CPU", wrap=("taskset", "-c", "1"), nproc=1),
+    healthy("another user than root", user=NOBODY),
+    healthy(
+        "another user, and /proc shows him his own processes only",
+        setup="mount -o remount,hidepid=2 /proc",
+        user=NOBODY,
+    ),
+    healthy(
+        "files of the job are called torch.py, json.py and checks",
+        setup="mkdir checks; echo 1/0 | tee torch.py json.py types.py checks/__init__.py",
+    ),
+    healthy(
+        "another libnccl.so.2 lies on LD_LIBRARY_PATH",
+        setup="mkdir lib; echo 'int ncclGetVersion(int *v) { *v = 21805; return 0; }' |"
+        " gcc -shared -fPIC -x c -o lib/libnccl.so.2 -",
+        env={"LD_LIBRARY_PATH": "{here}/lib"},
+        needs=("gcc",),
+    ),
+    healthy("4 GPUs", nproc=2, gpus=4, scenario={}, args=("--level", "quick", "--only", "gpu.*")),
+    healthy(
+        "Kubeflow's variables",
+        env={
+            "PET_NNODES": "1",
+            "PET_NPROC_PER_NODE": "4",
+            "PET_NODE_RANK": "0",
+            "PET_MASTER_ADDR": "n1",
+            "PET_MASTER_PORT": "29400",
+        },
+        nproc=None,
+    ),
+)

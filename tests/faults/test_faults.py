@@ -1,0 +1,30 @@
+"""Every fault of the catalogue: named as the root of the report, and nobody else; in time."""
+
+from __future__ import annotations
+
+import pytest
+from faults import job, node, ranks
+from faults.inject import Fault, judge, lacking, needs_torch, run
+
+FAULTS = (*job.FAULTS, *node.FAULTS, *ranks.FAULTS)
+
+
+def _marked(fault: Fault) -> object:
+    marks = [pytest.mark.torch] if needs_torch(fault) else []
+    if fault.missed:
+        marks.append(pytest.mark.xfail(reason=fault.missed, strict=True))
+    return pytest.param(fault, id=fault.name, marks=marks)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("fault", map(_marked, FAULTS))
+def test_the_culprit_is_named(fault: Fault) -> None:
+    if why := lacking(fault):
+        pytest.skip(why)
+    verdict = judge(fault, run(fault))
+    assert not verdict.problems, "\n".join(verdict.problems)
+
+
+def test_names_are_unique() -> None:
+    names = [fault.name for fault in FAULTS]
+    assert len(names) == len(set(names))

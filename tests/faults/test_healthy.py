@@ -1,0 +1,58 @@
+"""Machines with nothing wrong: READY, exit code 0, not one finding."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from faults.healthy import TIMES, VARIANTS
+from faults.inject import Fault, Outcome, lacking, line, run
+from lab.host import Lab, Machine
+
+
+def assert_ready(outcome: Outcome) -> None:
+    alarms = [line(finding) for finding in outcome.findings]
+    assert not alarms
+    assert outcome.report.get("verdict") == "ready", outcome.ended.err[-2000:]
+    assert outcome.ended.code == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_quick(variant: Fault) -> None:
+    if why := lacking(variant):
+        pytest.skip(why)
+    for _ in range(TIMES):
+        assert_ready(run(variant))
+
+
+@pytest.mark.root
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "variant", [v for v in VARIANTS if v.args == ("--level", "quick")], ids=str
+)
+def test_standard(variant: Fault) -> None:
+    if why := lacking(variant):
+        pytest.skip(why)
+    assert_ready(run(dataclasses.replace(variant, args=("--level", "standard"))))
+
+
+@pytest.mark.root
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "setup",
+    ["", "sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts"],
+    ids=["plain", "own name is 127.0.1.1"],
+)
+def test_once_a_rank_under_torchrun(setup: str) -> None:
+    """This version meets no other process: what needs peers is not run, and that is said."""
+    if why := lacking(VARIANTS[0]):
+        pytest.skip(why)
+    torchrun = ["torchrun", "--nproc-per-node", "2", "--no-python", "preflight", "run", "-q"]
+    with Lab(Machine(setup=setup)) as lab:
+        quick = lab["n1"].run([*torchrun, "--level", "quick"], timeout=60)
+        whole = lab["n1"].run(torchrun, timeout=90)
+    assert quick.code == 0, quick.out + quick.err[-2000:]
+    assert "exitcode: 4" in whole.err.replace("  ", "").replace(" :", ":"), whole.err[-2000:]
+    assert "this version meets no other process" in " ".join(whole.out.split())
+    assert "NOT READY" not in whole.out

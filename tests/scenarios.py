@@ -1,0 +1,88 @@
+"""The observation documents of the goldens: what was seen on one machine, judged anew each time.
+
+A document in golden/observations/ is a JSON report without its conclusions, written short:
+
+    "based on": NAME   this report is NAME's, but for what follows: a check that is named here
+                       replaces that check's observations, null takes it out; settings are merged
+    "n1/[0-3]": {...}  the same observation for the ranks 0 to 3
+    "broken": {...}    checks that could not be loaded when it is judged, and why
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from preflight import check, verdict
+from preflight.check import Catalogue
+from preflight.expect import Expect, value_of
+from preflight.model import Observations, Report, Setting
+from preflight.render import json as as_json
+from preflight.verdict import Policy, Waiver
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.stem for path in (GOLDEN / "observations").glob("*.json"))
+
+RANGE = re.compile(r"(.*)/\[(\d+)-(\d+)\]")
+UNJUDGED = {"verdict": "undecided", "exit_code": 4, "checks": [], "findings": []}
+
+
+@cache
+def catalogue() -> Catalogue:
+    return check.load()
+
+
+def document(name: str) -> dict[str, Any]:
+    """The whole document of a scenario, as a saved report would hold it."""
+    written = json.loads((GOLDEN / "observations" / f"{name}.json").read_text(encoding="utf-8"))
+    made: dict[str, Any] = {}
+    if base := written.pop("based on", None):
+        made = document(base)
+    for part, value in written.items():
+        if part in ("settings", "observations") and part in made:
+            merged = made[part] | value
+            made[part] = {key: entry for key, entry in merged.items() if entry is not None}
+        else:
+            made[part] = value
+    made["observations"] = {i: _spread(by_key) for i, by_key in made["observations"].items()}
+    return made
+
+
+def _spread(by_key: dict[str, Any]) -> dict[str, Any]:
+    spread = {}
+    for key, observation in by_key.items():
+        found = RANGE.fullmatch(key)
+        if found:
+            ranks = range(int(found[2]), int(found[3]) + 1)
+            spread.update({f"{found[1]}/{rank}": observation for rank in ranks})
+        else:
+            spread[key] = observation
+    return spread
+
+
+def observations(name: str) -> Observations:
+    return as_json.parse(json.dumps(document(name) | UNJUDGED)).observations
+
+
+def judged(name: str) -> Report:
+    """The report of a scenario, by the expectations and waivers that its settings record; waivers
+    are held against the day on which it was seen."""
+    seen = observations(name)
+    expected: dict[str, Setting] = {}
+    waivers = []
+    for key, setting in seen.settings.items():
+        kind, _, what = key.partition(".")
+        if kind == "expect":
+            expected[what] = Setting(value_of(what, setting.value), setting.source)
+        elif kind == "tolerate":
+            waivers.append(Waiver(what, setting.value["why"], setting.value["until"]))
+    strict = seen.settings["strict"].value
+    policy = Policy(strict=strict, waivers=tuple(waivers), today=seen.started[:10])
+    known = catalogue()
+    if broken := document(name).get("broken", {}):
+        whole = {i: loaded for i, loaded in known.checks.items() if i not in broken}
+        known = Catalogue(whole, broken)
+    return verdict.judge(seen, known, Expect(expected), policy)

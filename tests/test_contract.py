@@ -1,0 +1,194 @@
+"""What the project promises of itself: that every check is whole, that a start costs little, and
+that what README.md says is what the program does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support import Case, judged
+
+from preflight import check, cli
+from preflight.check import SECTIONS, Loaded
+from preflight.model import Cause, Confidence, Finding, Missing, Status
+from preflight.render import manual
+
+ROOT = Path(__file__).resolve().parent.parent
+CATALOGUE = check.load()
+CHECKS = tuple(CATALOGUE)
+IDS = [loaded.id for loaded in CHECKS]
+a_check = pytest.mark.parametrize("loaded", CHECKS, ids=IDS)
+
+
+def load(path: Path) -> ModuleType:
+    """A module by its path: neither tests/checks nor tools is a package."""
+    name = f"contract_{path.stem}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+# --- every check is whole ---
+
+
+def test_no_check_is_broken() -> None:
+    assert CATALOGUE.broken == {}
+
+
+def test_each_check_has_a_test_file_and_each_test_file_a_check() -> None:
+    checks = {path.stem for path in (ROOT / "checks").glob("[a-z]*.py")}
+    tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests/checks").glob("test_*.py")}
+    assert tests == checks
+    assert {i.replace(".", "_") for i in IDS} == checks
+
+
+def file_of_tests(loaded: Loaded) -> Path:
+    return ROOT / f"tests/checks/test_{loaded.id.replace('.', '_')}.py"
+
+
+@cache
+def table(check_id: str) -> tuple[tuple[Case, tuple[Finding, ...]], ...]:
+    """The cases of a check's test, with what its judge makes of them."""
+    loaded = CATALOGUE.checks[check_id]
+    cases: tuple[Case, ...] = load(file_of_tests(loaded)).CASES
+    return tuple((case, tuple(judged(loaded.module, case))) for case in cases)
+
+
+def missing(case: Case) -> list[Missing]:
+    """The observations that the case lacks."""
+    saw = case.saw if isinstance(case.saw, Mapping) else {"": case.saw}
+    return [each for each in saw.values() if isinstance(each, Missing)]
+
+
+@a_check
+def test_every_code_is_produced_by_a_case(loaded: Loaded) -> None:
+    produced = {finding.code for _, findings in table(loaded.id) for finding in findings}
+    assert set(loaded.module.ADVICE) - produced == set()
+
+
+@a_check
+def test_a_healthy_machine_is_among_the_cases(loaded: Loaded) -> None:
+    healthy = [case for case, findings in table(loaded.id) if not findings and not missing(case)]
+    assert healthy, "no case in which all was seen and nothing found"
+
+
+# what verdict.py calls undecided when the check has no words of its own for it
+BLIND = (Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED, Cause.CANNOT_OBSERVE)
+
+
+def cannot_tell(case: Case, findings: tuple[Finding, ...]) -> bool:
+    if any(f.status is Status.UNDECIDED or f.confidence is Confidence.POSSIBLE for f in findings):
+        return True
+    return not findings and any(each.cause in BLIND for each in missing(case))
+
+
+@a_check
+def test_a_case_in_which_it_cannot_tell_is_among_them(loaded: Loaded) -> None:
+    """In the table of the judge, or as an observation that gives up."""
+    in_table = any(cannot_tell(case, findings) for case, findings in table(loaded.id))
+    gives_up = "pytest.raises(CannotObserve" in file_of_tests(loaded).read_text(encoding="utf-8")
+    assert in_table or gives_up
+
+
+@a_check
+def test_its_types_are_compared_by_the_type_checker(loaded: Loaded) -> None:
+    assert f"\nconforms({loaded.id.replace('.', '_')})\n" in file_of_tests(loaded).read_text(
+        "utf-8"
+    )
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@a_check
+def test_explain_has_every_section_and_every_code(loaded: Loaded) -> None:
+    shown = manual.explain(loaded, "", 98)
+    assert words(shown).startswith(words(f"{loaded.id} {loaded.question}"))
+    for section in SECTIONS:
+        assert re.search(rf"^ {section} +\S", shown, re.MULTILINE), section
+    for code in loaded.module.ADVICE:
+        assert f"\n  {code}\n" in shown, code
+
+
+@a_check
+def test_explain_knows_every_code_by_itself(loaded: Loaded) -> None:
+    for code, advice in loaded.module.ADVICE.items():
+        found, given = manual.find(CATALOGUE, code)
+        assert given == code
+        assert code in found.module.ADVICE
+        shown = words(manual.explain(loaded, code, 98))
+        for text in (advice.who, advice.cause, advice.means):
+            assert text, f"{code} lacks a text"
+            assert words(text) in shown
+        assert advice.now or advice.text or advice.commands, f"{code}: what is to be done?"
+
+
+# --- what a start costs ---
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list",), ("run", "--level", "quick", "--nproc", "2")], ids=lambda a: a[0]
+)
+def test_the_parent_imports_little(arguments: tuple[str, ...]) -> None:
+    """A worker's stderr is a pipe to the parent: what is told here is the parent's own."""
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-P", "-m", "preflight", *arguments],
+        cwd="/tmp",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    told = set(re.findall(r"^import time:[ \d|]+\| +(\S+)$", ended.stderr, re.MULTILINE))
+    assert {"typer", "preflight.cli", "preflight.model"} <= told, ended.stderr[-2000:]
+    heavy = {"torch", "pynvml", "psutil", "numpy", "asyncio", "pydantic", "rich.table"}
+    assert told & heavy == set()
+
+
+# --- what is written down ---
+
+
+@cache
+def readme() -> Any:
+    return load(ROOT / "tools/readme.py")
+
+
+def written() -> dict[str, str]:
+    found: dict[str, str] = readme().blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_readme_has_the_blocks() -> None:
+    assert {"screen red", "screen green", "help run", "checks", "exits"} <= set(written())
+
+
+@pytest.mark.parametrize("name", [n for n in written() if readme().deterministic(n)])
+def test_the_readme_says_what_the_program_says(name: str) -> None:
+    assert written()[name] == readme().block(name), "make readme"
+
+
+def test_the_readme_shows_real_screens() -> None:
+    """Their figures differ by machine; that the commands were run, and how they ended, doesn't."""
+    for name, screen in readme().SCREENS.items():
+        shown = written()[f"screen {name}"]
+        assert f"\n$ {screen.command}\n" in shown, "make readme"
+        assert re.search(rf"^ {'READY' if screen.exits == 0 else 'NOT READY'}  ", shown, re.M)
+
+
+def test_help_names_the_same_exit_codes_as_the_readme() -> None:
+    table = {int(n) for row in readme().EXITS for n in re.findall(r"\d+", str(row[0]))}
+    # 1 is never ours: --help has no place for it
+    assert {int(n) for n in re.findall(r"\b\d+\b", cli.EXITS)} == table - {1}

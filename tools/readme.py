@@ -1,0 +1,187 @@
+"""Fills the blocks of README.md between `<!-- begin: … -->` and `<!-- end: … -->`.
+
+    help, help CMD    what --help prints
+    checks, exits     tables of what the program declares
+    screen NAME       real output of a command of SCREENS, run here and now
+
+`make readme` writes them all; tests/test_contract.py holds the first two kinds against the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from preflight import check, cli, verdict
+from preflight.model import Verdict
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BIN = Path(sys.executable).parent
+BLOCK = re.compile(r"(<!-- begin: (.+?) -->\n)(.*?)(<!-- end\b.*? -->)", re.DOTALL)
+PORT = 29500
+SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A command as the reader would type it, and what has to be the case meanwhile."""
+
+    command: str
+    exits: int
+    fault: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@contextmanager
+def _port_taken() -> Iterator[None]:
+    """Another program listens on MASTER_PORT: a web server that somebody forgot."""
+    shown = ["python3", "-m", "http.server", str(PORT), "--bind", "127.0.0.1"]
+    server = subprocess.Popen(
+        shown,
+        executable=sys.executable,
+        cwd="/tmp",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 10
+        while not _answers():
+            if server.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"port {PORT} is needed for the red screen, and not free")
+            time.sleep(0.05)
+        yield
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def _answers() -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 1):
+        return True
+    return False
+
+
+SCREENS = {
+    "green": Screen("preflight run --nproc 4", 0),
+    "red": Screen(
+        f"MASTER_ADDR=127.0.0.1 MASTER_PORT={PORT} preflight run --nproc 4", 3, _port_taken
+    ),
+}
+
+EXITS = (
+    (verdict.EXIT[Verdict.READY], "READY", "every check passed (warnings allowed)", "start"),
+    (cli.USAGE, "USAGE", "wrong flag, bad config, unknown id", "show to the author; never drain"),
+    (verdict.EXIT[Verdict.NOT_READY], "NOT READY", "at least one FAIL", "exclude what it names"),
+    (
+        verdict.EXIT[Verdict.UNDECIDED],
+        "UNDECIDED",
+        "no FAIL, but something required could not be judged",
+        "retry, or start at own risk; never drain",
+    ),
+    (
+        verdict.EXIT[Verdict.INCOMPLETE],
+        "INCOMPLETE",
+        "ranks did not arrive before the deadline, nothing else failed",
+        "requeue; look at the named hosts",
+    ),
+    (
+        cli.OUTPUT,
+        "OUTPUT",
+        "the verdict would be 0, but a report file could not be written",
+        "look at the path",
+    ),
+    (cli.INTERNAL, "INTERNAL", "our own fault; a traceback is saved", "report it; never drain"),
+    ("130, 143", "INTERRUPTED", "SIGINT, SIGTERM; the partial report is still printed", "–"),
+    (1, "never on purpose", "the interpreter died before us: a bad install", "treat as 70"),
+)
+
+
+def block(name: str) -> str:
+    """What belongs between the markers of `name`."""
+    kind, _, rest = name.partition(" ")
+    if kind == "help":
+        words = ["preflight", *rest.split(), "--help"]
+        return _fenced(f"$ {' '.join(words)}\n{_run(shlex.join(words), 0)}")
+    if name == "checks":
+        return _table(
+            ("Check", "Level", "Question"),
+            [(f"`{c.id}`", str(c.check.level), c.question) for c in check.load()],
+        )
+    if name == "exits":
+        rows = [(str(code), name, means, then) for code, name, means, then in EXITS]
+        return _table(("Code", "Name", "Means", "A scheduler should"), rows)
+    if kind == "screen" and rest in SCREENS:
+        screen = SCREENS[rest]
+        with screen.fault():
+            return _fenced(f"$ {screen.command}\n{_run(screen.command, screen.exits)}")
+    raise SystemExit(f"README.md: there is no block {name!r}")
+
+
+def deterministic(name: str) -> bool:
+    """Whether a block is the same on every machine."""
+    return not name.startswith("screen ")
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Name -> what stands there now."""
+    return {found[2]: found[3] for found in BLOCK.finditer(text)}
+
+
+def filled(text: str, inside: Mapping[str, str]) -> str:
+    """The text with these blocks in their places."""
+    return BLOCK.sub(lambda found: found[1] + inside[found[2]] + found[4], text)
+
+
+def _run(command: str, exits: int) -> str:
+    """Output of a command line that begins with variables, then with `preflight`."""
+    words = shlex.split(command)
+    first = words.index("preflight")
+    given = dict(word.split("=", 1) for word in words[:first])
+    # the screen of a machine on which nothing was set: no launcher, no terminal, no colours
+    environ = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    environ |= {"COLUMNS": "98", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"} | given
+    ended = subprocess.run(
+        [str(BIN / "preflight"), *words[first + 1 :]],
+        env=environ,
+        cwd="/tmp",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if ended.returncode != exits:
+        raise SystemExit(
+            f"{command}: exit code {ended.returncode}, not {exits}\n{ended.stdout}{ended.stderr}"
+        )
+    return ended.stdout
+
+
+def _fenced(text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+    return f"```text\n{lines}\n```\n"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def main() -> None:
+    inside = {name: block(name) for name in blocks(README.read_text(encoding="utf-8"))}
+    # read again: the screens take seconds, in which somebody may have saved an edit
+    README.write_text(filled(README.read_text(encoding="utf-8"), inside), encoding="utf-8")
+    print(f"{len(inside)} blocks of README.md are up to date")
+
+
+if __name__ == "__main__":
+    main()
