@@ -455,6 +455,8 @@ def measured(world: World[Software]) -> Measured:
     }
     parts = [f"{name} {', '.join(some[:3])}" for name, some in found.items() if some]
     slowest = max((v.seconds for v in there), default=0.0)
-    parts += [f"imported in {duration(slowest)}"] if there else ["torch is not installed"]
+    broken = any(v.build.version == "" for v in there)
+    imported = "torch can't be imported" if broken else f"imported in {duration(slowest)}"
+    parts += [imported] if there else ["torch is not installed"]
     data = {name.lower(): versions for name, versions in found.items()}
     return Measured(" · ".join(parts), {**data, "import_seconds": slowest})

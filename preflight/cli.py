@@ -286,7 +286,9 @@ def _flags(ctx: typer.Context, given: dict[str, Any]) -> Flags:
         name = parameter.name or ""
         source = ctx.get_parameter_source(name)
         from_environment = source is not None and source.name == "ENVIRONMENT"
-        sources[name] = f"env {parameter.envvar}" if from_environment else parameter.opts[0]
+        switched_off = given.get(name) is False and parameter.secondary_opts
+        flag = (parameter.secondary_opts if switched_off else parameter.opts)[0]
+        sources[name] = f"env {parameter.envvar}" if from_environment else flag
     many = ("only", "skip", "tolerate", "expect", "timeout", "output")
     return Flags(
         level=given["level"],

@@ -157,7 +157,8 @@ def shown(sums: Mapping[str, tuple[Reduced, ...]], note: str = "") -> Measured:
     least, most = min(seconds), max(seconds)
     bandwidth = busbw(most, seconds[most], ranks)
     wrong = any(r.wrong for reduced in done for r in reduced)
-    text = f"sums {'WRONG' if wrong else 'right'} · {size(least)} {duration(seconds[least])}"
+    far = "" if len({len(reduced) for reduced in sums.values()}) == 1 else " as far as they came"
+    text = f"sums {'WRONG' if wrong else 'right'}{far} · {size(least)} {duration(seconds[least])}"
     text += f" · {size(most)} {duration(seconds[most])}" if most != least else ""
     text += f" · busbw {bandwidth:.3g} GB/s" if ranks > 1 else ""
     return Measured(

@@ -235,7 +235,9 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
     for key, observation in world.observations.items():
         statuses = [f.status for f in judged.findings if _touches(f, key)]
         if isinstance(observation, Seen):
-            statuses.append(Status.PASS)
+            # an answer that says itself that it did not get through is no evidence of health
+            stuck = getattr(observation.value, "trouble", None) is not None
+            statuses.append(Status.UNDECIDED if stuck else Status.PASS)
         elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
             statuses.append(Status.SKIP)
             judged.reason = judged.reason or reason(observation)

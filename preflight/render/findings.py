@@ -29,8 +29,8 @@ def _finding(finding: Finding, look: Look, report: Report, required: bool) -> It
     yield from _labelled("saw", look.say(saw), look)
     advice = finding.advice
     full = finding.status is Status.FAIL or look.verbose
+    yield from _labelled("expected", look.say(finding.expected), look)
     if full or finding.status is Status.UNDECIDED:
-        yield from _labelled("expected", look.say(finding.expected), look)
         yield from _labelled("explains", look.say(" · ".join(finding.folded)), look)
         yield from _labelled("or else", look.say(" · ".join(finding.alternatives)), look)
     if advice is not None:

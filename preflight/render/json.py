@@ -34,7 +34,7 @@ from preflight.model import (
     Verdict,
 )
 
-SCHEMA = "https://cluster-preflight.dev/schema/report-v1.json"
+SCHEMA = "urn:cluster-preflight:schema:report-v1"
 LIMIT = 6 << 20
 """Bytes of a report that is read back: it travels through a worker's answer (isolate.py)."""
 DEPTH = 60

@@ -17,7 +17,7 @@ def _marked(fault: Fault) -> object:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("fault", map(_marked, FAULTS))
+@pytest.mark.parametrize("fault", [_marked(fault) for fault in FAULTS])
 def test_the_culprit_is_named(fault: Fault) -> None:
     if why := lacking(fault):
         pytest.skip(why)

@@ -216,15 +216,15 @@ class Lab:
     @staticmethod
     def _await(host: Host, word: str) -> None:
         """The machine's own word that it got there; what else it says is why it did not."""
-        stream = host.process.stdout
-        assert stream is not None
-        said, until = "", time.monotonic() + UP_SECONDS
+        assert host.process.stdout is not None
+        stream, said = host.process.stdout.fileno(), ""
+        until = time.monotonic() + UP_SECONDS
         while (left := until - time.monotonic()) > 0 and select.select([stream], [], [], left)[0]:
-            line = stream.readline()
-            if line == word + "\n":
+            piece = os.read(stream, 1 << 16)
+            said += piece.decode(errors="replace")
+            if said.endswith(word + "\n"):
                 return
-            said += line
-            if not line:
+            if not piece:
                 break
         raise RuntimeError(f"{host.machine.name} did not come {word}: {said[-2000:]}")
 
