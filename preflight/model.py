@@ -150,6 +150,27 @@ class Advice:
     text: str = ""
     commands: tuple[Command, ...] = ()
 
+    def filled(self, fields: Mapping[str, str]) -> Advice:
+        """The same with its templates filled; a field that is not there stands as its own name in
+        capitals, as one writes what the reader has to put in."""
+        known = _Fields(fields)
+        return replace(
+            self,
+            cause=self.cause.format_map(known),
+            means=self.means.format_map(known),
+            now=self.now.format_map(known),
+            text=self.text.format_map(known),
+            commands=tuple(
+                replace(c, run=c.run.format_map(known), where=c.where.format_map(known))
+                for c in self.commands
+            ),
+        )
+
+
+class _Fields(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return key.upper().replace("_", "-")
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:

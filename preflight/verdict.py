@@ -189,30 +189,12 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     return World(loaded.id, made, topology)
 
 
-class _Fields(dict[str, str]):
-    """Fields of a template; one that a judge forgot shows up as what it is called."""
-
-    def __missing__(self, key: str) -> str:
-        return f"<{key}>"
-
-
 def _advised(loaded: Loaded, finding: Finding) -> Finding:
     """The finding with its check and its ADVICE, templates filled."""
     if not finding.subjects:
         raise ValueError(f"{finding.code} has no subject")
     advice = loaded.module.ADVICE.get(finding.code, generic.UNKNOWN_ADVICE)
-    fields = _Fields(finding.fields)
-    filled = replace(
-        advice,
-        means=advice.means.format_map(fields),
-        now=advice.now.format_map(fields),
-        text=advice.text.format_map(fields),
-        commands=tuple(
-            replace(c, run=c.run.format_map(fields), where=c.where.format_map(fields))
-            for c in advice.commands
-        ),
-    )
-    return finding.with_(check=loaded.id, advice=filled)
+    return finding.with_(check=loaded.id, advice=advice.filled(finding.fields))
 
 
 def _touches(finding: Finding, key: str) -> bool:

@@ -79,7 +79,7 @@ def test_it_is_the_same_process_with_nothing_open_and_nobody_else() -> None:
         masks = dict(l.split(":\\t") for l in status.splitlines() if l.startswith("Sig"))
         print(json.dumps([os.getpid(), os.getppid(), children, opened, masks["SigIgn"]]))
     """
-    running = start("gate", *LIMITS, "-q", "--", "sh", "-c", "exec \"$@\"", "-", *python(program))
+    running = start("gate", *LIMITS, "-q", "--", "sh", "-c", 'exec "$@"', "-", *python(program))
     pid = running.process.pid
     done = running.end()
     mine, parent, children, opened, _ = json.loads(done.out.splitlines()[-1])
@@ -192,11 +192,14 @@ def test_undecided() -> None:
     assert gate("echo", "started!", flags=TOO_SHORT, env=env).code == 0
 
 
-def test_strict() -> None:
-    warned = ("--expect", "nofile=1000000000", "--tolerate", "host.limits")
-    assert gate("echo", "started!", flags=warned).out.splitlines()[-1] == "started!"
-    low = ("prlimit", "--nofile=64", sys.executable, "-m", "preflight", "gate", *LIMITS)
-    assert low
+def test_a_warning_keeps_nothing_back_unless_strict() -> None:
+    env = {"NCCL_NO_SUCH_VARIABLE": "1"}
+    flags = ("gate", "--only", "env.vars", "-q")
+    done = preflight(*flags, "--", "echo", "started!", env=env)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "started!")
+    assert not_started(preflight(*flags, "--strict", "--", "echo", "started!", env=env), 3)
+    flags = (*flags, "--strict", "--tolerate", "env.vars")
+    assert preflight(*flags, "--", "echo", "started!", env=env).code == 0, "a waiver is a waiver"
 
 
 def test_a_report_that_could_not_be_written_does_not_keep_a_job_from_running() -> None:

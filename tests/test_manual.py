@@ -113,7 +113,9 @@ def test_an_explanation_is_complete(loaded: Loaded, width: int) -> None:
     told = flat(printed)
     assert told.startswith(f"{loaded.id} {loaded.question}")
     assert [s for s in SECTIONS if f"{s} {flat(loaded.sections[s])}" not in told] == []
-    for code, advice in loaded.module.ADVICE.items():
+    assert "{" not in printed
+    for code, template in loaded.module.ADVICE.items():
+        advice = template.filled({})
         assert f"\n  {code}\n" in printed
         for part in (advice.cause, advice.means, advice.text, advice.who):
             assert flat(part) in told
@@ -130,7 +132,7 @@ def test_an_explanation_fits(loaded: Loaded, width: int) -> None:
     printed = manual.explain(loaded, "", width)
     whole = tuple(
         part
-        for advice in loaded.module.ADVICE.values()
+        for advice in (a.filled({}) for a in loaded.module.ADVICE.values())
         for part in (*(c.run for c in advice.commands), advice.now.partition("   ")[0])
         if part
     )

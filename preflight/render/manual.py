@@ -180,8 +180,9 @@ def _beside(label: str, parts: Iterable[str], indent: str, room: int) -> Iterato
         yield f"{indent}{label if number == 0 else '':<{room}}{part}"
 
 
-def _finding(code: str, advice: Advice, width: int) -> Iterator[str]:
+def _finding(code: str, template: Advice, width: int) -> Iterator[str]:
     yield f"  {code}"
+    advice = template.filled({})
     indent, room = ("    ", LABEL - 3) if width >= NARROW else ("  ", 8)
     left = width - len(indent) - room
     commands = (
