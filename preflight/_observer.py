@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +53,8 @@ def write_file(args: Mapping[str, str], channel: Channel, preloaded: object) -> 
                 file.write(args["text"])
             return ""
         target = os.path.realpath(path)
+        import tempfile
+
         handle, temporary = tempfile.mkstemp(
             prefix=".preflight-", dir=os.path.dirname(target) or "."
         )

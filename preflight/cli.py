@@ -7,7 +7,6 @@ import inspect
 import os
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
@@ -384,6 +383,8 @@ def _crashed() -> int:
     text = traceback.format_exc()
     screen.say(text)
     try:
+        import tempfile
+
         handle, path = tempfile.mkstemp(prefix="preflight-crash-", suffix=".log", dir="/tmp")
         with os.fdopen(handle, "w") as file:
             file.write(f"preflight {__version__}, python {sys.version}\n{sys.argv!r:.2000}\n{text}")

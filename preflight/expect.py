@@ -69,6 +69,7 @@ def meets(version: str, condition: str) -> bool:
     """Whether a version meets conditions joined by commas; without an operator a prefix is meant:
     `2.26` admits 2.26.2."""
     have = numbers(version)
+    met = True  # each part is read, so that one that is none is refused whatever the version
     for part in condition.split(","):
         found = CONDITION.fullmatch(part.strip())
         if not found:
@@ -86,9 +87,8 @@ def meets(version: str, condition: str) -> bool:
             ">": left > right,
             "<": left < right,
         }[operator]
-        if not outcome:
-            return False
-    return True
+        met = met and outcome
+    return met
 
 
 def value_of(key: str, raw: object, place: str = "") -> object:

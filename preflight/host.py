@@ -11,7 +11,6 @@ import errno
 import itertools
 import os
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -202,6 +201,8 @@ class Host:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
                 raise
+            import tempfile
+
             file, name = tempfile.mkstemp(prefix=".preflight-", dir=path)
             os.unlink(name)
         try:

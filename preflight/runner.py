@@ -105,7 +105,9 @@ class Run:
         self.interrupted = interrupted
         self.outcome = Outcome()
         self.node = plan.topology.nodes[0]
-        self.waiting = [c for i, c in plan.catalogue.checks.items() if i in plan.selected]
+        chosen = [c for i, c in plan.catalogue.checks.items() if i in plan.selected]
+        # what may take longest begins first
+        self.waiting = sorted(chosen, key=lambda c: -c.check.budget)
         self.calls: dict[str, dict[str, Call]] = {}
         self.statuses: dict[str, Mapping[str, Status]] = {}
         self.began = time.monotonic()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from preflight.check import Context
@@ -73,6 +72,8 @@ def all_reduce(
 ) -> Iterator[Reduced]:
     """For each size in bytes: sum a pattern over all ranks and look at every element, which warms
     up as well, then time so many repeats."""
+    from statistics import median  # 5 ms that only workers pay
+
     import torch
     import torch.distributed as dist
 
