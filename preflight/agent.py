@@ -53,7 +53,10 @@ def session(interrupt: Interrupt) -> Iterator[Workers]:
         yield workers
     finally:
         signal.set_wakeup_fd(wakeup)
-        workers.close()
+        told = len(workers.left_behind)  # these are in the report
+        for left in workers.close()[told:]:
+            where = f", in {left.wchan}" if left.wchan else ""
+            screen.say(f"preflight: left behind: pid {left.pid}, state {left.state}{where}")
 
 
 def configured(
