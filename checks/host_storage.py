@@ -2,11 +2,13 @@
 
 Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_dir`, `init_file` or
              the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written
-             (64 KiB, fsync, gone again) by a child of its own, so that a dead mount hides no other
+             (64 KiB, fsync, gone again) by a child of its own, so that a dead mount hides no other;
+             HOME is only looked up
 Fails if     a place does not answer; its mount is broken; TMPDIR, the checkpoint directory or the
              folder of the init file can't be written; less than 64 MiB or no inode is left there,
              or less than `free_gib`; TMPDIR is too long for a socket's path; the init file is a
-             leftover, lies on a local file system in a job of several nodes, or can't be locked
+             leftover, lies on a local file system in a job of several nodes, or can't be locked;
+             the working directory was removed
 Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
              over 2 s; the working directory is full; checkpoints of several nodes go to local disks
 Undecided    no process can be forked, or none of them got a CPU in time
@@ -15,7 +17,8 @@ Not covered  throughput of the storage; where the training data lies; whether ot
 Seen as      a rank that hangs at start in state D, "Stale file handle", "No space left on device",
              "Disk quota exceeded", "No usable temporary directory found", "AF_UNIX path too long",
              "Parent directory does not exist" of torch.save, "Wait timeout" of a FileStore,
-             "connectFullMesh failed" with addresses of an old run
+             "connectFullMesh failed" with addresses of an old run, "getcwd: cannot access parent
+             directories", "Intel oneMKL FATAL ERROR: Cannot load"
 """
 
 from __future__ import annotations
@@ -101,6 +104,13 @@ ADVICE = {
         text="name a folder that this user may write on every node",
         commands=(Command("id; ls -ld {path}", "the node"),),
     ),
+    "workdir-gone": Advice(
+        who="job author",
+        cause="a shell that stayed in a folder which was removed or mounted anew",
+        means="import torch dies with 'Intel oneMKL FATAL ERROR: Cannot load libtorch_cpu.so', or "
+        "the script with a FileNotFoundError of os.getcwd()",
+        now='cd "$PWD"   if it is there again, else cd to a folder that is',
+    ),
     "full": Advice(
         who="job author",
         cause="files that ended jobs left behind, or a quota",
@@ -183,7 +193,10 @@ EXPLAINS = {
     "stalled": ("rdzv.*", "world.*"),
     "mount-broken": ("rdzv.*", "world.*"),
     "tmpdir-too-long": ("world.loader",),
+    "workdir-gone": ("host.software", "rdzv.*", "world.*"),
 }
+# they read ~/.nccl.conf
+IN_HOME = ("env.vars", "net.interface")
 # a path that looks wrong may be meant so, and a server that is only slow may come back
 LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared")
 
@@ -235,7 +248,7 @@ def judge(world: World[Storage], expect: Expect) -> Iterator[Finding]:
                 expected=expected,
                 blame=blame,
                 confidence=Confidence.LIKELY if code in LIKELY else Confidence.CERTAIN,
-                explains=EXPLAINS.get(code, ()),
+                explains=EXPLAINS.get(code, ()) + (IN_HOME if place.role is Role.HOME else ()),
                 fields=_fields(here, place),
             )
 
@@ -303,7 +316,7 @@ def _dead_mounts(all_places: tuple[Place, ...]) -> Iterator[Fault]:
             where = place.mount.point if place.mount else place.path
             dead.setdefault((bool(place.state), where), []).append(place)
     for (silent, _), same in dead.items():
-        first = same[0]
+        first = next((place for place in same if place.role is Role.HOME), same[0])
         saw = " · ".join(map(_named, same)) + f": {first.problem}"
         if silent:
             saw += f"no answer in {duration(first.waited)} while {first.doing}"
@@ -346,6 +359,9 @@ def _folder(place: Place, for_other: bool, several: bool) -> Iterator[Fault]:
             saw = f"{named}: {place.problem}"
             if not squashed:
                 yield "unwritable", Status.FAIL, place, saw, "a folder to write in", blame
+        elif place.role is Role.WORK and place.errno == "ENOENT":
+            saw = f"{place.role} {place.path}: {place.problem}"
+            yield "workdir-gone", Status.FAIL, place, saw, "a folder that is there", Blame.JOB
     elif place.role is Role.TMPDIR and place.gone:
         saw = f"{place.source}={place.path!r} does not exist"
         yield "tmpdir-missing", Status.WARN, place, saw, absolute, Blame.JOB

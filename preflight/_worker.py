@@ -187,7 +187,11 @@ class Server:
     def fork(self, request: Mapping[str, Any]) -> None:
         answer, output = self.descriptors.popleft(), self.descriptors.popleft()
         server = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # a limit on processes: that is an answer, not our end
+            self._refuse(request["id"], answer, output, f"no process can be started: {error}")
+            return
         if pid == 0:
             os.setpgid(0, 0)
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -205,7 +209,12 @@ class Server:
     def fork_server(self, request: Mapping[str, Any]) -> None:
         control, output = self.descriptors.popleft(), self.descriptors.popleft()
         server = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(control)  # which says that it is gone
+            os.close(output)
+            return
         if pid == 0:
             os.setpgid(0, 0)
             prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -215,6 +224,14 @@ class Server:
             self._become_worker(output)
             main_loop(socket.socket(fileno=control), request["preload"], preloaded)
         self._joined(pid, request["id"], (control, output))
+
+    def _refuse(self, request_id: int, answer: int, output: int, why: str) -> None:
+        """Answer for a worker that there is not."""
+        raised = {"kind": "CannotObserve", "message": why, "traceback": ""}
+        os.write(answer, json.dumps({"raised": raised}).encode() + b"\n")
+        os.close(answer)
+        os.close(output)
+        self.tell({"forked": request_id, "pid": 0})
 
     def _joined(self, pid: int, request_id: int, descriptors: tuple[int, int]) -> None:
         """In the server, after a fork."""
@@ -328,15 +345,31 @@ def become_server(control: socket.socket, output: int, parent: int) -> NoReturn:
         nowhere = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nowhere, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        sys.stdin = open(os.devnull)  # noqa: SIM115
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", errors="replace", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
         kept = os.dup2(control.fileno(), 3, inheritable=False) if control.fileno() != 3 else 3
         control.detach()
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        _close_from(4)
         main_loop(socket.socket(fileno=kept), [])
     finally:
         os._exit(1)  # whatever goes wrong: never back into the parent's code
+
+
+def _close_from(lowest: int) -> None:
+    """Close all descriptors from this one on. By /proc, since a kernel before 5.9 would be asked
+    for each number up to the limit, which may be 2^30."""
+    try:
+        opened = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        os.closerange(lowest, 1 << 16)
+        return
+    for descriptor in opened:
+        if descriptor >= lowest:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # that of listdir() itself
 
 
 def main() -> NoReturn:

@@ -19,7 +19,7 @@ from typing import Any
 from preflight import __version__, check, config, configfile, redact, screen, topology, verdict
 from preflight.config import Config, Flags, Output
 from preflight.interrupt import Interrupt
-from preflight.isolate import Call, Raised, Result, Returned, Workers
+from preflight.isolate import Call, Died, Raised, Result, Returned, Workers
 from preflight.model import Observations, Report, Setting, Topology
 from preflight.render import human
 from preflight.runner import Plan, Progress, Run
@@ -193,7 +193,9 @@ def _in_worker(
         case Returned():
             return result.value
         case Raised():
-            return problem(f"{path}: {result.kind}: {result.message}")
+            return problem(f"{path}: {result.message}")
+        case Died():
+            return problem(f"{path}: {result.stderr.strip().partition(chr(10))[0]}")
     return problem(f"{path}: no answer from its file system in {FILE_SECONDS:.0f} s")
 
 

@@ -188,3 +188,8 @@ class Call:
 def invalid(why: str) -> Mapping[str, Any]:
     """The answer of a worker whose answer is none."""
     return {"raised": {"kind": "InvalidAnswer", "message": why, "traceback": ""}}
+
+
+def unobserved(why: str) -> Mapping[str, Any]:
+    """The answer in place of a worker that could not be had."""
+    return {"raised": {"kind": "CannotObserve", "message": why, "traceback": ""}}

@@ -32,6 +32,7 @@ from preflight.calls import (
     Returned,
     State,
     TimedOut,
+    unobserved,
 )
 from preflight.forkserver import ForkServer
 from preflight.model import LeftBehind
@@ -47,6 +48,8 @@ FORK_LIMIT = 10.0
 """Seconds within which a server that is ready must have forked what it was asked for."""
 LEAVE_GRACE = 0.2
 """Seconds for a server to leave by itself at the end."""
+NOT_STARTED = "can't be started"
+"""What is said of a server that never was, in `preloaded()`."""
 SAID_LIMIT = 4096
 """Lines that the ranks of one check may say to each other."""
 
@@ -85,7 +88,7 @@ class Workers:
         server = self._add(ForkServer(name, preload=preload, eager=not preload, parent=parent))
         server.due = server.began + seconds
         if not parent:
-            server.start(env or {})
+            self._begin(server, lambda: server.start(env or {}))
         elif problem := server.fork_from(self._servers[parent], next(self._ids)):
             self._lose(self._servers[parent], problem)
 
@@ -93,7 +96,15 @@ class Workers:
         """Start a fork server that is a fork of this very process: no interpreter to start, nothing
         to import again. Only while this process has one thread and holds nothing of torch, CUDA or
         NVML, which is so at all times in preflight's own."""
-        self._add(ForkServer(name, preload=(), eager=True, parent="")).fork()
+        server = self._add(ForkServer(name, preload=(), eager=True, parent=""))
+        self._begin(server, server.fork)
+
+    def _begin(self, server: ForkServer, how: Callable[[], None]) -> None:
+        """A limit on processes or memory is no reason to end: its calls will say so."""
+        try:
+            how()
+        except OSError as error:
+            self._lose(server, f"the {server.name} fork server {NOT_STARTED}: {error}")
 
     def _add(self, server: ForkServer) -> ForkServer:
         self._servers[server.name] = server
@@ -276,6 +287,10 @@ class Workers:
             if child := next(children, None):
                 child.pid = pid
             return
+        if not pid:  # no process could be had; the answer says why
+            self._drain(call)
+            self._end(call)
+            return
         call.pid = pid
         if call.state is State.ASKED:
             call.state = State.RUNNING
@@ -298,7 +313,12 @@ class Workers:
             self._lose(server, problem)
 
     def _ask(self, call: Call) -> None:
-        theirs, write = call.open_files()
+        try:
+            theirs, write = call.open_files()
+        except OSError as error:  # too many open files
+            call.answer = unobserved(f"no process can be had: {error}")
+            self._end(call)
+            return
         assert call.line is not None
         self._selector.register(call.line, selectors.EVENT_READ, call)
         self._selector.register(call.output, selectors.EVENT_READ, call)

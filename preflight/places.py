@@ -34,6 +34,7 @@ class Role(StrEnum):
     CHECKPOINT = "checkpoint directory"
     INIT = "init file"
     WORK = "working directory"
+    HOME = "HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,10 @@ def _wanted(host: Host, options: Mapping[str, Any]) -> Iterator[tuple[Role, str,
         found.append((Role.INIT, init.path, init.source))
     cwd = host.readlink("/proc/self/cwd") or "/"
     taken = set()
-    for role, path, source in [*found, (Role.WORK, cwd, "/proc/self/cwd")]:
+    found.append((Role.WORK, cwd, "/proc/self/cwd"))
+    if home := host.environ.get("HOME"):
+        found.append((Role.HOME, home, "env HOME"))
+    for role, path, source in found:
         path = os.path.normpath(os.path.join(cwd, path[:PATH_TRIED].partition("\0")[0]))
         if role is not Role.WORK or path not in taken:
             taken.add(path)
@@ -150,6 +154,9 @@ def _try(host: Host, role: Role, path: str) -> Iterator[tuple[str, Any]]:
         yield "tested", tested
         yield "gone", gone
         yield "real", os.path.realpath(tested) if host.live else tested
+        if role is Role.HOME:  # the job need not write there, but everything looks for its files
+            _is_there(host, path)
+            return
         if role is Role.INIT:
             yield from _leftover(host, path)
         yield "doing", "measuring its free space"

@@ -14,7 +14,7 @@ from typing import Any
 from preflight import _observer
 from preflight.check import Catalogue, Loaded, Requirement, Scope, Stage
 from preflight.document import encode
-from preflight.isolate import Call, Died, Raised, Returned, TimedOut, Workers
+from preflight.isolate import NOT_STARTED, Call, Died, Raised, Returned, TimedOut, Workers
 from preflight.model import (
     Cause,
     LeftBehind,
@@ -226,6 +226,8 @@ class Run:
         if lost:
             if Requirement.TORCH in loaded.check.requires:
                 return Missing(Cause.BLOCKED, by="host.software")
+            if NOT_STARTED in lost:
+                return Missing(Cause.CANNOT_OBSERVE, lost)
             seconds = preloaded[""]["seconds"]
             cause = Cause.TIMED_OUT if "did not end within" in lost else Cause.CRASHED
             return Missing(cause, lost, seconds, (Mark("import torch", 0.0),))
@@ -363,7 +365,8 @@ def observation_of(call: Call) -> Observation:
 
 def _fate(died: Died) -> str:
     if died.code is None:
-        fate = "the process that should have started it is gone"
+        why = died.stderr.strip().partition("\n")[0]
+        fate = "the process that should have started it is gone" + (f": {why}" if why else "")
     elif died.code < 0:
         try:
             fate = f"killed by {signal.Signals(-died.code).name}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -72,6 +73,21 @@ class Running:
     tag: str
     began: float = field(default_factory=time.monotonic)
 
+    def wait_for(self, number: signal.Signals, caught: bool) -> None:
+        """Until the process has a handler for a signal, or has none any more."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            mask = int(status.partition("SigCgt:")[2].split()[0], 16)
+            if bool(mask & 1 << (number - 1)) is caught:
+                return
+        raise AssertionError(f"{number.name} is {'not ' * caught}handled")
+
+    def listening(self) -> Running:
+        """Once it takes SIGTERM: until then Python is still coming up."""
+        self.wait_for(signal.SIGTERM, caught=True)
+        return self
+
     def end(self, within: float = 30.0) -> Done:
         """Wait for it, killing it when that takes too long; then see what it has left."""
         try:
@@ -91,18 +107,18 @@ def start(
     *args: str | bytes,
     env: Mapping[str, str] | None = None,
     package: Path | None = None,
-    python: tuple[str, ...] = (),
+    python: tuple[str, ...] = (sys.executable,),
     unset: tuple[str, ...] = (),
     **more: Any,
 ) -> Running:
-    """Start `python -m preflight ARGS`; `package` is a folder with a preflight of its own."""
+    """Start `PYTHON -m preflight ARGS`; `package` is a folder with a preflight of its own."""
     tag = uuid.uuid4().hex
     folder = package or REPOSITORY
     environ = {**ENVIRONMENT, "PYTHONPATH": str(folder), TAG: tag, **(env or {})}
     for name in unset:
         environ.pop(name, None)
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, *python, "-m", "preflight", *args]
+    command = [*python, "-m", "preflight", *args]
     process = subprocess.Popen(command, env=environ, **(streams | {"cwd": "/tmp"} | more))
     return Running(process, tag)
 

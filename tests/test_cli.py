@@ -325,34 +325,28 @@ def test_a_full_disk_keeps_no_half_report(tmp_path: Path) -> None:
     assert "json" not in done.stdout
 
 
-def closed(*descriptors: int) -> Any:
-    """For preexec_fn: what `>&-` does."""
-
-    def close() -> None:
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-    return close
+def closed(*descriptors: str) -> tuple[str, ...]:
+    """A python that is started by a shell with these redirections: `>&-`."""
+    return ("sh", "-c", f'exec "$@" {" ".join(descriptors)}', "-", sys.executable)
 
 
 @pytest.mark.parametrize("args", [("run", *LIMITS), ("list",), ("--version",)], ids=str)
 def test_a_closed_stdout(args: tuple[str, ...]) -> None:
-    done = preflight(*args, preexec_fn=closed(1))
+    done = preflight(*args, python=closed(">&-"))
     assert done.code == 74
     assert done.said.endswith("stdout is closed")
 
 
-@pytest.mark.parametrize("descriptors", [(0,), (2,), (0, 2)])
-def test_other_closed_streams(descriptors: tuple[int, ...]) -> None:
-    done = preflight(*QUICK, "-o", "json", preexec_fn=closed(*descriptors))
+@pytest.mark.parametrize("descriptors", [("<&-",), ("2>&-",), ("<&-", "2>&-")], ids=" ".join)
+def test_other_closed_streams(descriptors: tuple[str, ...]) -> None:
+    done = preflight(*QUICK, "-o", "json", python=closed(*descriptors))
     assert done.code == 0
     assert done.document["verdict"] == "ready"
 
 
 def test_nothing_open_at_all(tmp_path: Path) -> None:
-    done = preflight(
-        "run", *LIMITS, "-o", f"json={tmp_path}/r.json", preexec_fn=closed(0, 1, 2), close_fds=True
-    )
+    python = closed("<&-", ">&-", "2>&-")
+    done = preflight("run", *LIMITS, "-o", f"json={tmp_path}/r.json", python=python)
     assert done.code == 74
     assert json.loads((tmp_path / "r.json").read_text())["verdict"] == "ready"
 
@@ -577,8 +571,11 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
             command, cwd=gone, env=env, capture_output=True, text=True, timeout=30
         )
 
-    assert run("run --level quick").returncode == 0
-    done = run("run --level quick --checkpoint-dir here -o json=r.json")
+    done = run("run --level quick --checkpoint-dir here -q")
+    assert done.returncode == 3, "the job can't run there either"
+    assert "host.storage" in done.stdout
+    assert done.stderr == ""
+    done = run("run --only host.limits -o json=r.json")
     assert done.returncode == 74
     assert "could not write the report: r.json: No such file or directory" in done.stderr
     assert run("show r.json").returncode == 2
@@ -607,13 +604,10 @@ def test_python_m_is_the_same_program(tmp_path: Path) -> None:
 def test_a_job_folder_with_modules_of_its_own_names(tmp_path: Path) -> None:
     for name in ("json", "signal", "typing", "checks", "preflight", "select", "torch", "typer"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
-    for python in ((), ("-P",)):
-        if not python:  # -m itself would take preflight.py from here
-            (tmp_path / "preflight.py").rename(tmp_path / "other.py")
-        done = preflight("run", *LIMITS, cwd=tmp_path, python=python)
-        assert done.code == 0, done
-        if not python:
-            (tmp_path / "other.py").rename(tmp_path / "preflight.py")
+    assert preflight("run", *LIMITS, cwd=tmp_path, python=(sys.executable, "-P")).code == 0
+    (tmp_path / "preflight.py").unlink()  # which -m itself would take from here
+    done = preflight("run", *LIMITS, cwd=tmp_path)
+    assert done.code == 0, done
 
 
 def test_alone_it_prints_its_help() -> None:

@@ -73,8 +73,9 @@ def test_it_is_the_same_process_with_nothing_open_and_nobody_else() -> None:
     program = """
         import json, os, signal
         children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
-        opened = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if int(n) > 2
-                  and os.path.exists(f"/proc/self/fd/{n}")]
+        numbers = [n for n in os.listdir("/proc/self/fd") if int(n) > 2]
+        links = [f"/proc/self/fd/{n}" for n in numbers]
+        opened = [os.readlink(link) for link in links if os.path.exists(link)]
         status = open("/proc/self/status").read()
         masks = dict(l.split(":\\t") for l in status.splitlines() if l.startswith("Sig"))
         print(json.dumps([os.getpid(), os.getppid(), children, opened, masks["SigIgn"]]))
@@ -109,14 +110,11 @@ def test_a_broken_pipe_ends_the_command() -> None:
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
+    deaf = ("sh", "-c", "trap '' INT; exec \"$@\"", "-", sys.executable)
     show = ("grep", "SigIgn", "/proc/self/status")
-    ignored = int(gate(*show, preexec_fn=ignore).out.split()[-1], 16)
+    ignored = int(gate(*show, python=deaf).out.split()[-1], 16)
     assert ignored & 1 << (signal.SIGINT - 1)
-    running = start("run", "--nproc", "2", preexec_fn=ignore)
-    time.sleep(0.3)
+    running = start("run", "--nproc", "2", python=deaf).listening()
     running.process.send_signal(signal.SIGINT)
     time.sleep(0.2)
     assert running.process.poll() is None
@@ -214,7 +212,7 @@ def test_nagios_has_its_own_code_here_too() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(number: signal.Signals) -> None:
-    running = start("gate", "--nproc", "2", "--", "echo", "started!")
+    running = start("gate", "--nproc", "2", "--", "echo", "started!").listening()
     time.sleep(0.3)
     running.process.send_signal(number)
     assert not_started(running.end(), 128 + number)

@@ -34,7 +34,7 @@ def test_a_machine_of_its_own() -> None:
     ours = socket.gethostname()
     with Lab(Machine("a", setup="hostname other; touch /etc/mark; ip link set lo down")) as lab:
         seen = lab["a"].run(["sh", "-c", "hostname; ls /sys/class/net; ps -e | wc -l"], timeout=10)
-        assert seen.out.split() == ["other", "eth0", "lo", "5"], seen
+        assert seen.out.split() == ["other", "eth0", "lo", "6"], seen
     assert socket.gethostname() == ours
     assert not Path("/etc/mark").exists()
 
@@ -57,6 +57,12 @@ def test_a_command_that_does_not_end_is_ended_with_its_machine() -> None:
     assert time.monotonic() - began < 20
 
 
+def test_orphans_are_reaped() -> None:
+    orphan = "setsid sh -c 'sleep 0.1 & exec true'; sleep 0.5; ps -eo stat,comm"
+    with Lab() as lab:
+        assert "Z" not in lab["n1"].run(["sh", "-c", orphan], timeout=10).out
+
+
 def test_a_setup_that_fails_is_said() -> None:
     with (
         pytest.raises(RuntimeError, match=r"n1 did not come ready: .*no-such-program"),
@@ -71,17 +77,17 @@ import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from lab.host import Lab
 with Lab() as lab:
-    print(lab["n1"].process.pid, lab["switch"].process.pid, flush=True)
+    print(lab["n1"].process.pid, lab["switch"].process.pid, lab["n1"].scratch, flush=True)
     time.sleep(100)
 """
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     try:
         assert owner.stdout is not None
-        machines = [Path("/proc", pid) for pid in owner.stdout.readline().split()]
-        assert len(machines) == 2
-        assert all(machine.exists() for machine in machines)
+        first, second, scratch = owner.stdout.readline().split()
+        things = [Path("/proc", first), Path("/proc", second), Path(scratch).parent]
+        assert all(thing.exists() for thing in things)
         os.kill(owner.pid, signal.SIGKILL)
-        assert all(gone(machine) for machine in machines)
+        assert all(gone(thing) for thing in things)
     finally:
         owner.kill()
         owner.communicate(timeout=10)

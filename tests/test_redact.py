@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from preflight.redact import LIMIT, clip, quoted, redact, secret
+from preflight.model import Cause, Mark, Missing, Seen
+from preflight.redact import LIMIT, clip, quoted, redact, secret, secrets, without
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,54 @@ def test_hostile_values_cost_nothing(value: str) -> None:
 def test_quoted() -> None:
     assert quoted("node-0\r") == r"'node-0\r'"
     assert quoted("x" * (1 << 20)) == "'" + "x" * 78 + "…"
+
+
+# --- secrets that may stand anywhere in a report ---
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("http://user:long-password@proxy:3128", ("user:long-password", "long-password")),
+        ("user:long-password@host", ("user:long-password", "long-password")),
+        ("https://long-token@host/path", ("long-token",)),
+        ("a=b token=long-token&x=y", ("long-token",)),
+        ("--api-key=long-value", ("long-value",)),
+        ("hf_0123456789abcdefgh", ("hf_0123456789abcdefgh",)),
+        ("http://u:vm@proxy", ()),
+        ("token=true", ()),
+        ("gpu-b07.cluster:29500", ()),
+        ("/opt/python@3.11/bin:/usr/bin", ()),
+        ("/usr/bin:/opt/python@3.11/bin", ()),
+        ("", ()),
+    ],
+)
+def test_what_is_secret_by_its_form(value: str, found: tuple[str, ...]) -> None:
+    assert secrets({"X": value}) == found
+
+
+def test_the_longest_is_hidden_first() -> None:
+    hidden = secrets({"A": "key=longer-than-the-other", "B": "key=longer-than"})
+    assert hidden == ("longer-than-the-other", "longer-than")
+    assert without("longer-than-the-other", hidden) == "***"
+
+
+def test_hidden_wherever_it_stands() -> None:
+    hidden = ("password-1",)
+    seen = Seen(
+        {"a": ["x password-1 y", 3, None], "password-1": True}, 0.1, (Mark("password-1", 1),)
+    )
+    missing = Missing(Cause.CRASHED, "at password-1", by="host.cpu")
+    assert without((seen, missing), hidden) == (
+        Seen({"a": ["x *** y", 3, None], "***": True}, 0.1, (Mark("***", 1),)),
+        Missing(Cause.CRASHED, "at ***", by="host.cpu"),
+    )
+    assert without(Cause.CRASHED, ("crashed",)) is Cause.CRASHED
+    assert without(seen, ()) is seen
+
+
+def test_an_environment_without_secrets_costs_nothing() -> None:
+    environ = {f"X{n}": "x" * 500 for n in range(5000)}
+    began = time.perf_counter()
+    assert secrets(environ) == ()
+    assert time.perf_counter() - began < 0.5

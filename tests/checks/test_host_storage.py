@@ -36,13 +36,14 @@ INIT = dataclasses.replace(
     CKPT, role=Role.INIT, path="/home/me/init", tested="/home/me", locks="", source="env DIST_URL"
 )
 WORK = dataclasses.replace(TMP, role=Role.WORK, path="/work", tested="/work", source="cwd")
+HOME = dataclasses.replace(WORK, role=Role.HOME, path="/home/me", tested="/home/me", mount=NFS)
 TWO_NODES = topology(4, size=8)
 
 
 def but(place: Place, **changes: object) -> host_storage.Storage:
     """Storage that is sound but for this place."""
     changed = dataclasses.replace(place, **changes)
-    places = tuple(p for p in (TMP, CKPT, INIT, WORK) if p.role is not place.role)
+    places = tuple(p for p in (TMP, CKPT, INIT, WORK, HOME) if p.role is not place.role)
     return host_storage.Storage((changed, *places), None, False, False)
 
 
@@ -77,7 +78,12 @@ CASES = (
     Case("a server that never ends fsync", but(CKPT, state="D", doing="writing"), "stalled"),
     Case("a disk that never ends fsync", but(TMP, state="D", doing="writing"), "fsync-slow"),
     Case("no CPU to touch it", but(TMP, state="R", doing="starting")),
+    Case("HOME hangs", but(HOME, **HANGS), "stalled", Status.FAIL),
+    Case("HOME of a dead server", but(HOME, **STALE), "mount-broken", Status.FAIL),
+    Case("a HOME of somebody else", but(HOME, **DENIED)),
+    Case("HOME is not there", but(HOME, **NOWHERE)),
     Case("stale", but(WORK, **STALE), "mount-broken", Status.FAIL),
+    Case("no working directory", but(WORK, **NOWHERE), "workdir-gone", Status.FAIL),
     Case("TMPDIR denied", but(TMP, **DENIED), "unwritable", Status.FAIL),
     Case("TMPDIR read-only", but(TMP, **READ_ONLY, **room(0)), "unwritable", Status.FAIL),
     Case("checkpoints denied", but(CKPT, **DENIED), "unwritable", Status.FAIL),
@@ -182,13 +188,15 @@ def codes(environ: dict[str, str], root: str = "/", **options: object) -> set[st
 def test_this_machine_is_sound_and_stays_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "init").touch()
     places = observed(
-        {"TMPDIR": str(tmp_path)}, checkpoint_dir=str(tmp_path), init_file=str(tmp_path / "init")
+        {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        checkpoint_dir=str(tmp_path),
+        init_file=str(tmp_path / "init"),
     )
     assert set(places) == set(Role)
     for place in places.values():
         assert (place.state, place.problem) == ("", "")
         assert place.mount is not None
-        assert place.sync_s is not None
+        assert (place.sync_s is None) == (place.role is Role.HOME)
     assert places[Role.INIT].locks == ""
     assert os.listdir(tmp_path) == ["init"]
     assert codes({}) == set()

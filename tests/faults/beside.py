@@ -86,7 +86,7 @@ def fuse(folder: str, end: str = "hang") -> object:
     """A file system that was mounted all right and answers nothing any more (`hang`), or whose
     daemon is dead (`die`): to whoever touches it what NFS with a dead server is."""
     device = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"lab", os.fsencode(folder), b"fuse.lab", 0, options):
         raise OSError(ctypes.get_errno(), "mount")

@@ -120,6 +120,16 @@ VARIANTS = (
         setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
     ),
     healthy(
+        "the same, and MASTER_ADDR is the own name",
+        setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
+        env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
+    ),
+    healthy(
+        "the own name leads to another machine",
+        setup="sed -i s/10.77.0.1/10.77.0.99/ /etc/hosts",
+    ),
+    healthy("GLOO_SOCKET_IFNAME=lo", env={"GLOO_SOCKET_IFNAME": "lo"}),
+    healthy(
         "the own name is unknown",
         machine=Machine(resolv=DNS),
         setup="sed -i /10.77.0.1/d /etc/hosts",
@@ -138,6 +148,15 @@ VARIANTS = (
         env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
     ),
     healthy("the working directory is read-only", setup="mount -o remount,ro ."),
+    healthy(
+        "the whole image is read-only but TMPDIR",
+        setup="mount -o remount,bind,ro /",
+        env={"TMPDIR": "{here}"},
+    ),
+    healthy("no /sys", setup="mount -t tmpfs none /sys"),
+    healthy(
+        "six busy processes beside it", setup="for n in 1 2 3 4 5 6; do while :; do :; done & done"
+    ),
     healthy("no HOME, no LANG, no PATH", without=("HOME", "LANG", "PATH")),
     healthy(f"a cluster's {len(CLUSTER)} variables", env=CLUSTER),
     healthy("10,000 variables", env={f"JOB_ARRAY_ITEM_{n}": f"value {n}" for n in range(10_000)}),

@@ -56,13 +56,6 @@ LIMITS = (
         args=("--level", "standard"),
         seconds=30,
     ),
-    Fault(
-        "16 open files",
-        "host.limits",
-        "nofile-low",
-        wrap=("prlimit", "--nofile=16"),
-        missed="preflight itself runs out of files: exit code 70",
-    ),
     Fault("/dev/shm of 1 MiB", "host.limits", "shm-full", machine=Machine(shm="1m")),
     Fault(
         "/dev/shm of 64 MiB, docker's default",
@@ -113,6 +106,14 @@ LIMITS = (
     ),
     Fault(
         "ulimit -u 120", "host.limits", "threads-low", user=NOBODY, wrap=("prlimit", "--nproc=120")
+    ),
+    Fault(
+        "no /proc: nothing can be said of the limits",
+        "host.limits",
+        "not-observable",
+        status="undecided",
+        exit=4,
+        setup="mount -t tmpfs none /proc",
     ),
     Fault(
         "300 MiB of memory for 4 ranks",
@@ -193,9 +194,16 @@ STORAGE = (
     Fault(
         "the working directory was removed",
         "host.storage",
-        "unwritable",
+        "workdir-gone",
         wrap=("sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh"),
-        missed="host.storage has no words for it yet",
+    ),
+    Fault(
+        "the working directory was removed, with torch",
+        "host.storage",
+        "workdir-gone",
+        wrap=("sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh"),
+        args=("--level", "standard"),
+        seconds=15,
     ),
     Fault(
         "the file system of TMPDIR never answers",
@@ -206,6 +214,29 @@ STORAGE = (
         setup="mkdir nfs",
         beside="fuse {here}/nfs",
         seconds=8,
+        needs=("/dev/fuse",),
+    ),
+    Fault(
+        "the file system of HOME never answers",
+        "host.storage",
+        "stalled",
+        says="HOME",
+        env={"HOME": "{here}/nfs"},
+        setup="mkdir nfs",
+        beside="fuse {here}/nfs",
+        seconds=12,
+        needs=("/dev/fuse",),
+    ),
+    Fault(
+        "the file system of HOME never answers, not root",
+        "host.storage",
+        "stalled",
+        says="HOME",
+        env={"HOME": "{here}/nfs"},
+        setup="mkdir nfs",
+        beside="fuse {here}/nfs",
+        user=NOBODY,
+        seconds=15,
         needs=("/dev/fuse",),
     ),
     Fault(

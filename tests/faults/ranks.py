@@ -7,6 +7,7 @@ from pathlib import Path
 
 from faults.inject import Fault
 from faults.job import STORE
+from lab.host import Machine
 
 STANDARD = ("--level", "standard")
 SHORT = (*STANDARD, "--timeout", "rdzv.*=6s")
@@ -140,7 +141,7 @@ RANKS = (
         "rdzv.store",
         "rank-silent",
         "n1 · rank 2",
-        **sabotage("2 rendezvous stop", 30, args=SHORT),
+        **sabotage("2 rendezvous stop", 30),
     ),
     Fault(
         "rank 3 is stopped before init_process_group",
@@ -203,6 +204,14 @@ RANKS = (
         status="warn",
         exit=0,
         **sabotage("1 rendezvous sleep=4", 30, args=(*STANDARD, "--only", "rdzv.store")),
+    ),
+    Fault(
+        "/dev/shm of 1 MiB, with torch",
+        "host.limits",
+        "shm-full",
+        machine=Machine(shm="1m"),
+        args=STANDARD,
+        seconds=30,
     ),
     Fault(
         "a firewall drops what ranks say to each other on free ports",

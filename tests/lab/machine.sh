@@ -34,5 +34,7 @@ else
 fi
 eval "$4"
 echo ready
-# as process 1 it gets all orphans: where SIGCHLD is ignored the kernel reaps them
-exec env --ignore-signal=CHLD cat
+# Until the other end of the pipe is closed; meanwhile, as process 1, the shell reaps all orphans.
+cat || :
+cd /; umount -lR "$2"; rmdir "$2"
+rmdir "${2%/*}" 2> /dev/null || :
