@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.identity import NAMES, SHOWN, Env, Fault, across, faults
+from preflight.knowledge.identity import NAMES, SHOWN, Env, Fault, across, faults
 from preflight.model import Advice, Blame, Finding, Measured, Status, Subject, World
 from preflight.redact import redact
 from preflight.units import plural

@@ -24,6 +24,9 @@ from collections.abc import Iterator, Mapping
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge.readers import Effect, reading, switched_on
+from preflight.knowledge.tuning import Settings, Variable, collect, paths_off, watchdogs_off
+from preflight.knowledge.variables import RENAMED, known, stranger, unread
 from preflight.model import (
     Advice,
     Blame,
@@ -35,11 +38,8 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.readers import Effect, reading, switched_on
 from preflight.redact import HIDDEN, clip, quoted
-from preflight.tuning import Settings, Variable, collect, paths_off, watchdogs_off
 from preflight.units import plural
-from preflight.variables import RENAMED, known, stranger, unread
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=2.0)
 

@@ -26,10 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from preflight import nvidia
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge import nvidia
+from preflight.knowledge.nvidia import Answer, Gpu, PciGpu, Shown
 from preflight.model import (
     Advice,
     Blame,
@@ -44,7 +45,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.nvidia import Answer, Gpu, PciGpu, Shown
 from preflight.units import duration, plural, size
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0)

@@ -24,10 +24,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from preflight import nccl, nvidia
 from preflight.check import Check, Context, Level, Scope, Stage
 from preflight.expect import Expect, numbers
 from preflight.host import Host
+from preflight.knowledge import nccl, nvidia
 from preflight.model import (
     Advice,
     Blame,

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge.places import Address, Place, Role, init_address, places, shown
 from preflight.model import (
     Advice,
     Blame,
@@ -43,7 +44,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.places import Address, Place, Role, init_address, places, shown
 from preflight.units import GIB, MIB, duration, size
 
 CHECK = Check(

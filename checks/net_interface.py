@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from preflight import ifname
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host, Interface
-from preflight.lookup import NO_ANSWER, addresses, look_up
+from preflight.knowledge import ifname
+from preflight.knowledge.lookup import NO_ANSWER, addresses, look_up
 from preflight.model import (
     Advice,
     Blame,

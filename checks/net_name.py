@@ -31,8 +31,8 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.ifname import gloo_names
-from preflight.lookup import (
+from preflight.knowledge.ifname import gloo_names
+from preflight.knowledge.lookup import (
     NO_ANSWER,
     NO_RESOLVER,
     Inquiry,

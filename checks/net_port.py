@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge.sockets import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.model import (
     Advice,
     Blame,
@@ -38,7 +39,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.sockets import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.units import duration
 
 CHECK = Check(

@@ -27,11 +27,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from preflight import stall
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
-from preflight.group import CLOSING, Steps, Trouble, leave, without_dns
 from preflight.host import Host
+from preflight.knowledge import stall
+from preflight.knowledge.group import CLOSING, Steps, Trouble, leave, without_dns
+from preflight.knowledge.sockets import LISTEN, sockets_at
+from preflight.knowledge.stall import Signature, stalls
 from preflight.model import (
     Advice,
     Blame,
@@ -44,15 +46,13 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.sockets import LISTEN, sockets_at
-from preflight.stall import Signature, stalls
 from preflight.units import duration
 
 CHECK = Check(
     scope=Scope.WORLD,
     stage=Stage.MEETING,
     budget=15.0,
-    needs=("env.identity", "net.port"),
+    needs=("env.identity", "env.vars", "net.port"),
     level=Level.STANDARD,
     requires=frozenset({Requirement.TORCH}),
     torch=True,

@@ -24,11 +24,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from preflight import stall
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
-from preflight.group import Steps, Trouble, join, leave
 from preflight.host import Host
+from preflight.knowledge import stall
+from preflight.knowledge.group import Steps, Trouble, join, leave
+from preflight.knowledge.stall import Signature, stalls
 from preflight.model import (
     Advice,
     Blame,
@@ -40,7 +41,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.stall import Signature, stalls
 from preflight.units import duration
 
 CHECK = Check(

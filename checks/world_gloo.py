@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from preflight import stall, sums
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
-from preflight.group import Steps, Trouble, join, leave
 from preflight.host import Host
+from preflight.knowledge import stall, sums
+from preflight.knowledge.group import Steps, Trouble, join, leave
+from preflight.knowledge.sums import Reduced
 from preflight.model import Finding, Measured, World
-from preflight.sums import Reduced
 from preflight.units import KIB, MIB
 
 CHECK = Check(

@@ -26,8 +26,8 @@ from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
-from preflight.group import Steps, Trouble
 from preflight.host import Host
+from preflight.knowledge.group import Steps, Trouble
 from preflight.model import (
     Advice,
     Blame,

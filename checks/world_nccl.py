@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from preflight import stall, sums
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
-from preflight.group import Steps, Trouble, agree, join, leave, readable
 from preflight.host import Host
+from preflight.knowledge import stall, sums
+from preflight.knowledge.group import Steps, Trouble, agree, join, leave, readable
+from preflight.knowledge.stall import Signature, stalls
+from preflight.knowledge.sums import Reduced
 from preflight.model import Advice, Blame, Command, Finding, Measured, World
-from preflight.stall import Signature, stalls
-from preflight.sums import Reduced
 from preflight.units import KIB, MIB
 
 CHECK = Check(

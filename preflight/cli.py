@@ -225,6 +225,7 @@ def show(
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
     from preflight.render import json as as_json
 
+    shown = Output(config.known_format(output, "-o"))
     text, problem = agent.read(report, as_json.LIMIT)
     if problem:
         raise PreflightError(problem)
@@ -239,7 +240,7 @@ def show(
         read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
         code = read.exit_code
     look = screen.look(color, ascii_only, quiet, verbose)
-    _print(agent.rendered(Output(config.known_format(output, "-o")), read, look))
+    _print(agent.rendered(shown, read, look))
     raise typer.Exit(code)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from preflight.knowledge.touch import touch
 from preflight.model import PreflightError
-from preflight.touch import touch
 
 PATIENCE = 2.0
 """Seconds within which a file system has to say whether the config file is there."""

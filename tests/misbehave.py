@@ -113,6 +113,7 @@ def kill_server(args: Any, channel: Any, preloaded: Any) -> Any:
 
 
 def stop_server(args: Any, channel: Any, preloaded: Any) -> Any:
+    time.sleep(0.2)  # the server has yet to say that it has forked us
     os.kill(os.getppid(), signal.SIGSTOP)
     return "stopped it"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.address import flaw, loopback
+from preflight.knowledge.address import flaw, loopback
 
 
 @pytest.mark.parametrize(

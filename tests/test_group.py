@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support import SilentPeers, context
 
-from preflight.group import TEXT, Steps, agree, readable, without_dns
 from preflight.host import Host
+from preflight.knowledge.group import TEXT, Steps, agree, readable, without_dns
 from preflight.model import NotApplicable
 
 ROUTE = (

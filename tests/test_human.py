@@ -260,7 +260,12 @@ def test_where_to_type_it_and_whom_it_disturbs(command: Command, alone: bool, wa
 
 def test_warnings_are_short_and_undecided_says_why() -> None:
     warning = shown(judged("typo-in-env")).partition("\n ! env.vars")[2].partition("\n ! ")[0]
-    assert [line.split()[0] for line in warning.splitlines()[1:]] == ["saw", "expected", "means", "fix"]
+    assert [line.split()[0] for line in warning.splitlines()[1:]] == [
+        "saw",
+        "expected",
+        "means",
+        "fix",
+    ]
     undecided = shown(judged("cannot-look"))
     assert "saw        /proc/self/mountinfo: Permission denied\n" in undecided
     assert "UNDECIDED, " not in undecided  # of what nobody saw nothing is likely

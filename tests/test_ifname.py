@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight.host import Address, Interface
-from preflight.ifname import (
+from preflight.knowledge.ifname import (
     ANY,
     IPV4,
     IPV6,

@@ -51,6 +51,7 @@ def modules() -> Mapping[str, ast.Module]:
     for folder, package in (
         ("preflight", "preflight"),
         ("preflight/render", "preflight.render"),
+        ("preflight/knowledge", "preflight.knowledge"),
         ("checks", "preflight.checks"),
     ):
         for path in (ROOT / folder).glob("*.py"):
@@ -240,9 +241,9 @@ def test_who_starts_and_ends_processes() -> None:
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os":
                 used.setdefault(node.attr, set()).add(name.removeprefix("preflight."))
     # touch: in a worker, a child for each place that may be on a dead file system
-    assert used["fork"] == {"forkserver", "_worker", "touch"}
+    assert used["fork"] == {"forkserver", "_worker", "knowledge.touch"}
     # interrupt: itself, of the second signal
-    assert used["kill"] | used["killpg"] == {"isolate", "_worker", "touch", "interrupt"}
+    assert used["kill"] | used["killpg"] == {"isolate", "_worker", "knowledge.touch", "interrupt"}
     assert used["execvp"] == {"cli"}
     others = {
         n for n in used if re.match(r"exec(?!vp$)|spawn|posix_spawn|forkpty|system$|popen$", n)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from preflight.host import Host
-from preflight.lookup import (
+from preflight.knowledge.lookup import (
     NO_ANSWER,
     Inquiry,
     Lookup,

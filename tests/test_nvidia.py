@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from lab import nvml
 
-from preflight import nvidia
 from preflight.host import Host
+from preflight.knowledge import nvidia
 
 UUIDS = ("GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb1111", "")
 

@@ -108,6 +108,7 @@ def test_the_wheel_holds_all_modules_and_no_tests(wheel: Path) -> None:
     ours = {name for name in listing if not name.startswith(f"{NAME}.dist-info/")}
     wanted = {
         *(f"preflight/{path.name}" for path in (ROOT / "preflight").glob("*.py")),
+        *(f"preflight/knowledge/{p.name}" for p in (ROOT / "preflight/knowledge").glob("*.py")),
         *(f"preflight/render/{path.name}" for path in (ROOT / "preflight/render").glob("*.py")),
         *(f"preflight/checks/{path.name}" for path in (ROOT / "checks").glob("*.py")),
         "preflight/py.typed",

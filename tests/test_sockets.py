@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from preflight.host import Host
-from preflight.sockets import (
+from preflight.knowledge.sockets import (
     ESTABLISHED,
     FILES_READ,
     KEPT,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import world
 
-from preflight.group import Trouble
+from preflight.knowledge.group import Trouble
+from preflight.knowledge.stall import ADVICE, Signature, stalls
 from preflight.model import Cause, Confidence, Finding, Kind, Mark, Missing, Observation, Seen
-from preflight.stall import ADVICE, Signature, stalls
 
 TIMED_OUT = "Timed out waiting 14000ms for recv operation to complete"
 CLOSED = "Connection closed by peer [10.1.2.3]:4567. This is typically caused by a remote worker"

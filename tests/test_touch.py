@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preflight.touch import touch
+from preflight.knowledge.touch import touch
 
 Facts = Iterator[tuple[str, Any]]
 

@@ -6,8 +6,15 @@ import time
 
 import pytest
 
-from preflight.readers import READERS, Effect, reading, strtoll
-from preflight.variables import NCCL_UNDOCUMENTED, RENAMED, known, nearest, stranger, unread
+from preflight.knowledge.readers import READERS, Effect, reading, strtoll
+from preflight.knowledge.variables import (
+    NCCL_UNDOCUMENTED,
+    RENAMED,
+    known,
+    nearest,
+    stranger,
+    unread,
+)
 
 
 def test_tables_are_sound() -> None:

@@ -12,8 +12,8 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 from preflight.check import conforms
 from preflight.checks import env_vars
 from preflight.host import Host
+from preflight.knowledge.tuning import Settings, Variable
 from preflight.model import Cause, Confidence, Missing, Status
-from preflight.tuning import Settings, Variable
 
 conforms(env_vars)
 

@@ -17,6 +17,7 @@ from preflight.check import conforms
 from preflight.checks import gpu_visible
 from preflight.document import encode
 from preflight.host import Host
+from preflight.knowledge.nvidia import Answer, Gpu, PciGpu
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -27,7 +28,6 @@ from preflight.model import (
     NotApplicable,
     Status,
 )
-from preflight.nvidia import Answer, Gpu, PciGpu
 
 conforms(gpu_visible)
 

@@ -12,11 +12,11 @@ import pytest
 from lab import nvml
 from support import Case, assert_case, context, judged, round_trips, topology, world
 
-from preflight import nccl
 from preflight.check import Preloaded, conforms
 from preflight.checks import host_software
 from preflight.document import encode
 from preflight.host import Host
+from preflight.knowledge import nccl
 from preflight.model import Blame, CannotObserve, Cause, Mark, Missing, Node, Status, Topology
 
 conforms(host_software)

@@ -17,8 +17,8 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 from preflight.check import conforms
 from preflight.checks import host_storage
 from preflight.host import Host, Mount, Space
-from preflight.model import Blame, Cause, Confidence, Missing, Status
-from preflight.places import Address, Leftover, Place, Role
+from preflight.knowledge.places import Address, Leftover, Place, Role
+from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, Status
 from preflight.units import GIB, MIB
 
 conforms(host_storage)
@@ -276,23 +276,11 @@ def test_hostile_paths(tmp_path: Path) -> None:
     observed({"TMPDIR": "relative"}, checkpoint_dir="a\0b", init_file=["x"])
 
 
-def test_a_copied_tree(tmp_path: Path) -> None:
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cwd").symlink_to("/home/me")
-    (tmp_path / "proc/self/mountinfo").write_text(
-        "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
-        "2 1 0:41 / /home/m\\040é rw,relatime - nfs4 filer:/home rw\n"
-    )
+def test_a_copied_tree_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
-    (tmp_path / "tmp.statvfs").write_text("1000000 1000 5 100")
-    (tmp_path / "home/m é").mkdir(parents=True)
-    places = observed({}, str(tmp_path), checkpoint_dir="/home/m é/ck")
-    assert places[Role.TMPDIR].space == Space(1000000, 1000, 5, 100)
-    found = places[Role.CHECKPOINT]
-    assert (found.gone, found.tested, found.space) == (1, "/home/m é", None)
-    assert found.mount is not None
-    assert found.mount.source == "filer:/home"
-    assert places[Role.WORK].path == "/home/me"
+    with pytest.raises(CannotObserve):
+        observed({}, str(tmp_path))
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 # A mount namespace of its own with a FUSE file system whose daemon never answers: what a dead

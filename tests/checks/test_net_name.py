@@ -18,7 +18,7 @@ from preflight.check import conforms
 from preflight.checks import net_name
 from preflight.checks.net_name import Names
 from preflight.host import Host
-from preflight.lookup import NO_ANSWER, Lookup
+from preflight.knowledge.lookup import NO_ANSWER, Lookup
 from preflight.model import (
     Blame,
     CannotObserve,

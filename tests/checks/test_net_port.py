@@ -17,8 +17,8 @@ from preflight.check import conforms
 from preflight.checks import net_port
 from preflight.checks.net_port import Port
 from preflight.host import Host
+from preflight.knowledge.sockets import ESTABLISHED, LISTEN, Holder
 from preflight.model import CannotObserve, Cause, Fact, Missing, Node, Status, Topology
-from preflight.sockets import ESTABLISHED, LISTEN, Holder
 
 conforms(net_port)
 

@@ -17,8 +17,8 @@ from preflight.check import conforms
 from preflight.checks import rdzv_store
 from preflight.checks.rdzv_store import Meeting
 from preflight.expect import Expect
-from preflight.group import Trouble
 from preflight.host import Host
+from preflight.knowledge.group import Trouble
 from preflight.model import Cause, Finding, Mark, Missing, NotApplicable, Seen, Status
 
 conforms(rdzv_store)

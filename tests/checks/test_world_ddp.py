@@ -12,7 +12,7 @@ from preflight.check import conforms
 from preflight.checks import world_ddp
 from preflight.checks.world_ddp import Trained
 from preflight.expect import Expect
-from preflight.group import Trouble
+from preflight.knowledge.group import Trouble
 from preflight.model import Cause, Mark, Missing, Seen, Status
 
 conforms(world_ddp)

@@ -13,9 +13,9 @@ from preflight.check import conforms
 from preflight.checks import world_gloo
 from preflight.checks.world_gloo import SIZES, Sums
 from preflight.expect import Expect
-from preflight.group import Trouble
+from preflight.knowledge.group import Trouble
+from preflight.knowledge.sums import Reduced, busbw, weight
 from preflight.model import Blame, Cause, Confidence, Mark, Missing, Seen, Status
-from preflight.sums import Reduced, busbw, weight
 
 conforms(world_gloo)
 

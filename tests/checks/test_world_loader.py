@@ -19,8 +19,8 @@ from preflight.checks import world_loader
 from preflight.checks.world_loader import Loading, Rate, usable_cpus
 from preflight.document import decode
 from preflight.expect import Expect
-from preflight.group import Trouble
 from preflight.host import Host
+from preflight.knowledge.group import Trouble
 from preflight.model import Cause, Mark, Missing, Status
 
 conforms(world_loader)

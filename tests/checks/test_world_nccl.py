@@ -9,9 +9,9 @@ from support import Case, assert_case
 from preflight.check import conforms
 from preflight.checks import world_nccl
 from preflight.checks.world_nccl import SIZES, GpuSums
-from preflight.group import Trouble, readable
+from preflight.knowledge.group import Trouble, readable
+from preflight.knowledge.sums import Reduced
 from preflight.model import Cause, Mark, Missing, Seen, Status
-from preflight.sums import Reduced
 
 conforms(world_nccl)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Context
-from preflight.group import Steps
+from preflight.knowledge.group import Steps
 from preflight.model import (
     Advice,
     Blame,

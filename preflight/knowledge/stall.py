@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from preflight.compare import late
-from preflight.group import Trouble
+from preflight.knowledge.group import Trouble
 from preflight.model import (
     Advice,
     Blame,

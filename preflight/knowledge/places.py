@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import Any
 
 from preflight.host import Host, Mount, Space
+from preflight.knowledge.touch import Touched, touch
 from preflight.model import CannotObserve
-from preflight.touch import Touched, touch
 
 WRITTEN = bytes(64 * 1024)
 PATH_TRIED = 8192

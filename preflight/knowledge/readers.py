@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from preflight.knowledge.variables import Known
 from preflight.redact import quoted
-from preflight.variables import Known
 
 TRUE_WORDS = frozenset(("true", "t", "yes", "y", "on", "enable", "enabled", "1"))
 FALSE_WORDS = frozenset(("false", "f", "no", "n", "off", "disable", "disabled", "none", "0", ""))

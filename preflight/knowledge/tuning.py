@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from preflight.host import Host
-from preflight.readers import c10d_bool, strtoll, switched_on
+from preflight.knowledge.readers import c10d_bool, strtoll, switched_on
+from preflight.knowledge.variables import SLIPS, TORCH_FAMILIES, known, stranger, unread
 from preflight.redact import clip, redact
-from preflight.variables import SLIPS, TORCH_FAMILIES, known, stranger, unread
 
 PREFIXES = ("NCCL_", "GLOO_", "UCX_", "FI_", *TORCH_FAMILIES)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from preflight.address import flaw, loopback
+from preflight.knowledge.address import flaw, loopback
 from preflight.model import Confidence, Status, Subject, Topology
 from preflight.redact import quoted
 from preflight.units import plural
