@@ -9,7 +9,8 @@ Fails if     torch is there, but can't be imported, or its import hangs; another
              torch.distributed or the NCCL backend; a version is not the expected one (--expect)
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; torch on a GPU machine is built for the CPU only
-Undecided    nobody tried to import torch in this process; the driver hangs
+Undecided    nobody tried to import torch in this process, or that was killed from outside while
+             it did; the driver hangs
 Not covered  whether nodes agree (agree.software); other packages; CUDA itself, which is not started
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch
@@ -75,6 +76,13 @@ ADVICE = {
         means="the job prints nothing; ranks on other nodes wait for this one until they time out",
         text="put the environment into the image or onto a local disk; look at the mount",
         commands=(Command("python -X importtime -c 'import torch'", "the node"),),
+    ),
+    "torch-import-killed": Advice(
+        who="job author",
+        cause="a memory limit too small for torch: the kernel ends the process that imports it",
+        means="a rank ends with exit code 137 before it prints a word, the others wait for it",
+        text="more memory for the job: sbatch --mem, resources.limits.memory, docker --memory",
+        commands=(Command("dmesg -T | grep -i 'killed process'", "the node"),),
     ),
     "torch-slow-import": Advice(
         who="job author",
@@ -292,12 +300,27 @@ def _torch(here: Subject) -> Subject:
     return replace(here, kind=Kind.SOFTWARE, name="torch")
 
 
+# by SIGKILL, SIGTERM or SIGXCPU: from outside, which says nothing of torch
+KILLED = re.compile(r"with exit code -(9|15|24)\b")
+
+
 def _never_imported(world: World[Software]) -> Iterator[Finding]:
     """The process that imports torch hung or died in it."""
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED).items():
         if missing.last_mark != IMPORT:
             continue
         hangs = missing.cause is not Cause.CRASHED
+        if not hangs and KILLED.search(missing.detail):
+            yield Finding(
+                "torch-import-killed",
+                Status.UNDECIDED,
+                (_torch(world.subject(key)),),
+                saw=f"{IMPORT}: its process was killed after {duration(missing.seconds)}",
+                expected="an import in a few seconds",
+                confidence=Confidence.POSSIBLE,
+                alternatives=("the kernel's OOM killer", "a limit of CPU time", "a person's kill"),
+            )
+            continue
         fate = "no end" if hangs else "its process died"
         saw = f"{IMPORT}: {fate} after {duration(missing.seconds)}"
         saw += "".join(f" · {line[:200]}" for line in missing.detail.strip().splitlines()[-1:])

@@ -115,6 +115,12 @@ CASES = (
         "torch-import-hangs",
         FAIL,
     ),
+    Case(
+        "killed from outside: can't tell by whom",
+        silent(Cause.CRASHED, "the torch fork server died with exit code -9", "import torch"),
+        "torch-import-killed",
+        Status.UNDECIDED,
+    ),
     Case("the driver hangs: not ours", silent(Cause.TIMED_OUT, "", "packages", "nvmlInit")),
     Case("a fault of ours: can't tell", silent(Cause.CRASHED, "KeyError", "packages")),
     Case("20 s", but(seconds=20.0)),
