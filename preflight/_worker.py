@@ -9,7 +9,7 @@ Control socket, JSON lines. To the server, with file descriptors attached:
     {"op": "fork", "id": 7, "target": "module:function", "args": …, "seconds": 5.0, "env": {…}}
     {"op": "server", "id": 8, "preload": […]}      {"op": "release", "pid": 1234}
 From the server:
-    {"ready": {"torch": {"seconds": 0.8, "error": "", "absent": false}}}
+    {"ready": {"torch": {"seconds": 0.8, "error": "", "absent": false, "version": …}}}
     {"forked": 7, "pid": 1234}      {"exited": 1234, "code": 0}
 An ended worker stays a zombie until it is released: its pid can't be another's when it is killed.
 
@@ -133,10 +133,10 @@ class Server:
     def preload(self, names: list[str]) -> None:
         for name in names:
             began = time.monotonic()
-            error = ""
+            error = version = ""
             absent = False
             try:
-                importlib.import_module(name)
+                version = str(getattr(importlib.import_module(name), "__version__", ""))[:64]
             except BaseException as problem:  # noqa: BLE001  a broken torch can raise anything
                 error = "".join(traceback.format_exception(problem))[-TEXT_LIMIT:]
                 absent = isinstance(problem, ModuleNotFoundError) and problem.name == name
@@ -144,6 +144,7 @@ class Server:
                 "seconds": round(time.monotonic() - began, 4),
                 "error": error,
                 "absent": absent,
+                "version": version,
             }
         gc.collect()
         gc.freeze()

@@ -23,7 +23,7 @@ from preflight.isolate import Call, Died, Raised, Result, Returned, Workers
 from preflight.model import Observations, Report, Setting, Topology
 from preflight.render import human
 from preflight.runner import Plan, Progress, Run
-from preflight.start import LIGHT, open_light, open_torch
+from preflight.start import LIGHT, TORCH, open_light, open_torch
 
 FILES = "files"
 """The server whose workers touch report files: it shares no fate with that of the checks."""
@@ -104,8 +104,11 @@ def report_of(
         lambda: interrupt.name,
     )
     outcome = run.observe()
+    tool = {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
+    if torch := (workers.preloaded(TORCH) or {}).get("torch", {}).get("version"):
+        tool["torch"] = torch
     observations = Observations(
-        tool={"name": "preflight", "version": __version__, "python": sys.version.split()[0]},
+        tool=tool,
         started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=round(outcome.seconds, 3),
         settings={"nproc": Setting(here.met, here.facts["nproc"].source), **chosen.shown},

@@ -124,6 +124,7 @@ class Preloaded:
     seconds: float
     error: str = ""
     absent: bool = False
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
