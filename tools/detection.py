@@ -20,12 +20,13 @@ REPOSITORY = Path(__file__).parents[1]
 TARGET = REPOSITORY / "docs/detection.md"
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from faults import healthy, job, node, ranks  # noqa: E402  the catalogue lies in tests/
+from faults import accelerators, healthy, job, node, ranks  # noqa: E402  they lie in tests/
 from faults.inject import Fault, judge, lacking, line, run  # noqa: E402
 
 GROUPS: Sequence[tuple[str, tuple[Fault, ...]]] = (
     ("What the job's author set", job.FAULTS),
     ("What is wrong with the machine", node.FAULTS),
+    ("What is wrong with its GPUs", accelerators.FAULTS),
     ("What shows when ranks start and work together", ranks.FAULTS),
 )
 
@@ -35,8 +36,9 @@ HEAD = """\
 Made by `python tools/detection.py`; don't edit. Each fault is injected into a machine made of Linux
 namespaces (tests/lab), then `preflight run` is run there, with 4 ranks unless the fault is about
 their number. *Detected*: the exit code and the check are the right ones. *Culprit named*: a finding
-of its own, not one folded under another, names the right subject. *False alarms*: other findings of
-the same report that blame what is innocent. *Seconds*: of the whole command. A warning exits 0.
+of its own, not one folded under another, names the right subject, or the job where it says that it
+can only tell what is possible. *False alarms*: other findings of the same report that blame what is
+innocent. *Seconds*: of the whole command. A warning exits 0.
 
 {machine}
 
@@ -62,12 +64,15 @@ def rows(faults: Iterable[Fault]) -> list[list[str]]:
         outcome = run(fault)
         verdict = judge(fault, outcome)
         finding = f"`{fault.check}` {fault.code}" if fault.code else f"exit code {fault.exit}"
+        sure = {f["code"]: f["confidence"] for f in outcome.findings if f["check"] == fault.check}
         missed = f"no: {fault.missed}" if fault.missed else "**no**"
         detected = verdict.detected and outcome.ended.code == fault.exit
         made.append(
             [
                 fault.name,
-                f"{finding} ({fault.status})" if fault.code and detected else finding,
+                f"{finding} ({fault.status}, {sure[fault.code]})"
+                if fault.code and detected
+                else finding,
                 "yes" if detected and verdict.named else missed,
                 str(len(verdict.false_alarms)),
                 f"{outcome.ended.seconds:.1f}",

@@ -120,7 +120,7 @@ VARIANTS = (
         setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
     ),
     healthy(
-        "the same, and MASTER_ADDR is the own name",
+        "the own name leads to 127.0.1.1, and MASTER_ADDR is the own name",
         setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
         env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
     ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from faults import job, node, ranks
+from faults import accelerators, job, node, ranks
 from faults.inject import Fault, judge, lacking, needs_torch, run
 
-FAULTS = (*job.FAULTS, *node.FAULTS, *ranks.FAULTS)
+FAULTS = (*job.FAULTS, *node.FAULTS, *accelerators.FAULTS, *ranks.FAULTS)
 
 
 def _marked(fault: Fault) -> object:

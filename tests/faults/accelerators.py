@@ -1,0 +1,183 @@
+"""Faults of GPUs, of their driver, and of settings that matter where there are GPUs."""
+
+from __future__ import annotations
+
+from faults.inject import Fault
+
+CROWDED = ("host.cpu cpus-few",)
+"""Few CPUs for so many GPUs: true of the machine that runs the tests."""
+
+ON_4 = {"nproc": 4, "gpus": 4, "also": CROWDED}
+
+GPUS = (
+    Fault(
+        "the NVIDIA driver hangs",
+        "gpu.visible",
+        "driver-hangs",
+        "n1 · NVIDIA driver",
+        says="nvmlInit",
+        scenario={"hang.nvmlInit": 1},
+        seconds=10,
+        **ON_4,
+    ),
+    Fault(
+        "one GPU hangs",
+        "gpu.visible",
+        "driver-hangs",
+        "n1 · NVIDIA driver",
+        scenario={"gpu2.hang.nvmlDeviceGetMemoryInfo": 1},
+        seconds=10,
+        **ON_4,
+    ),
+    Fault(
+        "a GPU has fallen off the bus",
+        "gpu.visible",
+        "gpu-lost",
+        "n1 · GPU 2",
+        scenario={"gpu2.error": 15},
+        **ON_4,
+    ),
+    Fault(
+        "the driver was updated without a reboot",
+        "gpu.visible",
+        "driver-mismatch",
+        "n1 · NVIDIA driver",
+        scenario={"error.nvmlInit": 18},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU in compute mode Prohibited",
+        "gpu.visible",
+        "compute-mode",
+        "n1 · GPU 1",
+        scenario={"gpu1.compute_mode": 2},
+        **ON_4,
+    ),
+    Fault(
+        "3 of 4 GPUs are listed",
+        "gpu.visible",
+        "gpu-lost",
+        "n1 · 0000:48:00.0",
+        scenario={"count": 3},
+        **ON_4,
+    ),
+    Fault(
+        "4 GPUs where 8 are expected",
+        "gpu.visible",
+        "gpu-count",
+        scenario={},
+        args=("--level", "quick", "--expect", "gpus_per_node=8"),
+        **ON_4,
+    ),
+    Fault(
+        "CUDA_VISIBLE_DEVICES is empty",
+        "gpu.visible",
+        "mask-empty",
+        status="warn",
+        exit=0,
+        env={"CUDA_VISIBLE_DEVICES": ""},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "CUDA_VISIBLE_DEVICES=0,1,9,3",
+        "gpu.visible",
+        "too-few-gpus",
+        status="warn",
+        exit=0,
+        env={"CUDA_VISIBLE_DEVICES": "0,1,9,3"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "4 ranks of torchrun on 2 GPUs",
+        "gpu.visible",
+        "too-few-gpus",
+        env={"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"},
+        nproc=None,
+        gpus=2,
+        scenario={},
+        also=CROWDED,
+    ),
+    Fault(
+        "no /dev/nvidia-uvm",
+        "gpu.visible",
+        "uvm-missing",
+        "n1 · NVIDIA driver",
+        setup="rm /dev/nvidia-uvm\n",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "the GPUs' driver is not loaded",
+        "gpu.visible",
+        "driver-missing",
+        "n1 · NVIDIA driver",
+        setup="rm -r /dev/nvidia*; umount /proc/driver\n",
+        scenario=None,
+        args=("--level", "quick", "--expect", "gpus_per_node=4"),
+        nproc=4,
+        gpus=4,
+    ),
+    Fault(
+        "the container was started without its GPUs",
+        "gpu.visible",
+        "gpus-not-given",
+        "n1 · NVIDIA driver",
+        setup="rm -r /dev/nvidia*\n",
+        scenario={"error.nvmlInit": 9},
+        args=("--level", "quick", "--expect", "gpus_per_node=4"),
+        nproc=4,
+        gpus=4,
+    ),
+)
+
+SETTINGS = (
+    Fault(
+        "NCCL_P2P_DISABLE=1 with 4 GPUs",
+        "env.vars",
+        "fast-path-off",
+        "n1 · NCCL_P2P_DISABLE",
+        status="warn",
+        exit=0,
+        env={"NCCL_P2P_DISABLE": "1"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "CUDA_LAUNCH_BLOCKING=1 with 4 GPUs",
+        "env.vars",
+        "launch-blocking",
+        "n1 · CUDA_LAUNCH_BLOCKING",
+        status="warn",
+        exit=0,
+        env={"CUDA_LAUNCH_BLOCKING": "1"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING=0 with 4 GPUs",
+        "env.vars",
+        "watchdog-off",
+        "n1 · TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        status="warn",
+        exit=0,
+        env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "torch for the CPU on a machine with GPUs",
+        "host.software",
+        "cpu-build",
+        "n1 · torch",
+        status="warn",
+        exit=0,
+        args=("--level", "standard", "--skip", "world.*,rdzv.*"),
+        scenario={},
+        seconds=15,
+        **ON_4,
+    ),
+)
+
+FAULTS = (*GPUS, *SETTINGS)
