@@ -236,6 +236,8 @@ class Workers:
         """A server is gone: so are its workers (they are tied to it), and its queue."""
         if server.lost:
             return
+        if (fate := server.fate()) and fate not in why:  # a dead one is also one that takes nothing
+            why = f"the {server.name} fork server died {fate}"
         server.lost = f"{why}\n{server.tail.decode(errors='replace').strip()}".strip()
         server.due = float("inf")
         if server.control in self._selector.get_map():
@@ -265,7 +267,7 @@ class Workers:
     def _hear_server(self, server: ForkServer) -> None:
         messages = server.messages()
         if messages is None:
-            self._lose(server, f"the {server.name} fork server died {server.fate()}".strip())
+            self._lose(server, f"the {server.name} fork server died")
             return
         for message in messages:
             if "ready" in message:

@@ -173,7 +173,7 @@ def discover(
             )
         if nproc in (None, 1):
             ranks: tuple[int, ...] = (rank,)
-            size = max(size or 1, rank + 1)
+            size = size or rank + 1  # a rank beyond the size is env.identity's to judge
             reading.facts["nproc"] = Fact("1", f"env {launcher.rank[0]} (one process a rank)")
             return _placed(reading, launcher, hostname, job, ranks, size, meet, local_size or 1)
     if nproc is not None:

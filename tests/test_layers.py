@@ -282,7 +282,6 @@ LONG = {
     "preflight/model.py": "the words of all other files; nearly no code",
     "tests/checks/test_env_identity.py": TABLE,
     "tests/checks/test_gpu_visible.py": TABLE,
-    "tests/faults/node.py": TABLE,
     "tests/test_cli.py": BOUNDARY,
     "tests/test_config.py": BOUNDARY,
     "tests/test_run.py": BOUNDARY,
