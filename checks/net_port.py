@@ -86,7 +86,7 @@ ADVICE = {
         cause="an earlier run that did not end, or another run of yours with the same port",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
         "old store and hang",
-        now="kill {pid}   if that run is over; else export MASTER_PORT={other}   on every node",
+        now="export MASTER_PORT={other}   on every node, or end that run",
         text="take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000",
         commands=(
             Command("ps -fp {pid}", "the node of rank 0"),
