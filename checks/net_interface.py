@@ -7,9 +7,9 @@ Fails if     a rule names no interface, or one that is down or has no address; G
              is written in NCCL's syntax; the loopback interface is down; and on several nodes:
              the choice is a loopback address or a bridge that ends on this host, or there is no
              route to MASTER_ADDR
-Warns if     a value is ignored for its length; and on several nodes: the choice is an interface
-             that nobody named and that does not lead to MASTER_ADDR, a tunnel or a link-local
-             address; NCCL and Gloo are sent to different interfaces; two choices share a subnet
+Warns if     a value is ignored for its length, or it is one of NCCL's and there is no GPU; and on
+             several nodes: the choice is an interface that nobody named and that does not lead to
+             MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are sent to different interfaces; two choices share a subnet
 Undecided    no list of interfaces can be read, or none of them has an address
 Not covered  whether the peers are reached over it (net.mesh); RDMA devices (net.rdma); policy
              rules of routing; labels of addresses (eth0:1)
@@ -342,9 +342,11 @@ def _wrong(
     if variable == NCCL and seen.family:
         shown.append(_shown(FAMILY, seen.rules[FAMILY]))
     subject = Subject(Kind.SOFTWARE, here.node, variable, ranks=here.ranks)
+    # NCCL is there for GPUs only: without one nobody will read what is set for it
+    harmless = code == "ifname-ignored" or (variable in (NCCL, FAMILY) and not seen.gpus)
     return Finding(
         code,
-        Status.WARN if code == "ifname-ignored" else Status.FAIL,
+        Status.WARN if harmless else Status.FAIL,
         (_nic(here, interface), subject) if interface else (subject,),
         saw=f"{' '.join(shown)}: {what} · interfaces here: {seen.listing}",
         expected=EXPECTED[code],

@@ -59,7 +59,7 @@ def ruled(base: Choices = CLUSTER, source: str = "env", **rules: str) -> Choices
         "family": net_interface.FAMILY,
     }
     facts = {names[short]: Fact(value, source) for short, value in rules.items()}
-    return dataclasses.replace(base, rules=facts)
+    return dataclasses.replace(base, rules=facts, gpus=base.gpus or base is CLUSTER)
 
 
 def but(base: Choices = CLUSTER, **changes: object) -> Choices:
@@ -92,6 +92,12 @@ CASES = (
         "ifname-unmatched",
         Status.FAIL,
         subject="n1 · NCCL_SOCKET_IFNAME",
+    ),
+    Case(
+        "no such interface, but no GPU either",
+        ruled(but(gpus=False), nccl="ens5"),
+        "ifname-unmatched",
+        Status.WARN,
     ),
     Case("none left", ruled(nccl="^e,d,l"), "ifname-unmatched", Status.FAIL),
     Case("Gloo's too", ruled(gloo="ens5"), "ifname-unmatched", subject="n1 · GLOO_SOCKET_IFNAME"),
