@@ -9,7 +9,8 @@ Fails if     a rule names no interface, or one that is down or has no address; G
              route to MASTER_ADDR
 Warns if     a value is ignored for its length, or it is one of NCCL's and there is no GPU; and on
              several nodes: the choice is an interface that nobody named and that does not lead to
-             MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are sent to different interfaces; two choices share a subnet
+             MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are sent to different
+             interfaces; two choices share a subnet
 Undecided    no list of interfaces can be read, or none of them has an address
 Not covered  whether the peers are reached over it (net.mesh); RDMA devices (net.rdma); policy
              rules of routing; labels of addresses (eth0:1)
