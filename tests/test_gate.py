@@ -226,6 +226,7 @@ def test_a_usage_error_starts_nothing() -> None:
 # --- the real thing ---
 
 SCRIPT = """
+import os
 import torch
 import torch.distributed as dist
 
@@ -233,7 +234,8 @@ dist.init_process_group("gloo")
 ones = torch.ones(3)
 dist.all_reduce(ones)
 assert ones.tolist() == [float(dist.get_world_size())] * 3
-print("sum of rank", dist.get_rank(), "is", int(ones[0]), flush=True)
+line = f"sum of rank {dist.get_rank()} is {int(ones[0])}\\n"
+os.write(1, line.encode())  # at once: the ranks share the pipe
 dist.destroy_process_group()
 """
 
