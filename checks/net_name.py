@@ -271,8 +271,8 @@ def _inside(host: Host) -> str:
 
 def judge(world: World[Names], expect: Expect) -> Iterator[Finding]:
     for key, missing in world.missing(Cause.TIMED_OUT).items():
-        # killed while it waited for a look-up: the look-up is what hangs
-        if missing.last_mark.startswith("wait: "):
+        # killed while it waited for a look-up, and not at once: the look-up is what hangs
+        if missing.last_mark.startswith("wait: ") and missing.seconds > REVERSE_SLOW:
             question = missing.last_mark.removeprefix("wait: ")
             fatal = question.startswith(MASTER)
             yield _silent(world.subject(key), question, missing.seconds, fatal)

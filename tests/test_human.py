@@ -231,11 +231,10 @@ def test_a_command_can_be_pasted_with_its_remark() -> None:
     printed = shown(judged("name-unresolvable"))
     assert "\n do now      export MASTER_ADDR=IP-ADDRESS   # of the node of rank 0\n" in printed
     narrow = shown(judged("port-held"), width=40).splitlines()
-    at = narrow.index(" do now      # if that run is over; else")
+    at = narrow.index(" do now      # on every node, or end")
     assert [line.strip() for line in narrow[at + 1 :]] == [
-        "# export MASTER_PORT=29600",
-        "# on every node",
-        "kill 4541",
+        "# that run",
+        "export MASTER_PORT=29600",
     ]
 
 
