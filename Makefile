@@ -1,9 +1,14 @@
 # make run     a virtual environment, the project in it, `preflight run --nproc 4`
 # make test    what the tests need, lint, all tests
 # make lint · make bench · make readme · make clean
+# make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour
+# make healthy 200 runs of jobs with nothing wrong: is anything found?
+# make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
 #
 #   PYTHON=python3.12                      otherwise the first that is new enough
 #   TORCH="torch==2.13.0 --index-url …"    another torch: arguments of `pip install`; empty: none
+#   AGENTS="256 512"                       for `make scale`; RUNS=60 for `make healthy`
+#   FAULTS="--no-torchrun firewall"        for `make faults`: only what has these words in its name
 #   ARGS="--level quick"                   more for `preflight run`, PYTEST_ARGS for pytest
 
 VENV := .venv
@@ -23,7 +28,7 @@ ifneq ($(strip $(TORCH)),$(strip $(LAST_TORCH)))
 $(READY): CHANGED
 endif
 
-.PHONY: run test lint bench readme clean debian CHANGED
+.PHONY: run test lint bench faults healthy scale readme clean debian CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -38,6 +43,15 @@ lint: $(TESTABLE)
 
 bench: $(READY)
 	@$(BIN)/python bench/bench.py
+
+faults: $(TESTABLE) debian
+	$(BIN)/python tools/detection.py $(FAULTS)
+
+healthy: $(TESTABLE) debian
+	$(BIN)/python tools/healthy.py $(RUNS)
+
+scale: $(READY)
+	@$(BIN)/python bench/scale.py $(AGENTS)
 
 readme: $(READY)
 	$(BIN)/python tools/readme.py

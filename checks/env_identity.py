@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.identity import NAMES, SHOWN, Env, Fault, across, faults
+from preflight.knowledge.environments import across
+from preflight.knowledge.identity import NAMES, SHOWN, Env, Fault, faults
 from preflight.model import Advice, Blame, Finding, Measured, Status, Subject, World
 from preflight.redact import redact
 from preflight.units import plural
@@ -163,7 +164,8 @@ def observe(host: Host, ctx: Context) -> Identity:
 def judge(world: World[Identity], expect: Expect) -> Iterator[Finding]:
     envs = _environments(world)
     found = [fault for env in envs for fault in faults(env, world.topology)]
-    found += across(envs, {id(f.env) for f in found if f.code == "launcher-disagrees"})
+    launched = {id(f.env) for f in found if f.code == "launcher-disagrees"}
+    found += across(envs, launched, world.topology)
     # equal faults of many ranks are one finding
     groups: dict[tuple[str, Status], list[Fault]] = {}
     for fault in found:

@@ -46,10 +46,11 @@ from preflight.model import (
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=4.0)
 
 NCCL, GLOO, FAMILY = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"
+FABRIC = ("net.mesh", "net.payload", "net.speed")
 STARTS: Mapping[str, tuple[str, ...]] = {
-    NCCL: ("world.nccl", "world.bandwidth"),
-    FAMILY: ("world.nccl", "world.bandwidth"),
-    GLOO: ("world.gloo",),
+    NCCL: (*FABRIC, "world.nccl", "world.bandwidth"),
+    FAMILY: (*FABRIC, "world.nccl", "world.bandwidth"),
+    GLOO: (*FABRIC, "world.gloo"),
 }
 """The checks that show a wrong value of a variable."""
 

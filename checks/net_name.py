@@ -24,7 +24,7 @@ Seen as      "The client socket has timed out after", "gai error: -2", "Name or 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
@@ -74,6 +74,7 @@ REVERSE_SLOW = 1.0
 # what the worker needs after the last look-up to hand its answer over
 RESERVE = 0.7
 ADDRESSES_KEPT = 16
+SHOWN = 3
 REVERSED = 4
 
 EXPLAINS = ("rdzv.*", "world.*")
@@ -276,15 +277,33 @@ def judge(world: World[Names], expect: Expect) -> Iterator[Finding]:
             question = missing.last_mark.removeprefix("wait: ")
             fatal = question.startswith(MASTER)
             yield _silent(world.subject(key), question, missing.seconds, fatal)
+    yield from _together(_of_nodes(world))
+
+
+def _of_nodes(world: World[Names]) -> Iterator[Finding]:
+    several = world.topology.several_nodes
     for here, seen in world.each():
-        several = world.topology.several_nodes
         yield from _judge_speed(here, seen)
         if seen.master is not None and seen.master.error:
             yield from _judge_unresolved(here, seen.master, seen.inside, world, several)
         elif seen.master is not None and seen.master.found:
-            yield from _judge_master(here, seen, seen.master, several)
+            leader = 0 in here.ranks and not _led_elsewhere(here, world)
+            yield from _judge_master(here, seen, seen.master, several, leader)
         if several:
             yield from _judge_own(here, seen, world)
+
+
+def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What differs only in names and times is one finding about all these nodes."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for f in findings:
+        key = (f.code, f.status, f.blame, f.confidence, f.explains, f.alternatives)
+        groups.setdefault(key, []).append(f)
+    for group in groups.values():
+        said = list(dict.fromkeys(f.saw for f in group))
+        more = f" · and {len(said) - SHOWN} more like it" if len(said) > SHOWN else ""
+        subjects = tuple(dict.fromkeys(subject for f in group for subject in f.subjects))
+        yield group[0].with_(subjects=subjects, saw="; ".join(said[:SHOWN]) + more)
 
 
 def _judge_speed(here: Subject, seen: Names) -> Iterator[Finding]:
@@ -336,8 +355,10 @@ def _judge_unresolved(
 ) -> Iterator[Finding]:
     name = master.name[:80]
     if master.error in NO_RESOLVER:
-        how = "" if master.error == NO_ANSWER else f"{master.error} after"
-        how = f"{how} {duration(master.seconds)}" if how else ""
+        how = ""
+        if master.error != NO_ANSWER:
+            late = master.seconds > SLOW
+            how = f"{master.error} {f'after {duration(master.seconds)}' if late else 'at once'}"
         yield _silent(here, f"{MASTER} {name!r}", master.seconds, True, how)
         return
     others = [n.master for n in world.seen.values() if n.master and n.master.found]
@@ -358,7 +379,21 @@ def _judge_unresolved(
     )
 
 
-def _judge_master(here: Subject, seen: Names, master: Lookup, several: bool) -> Iterator[Finding]:
+def _led_elsewhere(here: Subject, world: World[Names]) -> bool:
+    """Whether another node has rank 0, too, and MASTER_ADDR: then it is the rank that is wrong
+    here (rdzv.reach), and not the address."""
+    return any(
+        n.node != here.node
+        and 0 in n.ranks
+        and o.master is not None
+        and any(ip in o.local for ip in o.master.found)
+        for n, o in world.each()
+    )
+
+
+def _judge_master(
+    here: Subject, seen: Names, master: Lookup, several: bool, leader: bool
+) -> Iterator[Finding]:
     name, found = master.name[:80], master.found
     away = [ip for ip in found if ip not in seen.local and not loops(ip)]
     leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
@@ -381,7 +416,7 @@ def _judge_master(here: Subject, seen: Names, master: Lookup, several: bool) -> 
         # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node
         if written or 0 not in here.ranks:
             yield finding.with_(code="master-loopback")
-    elif 0 in here.ranks and not seen.agent and len(away) == len(found):
+    elif leader and not seen.agent and len(away) == len(found):
         doubt = _translated(seen, away)
         yield finding.with_(
             code="master-elsewhere",
@@ -390,7 +425,7 @@ def _judge_master(here: Subject, seen: Names, master: Lookup, several: bool) -> 
             confidence=Confidence.POSSIBLE if doubt else Confidence.CERTAIN,
             alternatives=("the address is translated to this node's on the way",) if doubt else (),
         )
-    elif 0 in here.ranks and not seen.agent and any(seen.sources.get(ip) for ip in away):
+    elif leader and not seen.agent and any(seen.sources.get(ip) for ip in away):
         yield finding.with_(code="master-ambiguous", status=Status.WARN)
     elif away and any("." in ip for ip in found) and _half(seen, away[0]):
         yield finding.with_(
@@ -461,15 +496,15 @@ def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Find
     """The own name on one of several nodes. With GPUs it may be that only NCCL is used."""
     own, full = seen.own, seen.full
     looping = seen.gloo_by_name and loops(_gloo_ip(seen)) and own.error != NO_ANSWER
+    if not looping:
+        return  # what torchrun's c10d would make of the full name is rdzv.torchrun's to judge
     handed = any(loops(ip) for ip in full.found[1:])
-    if not looping and not handed:
-        return
-    by_name = any(loops(ip) for ip in own.found) or not looping
+    by_name = any(loops(ip) for ip in own.found)
     found = ", ".join(own.found[:4]) or own.error or "nothing"
     saw = f"the own name {own.name[:80]!r} leads to {found}"
     if by_name and handed:
         saw += f" · torchrun would hand out {full.found[0][:80]!r}"
-    harmless = not looping or seen.gpus or _by_luck(world)
+    harmless = seen.gpus or _by_luck(world)
     yield Finding(
         "own-loopback" if by_name else "own-unusable",
         Status.WARN if harmless else Status.FAIL,
@@ -478,7 +513,7 @@ def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Find
         expected="an address of this node that the others can reach, or GLOO_SOCKET_IFNAME",
         blame=Blame.JOB,
         confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
-        explains=("world.gloo",) if looping else (),
+        explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
         fields={"name": own.name[:80]},
     )
 
@@ -499,6 +534,6 @@ def measured(world: World[Names]) -> Measured:
         if x is not None and x.found and x.found[0] != x.name
     ]
     return Measured(
-        " · ".join((*words, f"look-ups {duration(slowest)} at most")),
+        " · ".join((*dict.fromkeys(words), f"look-ups {duration(slowest)} at most")),
         {"slowest_seconds": slowest, "own": list(seen.own.found)},
     )

@@ -294,7 +294,7 @@ def _judge_range(here: Subject, seen: Port) -> Iterator[Finding]:
             saw=f"net.ipv4.ip_local_port_range is {seen.low} {seen.high}: {max(0, ports)} ports",
             expected=f"{PORTS_PER_RANK} for each of {ranks} ranks",
             blame=Blame.NODE,
-            explains=("world.*",),
+            explains=("net.mesh", "rdzv.store", "world.*"),
             fields={"wanted": str(PORTS_PER_RANK * ranks)},
         )
 

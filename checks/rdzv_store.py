@@ -9,7 +9,8 @@ Fails if     the port is taken or answers as something else; the store can't be 
 Warns if     a rank comes seconds after the others; the store takes seconds to let a rank in
 Undecided    torch is not installed
 Not covered  RANK and WORLD_SIZE of the job itself (env.identity); reverse look-ups of the ranks'
-             addresses (net.name); other hosts' way to the port; torchrun's own rendezvous
+             addresses (net.name); which edge between two nodes fails (net.mesh); torchrun's own
+             rendezvous (rdzv.torchrun)
 Seen as      "The client socket has timed out after", "Timed out after 1800 seconds waiting for
              clients. 3/4 clients joined", "wait timeout after 1800000ms, keys:", "EADDRINUSE",
              "Address already in use", "Ping failed, invalid value returned from server", "Unable
@@ -19,6 +20,7 @@ Seen as      "The client socket has timed out after", "Timed out after 1800 seco
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -30,10 +32,10 @@ from typing import Any
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import stall
+from preflight.knowledge import remote, stall, whom
 from preflight.knowledge.group import CLOSING, Steps, Trouble, leave, without_dns
 from preflight.knowledge.sockets import LISTEN, sockets_at
-from preflight.knowledge.stall import Signature, stalls
+from preflight.knowledge.stall import GLOO_UNREACHABLE, Signature, stalls
 from preflight.model import (
     Advice,
     Blame,
@@ -45,14 +47,15 @@ from preflight.model import (
     Status,
     Subject,
     World,
+    key_of,
 )
 from preflight.units import duration
 
 CHECK = Check(
     scope=Scope.WORLD,
-    stage=Stage.MEETING,
+    stage=Stage.TRAINING,
     budget=15.0,
-    needs=("env.identity", "env.vars", "net.port"),
+    needs=("env.identity", "env.vars", "net.port", "net.mesh"),
     level=Level.STANDARD,
     requires=frozenset({Requirement.TORCH}),
     torch=True,
@@ -86,17 +89,12 @@ SIGNATURES = (
         "an answer from the store that rank 0 has opened",
         symptom=True,
     ),
-    Signature(
-        r"remote=\[",
-        "gloo-unreachable",
-        Blame.UNKNOWN,
-        "an address that the other ranks can reach",
-        symptom=True,
-    ),
+    GLOO_UNREACHABLE,
 )
 
 ADVICE = {
     **stall.ADVICE,
+    **remote.ADVICE,
     "port-taken": Advice(
         who="job author",
         cause="another job on this node that uses the default port, or a rank of an old one",
@@ -129,15 +127,6 @@ ADVICE = {
         text="MASTER_ADDR: a name or address of rank 0's machine that all ranks can reach; torch "
         "says the same for an unknown name, a refusal and a firewall: net.name tells them apart",
         commands=(Command("getent ahosts $MASTER_ADDR", "the node"),),
-    ),
-    "gloo-unreachable": Advice(
-        who="job author",
-        cause="the host name leads to a loopback or container address, which Gloo tells its peers",
-        means="'Gloo connectFullMesh failed with … timed out connecting: SO_ERROR: Connection "
-        "refused'; the other side says nothing for five times its timeout",
-        now="export GLOO_SOCKET_IFNAME=<the interface that reaches the other ranks>",
-        text="the host's own name in /etc/hosts with its real address",
-        commands=(Command("getent hosts $(hostname)", "the node"),),
     ),
     "rank-late": Advice(
         who="job author",
@@ -200,6 +189,8 @@ def _meet(host: Host, ctx: Context, steps: Steps, store: list[Any]) -> None:
 
     timeout = timedelta(seconds=ctx.seconds * PATIENCE)
     steps.at("TCPStore")
+    if ctx.rank == 0:
+        ctx.peers.say("run", os.urandom(8).hex())
     with _announced(host, ctx):
         met = next(iter(rendezvous("env://", ctx.rank, ctx.world_size, timeout=timeout)))
     store.append(met[0])
@@ -211,9 +202,12 @@ def _meet(host: Host, ctx: Context, steps: Steps, store: list[Any]) -> None:
     if back != value.encode():
         raise ValueError(f"the store gave back {back!r:.60} for {value!r}")
     steps.at("init_process_group")
+    # the store may be the launcher's: the job's own group, or another run, would read our keys
+    run = str(ctx.peers.hear("run", 1, SECONDS_AHEAD).get(0, ""))
+    ours = dist.PrefixStore(f"preflight/{run[:16]}", store[0])
     dist.init_process_group(
         "gloo",
-        store=dist.PrefixStore("default_pg", store[0]),
+        store=dist.PrefixStore("default_pg", ours),
         rank=ctx.rank,
         world_size=ctx.world_size,
         timeout=timeout,
@@ -256,10 +250,9 @@ def _part(ctx: Context, store: list[Any]) -> None:
     if ctx.rank != 0:
         store.clear()
         gc.collect()
-        ctx.peers.say("closed")
+        ctx.peers.say("closed", to=[0])
     else:
-        ctx.peers.say("closed")
-        ctx.peers.hear("closed", ctx.world_size, CLOSING)
+        ctx.peers.hear("closed", ctx.world_size - 1, CLOSING)
         store.clear()  # its own client part closes before its server part
         gc.collect()
 
@@ -277,7 +270,7 @@ def judge(world: World[Meeting], expect: Expect) -> Iterator[Finding]:
             "rank-late",
             Status.WARN,
             tuple(here for here, _ in late),
-            saw=" · ".join(f"{_name(h)} came {duration(s)} after the first" for h, s in late[:4]),
+            saw=_late(world, late),
             expected=f"all ranks within {duration(SECONDS_LATE)}",
             confidence=Confidence.LIKELY,
         )
@@ -288,7 +281,9 @@ def judge(world: World[Meeting], expect: Expect) -> Iterator[Finding]:
             "store-slow",
             Status.WARN,
             tuple(here for here, _ in slow),
-            saw=" · ".join(f"{_name(h)}: {duration(s or 0.0)} in TCPStore" for h, s in slow[:4]),
+            saw=" · ".join(
+                f"{_name(world, h)}: {duration(s or 0.0)} in TCPStore" for h, s in slow[:4]
+            ),
             expected="milliseconds: rank 0 was there",
             blame=Blame.NETWORK,
             confidence=Confidence.LIKELY,
@@ -299,8 +294,21 @@ def _slow(meeting: Meeting) -> bool:
     return (meeting.store or 0.0) >= SECONDS_LATE
 
 
-def _name(subject: Subject) -> str:
-    return f"rank {subject.name}"
+def _late(world: World[Meeting], late: list[tuple[Subject, float]]) -> str:
+    """Who came how late; the ranks of one node come together."""
+    keys = [_key(here) for here, _ in late]
+    if len(keys) > 1 and whom.whole_node(world, keys):
+        longest = max(seconds for _, seconds in late)
+        return f"{whom.ranks(world, keys)} came up to {duration(longest)} after the first"
+    return " · ".join(f"{_name(world, h)} came {duration(s)} after the first" for h, s in late[:4])
+
+
+def _key(subject: Subject) -> str:
+    return key_of(subject.node, subject.ranks[0])
+
+
+def _name(world: World[Meeting], subject: Subject) -> str:
+    return whom.ranks(world, [_key(subject)])
 
 
 def measured(world: World[Meeting]) -> Measured:
@@ -312,6 +320,6 @@ def measured(world: World[Meeting]) -> Measured:
     init = max(m.init or 0.0 for _, m in met)
     last = min(met, key=lambda pair: pair[1].waited)[0]
     text = f"{len(met)}/{len(world.observations)} ranks · store {duration(store)} · "
-    text += f"init {duration(init)}" + (f" · last was {_name(last)}" if len(met) > 1 else "")
+    text += f"init {duration(init)}" + (f" · last was {_name(world, last)}" if len(met) > 1 else "")
     values = {"store_s": store, "round_trip_s": trip, "init_s": init, "last_rank": last.name}
     return Measured(text, values)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +27,8 @@ from typing import Any
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import stall
-from preflight.knowledge.group import Steps, Trouble, join, leave
+from preflight.knowledge import stall, whom
+from preflight.knowledge.group import Steps, Trouble, join, leave, own_gpu, pooled
 from preflight.knowledge.stall import Signature, stalls
 from preflight.model import (
     Advice,
@@ -149,7 +149,9 @@ def observe(host: Host, ctx: Context) -> Trained:
     kind = "cuda" if on_gpu else "cpu"
     if backend == "nccl" and not on_gpu:
         return Trained(kind, backend, asked, detail=detail)
-    device = torch.device("cuda", ctx.local_rank) if on_gpu else torch.device("cpu")
+    device = torch.device("cpu")
+    if on_gpu:
+        device = torch.device("cuda", own_gpu(ctx, torch.cuda.device_count()))
     found: dict[str, Any] = {}
     with steps.until_trouble():
         join(host, ctx, steps, backend, device)
@@ -174,10 +176,12 @@ def _all_have_gpus(ctx: Context) -> bool:
     import torch
 
     ctx.mark("CUDA")
-    mine = torch.cuda.is_available() and torch.cuda.device_count() >= ctx.local_world_size
-    ctx.peers.say("gpu", mine)
-    told = ctx.peers.hear("gpu", ctx.world_size, ctx.seconds / 4)
-    return mine and len(told) == ctx.world_size and all(told.values())
+    mine = torch.cuda.is_available() and own_gpu(ctx, torch.cuda.device_count()) is not None
+
+    def all_of(told: Mapping[int, Any]) -> bool:
+        return len(told) == ctx.world_size and all(told.values())
+
+    return pooled(ctx, "gpu", mine, all_of) is True and mine
 
 
 def _train(ctx: Context, steps: Steps, device: Any, found: dict[str, Any]) -> None:
@@ -245,7 +249,7 @@ def judge(world: World[Trained], expect: Expect) -> Iterator[Finding]:
             "not-finite",
             Status.FAIL,
             tuple(world.subject(k) for k in bad),
-            saw=f"numbers of a {kind} forward pass are infinite or NaN on {_ranks(bad, world)}",
+            saw=f"numbers of a {kind} forward pass are infinite or NaN on {whom.ranks(world, bad)}",
             expected="finite: inputs and weights are",
             blame=Blame.NODE,
             confidence=Confidence.LIKELY,
@@ -294,24 +298,19 @@ def _judge_parameters(world: World[Trained]) -> Iterator[Finding]:
 
 def _odd(world: World[Trained], code: str, keys: list[str], saw: str, expected: str) -> Finding:
     """A wrong number on these ranks: of a few it is their own fault, of many one may have sent it
-    to all of them."""
-    few = len(keys) * 2 < len(world.observations)
+    to all of them, and of two nodes it may be either."""
+    few = len(keys) * 2 < len(world.observations) and not whom.one_of_two(world, keys)
     subjects = tuple(world.subject(k) for k in keys)
     return Finding(
         code,
         Status.FAIL,
         subjects if few else (Subject(Kind.JOB), *subjects),
-        saw=f"{_ranks(keys, world)}: {saw}",
+        saw=f"{whom.ranks(world, keys)}: {saw}",
         expected=expected,
         blame=Blame.NODE if few else Blame.UNKNOWN,
         confidence=Confidence.LIKELY if few else Confidence.POSSIBLE,
         alternatives=() if few else ("one rank sends wrong numbers to all", "the build of torch"),
     )
-
-
-def _ranks(keys: list[str], world: World[Trained]) -> str:
-    names = [world.subject(k).name for k in keys]
-    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:8])}"
 
 
 def measured(world: World[Trained]) -> Measured:

@@ -4,10 +4,11 @@ Looks at     all-reduces of 4 B to 16 MiB between all ranks on the CPU, over the
              chooses, in a group that meets on a free port: each element of the sums, the time and
              the bus bandwidth of each size
 Fails if     a sum is wrong; a rank dies, fails or does not come to the step where the others wait;
-             an all-reduce does not come back
-Warns if     never: on one node there is nobody to compare the times with
+             an address that a rank tells the others can't be reached; an all-reduce does not come
+             back
+Warns if     never: an all-reduce is as slow on every rank as its slowest connection
 Undecided    torch is not installed
-Not covered  NCCL and GPUs (world.nccl); the links between hosts one by one
+Not covered  NCCL and GPUs (world.nccl); the links between nodes one by one (net.mesh, net.speed)
 Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Connection closed by
              peer", "Gloo connectFullMesh failed", "Read error", a first step that never ends, a
              loss that is wrong without any error
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import stall, sums
+from preflight.knowledge import remote, stall, sums
 from preflight.knowledge.group import Steps, Trouble, join, leave
 from preflight.knowledge.sums import Reduced
 from preflight.model import Finding, Measured, World
@@ -31,7 +32,7 @@ CHECK = Check(
     scope=Scope.WORLD,
     stage=Stage.TRAINING,
     budget=20.0,
-    needs=("rdzv.store",),
+    needs=("rdzv.store", "net.payload"),
     level=Level.STANDARD,
     requires=frozenset({Requirement.TORCH}),
     torch=True,
@@ -41,7 +42,7 @@ CHECK = Check(
 # the way, the small sizes pass
 SIZES = {4: 3, 4 * KIB: 3, 64 * KIB: 3, MIB: 3, 16 * MIB: 1}
 
-ADVICE = {**stall.ADVICE, **sums.ADVICE}
+ADVICE = {**stall.ADVICE, **sums.ADVICE, **remote.ADVICE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def observe(host: Host, ctx: Context) -> Sums:
 
 def judge(world: World[Sums], expect: Expect) -> Iterator[Finding]:
     yield from sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
-    yield from stall.stalls(world, (), explains=("world.ddp",))
+    yield from stall.stalls(world, (stall.GLOO_UNREACHABLE,), explains=("world.ddp",))
 
 
 def measured(world: World[Sums]) -> Measured:

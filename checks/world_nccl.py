@@ -5,7 +5,7 @@ Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 M
              bandwidth of each size
 Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong; a rank dies, fails
              or does not come to the step where the others wait; an all-reduce does not come back
-Warns if     never: on one node there is nobody to compare the times with
+Warns if     never: an all-reduce is as slow on every rank as its slowest connection
 Undecided    torch is not installed
 Not covered  the bandwidth at the size of gradients (from 1 GiB on); which transport NCCL chose
 Seen as      "Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Bootstrap : no
@@ -27,7 +27,16 @@ from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.knowledge import stall, sums
-from preflight.knowledge.group import Steps, Trouble, agree, join, leave, readable
+from preflight.knowledge.group import (
+    Steps,
+    Trouble,
+    agree,
+    decline,
+    join,
+    leave,
+    own_gpu,
+    readable,
+)
 from preflight.knowledge.stall import Signature, stalls
 from preflight.knowledge.sums import Reduced
 from preflight.model import Advice, Blame, Command, Finding, Measured, World
@@ -37,7 +46,7 @@ CHECK = Check(
     scope=Scope.WORLD,
     stage=Stage.TRAINING,
     budget=60.0,
-    needs=("rdzv.store", "gpu.visible"),
+    needs=("rdzv.store", "net.payload", "gpu.visible"),
     level=Level.STANDARD,
     requires=frozenset({Requirement.TORCH, Requirement.GPU}),
     torch=True,
@@ -102,6 +111,7 @@ SIGNATURES = (
         r"internal error|ncclInvalidUsage|invalid usage|ncclInvalidArgument",
         "nccl-failed",
         Blame.UNKNOWN,
+        symptom=True,
     ),
 )
 
@@ -205,11 +215,11 @@ def observe(host: Host, ctx: Context) -> GpuSums:
         steps.at("CUDA")
         obstacle = _obstacle(ctx)
         if not obstacle:
-            device = torch.device("cuda", ctx.local_rank)
+            device = torch.device("cuda", own_gpu(ctx, torch.cuda.device_count()))
             torch.cuda.set_device(device)
             torch.zeros(1, device=device)
     if steps.trouble is not None:
-        ctx.peers.say("obstacle", steps.trouble.text)  # the others need not wait for us
+        decline(ctx, steps.trouble.text)  # the others need not wait for us
         return GpuSums("", (), steps.trouble)
     agree(ctx, obstacle)
     # what NCCL complains about goes to the end of this process's output; the job's setting wins
@@ -239,7 +249,7 @@ def _obstacle(ctx: Context) -> str:
             return readable(str(error))
         raise
     count = torch.cuda.device_count()
-    if count < ctx.local_world_size:
+    if own_gpu(ctx, count) is None:
         return f"fewer GPUs than ranks: {count} < {ctx.local_world_size}"
     return ""
 

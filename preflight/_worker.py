@@ -31,7 +31,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -57,9 +57,11 @@ class Channel:
     def mark(self, name: str) -> None:
         self.send({"mark": name[:200], "at": round(time.monotonic() - self._began, 4)})
 
-    def say(self, topic: str, value: Any = None) -> None:
-        self._heard.setdefault(topic, {})[self._rank] = value
-        self.send({"say": topic, "value": value})
+    def say(self, topic: str, value: Any = None, to: Sequence[int] | None = None) -> None:
+        if to is None or self._rank in to:
+            self._heard.setdefault(topic, {})[self._rank] = value
+        message = {"say": topic, "value": value}
+        self.send(message if to is None else {**message, "to": list(to)})
 
     def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
         until = time.monotonic() + seconds

@@ -9,27 +9,48 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from preflight import __version__, check, config, configfile, redact, screen, topology, verdict
+from preflight.check import Requirement
 from preflight.config import Config, Flags, Output
+from preflight.document import encode
 from preflight.interrupt import Interrupt
 from preflight.isolate import Call, Died, Raised, Result, Returned, Workers
-from preflight.model import Observations, Report, Setting, Topology
+from preflight.knowledge.address import loopback
+from preflight.model import (
+    Node,
+    Observation,
+    Observations,
+    Report,
+    Seen,
+    Setting,
+    Topology,
+    Verdict,
+    place_of,
+)
+from preflight.plan import Outcome, Plan, Progress
 from preflight.render import human
-from preflight.runner import Plan, Progress, Run
+from preflight.runner import REACH, Run
 from preflight.start import LIGHT, TORCH, open_light, open_torch
+
+if TYPE_CHECKING:
+    from preflight.company import Company
 
 FILES = "files"
 """The server whose workers touch report files: it shares no fate with that of the checks."""
 
 FILE_SECONDS = 10.0
 """How long a report may take to be written or read: its file system may be the dead one."""
+
+FILE_LIMIT = 200 << 20
+"""Bytes that a worker may say of a file: a report, with what JSON makes of it on the way here."""
 
 COUNT_SECONDS = 5.0
 """How long NVML may take to count the GPUs."""
@@ -71,9 +92,23 @@ def configured(
     return config.resolve(wish.flags, table, str(path or ""), catalogue, today), catalogue
 
 
-def report_of(
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended for this agent. `report` is None where the host of the meeting has it: then
+    this agent prints nothing. `own_code` is the exit code under `--exit node`; `part` the name of
+    this agent where it did not meet the others and has a part of the report only."""
+
+    verdict: Verdict
+    exit_code: int
+    own_code: int
+    report: Report | None
+    outputs: tuple[Output, ...]
+    part: str = ""
+
+
+def ending_of(
     wish: Wish, workers: Workers, interrupt: Interrupt, watch: Callable[[Progress], None]
-) -> tuple[Report, Config]:
+) -> Ending:
     """Everything between the flags and the report."""
 
     def begin(table: Mapping[str, Any]) -> None:
@@ -81,11 +116,10 @@ def report_of(
             open_torch(workers)  # before the checks themselves are loaded: its import takes longest
 
     chosen, catalogue = configured(wish, begin)
-    selected = check.select(
-        catalogue, level=chosen.level, only=chosen.only, skip=chosen.skip, enabled=chosen.enabled
-    )
     open_light(workers)
     here = _topology(workers, interrupt, chosen)
+    company = _company(workers, chosen, here)
+    selected = _selected(catalogue, chosen, company)
     plan = Plan(
         catalogue=catalogue,
         selected=selected,
@@ -94,16 +128,22 @@ def report_of(
         root=wish.root,
         budgets=chosen.budgets,
         options=chosen.options,
+        launchers_store=company is not None and company.agent.store,
     )
     started = datetime.datetime.now(datetime.UTC)
     run = Run(
         plan,
         workers,
-        lambda i, seen: verdict.passed(i, seen, catalogue, here, chosen.expect, chosen.policy),
+        lambda i, seen, top: verdict.passed(i, seen, catalogue, top, chosen.expect, chosen.policy),
         watch,
         lambda: interrupt.name,
+        company,
     )
     outcome = run.observe()
+    if company is not None:
+        _last_roll(outcome, company, run.node.name)
+    if company is not None and (told := _told(company.over, chosen)) is not None:
+        return told
     tool = {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
     if torch := (workers.preloaded(TORCH) or {}).get("torch", {}).get("version"):
         tool["torch"] = torch
@@ -112,13 +152,120 @@ def report_of(
         started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=round(outcome.seconds, 3),
         settings={"nproc": Setting(here.met, here.facts["nproc"].source), **chosen.shown},
-        topology=here,
-        checks=outcome.checks,
+        topology=run.topology,
+        checks=in_order(outcome.checks, run.topology),
         interrupted=outcome.interrupted,
         left_behind=workers.left_behind,
     )
     observations = redact.without(observations, redact.secrets(os.environ))
-    return verdict.judge(observations, catalogue, chosen.expect, chosen.policy), chosen
+    report = verdict.judge(observations, catalogue, chosen.expect, chosen.policy)
+    own = verdict.code_of_node(report, run.node.name)
+    if company is not None:
+        by_node = {n.name: verdict.code_of_node(report, n.name) for n in run.topology.nodes}
+        company.tell_end({"verdict": report.verdict, "exit": report.exit_code}, by_node)
+        company.close(interrupt.name and f"interrupted by {interrupt.name}")
+    part = _part(company, run.node) if company is not None and not company.decides else ""
+    return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part)
+
+
+def _selected(
+    catalogue: check.Catalogue, chosen: Config, company: Company | None
+) -> Mapping[str, str]:
+    """The checks of this run. Those that need another agent are left out where there is none,
+    unless they were named; and where there are others, who came is always looked at."""
+    selected = dict(
+        check.select(
+            catalogue,
+            level=chosen.level,
+            only=chosen.only,
+            skip=chosen.skip,
+            enabled=chosen.enabled,
+        )
+    )
+    if company is None and not chosen.only:
+        for loaded in catalogue:
+            if Requirement.PEERS in loaded.check.requires:
+                selected.pop(loaded.id, None)
+    elif company is not None and REACH in catalogue.checks:
+        selected.setdefault(REACH, "")
+    return selected
+
+
+def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:
+    """The other agents of this job, where there are any and this level asks them."""
+    if chosen.level is check.Level.QUICK or here.size <= here.met:
+        return None
+    store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if store:
+        open_torch(workers)
+    from preflight.company import Company
+    from preflight.whereabouts import Agent
+
+    local = here.facts.get("local_rank")
+    local_rank = int(local.value) if local is not None else None
+    agent = Agent(
+        topology=here,
+        version=__version__,
+        token=os.environ.get("PREFLIGHT_TOKEN", ""),
+        patience=min(chosen.arrive, chosen.deadline),
+        store=store,
+        local_rank=local_rank,
+        loopback=here.several_nodes and loopback(here.master_addr),
+    )
+    workers.relaying = True
+    return Company(agent, workers, voice=local_rank in (None, 0))
+
+
+def _part(company: Company, node: Node) -> str:
+    """What an agent's own part of the report is called after: its node, and its rank where every
+    rank has an agent. As letters that a file may have in its name."""
+    by_rank = company.agent.local_rank is not None
+    name = f"{node.name}-{node.ranks[0]}" if by_rank else node.name
+    return re.sub(r"[^\w.#-]", "_", name)[:80]
+
+
+def _last_roll(outcome: Outcome, company: Company, node: str) -> None:
+    """rdzv.reach looked when everybody had come; who was lost since belongs into the roll, too.
+    What a guest says of its own roll is not believed to be a host's."""
+    for key, seen in outcome.checks.get(REACH, {}).items():
+        if isinstance(seen, Seen) and isinstance(seen.value, dict):
+            if key == node:
+                roll = encode(company.roll)
+            else:
+                roll = {**seen.value.get("roll", {}), "hosts": False}
+            value = {**seen.value, "roll": roll}
+            outcome.checks[REACH][key] = replace(seen, value=value)
+
+
+def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:
+    """How the host says that it ended; None when it has not, or for what makes no sense."""
+    if over is None:
+        return None
+    try:
+        told = Verdict(str(over.get("verdict")))
+    except ValueError:
+        return None
+    codes = [over.get(name) for name in ("exit", "own")]
+    if not all(type(code) is int and 0 <= code < 256 for code in codes):
+        return None
+    return Ending(told, int(codes[0] or 0), int(codes[1] or 0), None, chosen.outputs)
+
+
+def in_order(
+    checks: Mapping[str, Mapping[str, Observation]], top: Topology
+) -> dict[str, dict[str, Observation]]:
+    """The observations of each check in the order of the nodes and ranks, whoever came first."""
+    numbers = {node.name: number for number, node in enumerate(top.nodes)}
+
+    def place(key: str) -> tuple[int, int]:
+        node, rank = place_of(key)
+        return numbers.get(node, len(numbers)), -1 if rank is None else rank
+
+    return {
+        check_id: {key: seen[key] for key in sorted(seen, key=place)}
+        for check_id, seen in checks.items()
+        if seen
+    }
 
 
 def _topology(workers: Workers, interrupt: Interrupt, chosen: Config) -> Topology:
@@ -141,15 +288,20 @@ def _topology(workers: Workers, interrupt: Interrupt, chosen: Config) -> Topolog
         os.uname().nodename,
         nproc=chosen.nproc,
         nproc_source=chosen.nproc_source,
+        nodes=chosen.nodes,
+        node_rank=chosen.node_rank,
+        meet=chosen.meet,
         gpus=gpus,
         gpus_source=source,
     )
 
 
 def publish(
-    workers: Workers, outputs: Iterable[Output], report: Report, look: human.Look
+    workers: Workers, outputs: Iterable[Output], report: Report, look: human.Look, part: str = ""
 ) -> tuple[str, ...]:
-    """Print and write the report, files first; why an output could not be had, for each."""
+    """Print and write the report, files first; why an output could not be had, for each. A `part`
+    goes into a file of its own: where all write to one folder, the host of the meeting and other
+    parts have theirs there."""
     problems: list[str] = []
     saved = ""
     for output in sorted(outputs, key=lambda o: o.file == "-"):
@@ -158,6 +310,9 @@ def publish(
         else:
             plain = human.Look(verbose=look.verbose)
             text = rendered(output, report, plain)
+            if part and os.path.splitext(output.file)[1]:
+                stem, extension = os.path.splitext(output.file)
+                output = replace(output, file=f"{stem}.{part}{extension}")
             args = {"path": config.absolute(output.file), "text": text}
             problem = _in_worker(workers, "write_file", args, output.file, str)
             if output.format == "json" and not problem:
@@ -190,7 +345,8 @@ def _in_worker(
     """What a function of _observer.py returns; `problem` makes as much of a reason why not."""
     if not workers.opened(FILES):
         workers.fork(FILES)
-    call = workers.call(FILES, f"preflight._observer:{function}", args, seconds=FILE_SECONDS)
+    target = f"preflight._observer:{function}"
+    call = workers.call(FILES, target, args, seconds=FILE_SECONDS, limit=FILE_LIMIT)
     result = _wait(workers, call, FILE_SECONDS + 5.0)
     match result:
         case Returned():

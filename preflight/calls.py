@@ -23,6 +23,24 @@ MARKS_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker tells the others of its group; `to`: which ranks of them, None for all."""
+
+    rank: int
+    topic: str
+    value: Any
+    to: tuple[int, ...] | None = None
+
+    def meant_for(self, rank: int) -> bool:
+        return rank != self.rank and (self.to is None or rank in self.to)
+
+    @property
+    def line(self) -> bytes:
+        told = {"heard": self.topic, "rank": self.rank, "value": self.value}
+        return json.dumps(told).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     value: Any
     seconds: float
@@ -78,8 +96,9 @@ class State(Enum):
 class Call:
     """One function call in one process; `result` is there once it has ended.
 
-    line and output are our ends of its socket and of the pipe of its standard streams; `due` is
-    when something has to be done about it (monotonic), `answer` what it answered.
+    limit is how many bytes it may answer; line and output are our ends of its socket and of the
+    pipe of its standard streams; `due` is when something has to be done about it (monotonic),
+    `answer` what it answered.
     """
 
     id: int
@@ -89,6 +108,7 @@ class Call:
     seconds: float
     group: str = ""
     rank: int = 0
+    limit: int = ANSWER_LIMIT
     state: State = State.QUEUED
     pid: int = 0
     began: float = 0.0
@@ -121,12 +141,12 @@ class Call:
             os.close(self.output)
             self.output = -1
 
-    def understand(self, data: bytes) -> list[bytes]:
+    def understand(self, data: bytes) -> list[Told]:
         """Take what came over the line: marks are kept, the answer too; what it says to its peers
-        is returned, as lines for them. Hostile input: bounded and parsed, nothing else."""
+        is returned. Hostile input: bounded and parsed, nothing else."""
         self._received += len(data)
-        if self._received > ANSWER_LIMIT:
-            self.answer = invalid(f"more than {ANSWER_LIMIT} bytes of answer")
+        if self._received > self.limit:
+            self.answer = invalid(f"more than {self.limit} bytes of answer")
             self._rest = b""
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -134,7 +154,7 @@ class Call:
             told for line in lines if self.answer is None and (told := self._understand_line(line))
         ]
 
-    def _understand_line(self, line: bytes) -> bytes:
+    def _understand_line(self, line: bytes) -> Told | None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -147,15 +167,16 @@ class Call:
                 seconds = float(at) if isinstance(at, (int, float)) else 0.0
                 self.marks.append(Mark(str(message["mark"])[:200], seconds))
         elif "say" in message:
-            told = {"heard": message["say"], "rank": self.rank, "value": message.get("value")}
-            return json.dumps(told).encode() + b"\n"
+            to = message.get("to")
+            numbers = tuple(n for n in to if isinstance(n, int)) if isinstance(to, list) else None
+            return Told(self.rank, str(message["say"])[:200], message.get("value"), numbers)
         else:
             self.answer = message
-        return b""
+        return None
 
     @property
     def flooded(self) -> bool:
-        return self._received > ANSWER_LIMIT
+        return self._received > self.limit
 
     def tell(self, line: bytes = b"") -> None:
         """Send to the worker what fits into its socket now; one that doesn't read loses it."""

@@ -22,7 +22,7 @@ import importlib
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +33,7 @@ from preflight.model import Advice, Finding, Measured, PreflightError, Topology,
 if typing.TYPE_CHECKING:
     from preflight.expect import Expect
     from preflight.host import Host
+    from preflight.roll import Roll
 
 SECTIONS = ("Looks at", "Fails if", "Warns if", "Undecided", "Not covered", "Seen as")
 ID = re.compile(r"[a-z]+\.[a-z]+")
@@ -74,6 +75,8 @@ class Level(StrEnum):
 class Requirement(StrEnum):
     TORCH = "torch"
     GPU = "gpu"
+    PEERS = "peers"
+    """Another agent: several nodes, or one process a rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +109,13 @@ class Check:
 
 
 class Peers(Protocol):
-    """What the ranks of one WORLD check may say to each other while they observe. Relayed by the
-    parent, so that it works when the network under test does not."""
+    """What the observers of one WORLD check (its ranks) or of one PAIR check (the nodes, numbered)
+    may say to each other while they observe. Relayed by the parents over the meeting, so that it
+    works when the network under test does not."""
 
-    def say(self, topic: str, value: Any = None) -> None:
-        """Tell all ranks of this check `value` (small JSON data)."""
+    def say(self, topic: str, value: Any = None, to: Sequence[int] | None = None) -> None:
+        """Tell `value` (small JSON data) to all ranks of this check, or to those in `to`. With a
+        thousand nodes nobody may tell everybody: a PAIR check names whom it means."""
 
     def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
         """rank -> value of those who said `topic`, this rank included if it did; returns once they
@@ -132,7 +137,10 @@ class Context:
     """Who observes, for how long, with which options. No thresholds.
 
     rank, local_rank     of this observer (0 for a node-scope check)
-    world_size           ranks of this WORLD check; local_world_size: those on this node
+    world_size           ranks of this WORLD check; local_world_size: those on this node.
+                         In a PAIR check the nodes are numbered: rank is this node's number,
+                         world_size how many there are
+    roll                 what this agent knows of the meeting; None where there was none
     master_addr, _port   where the job would meet; empty/0 when nothing says so
     seconds              the budget of this observation; the process is killed when it is over
     mark(name)           "I have got this far": shown when the observation is killed
@@ -151,6 +159,7 @@ class Context:
     master_port: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     preloaded: Mapping[str, Preloaded] = field(default_factory=dict)
+    roll: Roll | None = None
 
 
 class CheckModule(Protocol[T]):

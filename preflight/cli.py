@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from preflight import __version__, agent, check, config, screen, verdict
-from preflight.agent import Wish
+from preflight.agent import Ending, Wish
 from preflight.config import Flags, Output
+from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
 from preflight.model import PreflightError, Report, Status, Verdict
@@ -40,85 +39,6 @@ app = typer.Typer(
 )
 
 
-def _ids(incomplete: str) -> list[str]:
-    """Completion of ids, also of the last one in a list with commas."""
-    before, comma, last = incomplete.rpartition(",")
-    loaded = check.load()
-    return [before + comma + i for i in (*loaded.checks, *loaded.broken) if i.startswith(last)]
-
-
-def _levels(incomplete: str) -> list[str]:
-    return [level for level in check.Level if level.startswith(incomplete)]
-
-
-def _option(*names: str, env: str = "", **more: Any) -> Any:
-    """An option that is also an environment variable."""
-    flag = names[0].lstrip("-").replace("-", "_").upper()
-    return typer.Option(*names, envvar=env or f"PREFLIGHT_{flag}", show_envvar=False, **more)
-
-
-def _run_flags(
-    nproc: Annotated[
-        int | None, _option("--nproc", min=1, max=4096, help="Ranks on this node.")
-    ] = None,
-    level: Annotated[
-        str | None, _option("--level", help="quick, standard or deep.", autocompletion=_levels)
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        _option("--only", help="Ids, prefixes or globs: net.*", autocompletion=_ids),
-    ] = None,
-    skip: Annotated[
-        list[str] | None, _option("--skip", help="Leave these out.", autocompletion=_ids)
-    ] = None,
-    tolerate: Annotated[
-        list[str] | None,
-        _option("--tolerate", help="A FAIL of it becomes a warning.", autocompletion=_ids),
-    ] = None,
-    strict: Annotated[
-        bool | None,
-        _option("--strict/--no-strict", env="PREFLIGHT_STRICT", help="WARN: not ready."),
-    ] = None,
-    expect: Annotated[
-        list[str] | None, _option("--expect", help="key=value, e.g. gpus_per_node=4")
-    ] = None,
-    deadline: Annotated[str | None, _option("--deadline", help="Of the whole run: 90s.")] = None,
-    timeout: Annotated[list[str] | None, _option("--timeout", help="Of one check: ID=20s.")] = None,
-    checkpoint_dir: Annotated[
-        str | None, _option("--checkpoint-dir", help="Must be writable, too.")
-    ] = None,
-    exit_style: Annotated[
-        str, _option("--exit", help="world, node, or nagios (exits 0/1/2/3).")
-    ] = "world",
-    output: Annotated[
-        list[str] | None, _option("--output", "-o", help="human, json=FILE, … (- is stdout).")
-    ] = None,
-    quiet: Annotated[bool, _option("--quiet", "-q", help="Verdict and findings only.")] = False,
-    verbose: Annotated[bool, _option("--verbose", "-v", help="Marks and provenance.")] = False,
-    color: Annotated[str, _option("--color", help="auto, always or never.")] = "auto",
-    ascii_only: Annotated[bool, _option("--ascii", help="No other glyphs.")] = False,
-    config_file: Annotated[str | None, _option("--config", help="The config file.")] = None,
-    root: Annotated[str, _option("--root", hidden=True)] = "/",
-) -> None:
-    """The flags that `run` and `gate` share: only its signature is used."""
-
-
-SHARED = list(inspect.signature(_run_flags, eval_str=True).parameters.values())
-
-
-def _with_run_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the shared flags; it receives them as keyword arguments."""
-    own = [
-        p
-        for p in inspect.signature(command, eval_str=True).parameters.values()
-        if p.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    shared = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in SHARED]
-    command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
-    return command
-
-
 @app.callback(invoke_without_command=True)
 def _top(
     version: Annotated[
@@ -131,21 +51,21 @@ def _top(
 
 
 @app.command(epilog=EXITS)
-@_with_run_flags
+@with_run_flags
 def run(ctx: typer.Context, **given: Any) -> None:
     """Observe, judge, print the report, exit by its verdict."""
     with agent.session(ctx.obj) as workers:
-        report, problems = _report(ctx, workers, given)
-    raise typer.Exit(_exit_code(given["exit_style"], report, problems, ctx.obj))
+        ended, problems = _end(ctx, workers, given)
+    raise typer.Exit(_exit_code(given["exit_style"], ended, problems, ctx.obj))
 
 
 @app.command(context_settings={"allow_interspersed_args": False}, epilog=EXITS)
-@_with_run_flags
+@with_run_flags
 def gate(
     ctx: typer.Context,
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to start.")],
     start_undecided: Annotated[
-        bool, _option("--start-undecided", help="Start CMD on UNDECIDED, too.")
+        bool, option("--start-undecided", help="Start CMD on UNDECIDED, too.")
     ] = False,
     **given: Any,
 ) -> None:
@@ -153,12 +73,12 @@ def gate(
     if not command[0]:
         raise PreflightError("CMD is an empty word")
     with agent.session(ctx.obj) as workers:
-        report, problems = _report(ctx, workers, given)
+        ended, problems = _end(ctx, workers, given)
     ctx.obj.release()  # a signal that comes from here on ends us before CMD, or CMD
     wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
-    if report.verdict in wanted and not ctx.obj.name:
+    if ended.verdict in wanted and not ctx.obj.name:
         _become(command)
-    code = _exit_code(given["exit_style"], report, problems, ctx.obj)
+    code = _exit_code(given["exit_style"], ended, problems, ctx.obj)
     screen.say(f" {command[0]} was not started.   exit {code}")
     raise typer.Exit(code)
 
@@ -185,7 +105,7 @@ def list_checks(
 def explain(
     name: Annotated[
         str,
-        typer.Argument(metavar="ID", help="A check's id or a finding's code.", autocompletion=_ids),
+        typer.Argument(metavar="ID", help="A check's id or a finding's code.", autocompletion=ids),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
 ) -> None:
@@ -223,16 +143,8 @@ def show(
     config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
 ) -> None:
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
-    from preflight.render import json as as_json
-
     shown = Output(config.known_format(output, "-o"))
-    text, problem = agent.read(report, as_json.LIMIT)
-    if problem:
-        raise PreflightError(problem)
-    try:
-        read = as_json.parse(text)
-    except PreflightError as error:
-        raise PreflightError(f"{report}: {error}") from None
+    read = _read(report)
     code = 0
     if judge:
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
@@ -244,6 +156,40 @@ def show(
     raise typer.Exit(code)
 
 
+@app.command(epilog=EXITS)
+def merge(
+    ctx: typer.Context,
+    reports: Annotated[list[str], typer.Argument(metavar="REPORT...", help="JSON reports.")],
+    output: Annotated[
+        list[str] | None, typer.Option("--output", "-o", help="human, json=FILE, …")
+    ] = None,
+    expect: Annotated[list[str] | None, typer.Option("--expect", help="key=value")] = None,
+    tolerate: Annotated[list[str] | None, typer.Option("--tolerate", help="An id.")] = None,
+    strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
+    color: Annotated[str, typer.Option("--color")] = "auto",
+    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
+    config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
+) -> None:
+    """One report out of those of agents that could not all meet: judged again, as one job."""
+    from preflight.merge import merge as merged
+
+    flags = Flags(
+        expect=tuple(expect or ()),
+        tolerate=tuple(tolerate or ()),
+        strict=strict,
+        output=tuple(output or ()),
+    )
+    chosen, catalogue = agent.configured(Wish(flags, config_file))
+    whole = merged([_read(path).observations for path in reports])
+    report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy)
+    look = screen.look(color, ascii_only, quiet, verbose)
+    with agent.session(ctx.obj) as workers:
+        problems = agent.publish(workers, chosen.outputs, report, look)
+    raise typer.Exit(report.exit_code or (OUTPUT if problems else 0))
+
+
 @app.command()
 def schema() -> None:
     """The JSON schema of the report."""
@@ -252,22 +198,37 @@ def schema() -> None:
     _print(files("preflight").joinpath("report-v1.schema.json").read_text(encoding="utf-8"))
 
 
+def _read(path: str) -> Report:
+    """A saved report."""
+    from preflight.render import json as as_json
+
+    text, problem = agent.read(path, as_json.LIMIT)
+    if problem:
+        raise PreflightError(problem)
+    try:
+        return as_json.parse(text)
+    except PreflightError as error:
+        raise PreflightError(f"{path}: {error}") from None
+
+
 # --- one run ---
 
 
-def _report(
+def _end(
     ctx: typer.Context, workers: Workers, given: dict[str, Any]
-) -> tuple[Report, tuple[str, ...]]:
-    """The report, published, and what could not be written of it."""
-    flags = _flags(ctx, given)
+) -> tuple[Ending, tuple[str, ...]]:
+    """How it ended, the report published, and what could not be written of it."""
+    flags = flags_of(ctx, given)
     _one_of(flags, "color", given["color"], ("auto", "always", "never"))
     _one_of(flags, "exit_style", given["exit_style"], EXIT_STYLES)
     progress = screen.ProgressLine(quiet=given["quiet"], environ=os.environ)
     wish = Wish(flags, given["config_file"], given["root"])
-    report, chosen = agent.report_of(wish, workers, ctx.obj, progress)
+    ended = agent.ending_of(wish, workers, ctx.obj, progress)
     progress.clear()
+    if ended.report is None:
+        return ended, ()
     look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
-    return report, agent.publish(workers, chosen.outputs, report, look)
+    return ended, agent.publish(workers, ended.outputs, ended.report, look, ended.part)
 
 
 def _one_of(flags: Flags, name: str, value: str, words: tuple[str, ...]) -> None:
@@ -279,41 +240,21 @@ def _one_of(flags: Flags, name: str, value: str, words: tuple[str, ...]) -> None
         )
 
 
-def _flags(ctx: typer.Context, given: dict[str, Any]) -> Flags:
-    """What was given, each with the flag or variable that it came from."""
-    sources = {}
-    for parameter in ctx.command.params:
-        name = parameter.name or ""
-        source = ctx.get_parameter_source(name)
-        from_environment = source is not None and source.name == "ENVIRONMENT"
-        switched_off = given.get(name) is False and parameter.secondary_opts
-        flag = (parameter.secondary_opts if switched_off else parameter.opts)[0]
-        sources[name] = f"env {parameter.envvar}" if from_environment else flag
-    many = ("only", "skip", "tolerate", "expect", "timeout", "output")
-    return Flags(
-        level=given["level"],
-        nproc=given["nproc"],
-        deadline=given["deadline"],
-        strict=given["strict"],
-        checkpoint_dir=given["checkpoint_dir"],
-        sources=sources,
-        **{name: tuple(given[name] or ()) for name in many},
-    )
-
-
 EXIT_STYLES = ("world", "node", "nagios")
 
 
-def _exit_code(style: str, report: Report, problems: tuple[str, ...], interrupt: Interrupt) -> int:
+def _exit_code(style: str, ended: Ending, problems: tuple[str, ...], interrupt: Interrupt) -> int:
     """A function of the report; only an output that failed or a late signal can still be added.
     `--exit nagios` is the one exception from the table: OK, WARNING, CRITICAL, UNKNOWN."""
-    code = interrupt.exit_code or report.exit_code or (OUTPUT if problems else 0)
+    judged = ended.own_code if style == "node" else ended.exit_code
+    code = interrupt.exit_code or judged or (OUTPUT if problems else 0)
     if style != "nagios":
         return code
-    if report.verdict is Verdict.NOT_READY:
+    if ended.verdict is Verdict.NOT_READY:
         return 2
-    if report.verdict is Verdict.READY and code in (0, OUTPUT):
-        return int(code == OUTPUT or any(row.status is Status.WARN for row in report.rows))
+    if ended.verdict is Verdict.READY and code in (0, OUTPUT):
+        rows = ended.report.rows if ended.report is not None else ()
+        return int(code == OUTPUT or any(row.status is Status.WARN for row in rows))
     return 3
 
 

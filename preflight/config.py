@@ -23,6 +23,7 @@ NPROC_LIMIT = 4096
 DEFAULTS: Mapping[str, Any] = {
     "level": "standard",
     "deadline": "90s",
+    "arrive": "30s",
     "strict": False,
     "only": (),
     "skip": (),
@@ -63,7 +64,11 @@ class Flags:
 
     level: str | None = None
     nproc: int | None = None
+    nodes: int | None = None
+    node_rank: int | None = None
+    meet: str | None = None
     deadline: str | None = None
+    arrive: str | None = None
     strict: bool | None = None
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -86,7 +91,11 @@ class Config:
     level: Level
     nproc: int | None
     nproc_source: str
+    nodes: int | None
+    node_rank: int | None
+    meet: str | None
     deadline: float
+    arrive: float
     only: tuple[str, ...]
     skip: tuple[str, ...]
     expect: Expect
@@ -156,6 +165,11 @@ def resolve(
         raise PreflightError(f"{place('nproc')} wants a number from 1 to {NPROC_LIMIT}")
     deadline = seconds_of(pick("deadline"), place("deadline"))
     shown["deadline"] = Setting(deadline, shown["deadline"].source)
+    arrive = seconds_of(pick("arrive"), place("arrive"))
+    shown["arrive"] = Setting(arrive, shown["arrive"].source)
+    for name in ("nodes", "node_rank", "meet"):
+        if (given := getattr(flags, name)) is not None:
+            shown[name] = Setting(given, flags.source(name))
     only, skip = (_patterns(pick(name), place(name), catalogue) for name in ("only", "skip"))
     budgets, options, enabled = _checks(_table(config, "checks", where), where, catalogue)
     shown |= {f"timeout.{i}": Setting(seconds, where) for i, seconds in budgets.items()}
@@ -178,7 +192,11 @@ def resolve(
         level=level,
         nproc=nproc,
         nproc_source=shown["nproc"].source if nproc is not None else "",
+        nodes=flags.nodes,
+        node_rank=flags.node_rank,
+        meet=flags.meet,
         deadline=deadline,
+        arrive=arrive,
         only=only,
         skip=skip,
         expect=expect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 
-from preflight.model import WEIGHT, Confidence, Finding, Status
+from preflight.model import WEIGHT, Blame, Confidence, Finding, Kind, Status
 
 
 def matches(check_id: str, pattern: str) -> bool:
@@ -15,14 +15,29 @@ def matches(check_id: str, pattern: str) -> bool:
 
 def explains(cause: Finding, effect: Finding) -> bool:
     """Whether `effect` is a consequence of `cause`: named by it, on a subject that meets one of
-    its own. Nothing is folded under what is only possible, and no FAIL under a mere warning."""
+    its own, or a symptom, which shows anywhere. Nothing is folded under what is only possible, and
+    no FAIL under a mere warning."""
     if cause is effect or cause.check == effect.check:
         return False
     if cause.confidence is Confidence.POSSIBLE or WEIGHT[cause.status] < WEIGHT[effect.status]:
         return False
     if cause.status not in (Status.FAIL, Status.WARN):
         return False
-    return _named(cause, effect) and _meet(cause, effect)
+    anywhere = cause.status is Status.FAIL and _symptom(effect)
+    return _named(cause, effect) and (anywhere or _meet(cause, effect))
+
+
+def _symptom(effect: Finding) -> bool:
+    """Whether it may show on other ranks than those at fault. Ranks that work together wait for
+    each other: of a fault that stops one of them, any other one complains or falls silent. Not so
+    what is certain (a rank that died by a signal has a fault of its own), nor what is known to be a
+    node's or the job's fault."""
+    return (
+        effect.status is not Status.MISSING  # who never came is no symptom of anything
+        and effect.confidence is not Confidence.CERTAIN
+        and effect.blame in (Blame.UNKNOWN, Blame.NETWORK)
+        and all(subject.kind in (Kind.RANK, Kind.LINK) for subject in effect.subjects)
+    )
 
 
 def _named(cause: Finding, effect: Finding) -> bool:

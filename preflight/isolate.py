@@ -19,11 +19,13 @@ import itertools
 import os
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from preflight.calls import (
+    ANSWER_LIMIT,
     TAIL,
     Call,
     Died,
@@ -32,6 +34,7 @@ from preflight.calls import (
     Returned,
     State,
     TimedOut,
+    Told,
     unobserved,
 )
 from preflight.forkserver import ForkServer
@@ -50,7 +53,7 @@ LEAVE_GRACE = 0.2
 """Seconds for a server to leave by itself at the end."""
 NOT_STARTED = "can't be started"
 """What is said of a server that never was, in `preloaded()`."""
-SAID_LIMIT = 4096
+SAID_LIMIT = 16384
 """Lines that the ranks of one check may say to each other."""
 
 
@@ -63,7 +66,13 @@ class Workers:
         self._servers: dict[str, ForkServer] = {}
         self._calls: dict[int, Call] = {}
         self._ids = itertools.count(1)
-        self._said: dict[str, list[bytes]] = {}
+        self._said: dict[str, list[Told]] = {}
+        self._watched = 0
+        self._woken = False
+        self.heard: list[tuple[str, Told]] = []
+        """(group, what was told) by workers of ours, for whoever passes it on to other agents; only
+        kept while `relaying`."""
+        self.relaying = False
         self._left_behind: list[LeftBehind] = []
         self._finished: list[Call] = []
         self._became_ready = False
@@ -140,9 +149,10 @@ class Workers:
         rank: int = 0,
         env: Mapping[str, str] | None = None,
         unset: tuple[str, ...] = (),
+        limit: int = ANSWER_LIMIT,
     ) -> Call:
         """Have `target(args, channel, preloaded)` called in a fork of `server`. Calls of one
-        `group` hear what each other say."""
+        `group` hear what each other say; `limit`: bytes of its answer."""
         request = {
             "op": "fork",
             "id": next(self._ids),
@@ -153,7 +163,7 @@ class Workers:
             "env": dict(env or {}),
             "unset": list(unset),
         }
-        call = Call(request["id"], server, label or target, request, seconds, group, rank)
+        call = Call(request["id"], server, label or target, request, seconds, group, rank, limit)
         self._calls[call.id] = call
         if self._servers[server].lost:
             self._end(call)
@@ -161,31 +171,55 @@ class Workers:
             self._ask(call)
         return call
 
+    def tell(self, group: str, told: Told) -> None:
+        """What an observer elsewhere told this group: pass it on to those of its calls that are
+        meant, also to those that are forked later."""
+        said = self._said.setdefault(group, [])
+        if len(said) < SAID_LIMIT:
+            said.append(told)
+        line = told.line
+        for call in self._calls.values():
+            if call.group == group and call.pid and told.meant_for(call.rank):
+                call.tell(line)
+
+    def watch(self, file: socket.socket, events: int, wake: Callable[[int], None]) -> None:
+        """Call `wake` with the events of a socket, out of run(), which then returns."""
+        if file in self._selector.get_map():
+            self._selector.modify(file, events, wake)
+        else:
+            self._selector.register(file, events, wake)
+            self._watched += 1
+
+    def unwatch(self, file: socket.socket) -> None:
+        if file.fileno() >= 0 and file in self._selector.get_map():
+            self._selector.unregister(file)
+            self._watched -= 1
+
     def run(self, until: float, wake: Callable[[], bool] = lambda: False) -> Iterator[Call]:
         """Let things happen until `until` (monotonic), or until `wake()` says so, yielding each
-        call when it has ended. Returns early when a server has become ready, or when nothing is in
-        flight any more."""
-        self._became_ready = False
+        call when it has ended. Returns early when a server has become ready, when something came
+        over a watched socket, or when nothing is in flight any more."""
+        self._became_ready = self._woken = False
         while True:
             while self._finished:
                 yield self._finished.pop(0)
             now = time.monotonic()
-            if now >= until or wake() or self._became_ready or not self.busy:
+            if now >= until or wake() or self._became_ready or self._woken or not self.busy:
                 return
             due = min(
                 [until]
                 + [c.due for c in self._calls.values()]
                 + [s.due for s in self._servers.values()]
             )
-            for key, _ in self._selector.select(max(0.0, due - now)):
-                self._receive(key)
+            for key, events in self._selector.select(max(0.0, due - now)):
+                self._receive(key, events)
             self._keep_time(time.monotonic())
 
     @property
     def busy(self) -> bool:
         """Whether a call is in flight or a server is still importing."""
         importing = any(server.importing for server in self._servers.values())
-        return bool(self._calls or self._finished or importing)
+        return bool(self._calls or self._finished or importing or self._watched)
 
     @property
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -250,10 +284,13 @@ class Workers:
             if child.parent == server.name and child.importing:
                 self._lose(child, why)
 
-    def _receive(self, key: selectors.SelectorKey) -> None:
+    def _receive(self, key: selectors.SelectorKey, events: int) -> None:
         owner = key.data
         if owner is None:
             os.read(self._wake, 4096)
+        elif callable(owner):
+            self._woken = True
+            owner(events)
         elif isinstance(owner, ForkServer):
             if key.fileobj is owner.control:
                 self._hear_server(owner)
@@ -301,8 +338,9 @@ class Workers:
             if call.answer is not None:  # it came by another socket, and before this message
                 call.state = State.ANSWERED
                 call.due = call.began + EXIT_GRACE
-            for line in self._said.get(call.group, ()):
-                call.tell(line)
+            for told in self._said.get(call.group, ()):
+                if told.meant_for(call.rank):
+                    call.tell(told.line)
 
     def _exited(self, server: ForkServer, pid: int, code: int) -> None:
         _signal_group(pid, signal.SIGKILL)  # grandchildren; the zombie still holds the pid
@@ -368,13 +406,12 @@ class Workers:
         if not data:
             self._selector.unregister(call.line)
             return False
-        for line in call.understand(data):
-            said = self._said.setdefault(call.group, [])
-            if len(said) < SAID_LIMIT:
-                said.append(line)
-            for other in self._calls.values():
-                if other is not call and other.group == call.group and call.group and other.pid:
-                    other.tell(line)
+        for told in call.understand(data):
+            if call.group:
+                self.tell(call.group, told)
+                if self.relaying and len(self.heard) < SAID_LIMIT:
+                    self.heard.append((call.group, told))
+                    self._woken = True
         if call.answer is not None and call.state is State.RUNNING:
             call.state = State.ANSWERED
             call.due = time.monotonic() + (0.0 if call.flooded else EXIT_GRACE)

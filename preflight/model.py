@@ -156,6 +156,7 @@ class Advice:
         known = _Fields(fields)
         return replace(
             self,
+            who=self.who.format_map(known),
             cause=self.cause.format_map(known),
             means=self.means.format_map(known),
             now=self.now.format_map(known),
@@ -257,7 +258,8 @@ class Topology:
 
     @property
     def met(self) -> int:
-        return sum(len(node.ranks) for node in self.nodes)
+        """How many ranks are observed; one that two nodes claim is one."""
+        return len({rank for node in self.nodes for rank in node.ranks})
 
 
 def key_of(node: str, rank: int | None = None) -> str:
@@ -268,7 +270,8 @@ def key_of(node: str, rank: int | None = None) -> str:
 def place_of(key: str) -> tuple[str, int | None]:
     """Inverse of key_of."""
     node, slash, rank = key.rpartition("/")
-    return (node, int(rank)) if slash and rank.isdigit() else (key, None)
+    number = rank.isascii() and rank.isdecimal()
+    return (node, int(rank)) if slash and number else (key, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,90 +5,49 @@ What has passed is asked of a pure function (verdict.passed); what is shown is t
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from preflight import _observer
-from preflight.check import Catalogue, Loaded, Requirement, Scope, Stage
+from preflight.asking import Place, ask, without_torch
+from preflight.calls import Call
+from preflight.check import Loaded, Requirement, Scope, Stage
 from preflight.document import encode
-from preflight.isolate import NOT_STARTED, Call, Died, Raised, Returned, TimedOut, Workers
+from preflight.ended import observation_of
+from preflight.isolate import Workers
 from preflight.model import (
     Cause,
-    LeftBehind,
-    Mark,
     Missing,
+    Node,
     Observation,
-    Seen,
     Status,
     Topology,
     key_of,
+    place_of,
 )
-from preflight.start import (
-    LIGHT,
-    TORCH,
-    TORCH_MODULES,
-    TORCH_SECONDS,
-    open_light,
-    open_torch,
-)
-from preflight.units import duration, plural
+from preflight.plan import Outcome, Plan, Progress
+from preflight.start import TORCH, TORCH_SECONDS, open_light, open_torch
+from preflight.units import plural
+
+if TYPE_CHECKING:
+    from preflight.company import Company
 
 TICK = 0.1
 """Seconds between two looks at the clock of the progress line."""
 
-AGENT_VARIABLES = (
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_ERROR_FILE",
-)
-"""torchrun's own: our ranks must not take its store for theirs."""
+Passed = Callable[[str, Mapping[str, Observation], Topology], Mapping[str, Status]]
 
-Passed = Callable[[str, Mapping[str, Observation]], Mapping[str, Status]]
+REACH = "rdzv.reach"
+"""The check that says who is at the meeting: it also stands for those who are not."""
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be run. `selected` is id -> "" or why the user left it out."""
-
-    catalogue: Catalogue
-    selected: Mapping[str, str]
-    topology: Topology
-    deadline: float
-    root: str = "/"
-    budgets: Mapping[str, float] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the run is: ids done of all, and what is in flight with its seconds and limit."""
-
-    done: int
-    total: int
-    seconds: float
-    check: str = ""
-    running_for: float = 0.0
-    limit: float = 0.0
-    waiting_for: str = ""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a run has seen."""
-
-    checks: dict[str, dict[str, Observation]] = field(default_factory=dict)
-    interrupted: str = ""
-    left_behind: tuple[LeftBehind, ...] = ()
-    seconds: float = 0.0
+REMOTE_GRACE = 8.0
+"""Seconds beyond a check's budget for which the host waits for another agent's answer: its torch
+may still be importing, and its kill takes a moment."""
 
 
 class Run:
-    """One run of a plan over the workers of this node."""
+    """One run of a plan over the workers of this agent, alone or with the others of its job."""
 
     def __init__(
         self,
@@ -97,24 +56,34 @@ class Run:
         passed: Passed,
         watch: Callable[[Progress], None] = lambda progress: None,
         interrupted: Callable[[], str] = lambda: "",
+        company: Company | None = None,
     ) -> None:
         self.plan = plan
         self.workers = workers
         self.passed = passed
         self.watch = watch
         self.interrupted = interrupted
+        self.company = company
         self.outcome = Outcome()
-        self.node = plan.topology.nodes[0]
+        self.topology = plan.topology
         chosen = [c for i, c in plan.catalogue.checks.items() if i in plan.selected]
         # what may take longest begins first
         self.waiting = sorted(chosen, key=lambda c: -c.check.budget)
         self.calls: dict[str, dict[str, Call]] = {}
-        self.statuses: dict[str, Mapping[str, Status]] = {}
+        self.owed: dict[str, dict[str, float]] = {}
+        """check -> key of another agent's observation -> when it is given up (monotonic)."""
+        self._statuses: dict[str, Mapping[str, Status]] = {}
         self.began = time.monotonic()
-        self._topology = encode(plan.topology)
+        self._encoded = encode(plan.topology)
+
+    @property
+    def node(self) -> Node:
+        """This agent's own node, as it is called in the report, with the ranks that it owns."""
+        return self.plan.topology.nodes[0]
 
     def observe(self) -> Outcome:
-        """Run everything; returns early, with what there is, at the deadline or on a signal."""
+        """Run everything; returns early, with what there is, at the deadline or on a signal. As a
+        guest: until the host of the meeting says that it is over."""
         self._observe()
         self.outcome.seconds = time.monotonic() - self.began
         return self.outcome
@@ -128,18 +97,115 @@ class Run:
             open_torch(self.workers)
         open_light(self.workers)
         self._open_preloads()
-        until = self.began + self.plan.deadline
-        while self.waiting or self.calls:
+        while not self._finished():
+            until = self.began + self.plan.deadline
+            if self.company is not None:
+                until += self.company.seconds_more
             if self.interrupted() or time.monotonic() >= until:
                 self._give_up()
                 break
+            self._meet()
             self._start_what_may()
-            tick = min(until, time.monotonic() + TICK)
+            pause = TICK if self.company is None else max(TICK, self.company.pause)
+            tick = min(until, time.monotonic() + pause)
             for call in self.workers.run(tick, wake=lambda: bool(self.interrupted())):
                 self._ended(call)
                 self._start_what_may()
             self.watch(self._progress())
         self.outcome.interrupted = self.interrupted()
+
+    def _finished(self) -> bool:
+        company = self.company
+        if company is not None and company.attending is not None and not company.gone:
+            return company.over is not None
+        return not (self.waiting or self.calls or self.owed)
+
+    # --- the others ---
+
+    def _meet(self) -> None:
+        """Let the meeting happen, and take what came of it."""
+        company = self.company
+        if company is None:
+            return
+        if not self._unfinished(Stage.MACHINE):
+            company.finished(Stage.MACHINE)
+        looking = {*self.calls, *(c.id for c in self.waiting)}
+        if company.wants_port() and "net.port" not in looking:
+            company.open()
+        before = company.nodes
+        company.tend(self._mark())
+        if company.nodes is not before:
+            self._placed(company)
+        for check_id, key, observation in company.taken:
+            self._take(check_id, key, observation)
+        company.taken.clear()
+        self._give_up_others(company)
+        if company.gone:
+            self._settle_without_meeting()
+        for check_id in company.called:
+            if check_id not in self.plan.selected and check_id not in self.outcome.checks:
+                self._leave_out(check_id)
+
+    def _give_up_others(self, company: Company) -> None:
+        """What is owed by an agent that is gone, or that has taken too long."""
+        now, lost = time.monotonic(), company.lost
+        for check_id, keys in list(self.owed.items()):
+            if not lost and now < min(keys.values(), default=now):
+                continue
+            for key, due in list(keys.items()):
+                if (why := lost.get(place_of(key)[0])) is not None:
+                    self._take(check_id, key, Missing(Cause.BLOCKED, why, by=REACH))
+                elif now >= due:
+                    why = "its agent has given no answer"
+                    self._take(check_id, key, Missing(Cause.TIMED_OUT, why))
+
+    def _leave_out(self, check_id: str) -> None:
+        """The host runs what was not chosen here: it must not wait for this agent."""
+        loaded = self.plan.catalogue.checks.get(check_id)
+        if loaded is not None:
+            self._settle(loaded, Missing(Cause.SKIPPED, "not chosen on this node"))
+        self.outcome.checks.setdefault(check_id, {})
+
+    def _placed(self, company: Company) -> None:
+        """Everybody has a seat: nodes are called by the names that they have in the report."""
+        old = self.node.name
+        self.topology = company.placed(self.plan.topology)
+        own = self.topology.nodes[company.number if company.decides else 0]
+        mine = replace(own, ranks=self.node.ranks, size=max(self.node.size, len(own.ranks)))
+        self.plan = replace(self.plan, topology=replace(self.plan.topology, nodes=(mine,)))
+        self._encoded = encode(self.plan.topology)
+        if own.name != old:
+            for seen in self.outcome.checks.values():
+                for key in [k for k in seen if place_of(k)[0] == old]:
+                    seen[key_of(own.name, place_of(key)[1])] = seen.pop(key)
+            for calls in self.calls.values():
+                for key in list(calls):
+                    call = calls.pop(key)
+                    call.label = key_of(own.name, place_of(key)[1])
+                    calls[call.label] = call
+
+    def _take(self, check_id: str, key: str, observation: Observation) -> None:
+        """An observation of another agent. The first one counts."""
+        if check_id in self.plan.catalogue.checks:
+            self.outcome.checks.setdefault(check_id, {}).setdefault(key, observation)
+            self._statuses.pop(check_id, None)
+        keys = self.owed.get(check_id, {})
+        keys.pop(key, None)
+        if check_id in self.owed and not keys:
+            del self.owed[check_id]
+
+    def _settle_without_meeting(self) -> None:
+        """This agent is on its own: it says how that came, and runs nothing that needs others."""
+        blocked = Missing(Cause.BLOCKED, by=REACH)
+        for loaded in list(self.waiting):
+            if loaded.check.stage is not Stage.MACHINE and loaded.id != REACH:
+                self.waiting.remove(loaded)
+                self._settle(loaded, blocked)
+
+    def _mark(self) -> str:
+        """What this agent is at, for those who wait for it."""
+        progress = self._progress()
+        return f"{progress.check}: {progress.waiting_for}".strip(": ")[:200]
 
     def _open_preloads(self) -> None:
         for loaded in self.waiting:
@@ -156,20 +222,40 @@ class Run:
         progress = True
         while progress:
             progress = False
-            unfinished = [self.plan.catalogue.checks[i].check.stage for i in self.calls] + [
-                c.check.stage for c in self.waiting
-            ]
-            if not unfinished:
-                return
-            stage = min(unfinished, key=tuple(Stage).index)
             for loaded in list(self.waiting):
-                due = loaded.check.stage is stage and not any(
-                    n in self.calls or any(w.id == n for w in self.waiting)
-                    for n in loaded.check.needs
-                )
-                if due and self._start(loaded):
+                if self._due(loaded) and self._start(loaded):
                     self.waiting.remove(loaded)
                     progress = True
+
+    def _unfinished(self, stage: Stage) -> bool:
+        """Whether anything of a stage, or of one before it, is still to be done."""
+        stages = tuple(Stage)
+        ids = [*self.calls, *self.owed, *(c.id for c in self.waiting)]
+        checks = (self.plan.catalogue.checks[i].check for i in ids)
+        return any(stages.index(c.stage) <= stages.index(stage) for c in checks)
+
+    def _due(self, loaded: Loaded) -> bool:
+        """Whether its stage has come and its needs are done. After the machine stage that is the
+        host's to say."""
+        check, company = loaded.check, self.company
+        if company is not None and check.stage is not Stage.MACHINE and not company.gone:
+            if not company.decides:
+                return loaded.id in company.called
+            if not company.assembled:
+                return False
+        stages = tuple(Stage)
+        before = stages[: stages.index(check.stage)]
+        if before and self._unfinished(before[-1]):
+            return False
+        if check.stage is not Stage.MACHINE and loaded.id != REACH and self._reach_is_open():
+            return False
+        unfinished = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
+        return not any(need in unfinished for need in check.needs)
+
+    def _reach_is_open(self) -> bool:
+        """Who is there is the first thing to know of the meeting: nothing is begun beside it."""
+        open_ids = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
+        return self.company is not None and REACH in open_ids
 
     def _start(self, loaded: Loaded) -> bool:
         """Start a check or settle why not; False when it has to wait for torch's import."""
@@ -182,117 +268,121 @@ class Run:
             preloaded = self.workers.preloaded(TORCH)
             if preloaded is None:
                 return False
-            missing = self._without_torch(loaded, preloaded)
+            missing = without_torch(loaded, preloaded)
         if missing is not None:
             self._settle(loaded, missing)
             return True
-        self.calls[loaded.id] = {
-            key: self._call(loaded, rank) for key, rank in self._subjects(loaded)
-        }
-        self.outcome.checks[loaded.id] = {}
+        self.outcome.checks.setdefault(loaded.id, {})
+        if self._shared(loaded):
+            assert self.company is not None
+            seconds = self.plan.budgets.get(loaded.id, loaded.check.budget)
+            due = time.monotonic() + seconds + REMOTE_GRACE
+            if keys := self.company.keys(loaded):
+                self.owed[loaded.id] = dict.fromkeys(keys, due)
+            self.company.start(loaded)
+        if calls := {key: self._ask(loaded, rank) for key, rank in self._subjects(loaded)}:
+            self.calls[loaded.id] = calls
         return True
 
+    def _shared(self, loaded: Loaded) -> bool:
+        """Whether this agent has to start it on the others, too."""
+        company = self.company
+        return company is not None and company.decides and loaded.check.stage is not Stage.MACHINE
+
     def _subjects(self, loaded: Loaded) -> list[tuple[str, int | None]]:
-        if loaded.check.scope is Scope.NODE:
-            return [(self.node.name, None)]
+        """What this agent observes of a check: one key a rank, or one for its node if it speaks for
+        that."""
+        if loaded.check.scope in (Scope.NODE, Scope.PAIR):
+            silent = self.company is not None and not self.company.voice
+            return [] if silent else [(self.node.name, None)]
         return [(key_of(self.node.name, rank), rank) for rank in self.node.ranks]
 
     def _settle(self, loaded: Loaded, missing: Missing) -> None:
-        """A check that is not run."""
-        self.outcome.checks[loaded.id] = {key: missing for key, _ in self._subjects(loaded)}
-        self.statuses[loaded.id] = self.passed(loaded.id, self.outcome.checks[loaded.id])
+        """A check that is not run: nowhere, where that is for this agent to say."""
+        keys = [key for key, _ in self._subjects(loaded)]
+        if self._shared(loaded) and self.company is not None:
+            keys += self.company.keys(loaded)
+        for key in keys:
+            self._note(loaded.id, key, missing)
+
+    def _note(self, check_id: str, key: str, observation: Observation) -> None:
+        """This agent's own observation."""
+        self.outcome.checks.setdefault(check_id, {})[key] = observation
+        self._statuses.pop(check_id, None)
+        if self.company is not None:
+            self.company.observed(check_id, key, observation)
+
+    def _status(self, check_id: str) -> Mapping[str, Status]:
+        """What a check says by now of each subject."""
+        if check_id not in self._statuses:
+            seen = self.outcome.checks.get(check_id, {})
+            self._statuses[check_id] = self.passed(check_id, seen, self.topology) if seen else {}
+        return self._statuses[check_id]
 
     def _blocked(self, loaded: Loaded) -> Missing | None:
         """Why a check can't be run: a need failed, or has nothing to look at here. One that is
         undecided doesn't block: this check brings evidence of its own."""
-        if loaded.check.scope is Scope.WORLD and self.plan.topology.size > len(self.node.ranks):
-            others = self.plan.topology.size - len(self.node.ranks)
-            detail = f"{plural(others, 'rank')} of other processes: this version meets no other"
+        company = self.company
+        if company is None and loaded.check.requires & {Requirement.PEERS}:
+            return Missing(Cause.NOT_APPLICABLE, "one agent has all ranks of this job")
+        others = self.plan.topology.size - len(self.node.ranks)
+        if company is None and loaded.check.scope is Scope.WORLD and others > 0:
+            detail = f"{plural(others, 'rank')} of other processes: level quick meets nobody"
             return Missing(Cause.SKIPPED, detail)
+        if self._shared(loaded) and company is not None and loaded.id != REACH:
+            alone = Requirement.PEERS in loaded.check.requires and len(company.nodes) < 2
+            if company.lost or (loaded.check.scope is Scope.WORLD and not company.whole):
+                return Missing(Cause.BLOCKED, by=REACH)
+            if loaded.check.scope is Scope.PAIR and alone:
+                if not company.whole:
+                    return Missing(Cause.BLOCKED, by=REACH)
+                return Missing(Cause.NOT_APPLICABLE, "all ranks are on one node")
+        guest = company is not None and not company.decides and not company.gone
+        if guest and loaded.check.stage is not Stage.MACHINE:
+            return None  # the host has said that it is to be run
         for need in loaded.check.needs:
-            if any(s is Status.FAIL for s in self.statuses.get(need, {}).values()):
+            if any(s is Status.FAIL for s in self._status(need).values()):
                 return Missing(Cause.BLOCKED, by=need)
             for observation in self.outcome.checks.get(need, {}).values():
                 if isinstance(observation, Missing):
                     if observation.cause is Cause.BLOCKED:
                         return observation
-                    if observation.cause is Cause.NOT_APPLICABLE:
+                    # where there are no other nodes, nothing about them can be in the way
+                    alone = Requirement.PEERS in self.plan.catalogue.checks[need].check.requires
+                    if observation.cause is Cause.NOT_APPLICABLE and not alone:
                         return Missing(Cause.NOT_APPLICABLE, observation.detail)
-        return None
-
-    def _without_torch(self, loaded: Loaded, preloaded: Mapping[str, Any]) -> Missing | None:
-        """What the import of torch means for a check that needs it, or that reports on it."""
-        lost = preloaded.get("", {}).get("error", "")
-        if lost:
-            if Requirement.TORCH in loaded.check.requires:
-                return Missing(Cause.BLOCKED, by="host.software")
-            if NOT_STARTED in lost:
-                return Missing(Cause.CANNOT_OBSERVE, lost)
-            seconds = preloaded[""]["seconds"]
-            cause = Cause.TIMED_OUT if "did not end within" in lost else Cause.CRASHED
-            return Missing(cause, lost, seconds, (Mark("import torch", 0.0),))
-        if Requirement.TORCH not in loaded.check.requires:
-            return None
-        if preloaded["torch"]["absent"]:
-            return Missing(Cause.SKIPPED, "torch is not installed here")
-        if any(preloaded[name]["error"] for name in TORCH_MODULES):
-            return Missing(Cause.BLOCKED, by="host.software")
         return None
 
     # --- calls ---
 
-    def _call(self, loaded: Loaded, rank: int | None) -> Call:
-        top, ranks = self.plan.topology, self.node.ranks
-        local = ranks.index(rank) if rank is not None else 0
-        together = len(ranks) if loaded.check.scope is Scope.WORLD else 1
-        seconds = self.plan.budgets.get(loaded.id, loaded.check.budget)
-        context = {
-            "node": self.node.name,
-            "seconds": seconds,
-            "rank": rank or 0,
-            "local_rank": local,
-            "world_size": together,
-            "local_world_size": len(ranks),
-            "master_addr": top.master_addr,
-            "master_port": top.master_port,
-            "options": dict(self.plan.options.get(loaded.id, {})),
-        }
-        env: dict[str, str] = {}
-        if loaded.check.scope is Scope.WORLD:
-            env = {
-                "RANK": str(rank or 0),
-                "LOCAL_RANK": str(local),
-                "WORLD_SIZE": str(together),
-                "LOCAL_WORLD_SIZE": str(len(ranks)),
-                "MASTER_ADDR": top.master_addr,
-                "MASTER_PORT": str(top.master_port),
-            }
-        server = loaded.id if loaded.check.preload else TORCH if loaded.check.torch else LIGHT
-        return self.workers.call(
-            server,
-            _observer.TARGET,
-            _observer.request(loaded.id, self.plan.root, self._topology, **context),
-            seconds=seconds,
-            label=key_of(self.node.name, rank),
-            group=loaded.id,
-            rank=rank or 0,
-            env=env,
-            unset=AGENT_VARIABLES if env else (),
-        )
+    def _ask(self, loaded: Loaded, rank: int | None) -> Call:
+        company = self.company
+        check = loaded.check
+        roll = None
+        if company is not None and (check.scope, check.stage) == (Scope.NODE, Stage.MEETING):
+            roll = encode(company.roll)
+        return ask(self.workers, self.plan, self._encoded, loaded, rank, self._place(loaded), roll)
+
+    def _place(self, loaded: Loaded) -> Place:
+        company, node = self.company, self.node
+        if company is None or loaded.check.stage is Stage.MACHINE or not company.nodes:
+            return Place(node.name, node.ranks, len(node.ranks))
+        here = company.nodes[company.number if company.decides else 0]
+        seat = company.attending.seat if company.attending is not None else None
+        nodes = seat.nodes if seat is not None else len(company.nodes)
+        return Place(node.name, here.ranks, self.plan.topology.size, company.number, nodes)
 
     def _ended(self, call: Call) -> None:
         loaded = self.plan.catalogue.checks.get(call.group)
         if loaded is None or call.group not in self.calls:
             return
-        self.outcome.checks[call.group][call.label] = observation_of(call)
-        calls = self.calls[call.group]
+        self._note(call.group, call.label, observation_of(call))
+        seen, calls = self.outcome.checks[call.group], self.calls[call.group]
         # by what has come out of the workers: several calls may have ended by now
-        if len(self.outcome.checks[call.group]) == len(calls):
-            order = list(calls)
-            seen = self.outcome.checks[call.group]
-            self.outcome.checks[call.group] = {key: seen[key] for key in order if key in seen}
+        if all(key in seen for key in calls):
+            others = {k: o for k, o in seen.items() if k not in calls}
+            self.outcome.checks[call.group] = {key: seen[key] for key in calls} | others
             del self.calls[call.group]
-            self.statuses[call.group] = self.passed(call.group, self.outcome.checks[call.group])
 
     def _give_up(self) -> None:
         """The deadline or a signal: end what runs, and say of the rest that it was not run."""
@@ -301,14 +391,16 @@ class Run:
             why = f"the run's deadline of {self.plan.deadline:g} s was over"
         for check_id, calls in self.calls.items():
             for key, call in calls.items():
-                if key not in self.outcome.checks[check_id]:
+                if key not in self.outcome.checks.get(check_id, {}):
                     ended = time.monotonic() - call.began if call.began else 0.0
                     missing = Missing(Cause.INTERRUPTED, why, ended, tuple(call.marks))
-                    self.outcome.checks[check_id][key] = missing
+                    self._note(check_id, key, missing)
+        for check_id, keys in list(self.owed.items()):
+            for key in list(keys):
+                self._take(check_id, key, Missing(Cause.INTERRUPTED, why))
         for loaded in self.waiting:
-            missing = Missing(Cause.SKIPPED, f"not started: {why}")
-            self.outcome.checks[loaded.id] = {key: missing for key, _ in self._subjects(loaded)}
-        self.calls, self.waiting = {}, []
+            self._settle(loaded, Missing(Cause.SKIPPED, f"not started: {why}"))
+        self.calls, self.waiting, self.owed = {}, [], {}
 
     def _progress(self) -> Progress:
         total = len(self.plan.selected)
@@ -319,10 +411,17 @@ class Run:
             for c in calls.values()
             if c.result is None and c.pid
         ]
+        if not running and self.company is not None:
+            told, since, limit = self.company.progress
+            if told:
+                done = total - len(self.waiting) - len(self.calls)
+                return Progress(done, total, now - self.began, REACH, since, limit, told)
         if not running:
-            importing = "import torch" if self.waiting else ""
+            torch = any(c.check.torch for c in self.waiting)
+            importing = torch and self.workers.preloaded(TORCH) is None
             done = total - len(self.waiting) - len(self.calls)
-            return Progress(done, total, now - self.began, waiting_for=importing)
+            waiting_for = "import torch" if importing else ""
+            return Progress(done, total, now - self.began, waiting_for=waiting_for)
         oldest, check_id = min(running, key=lambda pair: pair[0].began)
         mark = f' (last mark: "{oldest.marks[-1].name}")' if oldest.marks else ""
         return Progress(
@@ -334,44 +433,3 @@ class Run:
             limit=oldest.seconds,
             waiting_for=f"{oldest.label}{mark}",
         )
-
-
-def observation_of(call: Call) -> Observation:
-    """The observation that an ended call amounts to."""
-    result = call.result
-    match result:
-        case Returned():
-            return Seen(result.value, round(result.seconds, 4), result.marks)
-        case TimedOut():
-            left = result.left_behind
-            if left is not None:
-                where = f", in {left.wchan}" if left.wchan else ""
-                detail = f"pid {left.pid} can't be killed: state {left.state}{where}; left behind"
-                return Missing(Cause.UNKILLABLE, detail, result.seconds, result.marks)
-            stack = f"{result.stderr.strip()}\n" if result.stderr.strip() else ""
-            detail = f"{stack}no answer in {duration(call.seconds)}, killed"
-            return Missing(Cause.TIMED_OUT, detail, result.seconds, result.marks)
-        case Raised(kind="CannotObserve"):
-            return Missing(Cause.CANNOT_OBSERVE, result.message, result.seconds, result.marks)
-        case Raised(kind="NotApplicable"):
-            return Missing(Cause.NOT_APPLICABLE, result.message, result.seconds, result.marks)
-        case Raised():
-            detail = f"{result.traceback.strip()}\n{result.kind}: {result.message}".strip()
-            return Missing(Cause.CRASHED, detail, result.seconds, result.marks)
-        case Died():
-            return Missing(Cause.CRASHED, _fate(result), result.seconds, result.marks)
-    raise AssertionError(f"{call.label} has not ended")
-
-
-def _fate(died: Died) -> str:
-    if died.code is None:
-        why = died.stderr.strip().partition("\n")[0]
-        fate = "the process that should have started it is gone" + (f": {why}" if why else "")
-    elif died.code < 0:
-        try:
-            fate = f"killed by {signal.Signals(-died.code).name}"
-        except ValueError:
-            fate = f"killed by signal {-died.code}"
-    else:
-        fate = f"ended with exit code {died.code} and no answer"
-    return f"{died.stderr.strip()}\n{fate}".strip()

@@ -15,9 +15,9 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from preflight.plan import Progress
 from preflight.render.human import WIDTH, Look
 from preflight.render.text import legible, plain
-from preflight.runner import Progress
 from preflight.units import duration
 
 HEARTBEAT = 10.0

@@ -162,6 +162,7 @@ def discover(
     job = reading.text("job", launcher.job)
     local_size = reading.number("nproc", launcher.local_size, least=1)
     rank = reading.number("rank", launcher.rank)
+    reading.number("local_rank", launcher.local_rank)
     size = reading.number("size", launcher.size, least=1)
     by_rank = launcher.rank and not _counts_nodes(launcher, environ, nproc, local_size)
     if by_rank and rank is not None:

@@ -96,9 +96,10 @@ def judge(
         for check_id, seen in _in_order(observations.checks, catalogue)
     ]
     tolerated = _tolerate(judged, policy)
-    findings = fold([f for j in judged for f in j.findings])
+    found = [f for j in judged for f in j.findings]
+    findings = fold(joined(found))
     rows = tuple(_row(j) for j in judged)
-    verdict = _verdict(judged, policy)
+    verdict = _verdict(judged, observations.topology, policy)
     code = EXIT[verdict]
     if observations.interrupted:
         code = {"SIGINT": 130, "SIGTERM": 143}.get(observations.interrupted, code)
@@ -110,7 +111,7 @@ def judge(
         observations=observations,
         skipped=tuple(j.id for j in judged if _skipped_by_user(j)),
         tolerated=tolerated,
-        exclude=exclude(findings),
+        exclude=exclude(findings, found),
     )
 
 
@@ -197,13 +198,18 @@ def _advised(loaded: Loaded, finding: Finding) -> Finding:
     return finding.with_(check=loaded.id, advice=advice.filled(finding.fields))
 
 
-def _touches(finding: Finding, key: str) -> bool:
-    """Whether a finding is about the node or rank of an observation's key."""
+def _touches(finding: Finding, key: str, ranks: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a finding is about the node or rank of an observation's key. Ranks whose node nobody
+    knows are on none that was observed without them; `ranks`: of each node."""
     node, rank = place_of(key)
+    here = ranks.get(node, ()) if rank is None else (rank,)
     for subject in finding.subjects:
-        if subject.node and node not in (subject.node, subject.to):
-            continue
-        if rank is None or not subject.ranks or rank in subject.ranks:
+        if subject.node:
+            if node not in (subject.node, subject.to):
+                continue
+            if rank is None or not subject.ranks or rank in subject.ranks:
+                return True
+        elif not subject.ranks or not set(here).isdisjoint(subject.ranks):
             return True
     return False
 
@@ -214,11 +220,12 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
     unexplained: dict[Cause, list[str]] = {}
     together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
     waited = together and any(f.status is Status.FAIL for f in judged.findings)
+    ranks = {node.name: node.ranks for node in world.topology.nodes}
     for key, observation in world.observations.items():
-        statuses = [f.status for f in judged.findings if _touches(f, key)]
+        statuses = [f.status for f in judged.findings if _touches(f, key, ranks)]
         if isinstance(observation, Seen):
             # an answer that says itself that it did not get through is no evidence of health
-            stuck = getattr(observation.value, "trouble", None) is not None
+            stuck = together and getattr(observation.value, "trouble", None) is not None
             statuses.append(Status.UNDECIDED if stuck else Status.PASS)
         elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
             statuses.append(Status.SKIP)
@@ -301,15 +308,23 @@ def _skipped_by_user(judged: _Judged) -> bool:
     )
 
 
-def _blind(judged: _Judged) -> bool:
-    """Whether a check was not made, or left out somewhere by nobody's wish: no torch, no time."""
+def _blind(judged: _Judged, topology: Topology) -> bool:
+    """Whether a check was not made, or left out somewhere by nobody's wish: no torch, no time, or
+    an agent that never answered for its node."""
+    seen = {place_of(key) for key in judged.observations}
+    nodes = {node for node, _ in seen}
+    if any(node.name not in nodes for node in topology.nodes):
+        return True
+    ranks = {rank for _, rank in seen} - {None}
+    if ranks and not {r for node in topology.nodes for r in node.ranks} <= ranks:
+        return True
     return not judged.observations or any(
         isinstance(o, Missing) and o.cause in (Cause.SKIPPED, Cause.BLOCKED) and o.by != BY_USER
         for o in judged.observations.values()
     )
 
 
-def _verdict(judged: list[_Judged], policy: Policy) -> Verdict:
+def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdict:
     """Precedence NOT READY > INCOMPLETE > UNDECIDED > READY; READY needs positive evidence."""
     statuses = frozenset[Status]().union(*(one.statuses for one in judged))
     warned = any(Status.WARN in one.statuses and not _waived(one.id, policy) for one in judged)
@@ -318,22 +333,49 @@ def _verdict(judged: list[_Judged], policy: Policy) -> Verdict:
     if Status.MISSING in statuses:
         return Verdict.INCOMPLETE
     required = (one for one in judged if one.loaded is None or one.loaded.check.required)
-    if any(Status.UNDECIDED in one.statuses or _blind(one) for one in required):
+    if any(Status.UNDECIDED in one.statuses or _blind(one, topology) for one in required):
         return Verdict.UNDECIDED
     if not {Status.PASS, Status.WARN} & statuses:
         return Verdict.UNDECIDED
     return Verdict.READY
 
 
-def exclude(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """The nodes to leave out: those of FAILs that blame this node's own hardware or system."""
-    nodes = {
-        subject.node
-        for f in findings
-        if f.status is Status.FAIL
-        and f.blame is Blame.NODE
-        and f.confidence is not Confidence.POSSIBLE
-        for subject in f.subjects[:1]
-        if subject.node
-    }
-    return tuple(sorted(nodes))
+def joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that say the same of several nodes as one that is about all of them."""
+    by_words: dict[str, Finding] = {}
+    for finding in findings:
+        words = json.dumps(encode(finding.with_(subjects=(), evidence=())), sort_keys=True)
+        first = by_words.get(words)
+        if first is not None:
+            subjects = tuple(dict.fromkeys((*first.subjects, *finding.subjects)))
+            evidence = tuple(dict.fromkeys((*first.evidence, *finding.evidence)))
+            finding = first.with_(subjects=subjects, evidence=evidence)
+        by_words[words] = finding
+    return list(by_words.values())
+
+
+def code_of_node(report: Report, node: str) -> int:
+    """The exit code of one node under `--exit node`: of those that did not pass only the nodes that
+    a FAIL is about return 3, and all where no FAIL is about any node."""
+    if report.verdict is not Verdict.NOT_READY or report.exit_code != EXIT[Verdict.NOT_READY]:
+        return report.exit_code
+    failed = [f for f in report.findings if f.status is Status.FAIL]
+    named = {name for f in failed for s in f.subjects for name in (s.node, s.to) if name}
+    return EXIT[Verdict.NOT_READY] if node in named or not named else 0
+
+
+def exclude(findings: Iterable[Finding], apart: Iterable[Finding]) -> tuple[str, ...]:
+    """The nodes to leave out: those of FAILs that blame this node's own hardware or system. `apart`
+    are the findings before those that say the same of several nodes were joined: of each of them
+    the primary subject counts."""
+
+    def words(finding: Finding) -> tuple[str, ...]:
+        return finding.check, finding.code, finding.saw, finding.expected
+
+    def blaming(finding: Finding) -> bool:
+        sure = finding.confidence is not Confidence.POSSIBLE
+        return sure and finding.status is Status.FAIL and finding.blame is Blame.NODE
+
+    failed = {words(f) for f in findings if blaming(f)}
+    nodes = {f.subjects[0].node for f in apart if blaming(f) and words(f) in failed}
+    return tuple(sorted(nodes - {""}))

@@ -10,7 +10,8 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ from support import topology, world
 from preflight import _observer
 from preflight.check import Scope, answer_type, imported
 from preflight.document import decode, encode
+from preflight.ended import observation_of
 from preflight.isolate import Call, Workers
-from preflight.model import Observation, Seen, World, key_of
-from preflight.runner import observation_of
+from preflight.model import Node, Observation, Seen, World, key_of
 from preflight.start import TORCH_ENV, TORCH_MODULES
 
 NODE = "n1"
@@ -31,8 +32,11 @@ _groups = itertools.count()
 
 
 @cache
-def workers(preload: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Workers:
-    """The fork server `torch`, ready; one for each environment that a test wants it to have."""
+def workers(
+    preload: tuple[str, ...], env: tuple[tuple[str, str], ...], node: str = NODE
+) -> Workers:
+    """The fork server `torch`, ready; one for each node, and for each environment that a test wants
+    it to have."""
     made = Workers()
     variables = {**TORCH_ENV, "PYTHONPATH": str(Path(__file__).parent), **dict(env)}
     made.open("torch", preload=(*TORCH_MODULES, *preload), env=variables, seconds=60)
@@ -80,6 +84,7 @@ def run_ranks(
     absent: Collection[int] = (),
     flip: Collection[int] = (),
     send: Mapping[int, tuple[str, int]] | None = None,
+    nodes: Sequence[str] = (),
     **context: Any,
 ) -> World[Any]:
     """What `n` ranks of a check saw, as its judge gets it: one observation a rank, or one in all
@@ -90,53 +95,72 @@ def run_ranks(
     absent      ranks whose process never begins with the check
     flip        ranks whose sums are wrong
     send        rank -> the mark at which it gets a signal, and which
+    nodes       rank -> its node, each with workers of its own; what they say is relayed
     """
     module = imported(check_id)
     alone = module.CHECK.scope is Scope.NODE
     seconds = seconds or module.CHECK.budget
     top = topology(n, master_port=context.get("master_port") or free_port())
-    pool = workers(module.CHECK.preload, tuple((server_env or {}).items()))
+    home = dict(enumerate(nodes or [NODE] * n))
+    met = {
+        name: Node(name, tuple(r for r in range(n) if home[r] == name))
+        for name in dict.fromkeys(home.values())
+    }
+    pools = {
+        name: workers(module.CHECK.preload, tuple((server_env or {}).items()), name) for name in met
+    }
     group = f"{check_id} {next(_groups)}"
     calls: dict[int, Call] = {}
     for rank in range(1 if alone else n):
+        node = met[home[rank]]
+        here = replace(top, nodes=(node,))
         given = {
-            "node": NODE,
+            "node": node.name,
             "seconds": seconds,
             "rank": rank,
-            "local_rank": rank,
+            "local_rank": node.ranks.index(rank),
             "world_size": 1 if alone else n,
-            "local_world_size": n,
+            "local_world_size": len(node.ranks),
             "master_addr": top.master_addr,
             "master_port": top.master_port,
             **context,
         }
         variables = {
             "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
+            "LOCAL_RANK": str(given["local_rank"]),
             "WORLD_SIZE": str(n),
-            "LOCAL_WORLD_SIZE": str(n),
+            "LOCAL_WORLD_SIZE": str(len(node.ranks)),
             "MASTER_ADDR": str(given["master_addr"]),
             "MASTER_PORT": str(given["master_port"]),
         }
         target = "ranks:flipped" if rank in flip else _observer.TARGET
-        calls[rank] = pool.call(
+        calls[rank] = pools[node.name].call(
             "torch",
             "ranks:nothing" if rank in absent else target,
-            _observer.request(check_id, "/", encode(top), **given),
+            _observer.request(check_id, "/", encode(here), **given),
             seconds=seconds,
-            label=key_of(NODE, None if alone else rank),
+            label=key_of(node.name, None if alone else rank),
             group=group,
             rank=rank,
             env={**variables, **(env or {}), **(env_of or {}).get(rank, {})},
         )
-    _run(pool, calls, dict(send or {}))
+    _run(pools, calls, dict(send or {}))
     seen = {c.label: _decoded(module, observation_of(c)) for c in calls.values()}
-    return world(check_id, seen, top)
+    return world(check_id, seen, replace(top, nodes=tuple(met.values())))
 
 
-def _run(pool: Workers, calls: Mapping[int, Call], send: dict[int, tuple[str, int]]) -> None:
+def _run(
+    pools: Mapping[str, Workers], calls: Mapping[int, Call], send: dict[int, tuple[str, int]]
+) -> None:
+    seconds = 0.001 if send or len(pools) > 1 else 1.0
     while any(c.result is None for c in calls.values()):
-        list(pool.run(time.monotonic() + (0.001 if send else 1.0)))
+        for pool in pools.values():
+            pool.relaying = len(pools) > 1
+            list(pool.run(time.monotonic() + seconds))
+            for other in pools.values():
+                for group, told in pool.heard if other is not pool else ():
+                    other.tell(group, told)
+            pool.heard.clear()
         for rank, (mark, number) in list(send.items()):
             if any(m.name == mark for m in calls[rank].marks):
                 os.kill(calls[rank].pid, number)

@@ -4,6 +4,10 @@ A document in golden/observations/ is a JSON report without its conclusions, wri
 
     "based on": NAME   this report is NAME's, but for what follows: a check that is named here
                        replaces that check's observations, null takes it out; settings are merged
+    "on": {"n[1-3]": 4}  what NAME saw on its one node is seen on each of these, with so many ranks;
+                       what is written of a check then replaces single observations of it, and
+                       "world" is merged, too
+    "n[1-3]": {...}    the same observation for the nodes n1 to n3
     "n1/[0-3]": {...}  the same observation for the ranks 0 to 3
     "broken": {...}    checks that could not be loaded when it is judged, and why
 """
@@ -27,6 +31,7 @@ GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in (GOLDEN / "observations").glob("*.json"))
 
 RANGE = re.compile(r"(.*)/\[(\d+)-(\d+)\]")
+NODES = re.compile(r"(.*)\[(\d+)-(\d+)\](.*)")
 UNJUDGED = {"verdict": "undecided", "exit_code": 4, "checks": [], "findings": []}
 
 
@@ -41,14 +46,56 @@ def document(name: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if base := written.pop("based on", None):
         made = document(base)
+    on = {name: count for key, count in written.pop("on", {}).items() for name in _nodes(key)}
+    if on:
+        _on_all(made, on)
+        own = written.get("observations", {})
+        written["observations"] = {
+            i: _merged(made["observations"].get(i, {}), _spread(by_key))
+            for i, by_key in own.items()
+        }
     for part, value in written.items():
-        if part in ("settings", "observations") and part in made:
+        if part in made and (part in ("settings", "observations") or (on and part == "world")):
             merged = made[part] | value
             made[part] = {key: entry for key, entry in merged.items() if entry is not None}
         else:
             made[part] = value
     made["observations"] = {i: _spread(by_key) for i, by_key in made["observations"].items()}
     return made
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {key: entry for key, entry in (old | new).items() if entry is not None}
+
+
+def _on_all(made: dict[str, Any], on: dict[str, int]) -> None:
+    """What one node with its ranks saw, seen by several nodes."""
+    here = made["world"]["nodes"][0]["name"]
+    nodes = []
+    first = 0
+    for number, (name, count) in enumerate(on.items()):
+        ranks = list(range(first, first + count))
+        nodes.append({"name": name, "ranks": ranks, "addr": f"10.20.3.{7 + number}"})
+        first += count
+    for check_id, by_key in made["observations"].items():
+        whole, alone = by_key.get(here), [v for k, v in by_key.items() if k != here]
+        spread = {}
+        for node in nodes:
+            if whole is not None:
+                spread[node["name"]] = whole
+            for number, rank in enumerate(node["ranks"] if alone else ()):
+                spread[f"{node['name']}/{rank}"] = alone[number % len(alone)]
+        made["observations"][check_id] = spread
+    made["world"] = made["world"] | {"nodes": nodes, "size": first, "met": first}
+
+
+def _nodes(key: str) -> list[str]:
+    """The nodes that `n[08-11]` stands for."""
+    found = NODES.fullmatch(key)
+    if not found:
+        return [key]
+    numbers = range(int(found[2]), int(found[3]) + 1)
+    return [f"{found[1]}{number:0{len(found[2])}}{found[4]}" for number in numbers]
 
 
 def _spread(by_key: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +106,7 @@ def _spread(by_key: dict[str, Any]) -> dict[str, Any]:
             ranks = range(int(found[2]), int(found[3]) + 1)
             spread.update({f"{found[1]}/{rank}": observation for rank in ranks})
         else:
-            spread[key] = observation
+            spread.update(dict.fromkeys(_nodes(key), observation))
     return spread
 
 

@@ -116,7 +116,7 @@ def round_trips(value: Any) -> None:
 class SilentPeers:
     """Peers for an observation that has none."""
 
-    def say(self, topic: str, value: Any = None) -> None:
+    def say(self, topic: str, value: Any = None, to: Any = None) -> None:
         pass
 
     def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:

@@ -136,8 +136,8 @@ def shown(path: Path, *more: str) -> str:
         (b'{"verdict": "ready", "observations": {}}', "not a report"),
         (b"[" * 200_000, "not a report"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "not a report"),
-        (b"\0" * (7 << 20), "larger than 6 MiB"),
-        (b'{"verdict": "' + b"x" * (7 << 20) + b'"}', "larger than 6 MiB"),
+        (b"\0" * (65 << 20), "larger than 64 MiB"),
+        (b'{"verdict": "' + b"x" * (65 << 20) + b'"}', "larger than 64 MiB"),
     ],
     ids=range(11),
 )
@@ -633,9 +633,9 @@ def complete(words: str) -> list[str]:
 
 
 def test_completion() -> None:
-    assert complete("preflight run --only net.p") == ["net.port"]
+    assert complete("preflight run --only net.po") == ["net.port"]
     assert complete("preflight run --skip net.port,host.l") == ["net.port,host.limits"]
-    assert complete("preflight explain rdz") == ["rdzv.store"]
+    assert complete("preflight explain rdzv.s") == ["rdzv.store"]
     assert complete("preflight run --level ") == ["quick", "standard", "deep"]
     assert complete("preflight run --stri") == ["--strict"]
     # the shell is found among our ancestors: there must be one

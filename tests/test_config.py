@@ -263,6 +263,7 @@ def test_a_file_that_says_everything(resolve: Any) -> None:
     text = """
         level = "standard"
         deadline = "2m"
+        arrive = "20s"
         strict = true
         nproc = 4
         only = ["net", "host.*"]
@@ -288,6 +289,7 @@ def test_a_file_that_says_everything(resolve: Any) -> None:
     """
     chosen = resolve(text=text)
     assert (chosen.level, chosen.deadline, chosen.nproc) == (Level.STANDARD, 120.0, 4)
+    assert chosen.arrive == 20.0
     assert chosen.nproc_source == "config f.toml"
     assert chosen.policy.strict
     assert chosen.policy.today == "2026-05-01"
@@ -328,7 +330,7 @@ def test_an_expectation_of_the_flag_goes_before_that_of_the_file(resolve: Any) -
 
 
 def test_waivers_of_flags_go_first_and_patterns_become_ids(resolve: Any) -> None:
-    flags = Flags(tolerate=("net.p*,host.cpu",))
+    flags = Flags(tolerate=("net.po*,host.cpu",))
     chosen = resolve(flags, '[tolerate."host.cpu"]\nwhy = "x"\nuntil = 2020-01-01')
     assert [w.pattern for w in chosen.policy.waivers] == ["net.port", "host.cpu", "host.cpu"]
     assert chosen.shown["tolerate.host.cpu"].source == "--tolerate"
@@ -409,6 +411,10 @@ def test_every_flag_from_its_variable(tmp_path: Path) -> None:
             "PREFLIGHT_STRICT": "1",
             "PREFLIGHT_EXPECT": "nofile=1000000000 shm_gib=0",
             "PREFLIGHT_DEADLINE": "9s",
+            "PREFLIGHT_ARRIVE": "8s",
+            "PREFLIGHT_NODES": "1",
+            "PREFLIGHT_NODE_RANK": "0",
+            "PREFLIGHT_MEET": "127.0.0.1:29511",
             "PREFLIGHT_TIMEOUT": "net.port=3s host.limits=4s",
             "PREFLIGHT_CHECKPOINT_DIR": "/tmp",
             "PREFLIGHT_EXIT": "nagios",
@@ -434,7 +440,11 @@ def test_every_flag_from_its_variable(tmp_path: Path) -> None:
         "only": "env PREFLIGHT_ONLY",
         "skip": "env PREFLIGHT_SKIP",
         "strict": "env PREFLIGHT_STRICT",
+        "nodes": "env PREFLIGHT_NODES",
+        "node_rank": "env PREFLIGHT_NODE_RANK",
+        "meet": "env PREFLIGHT_MEET",
         "deadline": "env PREFLIGHT_DEADLINE",
+        "arrive": "env PREFLIGHT_ARRIVE",
         "checkpoint_dir": "env PREFLIGHT_CHECKPOINT_DIR",
         "timeout.net.port": "env PREFLIGHT_TIMEOUT",
         "timeout.host.limits": "env PREFLIGHT_TIMEOUT",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.fold import explains, fold, matches
-from preflight.model import Confidence, Finding, Kind, Status, Subject
+from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 N1, N2 = Subject(Kind.NODE, "n1"), Subject(Kind.NODE, "n2")
@@ -69,6 +69,47 @@ def test_only_where_the_subjects_meet() -> None:
     assert shown(finding("a.a", on=job, explains=["b"]), finding("b.b", on=N2)) == [
         ("a.a", ("b.b",))
     ]
+
+
+EDGE = Subject(Kind.LINK, "n1", to="n2", ranks=(0, 1, 2, 3))
+INNOCENT = Subject(Kind.RANK, "n3", "4", ranks=(4,))
+
+
+@pytest.mark.parametrize("cause", [EDGE, N1], ids=str)
+@pytest.mark.parametrize("sure", [Confidence.LIKELY, Confidence.POSSIBLE])
+def test_whoever_complains_the_broken_edge_is_the_cause(cause: Subject, sure: Confidence) -> None:
+    mesh = finding("net.mesh", on=cause, explains=["rdzv.store", "world.*"])
+    silent = finding("rdzv.store", on=INNOCENT, confidence=sure)
+    assert shown(mesh, silent) == [("net.mesh", ("rdzv.store",))]
+    elsewhere = Subject(Kind.LINK, "n3", to="n4", ranks=(4, 5))
+    unreached = finding("world.gloo", on=elsewhere, confidence=sure, blame=Blame.NETWORK)
+    assert shown(mesh, unreached) == [("net.mesh", ("world.gloo",))]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"confidence": Confidence.CERTAIN},  # it died by a signal, or its text tells the cause
+        {"confidence": Confidence.LIKELY, "blame": Blame.NODE},  # a wrong sum
+        {"confidence": Confidence.LIKELY, "blame": Blame.JOB},
+        {"confidence": Confidence.LIKELY, "on": Subject(Kind.NODE, "n3")},  # a check of its own
+    ],
+    ids=str,
+)
+def test_a_second_fault_elsewhere_is_not_hidden(more: dict[str, Any]) -> None:
+    mesh = finding("net.mesh", on=EDGE, explains=["world.*"])
+    other = finding("world.gloo", **{"on": INNOCENT} | more)
+    assert shown(mesh, other) == [("net.mesh", ()), ("world.gloo", ())]
+
+
+def test_a_symptom_goes_under_faults_that_name_it_only() -> None:
+    silent = finding("world.gloo", on=INNOCENT, confidence=Confidence.LIKELY)
+    for cause in (
+        finding("net.mesh", on=EDGE, explains=["net.payload"]),
+        finding("net.mesh", on=EDGE, explains=["world.*"], confidence=Confidence.POSSIBLE),
+        finding("net.mesh", on=EDGE, explains=["world.*"], status=WARN),
+    ):
+        assert dict(shown(cause, silent)) == {"net.mesh": (), "world.gloo": ()}
 
 
 def test_nothing_goes_under_what_is_only_possible() -> None:

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SilentPeers, context
+from support import context
 
+from preflight.check import Context
 from preflight.host import Host
-from preflight.knowledge.group import TEXT, Steps, agree, readable, without_dns
-from preflight.model import NotApplicable
+from preflight.knowledge import group
+from preflight.knowledge.group import (
+    TEXT,
+    Steps,
+    Trouble,
+    agree,
+    decline,
+    leave,
+    own_gpu,
+    pooled,
+    readable,
+    without_dns,
+)
+from preflight.model import Node, NotApplicable
 
 ROUTE = (
     "The client socket has failed to connect to any network address of (n1, 29500). The client "
@@ -86,17 +103,137 @@ def test_our_own_errors_are_not_torchs() -> None:
         raise TypeError
 
 
-class Told(SilentPeers):
+class Room:
+    """Where `size` ranks, each a thread, talk to each other; counts the lines."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lines = 0
+        self.changed = threading.Condition()
+        self.told: dict[tuple[int, str], dict[int, Any]] = {}
+
+    def each(self, do: Callable[[Context], Any], *, without: Sequence[int] = ()) -> dict[int, Any]:
+        """What comes of it on every rank, an exception too."""
+
+        def one(rank: int) -> Any:
+            peers = Seat(self, rank)
+            try:
+                return do(context(rank=rank, world_size=self.size, peers=peers, seconds=2.0))
+            except (NotApplicable, TimeoutError) as error:
+                return str(error)
+
+        ranks = [r for r in range(self.size) if r not in without]
+        with ThreadPoolExecutor(len(ranks)) as pool:
+            return dict(zip(ranks, pool.map(one, ranks), strict=True))
+
+
+class Seat:
+    def __init__(self, room: Room, rank: int) -> None:
+        self.room, self.rank = room, rank
+
+    def say(self, topic: str, value: Any = None, to: Sequence[int] | None = None) -> None:
+        with self.room.changed:
+            meant = range(self.room.size) if to is None else to
+            # what is said to oneself only leaves the process as well, and ends with the parent
+            self.room.lines += len([r for r in meant if r != self.rank])
+            for rank in meant:
+                self.room.told.setdefault((rank, topic), {})[self.rank] = value
+            self.room.changed.notify_all()
+
     def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
-        return {0: "", 1: "has no GPU"}
+        def told() -> dict[int, Any]:
+            return self.room.told.get((self.rank, topic), {})
+
+        with self.room.changed:
+            self.room.changed.wait_for(lambda: len(told()) >= count, seconds)
+            return dict(told())
 
 
-def test_nobody_starts_what_another_cannot_join() -> None:
+@pytest.fixture
+def room() -> Room:
+    return Room(40)
+
+
+def test_nobody_starts_what_another_cannot_join(room: Room) -> None:
     agree(context(), "")
     with pytest.raises(NotApplicable, match="mine"):
         agree(context(), "mine")
-    with pytest.raises(NotApplicable, match="rank 1: has no GPU"):
-        agree(context(peers=Told()), "")
+    assert set(room.each(lambda ctx: agree(ctx, "")).values()) == {None}
+    assert room.lines <= 2 * room.size
+
+
+@pytest.mark.parametrize("odd", [0, 7])
+@pytest.mark.parametrize("refuse", [agree, decline], ids=lambda f: f.__name__)
+def test_all_hear_of_an_obstacle(room: Room, odd: int, refuse: Any) -> None:
+    ends = room.each(lambda ctx: (refuse if ctx.rank == odd else agree)(ctx, _obstacle(ctx, odd)))
+    del ends[odd]
+    assert set(ends.values()) == {f"rank {odd}: has no GPU"}
+    assert room.lines <= 2 * room.size
+
+
+def _obstacle(ctx: Context, odd: int) -> str:
+    return "has no GPU" if ctx.rank == odd else ""
+
+
+def test_all_hear_the_same(room: Room) -> None:
+    def three(told: Mapping[int, Any]) -> list[Any]:
+        return sorted(told.values())[:3]
+
+    heard = room.each(lambda ctx: pooled(ctx, "rank", ctx.rank * 2, three))
+    assert all(told == [0, 2, 4] for told in heard.values())
+    assert room.lines <= 2 * room.size
+
+
+def test_without_rank_0_nobody_waits_for_ever(room: Room) -> None:
+    began = time.monotonic()
+    heard = room.each(lambda ctx: pooled(ctx, "rank", ctx.rank, len), without=[0])
+    assert set(heard.values()) == {None}
+    assert time.monotonic() - began < 2.0
+
+
+def test_all_leave_when_the_last_one_is_through(room: Room) -> None:
+    order: list[int] = []
+
+    def last(ctx: Context) -> None:
+        if ctx.rank == 5:
+            time.sleep(0.3)
+            order.append(ctx.rank)
+        leave(ctx, Steps(ctx))
+        order.append(ctx.rank)
+
+    began = time.monotonic()
+    room.each(last)
+    assert order[0] == 5, "nobody left before"
+    assert len(order) == room.size + 1
+    assert room.lines <= 2 * room.size
+    assert time.monotonic() - began < group.CLOSING
+
+
+@pytest.mark.parametrize("gone", [0, 5])
+def test_who_gave_up_waits_for_nobody_and_the_others_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, room: Room, gone: int
+) -> None:
+    monkeypatch.setattr(group, "CLOSING", 0.2)
+
+    def end(ctx: Context) -> float:
+        steps = Steps(ctx)
+        if ctx.rank == gone:
+            steps.trouble = Trouble("x", "RuntimeError", "no")
+        began = time.monotonic()
+        leave(ctx, steps)
+        return time.monotonic() - began
+
+    seconds = room.each(end, without=[9])
+    assert seconds[gone] < 0.2
+    assert max(seconds.values()) < 2.0
+
+
+def test_the_gpu_of_a_rank() -> None:
+    at = context(rank=5, local_rank=1, local_world_size=4, world_size=8)
+    assert [own_gpu(at, count) for count in (8, 4, 3, 1, 0)] == [1, 1, None, None, None]
+    mine = replace(at.topology, nodes=(Node("n1", (5,), size=4),))
+    alone = replace(at, topology=mine)
+    assert [own_gpu(alone, count) for count in (4, 2, 1, 0)] == [1, None, 0, None]
 
 
 @pytest.mark.parametrize(

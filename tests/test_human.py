@@ -223,8 +223,9 @@ def test_do_now_is_last(scenario: str) -> None:
     assert bool(now) is (report.verdict is not Verdict.READY and scenario not in UNADVISED)
 
 
-UNADVISED = {"interrupted", "no-torch"}
-"""Nothing is wrong there: it was stopped by hand, or it is missing by intention."""
+UNADVISED = {"interrupted", "no-torch", "absent"}
+"""Nothing is wrong there: it was stopped by hand, it is missing by intention; or nobody looked who
+is absent (rdzv.reach)."""
 
 
 def test_a_command_can_be_pasted_with_its_remark() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import cache
 from importlib.resources import files
@@ -141,6 +142,25 @@ def test_the_schema_names_every_field_that_is_written() -> None:
         (finding["remedy"], parts["finding"]["properties"]["remedy"]),
     ):
         assert set(written) == set(described["properties"]) == set(described["required"])
+
+
+def test_the_nodes_of_a_world_are_whole() -> None:
+    """Also how many ranks a launcher runs there: it is judged by. Older reports lack that."""
+    described = schema()["properties"]["world"]["properties"]["nodes"]["items"]
+    report = judged("two-nodes")
+    top = report.observations.topology
+    nodes = tuple(dataclasses.replace(node, size=8) for node in top.nodes)
+    seen = dataclasses.replace(report.observations, topology=dataclasses.replace(top, nodes=nodes))
+    text = as_json.render(dataclasses.replace(report, observations=seen))
+    document = json.loads(text)
+    written = document["world"]["nodes"][0]
+    assert set(written) == set(described["properties"])
+    assert set(written) - set(described["required"]) == {"size"}
+    assert as_json.parse(text).observations == seen
+    for node in document["world"]["nodes"]:
+        del node["size"]
+    assert validator().is_valid(document)
+    assert as_json.parse(json.dumps(document)).observations == report.observations
 
 
 def test_readers_ignore_what_they_do_not_know() -> None:

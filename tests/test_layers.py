@@ -107,22 +107,28 @@ def test_the_model_knows_nothing_of_ours() -> None:
 
 @pytest.mark.parametrize("name", ["compare", "host", "topology", "expect", "check", "fold"])
 def test_what_stands_on_the_model_knows_the_model_only(name: str) -> None:
-    assert ours(name) <= {"model"}
+    assert ours(name) <= {"model", "roll"}
 
 
 # Who runs a check, who judges it, who shows it: a check knows none of them, however far away.
 ABOVE_CHECKS = {
     "_worker",
+    "attend",
     "calls",
     "cli",
+    "company",
     "config",
+    "door",
     "fold",
     "forkserver",
     "interrupt",
     "isolate",
+    "meeting",
+    "messages",
     "runner",
     "screen",
     "verdict",
+    "wire",
 }
 
 
@@ -141,6 +147,13 @@ def test_a_check_knows_what_it_looks_at_and_nothing_above(name: str) -> None:
 def test_the_processes_know_nothing_of_checks() -> None:
     for name in ("isolate", "calls", "forkserver", "_worker", "start"):
         assert reached(name) <= {"model", "calls", "forkserver", "_worker", "isolate"}, name
+
+
+def test_the_meeting_knows_nothing_of_checks() -> None:
+    """Nor of processes: whoever turns the loop is told which sockets to watch."""
+    words = {"model", "document", "roll", "messages", "wire"}
+    for name in ("wire", "messages", "door", "meeting", "attend"):
+        assert reached(name) <= words | {"door", "headcount"}, name
 
 
 def test_nobody_knows_the_command_line() -> None:
@@ -253,7 +266,7 @@ def test_who_starts_and_ends_processes() -> None:
 
 def test_who_draws() -> None:
     assert users("rich") <= {"render.human", "cli"}
-    assert users("typer") == {"cli"}
+    assert users("typer") == {"cli", "flags"}
 
 
 @pytest.mark.parametrize("package", ["torch", "pynvml", "psutil", "numpy"])
@@ -279,9 +292,13 @@ LONG = {
     "checks/net_name.py": ONE_FILE,
     "preflight/host.py": "the only door to the machine: one method a place, none of them long",
     "preflight/isolate.py": "the only place that ends processes: the life of a call, in one view",
+    "preflight/runner.py": "the order of a run, alone and with others, in one view",
     "preflight/model.py": "the words of all other files; nearly no code",
     "tests/checks/test_env_identity.py": TABLE,
     "tests/checks/test_gpu_visible.py": TABLE,
+    "tests/checks/test_rdzv_reach.py": TABLE,
+    "tests/checks/test_rdzv_torchrun.py": TABLE,
+    "tests/test_meeting.py": BOUNDARY,
     "tests/test_cli.py": BOUNDARY,
     "tests/test_config.py": BOUNDARY,
     "tests/test_run.py": BOUNDARY,

@@ -74,7 +74,7 @@ def test_needs_are_named() -> None:
         "standard",
         "60",
         "s",
-        "rdzv.store,gpu.visible,gpu,torch",
+        "rdzv.store,net.payload,gpu.visible,gpu,torch",
     ]
 
 
@@ -143,9 +143,9 @@ def test_an_explanation_fits(loaded: Loaded, width: int) -> None:
 
 
 def test_what_is_declared_is_said() -> None:
-    told = manual.explain(CATALOGUE.checks["world.nccl"], "", 110)
-    needs = "needs rdzv.store, gpu.visible, gpu, torch"
-    assert f"\ntraining · standard · at most 60 s · touches 1 GiB of every GPU · {needs}\n" in told
+    told = flat(manual.explain(CATALOGUE.checks["world.nccl"], "", 110))
+    needs = "needs rdzv.store, net.payload, gpu.visible, gpu, torch"
+    assert f"training · standard · at most 60 s · touches 1 GiB of every GPU · {needs}" in told
     assert "· read only\n" in manual.explain(CATALOGUE.checks["host.cpu"], "", 98)
     assert 'Option        [checks."host.storage"] checkpoint_dir: ' in manual.explain(
         CATALOGUE.checks["host.storage"], "", 98

@@ -125,7 +125,7 @@ def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:
         about = archive.read(f"{NAME}.dist-info/METADATA").decode()
     wanted = [Requirement(r) for r in re.findall(r"^Requires-Dist: (.+)$", about, re.MULTILINE)]
     base = {r.name for r in wanted if not r.marker or r.marker.evaluate({"extra": ""})}
-    assert base == {"typer", "rich", "psutil", "nvidia-ml-py"}
+    assert base == {"typer", "rich", "psutil", "nvidia-ml-py", "ClusterShell"}
     assert "\nName: cluster-preflight\n" in about
     assert "\nLicense-Expression: Apache-2.0\n" in about
 

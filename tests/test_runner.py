@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from preflight import check, runner
+from preflight import check
 from preflight.calls import Call
-from preflight.check import Catalogue, Requirement, Scope
+from preflight.check import Catalogue, Requirement
+from preflight.ended import observation_of
 from preflight.isolate import Died, Raised, Returned, TimedOut, Workers
 from preflight.model import (
     Cause,
@@ -25,7 +26,9 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.runner import Outcome, Plan, Progress, Run, observation_of
+from preflight.plan import Outcome, Plan, Progress
+from preflight.runner import Passed, Run
+from preflight.start import LIGHT, TORCH
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def catalogue() -> Catalogue:
 @pytest.fixture
 def workers() -> Iterator[Workers]:
     made = Workers()
-    made.open(runner.LIGHT)  # not a fork of this process: pytest may have threads
+    made.open(LIGHT)  # not a fork of this process: pytest may have threads
     yield made
     made.close()
 
@@ -54,13 +57,15 @@ def topology(ranks: int = 2, size: int = 0) -> Topology:
     )
 
 
-def evidence(check_id: str, seen: Mapping[str, Observation]) -> dict[str, Status]:
+def evidence(check_id: str, seen: Mapping[str, Observation], top: Topology) -> dict[str, Status]:
     """The rule of these tests: what was seen has passed."""
     return {k: Status.PASS if isinstance(o, Seen) else Status.SKIP for k, o in seen.items()}
 
 
-def failing(*ids: str) -> Callable[[str, Mapping[str, Observation]], dict[str, Status]]:
-    return lambda i, seen: dict.fromkeys(seen, Status.FAIL) if i in ids else evidence(i, seen)
+def failing(*ids: str) -> Passed:
+    return lambda i, seen, top: (
+        dict.fromkeys(seen, Status.FAIL) if i in ids else evidence(i, seen, top)
+    )
 
 
 def observe(
@@ -70,7 +75,7 @@ def observe(
     selected = more.pop("selected", None) or dict.fromkeys(ids, "")
     passed = more.pop("passed", evidence)
     interrupted = more.pop("interrupted", lambda: "")
-    values = {"topology": topology(), "deadline": 30.0} | more
+    values: dict[str, Any] = {"topology": topology(), "deadline": 30.0} | more
     plan = Plan(catalogue=catalogue, selected=selected, **values)
     seen: list[Progress] = []
     return Run(plan, workers, passed, seen.append, interrupted).observe(), seen
@@ -134,7 +139,7 @@ def test_a_failed_need_blocks_and_names_itself(catalogue: Catalogue, workers: Wo
 
 
 def test_an_undecided_need_does_not_block(catalogue: Catalogue, workers: Workers) -> None:
-    unsure = lambda i, seen: dict.fromkeys(seen, Status.UNDECIDED)  # noqa: E731
+    unsure = lambda i, seen, top: dict.fromkeys(seen, Status.UNDECIDED)  # noqa: E731
     ids = [i for i, c in catalogue.checks.items() if not c.check.torch]
     outcome, _ = observe(catalogue, workers, *ids, passed=unsure)
     for by_key in outcome.checks.values():
@@ -210,7 +215,7 @@ def test_progress_names_what_is_waited_for(catalogue: Catalogue, workers: Worker
 
 def test_a_lost_import_of_torch(catalogue: Catalogue, workers: Workers) -> None:
     """Its server dies at once: what needs torch is blocked, what reports on it says so."""
-    workers.open(runner.TORCH, preload=("no_such_module_at_all",), seconds=0.0)
+    workers.open(TORCH, preload=("no_such_module_at_all",), seconds=0.0)
     outcome, _ = observe(catalogue, workers, "host.software", "rdzv.store")
     assert missing(outcome, "rdzv.store") == Missing(Cause.BLOCKED, by="host.software")
     found = missing(outcome, "host.software")
@@ -227,10 +232,10 @@ def test_ranks_meet_in_forks_of_one_import(catalogue: Catalogue, workers: Worker
 
 def test_torch_is_not_begun_where_nothing_needs_it(catalogue: Catalogue, workers: Workers) -> None:
     observe(catalogue, workers, "host.limits")
-    assert not workers.opened(runner.TORCH)
+    assert not workers.opened(TORCH)
     needing = [i for i, c in catalogue.checks.items() if Requirement.TORCH in c.check.requires]
     observe(catalogue, workers, selected=dict.fromkeys(needing, "skipped by you"))
-    assert not workers.opened(runner.TORCH)
+    assert not workers.opened(TORCH)
 
 
 # --- results ---
@@ -285,6 +290,11 @@ def test_an_answer() -> None:
     assert observation_of(call(Returned({"a": 1}, 0.12345, MARKS))) == Seen({"a": 1}, 0.1235, MARKS)
 
 
-def test_every_scope_that_is_declared_can_be_run(catalogue: Catalogue) -> None:
-    """Pairs of nodes are a later version's."""
-    assert {loaded.check.scope for loaded in catalogue} <= {Scope.NODE, Scope.RANK, Scope.WORLD}
+@pytest.mark.torch
+def test_what_only_others_can_have_does_not_keep_one_agent_from_its_store(
+    catalogue: Catalogue, workers: Workers
+) -> None:
+    ids = ("env.identity", "env.vars", "net.port", "net.mesh", "rdzv.store")
+    outcome, _ = observe(catalogue, workers, *ids)
+    assert missing(outcome, "net.mesh").cause is Cause.NOT_APPLICABLE
+    assert all(isinstance(o, Seen) for o in outcome.checks["rdzv.store"].values())

@@ -19,9 +19,9 @@ import scenarios
 from terminal import ASCII_ENV, PLAIN_ENV, PREFLIGHT, in_pipe, on_terminal
 
 from preflight import __version__, screen
+from preflight.plan import Progress
 from preflight.render import human
 from preflight.render import json as as_json
-from preflight.runner import Progress
 
 ESCAPE = "\x1b"
 
@@ -259,7 +259,7 @@ AT_WORK = Progress(
 
 WATCHING = """
 import os, sys, time
-from preflight.runner import Progress
+from preflight.plan import Progress
 from preflight.screen import ProgressLine
 line = ProgressLine(quiet={quiet}, environ=os.environ, every={every})
 for step in range(5):

@@ -9,9 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import world
 
+from preflight.knowledge import remote
 from preflight.knowledge.group import Trouble
-from preflight.knowledge.stall import ADVICE, Signature, stalls
-from preflight.model import Cause, Confidence, Finding, Kind, Mark, Missing, Observation, Seen
+from preflight.knowledge.stall import ADVICE, GLOO_UNREACHABLE, Signature, stalls
+from preflight.model import (
+    Blame,
+    Cause,
+    Confidence,
+    Finding,
+    Kind,
+    Mark,
+    Missing,
+    Node,
+    Observation,
+    Seen,
+    Topology,
+)
 
 TIMED_OUT = "Timed out waiting 14000ms for recv operation to complete"
 CLOSED = "Connection closed by peer [10.1.2.3]:4567. This is typically caused by a remote worker"
@@ -193,3 +206,169 @@ def test_no_innocent_is_named(data: st.DataObject) -> None:
     assert named in ({(culprit,)}, set())
     if not named:
         assert finding.confidence is Confidence.POSSIBLE
+
+
+# --- several nodes, of two ranks each ---
+
+INIT = "TCPStore init_process_group"
+REFUSED = (
+    "Gloo connectFullMesh failed with timed out connecting: SO_ERROR: Connection refused, "
+    "remote=[{}]:37302$0"
+)
+
+
+def nodes(*pairs: tuple[Observation, Observation]) -> Finding:
+    """The finding where each pair is what the two ranks of a node saw: n1 holds the meeting, n2
+    came to it from 10.0.0.2."""
+    seen = {f"n{n // 2 + 1}/{n}": o for n, o in enumerate(o for pair in pairs for o in pair)}
+    top = Topology(
+        size=len(seen),
+        nodes=tuple(
+            Node(f"n{n + 1}", (2 * n, 2 * n + 1), addr=f"10.0.0.{n + 1}" if n else "")
+            for n in range(len(pairs))
+        ),
+        master_addr="10.0.0.1",
+        master_port=29500,
+    )
+    (finding,) = stalls(world("world.gloo", seen, top), (*KNOWN, GLOO_UNREACHABLE))
+    assert finding.code in {*ADVICE, *remote.ADVICE, *(s.code for s in KNOWN)}
+    return finding
+
+
+def about(finding: Finding) -> list[str]:
+    return [str(s) for s in finding.subjects]
+
+
+def both(observation: Observation) -> tuple[Observation, Observation]:
+    return observation, observation
+
+
+def test_a_rank_is_named_with_its_node() -> None:
+    finding = nodes(both(fine()), (fine(), silent("store")), both(fine()))
+    assert about(finding) == ["n2 · rank 3"]
+    assert finding.saw.startswith("rank 3 on n2 never came back from 'store'")
+    assert (finding.confidence, finding.alternatives) == (Confidence.LIKELY, ())
+
+
+def test_all_ranks_of_a_node_are_one_finding() -> None:
+    finding = nodes(both(fine()), both(fine()), both(silent("store")))
+    assert about(finding) == ["n3 · rank 4", "n3 · rank 5"]
+    assert finding.saw.startswith("all 2 ranks of n3 never came back from 'store'")
+    assert finding.confidence is Confidence.LIKELY
+    assert "n3" in finding.alternatives[0], "it may be its network"
+    finding = nodes(both(fine()), both(died("store")), both(gave_up("store", CLOSED)))
+    assert finding.saw == "all 2 ranks of n2 killed by SIGSEGV in 'store'"
+    assert finding.confidence is Confidence.CERTAIN
+
+
+def test_of_two_nodes_neither_is_the_majority() -> None:
+    finding = nodes(both(gave_up(INIT)), both(silent("TCPStore")))
+    assert about(finding) == ["n2 · rank 2", "n2 · rank 3"]
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.alternatives
+    # who did not even begin is late, whatever the network does
+    finding = nodes(both(gave_up(INIT)), (silent(""), gave_up(INIT)))
+    assert (about(finding), finding.confidence) == (["n2 · rank 2"], Confidence.LIKELY)
+
+
+def test_two_nodes_that_are_silent_while_they_connect_may_miss_each_other() -> None:
+    on = both(gave_up("TCPStore init_process_group sum"))
+    finding = nodes(on, both(silent(INIT)), both(silent(INIT)), on, on, on)
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.saw.startswith("all ranks of n2, n3 did not come to 'sum'")
+    assert "don't reach each other" in finding.alternatives[0]
+
+
+def test_an_agent_that_left_in_the_middle() -> None:
+    gone = Missing(Cause.BLOCKED, "it closed the connection", by="rdzv.reach")
+    finding = nodes(both(gave_up(INIT, CLOSED)), both(gone), both(gave_up(INIT)))
+    assert (finding.code, about(finding)) == ("rank-silent", ["n2 · rank 2", "n2 · rank 3"])
+    assert "it closed the connection" in finding.saw
+    blocked = {f"n1/{r}": Missing(Cause.BLOCKED, by="rdzv.reach") for r in range(2)}
+    assert list(stalls(world("world.gloo", blocked), KNOWN)) == []
+
+
+def refused(ip: str) -> Seen[Tried]:
+    return gave_up(INIT, REFUSED.format(ip))
+
+
+@pytest.mark.parametrize("ip", ["10.0.0.3", "::ffff:10.0.0.3"])
+def test_the_edge_is_named_and_not_who_complains_or_is_silent(ip: str) -> None:
+    on = both(fine("TCPStore init_process_group sum"))
+    finding = nodes(on, (refused(ip), silent(INIT)), both(silent(INIT)), on, on)
+    assert (finding.code, about(finding)) == ("gloo-unreachable", ["n2->n3"])
+    assert (finding.confidence, finding.blame) == (Confidence.LIKELY, Blame.NETWORK)
+    assert finding.subjects[0].ranks == (2, 3, 4, 5)
+    assert finding.saw.startswith("rank 2 on n2 in 'init_process_group': Gloo connectFullMesh")
+    assert finding.saw.endswith("that is n2->n3")
+
+
+def test_a_node_that_several_can_not_reach() -> None:
+    there = (refused("10.0.0.1"), silent(INIT))
+    finding = nodes(both(silent(INIT)), there, there)
+    assert about(finding) == ["n1"], "it holds the meeting: its address is MASTER_ADDR"
+    own = nodes(both(fine()), (refused("10.0.0.2"), silent(INIT)), both(fine()))
+    assert (about(own), own.blame) == (["n2"], Blame.UNKNOWN)
+    assert "the own address of n2" in own.saw
+
+
+def test_an_address_of_nobody() -> None:
+    finding = nodes(both(silent(INIT)), both(refused("172.17.0.1")))
+    assert about(finding) == ["n2 · rank 2", "n2 · rank 3"]
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.alternatives
+    assert "172.17.0.1" in finding.saw
+
+
+LOOP = (refused("127.0.1.1"), silent(INIT))
+QUIET = both(silent(INIT))
+
+
+@pytest.mark.parametrize(
+    ("seen", "named", "sure"),
+    [
+        ((LOOP, QUIET), ["n2"], Confidence.LIKELY),
+        ((LOOP, QUIET, LOOP), ["n2"], Confidence.LIKELY),
+        ((LOOP, QUIET, QUIET), ["n2", "n3"], Confidence.POSSIBLE),
+        ((LOOP, LOOP), ["n1", "n2"], Confidence.LIKELY),
+        ((LOOP, LOOP, LOOP), ["n1", "n2", "n3"], Confidence.POSSIBLE),
+    ],
+    ids=["two", "of three", "either", "both", "all"],
+)
+def test_who_tells_the_loopback_does_not_complain(
+    seen: tuple[tuple[Observation, Observation], ...], named: list[str], sure: Confidence
+) -> None:
+    finding = nodes(*seen)
+    assert (finding.code, about(finding), finding.confidence) == ("gloo-unreachable", named, sure)
+    assert finding.blame is Blame.JOB
+    assert bool(finding.alternatives) is (sure is Confidence.POSSIBLE)
+
+
+def test_a_rank_that_never_began_explains_a_refusal() -> None:
+    finding = nodes((refused("10.0.0.2"), silent(INIT)), (silent(""), silent(INIT)))
+    assert (finding.code, about(finding)) == ("rank-silent", ["n2 · rank 2"])
+
+
+def test_when_all_are_stuck_the_edges_are_an_alternative() -> None:
+    finding = nodes(QUIET, QUIET)
+    assert (finding.code, about(finding)) == ("stuck", ["job"])
+    edges, scale = finding.alternatives[:2]
+    assert "net.mesh and net.payload name them" in edges
+    assert "with all ranks at once, if net.mesh passed" in scale
+    finding = nodes(both(fine(INIT)), both(fine(INIT)), both(gave_up(INIT)))
+    assert (finding.code, about(finding)) == ("stuck", ["n3 · rank 4", "n3 · rank 5"])
+
+
+@given(st.data())
+def test_no_innocent_node_is_named_for_sure(data: st.DataObject) -> None:
+    """One edge is dropped: both its ends are silent while they connect, all others complain later
+    or got through."""
+    n = data.draw(st.integers(3, 6))
+    guilty = data.draw(st.sets(st.integers(0, n - 1), min_size=2, max_size=2))
+    kinds: tuple[Observation, ...] = (fine(INIT), gave_up(INIT + " sum"), silent(INIT))
+    others = data.draw(st.sampled_from(kinds))
+    seen = [QUIET if i in guilty else both(others) for i in range(n)]
+    finding = nodes(*seen)
+    named = {s.node for s in finding.subjects if s.node}
+    assert named <= {f"n{i + 1}" for i in guilty}
+    assert finding.confidence is Confidence.POSSIBLE

@@ -108,7 +108,8 @@ def test_every_rank_has_to_be_looked_at(missing: Missing) -> None:
 
 def test_an_answer_that_says_itself_that_it_did_not_get_through() -> None:
     stuck = Seen({"value": 1, "trouble": "connection closed"})
-    assert outcome({"a.a": SEEN, "b.b": stuck}, a_a=Script(), b_b=Script()) == UNSURE
+    together = Script(CHECK=Check(Scope.WORLD, Stage.TRAINING, 1.0))
+    assert outcome({"a.a": SEEN, "b.b": stuck}, a_a=Script(), b_b=together) == UNSURE
 
 
 def test_a_warning_for_all_does_not_stand_for_the_one_that_is_silent() -> None:

@@ -1,46 +1,116 @@
 """Writes docs/detection.md: every fault of the catalogue (tests/faults), what preflight says of it,
-and how often it finds something where nothing is wrong. The figures are those of this run.
+what torchrun says of the same, and how often preflight finds something where nothing is wrong. The
+figures are those of this run, which takes half an hour.
 
-    python tools/detection.py [WORD…]     only faults with these words in their names, printed
+    python tools/detection.py [--no-torchrun] [WORD…]     with words: only what has them in its
+                                                          name, printed, nothing is written
 
 It needs what the tests need: root, namespaces, nftables, gcc, torch.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import argparse
 import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
 TARGET = REPOSITORY / "docs/detection.md"
-sys.path.insert(0, str(REPOSITORY / "tests"))
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
 
-from faults import accelerators, healthy, job, node, ranks  # noqa: E402  they lie in tests/
-from faults.inject import Fault, judge, lacking, line, run  # noqa: E402
+import rows  # noqa: E402  they lie beside this file and in tests/
+import torchrun  # noqa: E402
+from at_once import each  # noqa: E402
+from faults import (  # noqa: E402
+    accelerators,
+    agents,
+    agreement,
+    healthy,
+    healthy_worlds,
+    job,
+    naming,
+    network,
+    node,
+    ranks,
+)
+from faults.world import ARRIVE  # noqa: E402
+from rows import Row  # noqa: E402
 
-GROUPS: Sequence[tuple[str, tuple[Fault, ...]]] = (
-    ("What the job's author set", job.FAULTS),
-    ("What is wrong with the machine", node.FAULTS),
-    ("What is wrong with its GPUs", accelerators.FAULTS),
-    ("What shows when ranks start and work together", ranks.FAULTS),
+LABS = 2
+"""How many labs at a time: as many as the tests have."""
+TORCHRUN_LABS = 8
+"""These wait for most of their time; see torchrun.STARTING."""
+
+Item = Any  # a Fault or a WorldFault, as `look` has it
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table: its title, its head, what is in it and how that is looked at."""
+
+    title: str
+    head: tuple[str, ...]
+    items: Sequence[Item]
+    look: Callable[[Item], Row]
+
+
+ONE = ("fault", "detected", "culprit named", "false alarms", "seconds")
+MANY = (
+    *("fault", "detected", "named", "subject right", "others blamed", "seconds"),
+    f"`torchrun`, all-reduce over Gloo, within {torchrun.SECONDS:g} s",
+)
+QUIET = ("healthy machine", "READY", "false alarms", "seconds at most")
+QUIET_WORLDS = ("healthy world", "READY", "false alarms", "seconds")
+
+PARTS = (
+    Part("What the job's author set", ONE, job.FAULTS, rows.machine_fault),
+    Part("What is wrong with the machine", ONE, node.FAULTS, rows.machine_fault),
+    Part("What is wrong with its GPUs", ONE, accelerators.FAULTS, rows.machine_fault),
+    Part("What shows when ranks start and work together", ONE, ranks.FAULTS, rows.machine_fault),
+    Part("Between machines: the network", MANY, network.FAULTS, rows.world_fault),
+    Part("Between machines: names and addresses", MANY, naming.FAULTS, rows.world_fault),
+    Part("Between machines: what must agree", MANY, agreement.FAULTS, rows.world_fault),
+    Part(
+        "Between machines: who comes, and who else is there", MANY, agents.FAULTS, rows.world_fault
+    ),
+    Part("Machines with nothing wrong", QUIET, healthy.VARIANTS, rows.healthy_machine),
+    Part(
+        "Jobs on several machines with nothing wrong",
+        QUIET_WORLDS,
+        (*healthy_worlds.WORLDS, *healthy_worlds.WITH_TORCH),
+        rows.healthy_world,
+    ),
 )
 
 HEAD = """\
 # Detection
 
-Made by `python tools/detection.py`; don't edit. Each fault is injected into a machine made of Linux
-namespaces (tests/lab), then `preflight run` is run there, with 4 ranks unless the fault is about
-their number. *Detected*: the exit code and the check are the right ones. *Culprit named*: a finding
-of its own, not one folded under another, names the right subject, or the job where it says that it
-can only tell what is possible. *False alarms*: other findings of the same report that blame what is
-innocent. *Seconds*: of the whole command. A warning exits 0.
+Made by `make faults`; don't edit. Each fault is injected into machines made of Linux namespaces
+(tests/lab), then `preflight run` is run there: on one machine with 4 ranks unless the fault is
+about their number; or on each of several machines, as `srun` would start it. *Detected*: the exit
+code and the check are the right ones. *Culprit named*, *subject right*: a finding of its own, not
+one folded under another, names the right node, rank, edge or variable, or the job where it says
+that it can only tell what is possible. *False alarms*, *others blamed*: other findings of the same
+report that blame what is innocent. *Seconds*: of the whole command; of several machines, until the
+last agent has ended, and in brackets how much longer than a healthy run of the same world, of which
+{arrive:g} s are the time for which agents were told to wait where somebody can't come. A warning
+exits 0.
 
-{machine}
+*`torchrun`*: the last line of error of the first rank that fails on the same machines, broken in
+the same way, when each runs `torchrun --nnodes … --master-addr …` with a script that makes one
+all-reduce over Gloo with a timeout of 20 s; its seconds in brackets; `ok` where all ranks end well.
+Nobody is waited for longer than {limit:g} s after all have imported what they need; what is shown
+then is the last warning. `-` where the fault is something that only preflight has: its agents,
+flags or variables.
+
+{machine} {minutes:.0f} minutes.
 
 """
 
@@ -51,54 +121,46 @@ def machine() -> str:
     name = f"{os.cpu_count()} CPUs, Linux {platform.release().partition('-')[0]}"
     python = platform.python_version()
     version = importlib.metadata.version("cluster-preflight")
-    return f"preflight {version}, Python {python}, torch {torch}, {name}."
+    return f"preflight {version}, Python {python}, torch {torch}, {name}, {LABS} labs at a time."
 
 
-def rows(faults: Iterable[Fault]) -> list[list[str]]:
-    """A row a fault; what can't be injected here says why."""
-    made = []
-    for fault in faults:
-        if why := lacking(fault):
-            made.append([fault.name, "not tried here", why, "", ""])
-            continue
-        outcome = run(fault)
-        verdict = judge(fault, outcome)
-        finding = f"`{fault.check}` {fault.code}" if fault.code else f"exit code {fault.exit}"
-        sure = {f["code"]: f["confidence"] for f in outcome.findings if f["check"] == fault.check}
-        missed = f"no: {fault.missed}" if fault.missed else "**no**"
-        detected = verdict.detected and outcome.ended.code == fault.exit
-        made.append(
-            [
-                fault.name,
-                f"{finding} ({fault.status}, {sure[fault.code]})"
-                if fault.code and detected
-                else finding,
-                "yes" if detected and verdict.named else missed,
-                str(len(verdict.false_alarms)),
-                f"{outcome.ended.seconds:.1f}",
-            ]
-        )
-        print(*made[-1], *verdict.problems, sep=" | ", file=sys.stderr, flush=True)
-    return made
+def looked_at(parts: Sequence[Part]) -> list[list[Row]]:
+    """The rows of each part; every one is printed as it is made."""
+    items = [(part, item) for part in parts for item in part.items]
+    rows.measure([item for part, item in items if part.look == rows.world_fault])
+    made: dict[int, Row] = {}
+    for number, row in each(_look, items, LABS):
+        made[number] = row
+        say(f"{len(made)}/{len(items)}", *row.cells, *row.said)
+    ordered = iter(made[number] for number in range(len(items)))
+    return [[next(ordered) for _ in part.items] for part in parts]
 
 
-def healthy_rows(variants: Iterable[Fault]) -> list[list[str]]:
-    """A row a variant, looked at several times at level quick and once at level standard."""
-    made = []
-    for variant in variants:
-        if why := lacking(variant):
-            made.append([variant.name, "not tried here", why, ""])
-            continue
-        runs = [variant] * healthy.TIMES
-        if variant.args == ("--level", "quick"):
-            runs.append(dataclasses.replace(variant, args=("--level", "standard")))
-        outcomes = [run(one) for one in runs]
-        alarms = [line(f) for outcome in outcomes for f in outcome.findings]
-        ready = sum(outcome.ended.code == 0 for outcome in outcomes)
-        slowest = max(outcome.ended.seconds for outcome in outcomes)
-        made.append([variant.name, f"{ready} of {len(runs)}", str(len(alarms)), f"{slowest:.1f}"])
-        print(*made[-1], *alarms, sep=" | ", file=sys.stderr, flush=True)
-    return made
+def _look(pair: tuple[Part, Item]) -> Row:
+    """A lab that fails is a row that says so: the others have taken long."""
+    part, item = pair
+    try:
+        return part.look(item)
+    except (RuntimeError, OSError, AssertionError) as error:
+        return rows.failed(item.name, error, len(part.head))
+
+
+def compared(parts: Sequence[Part], looked: Sequence[Sequence[Row]]) -> None:
+    """Add to each row of several machines what torchrun says."""
+    pairs = [
+        (fault, row)
+        for part, body in zip(parts, looked, strict=True)
+        for fault, row in zip(part.items, body, strict=True)
+        if part.head == MANY and row.tried and torchrun.comparable(fault)
+    ]
+    faults = [fault for fault, _ in pairs]
+    for count, (number, said) in enumerate(each(rows.torchrun_says, faults, TORCHRUN_LABS), 1):
+        pairs[number][1].cells[-1] = said
+        say(f"torchrun {count}/{len(faults)}", faults[number].name, said)
+
+
+def say(*cells: object) -> None:
+    print(*cells, sep=" | ", file=sys.stderr, flush=True)
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
@@ -106,37 +168,69 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def document() -> str:
-    parts, tried, named, alarms = [], 0, 0, 0
-    for title, faults in GROUPS:
-        body = rows(faults)
-        real = [row for row in body if row[1] != "not tried here"]
-        tried += len(real)
-        named += sum(row[2] == "yes" for row in real)
-        alarms += sum(int(row[3]) for row in real)
-        head = ("fault", "detected", "culprit named", "false alarms", "seconds")
-        parts.append(f"## {title}\n\n{table(head, body)}\n")
-    body = healthy_rows(healthy.VARIANTS)
-    runs = [row[1].split(" of ") for row in body if row[1] != "not tried here"]
-    false = sum(int(row[2]) for row in body if row[1] != "not tried here")
-    head = ("healthy machine", "READY", "false alarms", "seconds at most")
-    parts.append(f"## Where nothing is wrong\n\n{table(head, body)}")
-    summary = (
-        f"**{named} of {tried} faults are named, with {alarms} false alarms beside them. "
-        f"{sum(int(r) for r, _ in runs)} of {sum(int(n) for _, n in runs)} runs on "
-        f"{len(runs)} kinds of healthy machines are READY, with {false} false alarms.**\n\n"
+def summary(parts: Sequence[Part], looked: Sequence[Sequence[Row]]) -> str:
+    def of(*heads: tuple[str, ...]) -> list[Row]:
+        each = zip(parts, looked, strict=True)
+        return [row for part, body in each if part.head in heads for row in body if row.tried]
+
+    lines = []
+    for what, head in (("one machine", ONE), ("several machines", MANY)):
+        faults = of(head)
+        alarms = sum(row.alarms for row in faults)
+        good = sum(row.good for row in faults)
+        lines.append(
+            f"{good} of {len(faults)} faults on {what} are named, with {alarms} false alarms "
+            "beside them."
+        )
+    quiet = of(QUIET, QUIET_WORLDS)
+    lines.append(
+        f"{sum(row.ready for row in quiet)} of {sum(row.runs for row in quiet)} runs on "
+        f"{len(quiet)} kinds of healthy machines and worlds are READY, with "
+        f"{sum(row.alarms for row in quiet)} false alarms."
     )
-    return HEAD.format(machine=machine()) + summary + "".join(parts)
+    cells = [row.cells[-1] for row in of(MANY)]
+    tried = [cell for cell in cells if cell not in ("-", rows.NOT_COMPARED)]
+    if tried:
+        silent = sum(cell.startswith(torchrun.NOTHING) for cell in tried)
+        fine = tried.count("ok")
+        lines.append(
+            f"Of the {len(tried)} faults on several machines that torchrun can have it ends with "
+            f"an error in {len(tried) - silent - fine}, with nothing in {torchrun.SECONDS:g} s in "
+            f"{silent}, and as if nothing were wrong in {fine}."
+        )
+    return "**" + " ".join(lines) + "**\n\n"
 
 
-def main(words: Sequence[str]) -> None:
-    if words:
-        every = [f for _, faults in GROUPS for f in faults]
-        rows(f for f in every if all(word in f.name for word in words))
+def document(with_torchrun: bool) -> str:
+    began = time.monotonic()
+    looked = looked_at(PARTS)
+    if with_torchrun:
+        compared(PARTS, looked)
+    minutes = (time.monotonic() - began) / 60
+    text = HEAD.format(machine=machine(), minutes=minutes, arrive=ARRIVE, limit=torchrun.SECONDS)
+    text += summary(PARTS, looked)
+    bodies = zip(PARTS, looked, strict=True)
+    tables = (f"## {p.title}\n\n{table(p.head, (row.cells for row in b))}" for p, b in bodies)
+    return text + "\n".join(tables)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    arguments.add_argument("--no-torchrun", action="store_true", help="leave the comparison out")
+    arguments.add_argument("words", nargs="*", metavar="WORD", help="that a name must have")
+    given = arguments.parse_args()
+    if not given.words:
+        TARGET.parent.mkdir(exist_ok=True)
+        TARGET.write_text(document(not given.no_torchrun))
         return
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(document())
+    chosen = [
+        Part(p.title, p.head, [i for i in p.items if all(w in i.name for w in given.words)], p.look)
+        for p in PARTS
+    ]
+    looked = looked_at(chosen)
+    if not given.no_torchrun:
+        compared(chosen, looked)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -3,6 +3,7 @@
     help, help CMD    what --help prints
     checks, exits     tables of what the program declares
     screen NAME       real output of a command of SCREENS, run here and now
+    nodes NAME        the same of a command of NODES, run on machines of tests/lab (needs root)
 
 `make readme` writes them all; tests/test_contract.py holds the first two kinds against the program.
 """
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,29 @@ SCREENS = {
     ),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """A command as `srun` would start it on `count` machines, of which `broken` has a fault. What
+    is shown is what the first one prints: it hosts the meeting."""
+
+    command: str
+    exits: int
+    count: int
+    broken: str
+    fault: str
+
+
+NODES = {
+    "edge": Nodes(
+        "MASTER_ADDR=gpu1 MASTER_PORT=29500 preflight run --nproc 2 --nodes 4 --node-rank $I",
+        3,
+        4,
+        "gpu3",
+        "close_other_ports",
+    ),
+}
+
 EXITS = (
     (verdict.EXIT[Verdict.READY], "READY", "every check passed (warnings allowed)", "start"),
     (cli.USAGE, "USAGE", "wrong flag, bad config, unknown id", "show to the author; never drain"),
@@ -117,18 +141,20 @@ def block(name: str) -> str:
             [(f"`{c.id}`", str(c.check.level), c.question) for c in check.load()],
         )
     if name == "exits":
-        rows = [(str(code), name, means, then) for code, name, means, then in EXITS]
-        return _table(("Code", "Name", "Means", "A scheduler should"), rows)
+        codes = [(str(code), name, means, then) for code, name, means, then in EXITS]
+        return _table(("Code", "Name", "Means", "A scheduler should"), codes)
     if kind == "screen" and rest in SCREENS:
         screen = SCREENS[rest]
         with screen.fault():
             return _fenced(f"$ {screen.command}\n{_run(screen.command, screen.exits)}")
+    if kind == "nodes" and rest in NODES:
+        return _fenced(f"$ {NODES[rest].command}      # on each of them\n{_on_nodes(NODES[rest])}")
     raise SystemExit(f"README.md: there is no block {name!r}")
 
 
 def deterministic(name: str) -> bool:
     """Whether a block is the same on every machine."""
-    return not name.startswith("screen ")
+    return not name.startswith(("screen ", "nodes "))
 
 
 def blocks(text: str) -> dict[str, str]:
@@ -166,12 +192,38 @@ def _run(command: str, exits: int) -> str:
     return ended.stdout
 
 
+def _on_nodes(screen: Nodes) -> str:
+    """What the host of the meeting prints."""
+    sys.path.insert(0, str(README.parent / "tests"))
+    from lab import faults  # type: ignore[import-not-found]
+    from lab.host import ENVIRONMENT, Command, Lab, Machine  # type: ignore[import-not-found]
+
+    names = [f"gpu{number}" for number in range(1, screen.count + 1)]
+    words = shlex.split(screen.command)
+    first = words.index("preflight")
+    given = dict(word.split("=", 1) for word in words[:first])
+    with Lab(*(Machine(name) for name in names)) as lab:
+        lab[screen.broken].break_(getattr(faults, screen.fault)(PORT))
+        commands = {
+            name: Command(
+                [str(BIN / "preflight"), *(w.replace("$I", str(i)) for w in words[first + 1 :])],
+                {**ENVIRONMENT, **given},
+            )
+            for i, name in enumerate(names)
+        }
+        ended = lab.run_all(commands, timeout=SECONDS)
+    host = ended[names[0]]
+    if host.code != screen.exits:
+        raise SystemExit(f"{screen.command}: exit code {host.code}\n{host.out}{host.err}")
+    return str(host.out)
+
+
 def _fenced(text: str) -> str:
     lines = "\n".join(line.rstrip() for line in text.rstrip().splitlines())
     return f"```text\n{lines}\n```\n"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +19,7 @@ from typing import Any
 
 from preflight.check import Context
 from preflight.host import Host
+from preflight.knowledge.lookup import addresses, c10d_order, is_local, look_up, source_of
 from preflight.model import NotApplicable
 
 TEXT = 300
@@ -33,6 +34,10 @@ BEYOND = 10
 
 CLOSING = 2.0
 """Seconds for which a rank that is through waits for the others before it closes its sockets."""
+
+LOOPBACK = "127.0.0.1"
+
+OBSTACLE = "obstacle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +123,55 @@ def _numeric(address: str) -> bool:
     return True
 
 
+def pooled(ctx: Context, topic: str, value: Any, decide: Callable[[Mapping[int, Any]], Any]) -> Any:
+    """What rank 0 makes of what all ranks say: the same on all of them, None where rank 0 has said
+    nothing. Everybody tells rank 0 and rank 0 tells everybody: 2 W lines through the meeting, not
+    W x W."""
+    if ctx.rank != 0:
+        ctx.peers.say(topic, value, to=[0])
+        # longer than rank 0 waits for its last one
+        return ctx.peers.hear(f"{topic} of all", 1, ctx.seconds / 3).get(0)
+    ctx.peers.say(topic, value, to=[0])
+    made = decide(ctx.peers.hear(topic, ctx.world_size, ctx.seconds / 4))
+    ctx.peers.say(f"{topic} of all", made)
+    return made
+
+
 def agree(ctx: Context, obstacle: str) -> None:
     """Every rank says what keeps it from this check, nothing if it can; NotApplicable on all of
     them if one has something to say: nobody must start what another can't join."""
-    ctx.peers.say("obstacle", obstacle)
-    told = ctx.peers.hear("obstacle", ctx.world_size, ctx.seconds / 4)
     if obstacle:
+        decline(ctx, obstacle)
         raise NotApplicable(obstacle)
-    for rank, why in sorted(told.items()):
-        if why:
-            raise NotApplicable(f"rank {rank}: {why}")
+
+    def first(told: Mapping[int, Any]) -> str:
+        return next((f"rank {r}: {why}"[:TEXT] for r, why in sorted(told.items()) if why), "")
+
+    if why := pooled(ctx, OBSTACLE, "", first):
+        raise NotApplicable(str(why)[:TEXT])
+
+
+def decline(ctx: Context, obstacle: str) -> None:
+    """Say in agree()'s place that this rank can't take part, and wait for nobody."""
+    if ctx.rank == 0:
+        ctx.peers.say(f"{OBSTACLE} of all", f"rank 0: {obstacle}"[:TEXT])
+    else:
+        ctx.peers.say(OBSTACLE, obstacle, to=[0])
+
+
+def own_gpu(ctx: Context, count: int) -> int | None:
+    """The number of this rank's GPU where `count` are visible; None: there are fewer than ranks. A
+    launcher that starts a process a rank may show each of them its own one only."""
+    if count >= ctx.local_world_size:
+        return ctx.local_rank
+    alone = ctx.topology.ranks_of(ctx.node) == (ctx.rank,)
+    return 0 if count == 1 and alone else None
 
 
 def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = None) -> None:
-    """Make the ranks of this check a process group that meets on a free port of rank 0. NCCL
-    connects at once, to the GPU that is `device`, not in the first collective."""
+    """Make the ranks of this check a process group that meets on a free port of rank 0, wherever
+    the other nodes are. NCCL connects at once, to the GPU that is `device`, not in the first
+    collective."""
     import torch.distributed as dist
 
     nccl = "nccl" in backend
@@ -140,15 +179,12 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
         # its watchdog would abort the ranks that wait, and leave the guilty one: only the deadline
         # of this check, which every rank meets with its marks, may end them
         os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
-    address = ctx.master_addr or "127.0.0.1"
-    without_dns(host, address)
+    without_dns(host, ctx.master_addr or LOOPBACK)
     seconds = ctx.seconds * GIVE_UP
     timeout = timedelta(seconds=seconds)
     steps.at("TCPStore")
     leads = ctx.rank == 0
-    port = 0 if leads else ctx.peers.hear("port", 1, seconds).get(0)
-    if not isinstance(port, int):
-        raise TimeoutError("timed out waiting for the port of rank 0's store")
+    address, port = (_own_address(host, ctx), 0) if leads else _told(ctx, seconds)
     store = dist.TCPStore(
         address,
         port,
@@ -158,7 +194,7 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
         wait_for_workers=False,  # else rank 0 can't say the port that its clients wait for
     )
     if leads:
-        ctx.peers.say("port", store.port)
+        ctx.peers.say("port", [address, store.port])
     steps.at("init_process_group")
     dist.init_process_group(
         backend,
@@ -170,9 +206,33 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
     )
 
 
+def _own_address(host: Host, ctx: Context) -> str:
+    """Where rank 0 is for the others: MASTER_ADDR as it is written, which each of them looks up for
+    itself. Where that leads to another machine (a launcher's store) or to none (a service's address
+    that passes MASTER_PORT on, and no other), the address from which rank 0 would talk to it."""
+    name = ctx.master_addr or LOOPBACK
+    ips = c10d_order(look_up(name, lambda: addresses(host, name), ctx.seconds / 4).found)
+    if not ips or any(is_local(host, ip) for ip in ips):
+        return name
+    return next(filter(None, (source_of(host, ip) for ip in ips)), name)
+
+
+def _told(ctx: Context, seconds: float) -> tuple[str, int]:
+    """Where rank 0 says that its store is."""
+    match ctx.peers.hear("port", 1, seconds).get(0):
+        case [str(address), int(port)] if 0 < port < 1 << 16:
+            return address[:255], port
+    raise TimeoutError("timed out waiting for the port of rank 0's store")
+
+
 def leave(ctx: Context, steps: Steps) -> None:
     """Wait until all ranks are through: Gloo lets a rank go on whose peers are still connecting to
-    it or reading from it, and they fail when it leaves. A rank that gave up doesn't wait."""
-    ctx.peers.say("through")
-    if steps.trouble is None:
-        ctx.peers.hear("through", ctx.world_size, CLOSING)
+    it or reading from it, and they fail when it leaves. A rank that gave up doesn't wait. Each
+    tells rank 0, and rank 0 tells all once it has heard of all."""
+    ctx.peers.say("through", to=[0])
+    if steps.trouble is not None:
+        return
+    if ctx.rank != 0:
+        ctx.peers.hear("all through", 1, CLOSING)
+    elif len(ctx.peers.hear("through", ctx.world_size, CLOSING)) >= ctx.world_size:
+        ctx.peers.say("all through")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Context
+from preflight.knowledge import whom
 from preflight.knowledge.group import Steps
 from preflight.model import (
     Advice,
@@ -114,7 +115,7 @@ def _finite(number: float) -> float:
 
 def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> Iterator[Finding]:
     """The ranks that got a wrong sum: known for certain, since the right one is known. Where the
-    fault is: with the few that got it; if many did, one of them may have sent wrong numbers."""
+    fault is: with the few that got it; if many did, or one of two nodes, one of those who sent."""
     wrong = {
         key: next(r for r in reduced if r.wrong)
         for key, reduced in sums.items()
@@ -122,15 +123,18 @@ def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> It
     }
     if not wrong:
         return
-    few = len(wrong) * 2 <= len(sums)
+    few = len(wrong) * 2 <= len(sums) and not whom.one_of_two(world, wrong)
     key, first = next(iter(wrong.items()))
     subjects = tuple(world.subject(k) for k in wrong)
     saw = (
-        f"rank {subjects[0].name}: {first.wrong} of {first.bytes // 4} sums of {size(first.bytes)} "
-        f"are wrong; number {first.index} is {first.got:g}, not {first.wanted:g}"
+        f"{whom.ranks(world, [key])}: {first.wrong} of {first.bytes // 4} sums of "
+        f"{size(first.bytes)} are wrong; number {first.index} is {first.got:g}, not "
+        f"{first.wanted:g}"
     )
     if len(wrong) > 1:
         saw += f" · wrong on {plural(len(wrong), 'rank')} of {len(sums)}"
+        if whom.several(world):
+            saw += f": {whom.ranks(world, wrong)}"
     yield Finding(
         "wrong-sum",
         Status.FAIL,

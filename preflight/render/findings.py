@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from preflight.model import Command, Confidence, Finding, Kind, Report, Status, Subject
 from preflight.render.look import STYLES, Line, Look, flow
+from preflight.render.nodes import FOLDED_FROM, folded, links, ranks
 from preflight.render.text import action, legible, pasteable, wrapped
+
+IN_FULL = (Status.FAIL, Status.MISSING)
+"""What nobody can start with: all is said of it."""
 
 
 def findings(report: Report, look: Look) -> Iterator[Line]:
@@ -14,7 +19,7 @@ def findings(report: Report, look: Look) -> Iterator[Line]:
     required = {row.id: row.required for row in report.rows}
     before: Finding | None = None
     for finding in report.findings:
-        if before is not None and (look.verbose or before.status is Status.FAIL):
+        if before is not None and (look.verbose or before.status in IN_FULL):
             yield []
         yield from _finding(finding, look, report, required.get(finding.check, True))
         before = finding
@@ -28,7 +33,7 @@ def _finding(finding: Finding, look: Look, report: Report, required: bool) -> It
     saw = finding.saw if required else f"{finding.saw} · not needed to start"
     yield from _labelled("saw", look.say(saw), look)
     advice = finding.advice
-    full = finding.status is Status.FAIL or look.verbose
+    full = finding.status in IN_FULL or look.verbose
     yield from _labelled("expected", look.say(finding.expected), look)
     if full or finding.status is Status.UNDECIDED:
         yield from _labelled("explains", look.say(" · ".join(finding.folded)), look)
@@ -51,7 +56,7 @@ def _heading(finding: Finding, look: Look) -> Iterator[Line]:
     """The check and its subjects on the left, what we say of them and how surely on the right."""
     style = STYLES[finding.status]
     word = finding.status.upper()
-    if finding.status is Status.FAIL or finding.confidence is not Confidence.CERTAIN:
+    if finding.status in IN_FULL or finding.confidence is not Confidence.CERTAIN:
         # of what could not be looked at nothing is likely
         word += f", {finding.confidence}" if finding.status is not Status.UNDECIDED else ""
     check, about = look.say(finding.check), legible(_about(finding.subjects))
@@ -66,28 +71,43 @@ def _heading(finding: Finding, look: Look) -> Iterator[Line]:
 
 
 def _about(subjects: Sequence[Subject]) -> str:
-    """All subjects, those of one node folded: `n1 · ranks 0-2,5`."""
+    """All subjects, those of one node folded: `n1 · ranks 0-2,5`; many nodes that the same is said
+    of as a set: `n[1-8] · eth0`."""
+    between = [subject for subject in subjects if subject.kind is Kind.LINK]
+    if len(between) >= FOLDED_FROM:
+        others = _about([subject for subject in subjects if subject.kind is not Kind.LINK])
+        return ", ".join(part for part in (*links(between), others) if part)
+    if len({subject.node for subject in subjects if subject.node}) >= FOLDED_FROM:
+        alike: dict[str, list[Subject]] = {}
+        for subject in subjects:
+            alike.setdefault(_what(subject), []).append(subject)
+        return ", ".join(_of_many(what, same) for what, same in alike.items())
     ranks_of: dict[str, list[int]] = {}
     for subject in subjects:
-        name = "" if subject.kind is Kind.RANK and len(subject.ranks) == 1 else str(subject)
-        ranks_of.setdefault(name or subject.node, []).extend(subject.ranks)
+        ranks_of.setdefault(_name(subject), []).extend(subject.ranks)
     return ", ".join(
-        " · ".join(part for part in (name, _ranks(ranks)) if part)
-        for name, ranks in ranks_of.items()
+        " · ".join(part for part in (name, ranks(numbers)) if part)
+        for name, numbers in ranks_of.items()
     )
 
 
-def _ranks(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0-3`, `ranks 0,2-5`; empty for none."""
-    known = sorted(set(ranks))
-    runs: list[list[int]] = []
-    for rank in known:
-        if runs and runs[-1][-1] == rank - 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    text = ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
-    return f"rank{'s' if len(known) > 1 else ''} {text}" if known else ""
+def _name(subject: Subject) -> str:
+    """A subject without its ranks."""
+    by_ranks = subject.kind is Kind.RANK and subject.ranks
+    return subject.node if by_ranks else str(subject)
+
+
+def _what(subject: Subject) -> str:
+    """A subject without its node and ranks: `mlx5_2 · port 1`; empty for a node or its ranks."""
+    bare = _name(replace(subject, node=""))
+    return "" if subject.node and bare == subject.kind else bare
+
+
+def _of_many(what: str, alike: Sequence[Subject]) -> str:
+    """The nodes of which the same is said, as a set."""
+    nodes = folded(subject.node for subject in alike if subject.node)
+    numbers = ranks(rank for subject in alike for rank in subject.ranks)
+    return " · ".join(part for part in (nodes, what, numbers) if part)
 
 
 def _labelled(label: str, text: str, look: Look) -> Iterator[Line]:

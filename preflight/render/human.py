@@ -10,10 +10,11 @@ import io
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from preflight.model import Missing, Report, Status, Verdict
+from preflight.model import Missing, Report, Row, Status, Topology, Verdict, place_of
 from preflight.render.findings import findings
 from preflight.render.look import WIDTH, WORDS, Line, Look, flow
-from preflight.render.matrix import left_out, matrix
+from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
+from preflight.render.nodes import foldable, folded
 from preflight.render.text import pasteable, plain, wrapped
 from preflight.units import duration, plural
 
@@ -71,7 +72,7 @@ def _header(report: Report, look: Look) -> Iterator[Line]:
     title = [f"preflight {seen.tool.get('version', '?')}"]
     if top.job and top.job != "none":
         title.append(f"job {top.job}")
-    title.append(f"{plural(len(top.nodes), 'node')}, {plural(top.size, 'rank')}")
+    title.append(_world(top))
     if level := seen.settings.get("level"):
         limit = seen.settings.get("deadline")
         most = f", at most {_seconds(limit.value)}" if limit else ""
@@ -82,13 +83,40 @@ def _header(report: Report, look: Look) -> Iterator[Line]:
     source = nproc.source if nproc and top.launcher == "local" else top.launcher
     port = top.facts.get("master_port")
     note = f" ({port.source})" if port and "env" not in port.source else ""
+    unsaid = "the peers of this job" if len(top.nodes) > 1 else "none given"
     expected = [name.removeprefix("expect.") for name in seen.settings if "expect." in name]
     told = [
         f"identity from {source}",
-        f"meeting at {top.master_addr}:{top.master_port}{note}",
-        "expectations: " + (", ".join(expected) if expected else "none given"),
+        f"meeting at {_meeting(top)}{note}",
+        "expectations: " + (", ".join(expected) if expected else unsaid),
     ]
     yield from flow([look.say(part) for part in told], look, [], 2)
+
+
+def _world(top: Topology) -> str:
+    """`2 nodes x 4 ranks = 8 ranks`; `3 nodes, 10 ranks`; `3 nodes, 6 of 8 ranks`."""
+    nodes = plural(len(top.nodes), "node")
+    each = {len(node.ranks) for node in top.nodes}
+    if len(top.nodes) < 2:
+        return f"{nodes}, {plural(top.size, 'rank')}"
+    if top.met < top.size:
+        return f"{nodes}, {top.met} of {top.size} ranks"
+    if len(each) > 1 or top.met > top.size:
+        return f"{nodes}, {plural(top.size, 'rank')}"
+    return f"{nodes} x {plural(each.pop(), 'rank')} = {top.size} ranks"
+
+
+def _meeting(top: Topology) -> str:
+    """Where it is, with the name of that node where MASTER_ADDR is its address, and the other way
+    round."""
+    addr = f"[{top.master_addr}]" if ":" in top.master_addr else top.master_addr
+    for node in top.nodes if len(top.nodes) > 1 else ():
+        if top.master_addr == node.addr:
+            return f"{node.name} {addr}:{top.master_port}"
+        if top.master_addr in (node.name, node.name.partition(".")[0]) and node.addr:
+            at = f"[{node.addr}]" if ":" in node.addr else node.addr
+            return f"{node.name} {at}:{top.master_port}"
+    return f"{addr}:{top.master_port}"
 
 
 def _seconds(value: object) -> str:
@@ -149,26 +177,28 @@ def _value(value: object) -> str:
 def _verdict(report: Report, look: Look) -> Iterator[Line]:
     word, style = WORDS[report.verdict]
     seen = report.observations
-    left = [r for r in report.rows if r.status is Status.SKIP and left_out(report, r)]
+    left = [row for row in report.rows if left_out(report, row)]
     unwanted = [row for row in left if row.id not in report.skipped]
-    passed = sum(row.status is Status.PASS for row in report.rows)
-    of = sum(row.status is not Status.SKIP for row in report.rows) + len(left)
     failed = any(row.status is Status.FAIL for row in report.rows)
     strict = " (strict)" if report.verdict is Verdict.NOT_READY and not failed else ""
-    parts = [
+    found = [
         _counted(report, Status.FAIL, "finding"),
         _counted(report, Status.WARN, "warning") + strict,
         _counted(report, Status.UNDECIDED, "undecided", "undecided"),
-        f"{passed} of {plural(of, 'check')} passed" + (f", {len(left)} not run" if left else ""),
-        f"{seen.topology.met}/{seen.topology.size} ranks",
+    ]
+    covered = _covered(report, len(left))
+    parts = [
+        *([*covered, *found] if report.verdict is Verdict.INCOMPLETE else [*found, *covered]),
         duration(seen.seconds),
         f"interrupted by {look.say(seen.interrupted)}: partial" if seen.interrupted else "",
     ]
     yield from flow([p for p in parts if p], look, [(f" {word}   ", style)], 4)
-    for reason in dict.fromkeys(row.reason for row in unwanted):
-        ids = ", ".join(row.id for row in unwanted if row.reason == reason)
+    reasons: dict[str, list[str]] = {}
+    for row in unwanted:
+        reasons.setdefault(row.reason + _only_on(row), []).append(row.id)
+    for reason, ids in reasons.items():
         why = look.say(reason).removeprefix("not started: ")
-        yield from _noted("not run", f"{look.say(ids)}: {why}", look)
+        yield from _noted("not run", f"{look.say(', '.join(ids))}: {why}", look)
     if report.skipped:
         yield from _noted("skipped", f"{look.say(', '.join(report.skipped))}: by you", look)
     if report.tolerated:
@@ -185,6 +215,36 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
     if now := do_now(report):
         for number, part in enumerate(pasteable(look.say(now), look.width - 13)):
             yield [(f" {'do now' if number == 0 else '':<12}", "bold"), (part, "")]
+
+
+def _covered(report: Report, left: int) -> list[str]:
+    """How much of it was looked at, and passed: by check, and on how many ranks."""
+    top = report.observations.topology
+    met = f"{top.met}/{top.size} ranks"
+    rows = [row for row in report.rows if looked_at(row) or left_out(report, row)]
+    passed = sum(passes(report, row) for row in rows)
+    if report.verdict is Verdict.INCOMPLETE:
+        local = [row for row in rows if row.stage == "machine"]
+        fine = [passes(report, r) or status_here(report, r) is Status.WARN for r in local]
+        if local and all(fine):
+            return [met, f"local checks of the {top.met} passed"]
+    nodes = {node.name for node in top.nodes}
+    whole = [row for row in rows if {place_of(key)[0] for key in row.by_subject} >= nodes]
+    if len(nodes) > 1 and passed == len(rows) == len(whole):
+        return [f"{plural(passed, 'check')} on {met}"]
+    told = f"{passed} of {plural(len(rows), 'check')} passed"
+    told += f", {left} not run" if left else ""
+    if len(nodes) > 1 and len(whole) < len(rows):
+        told += f", {len(rows) - len(whole)} not on every node"
+    return [met, told] if report.verdict is Verdict.INCOMPLETE else [told, met]
+
+
+def _only_on(row: Row) -> str:
+    """On which nodes a check was left out, where others have made it."""
+    came = {key: s for key, s in row.by_subject.items() if s is not Status.MISSING}
+    skipped = dict.fromkeys(place_of(key)[0] for key, s in came.items() if s is Status.SKIP)
+    everywhere = len(skipped) == len({place_of(key)[0] for key in came})
+    return "" if everywhere else f" on {folded(skipped)}"
 
 
 def _noted(label: str, text: str, look: Look) -> Iterator[Line]:
@@ -204,9 +264,10 @@ def _counted(report: Report, status: Status, one: str, many: str = "") -> str:
 def do_now(report: Report) -> str:
     """The one line to act on: leave bad nodes out where there is a scheduler, else what the first
     failure says."""
-    job = report.observations.topology.launcher == "SLURM"
-    if report.exclude and job and len(report.observations.topology.nodes) > len(report.exclude):
-        return f"sbatch --exclude={','.join(report.exclude)} …"
+    top = report.observations.topology
+    slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
+    if report.exclude and slurm and len(top.nodes) > len(report.exclude):
+        return f"sbatch --exclude={folded(report.exclude)} …"
     if report.verdict is Verdict.READY or (
         report.observations.interrupted and report.verdict is not Verdict.NOT_READY
     ):

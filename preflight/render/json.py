@@ -35,7 +35,7 @@ from preflight.model import (
 )
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
-LIMIT = 6 << 20
+LIMIT = 64 << 20
 """Bytes of a report that is read back: it travels through a worker's answer (isolate.py)."""
 DEPTH = 60
 """Nesting that no report reaches, whatever a check observes."""
@@ -67,7 +67,7 @@ def document(report: Report) -> dict[str, Any]:
             "size": top.size,
             "met": top.met,
             "master": {"addr": top.master_addr, "port": top.master_port},
-            "nodes": [{"name": n.name, "ranks": list(n.ranks), "addr": n.addr} for n in top.nodes],
+            "nodes": [encode(node) for node in top.nodes],
             "facts": {name: {"value": f.value, "from": f.source} for name, f in top.facts.items()},
         },
         "checks": [_row(row) for row in report.rows],

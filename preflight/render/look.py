@@ -20,6 +20,8 @@ NARROW = 60
 ID_WIDTH = 17
 MARKS_LIMIT = 16
 """Ranks of one node that get a mark each; more are counted."""
+MEASURED_WIDTH = 24
+"""Columns that the marks of several nodes leave to what was measured, else they are folded."""
 
 GLYPHS = {
     Status.PASS: "✓",

@@ -42,6 +42,12 @@ def several(nodes: int = 2, per_node: int = 4, **changes: object) -> Topology:
     return topology(nodes=made, size=nodes * per_node, **changes)
 
 
+def met(*addresses: str, **changes: object) -> Topology:
+    """As the host of a meeting knows it: who came has an address."""
+    made = tuple(Node(f"n{n + 1}", (n,), ip) for n, ip in enumerate(addresses))
+    return topology(nodes=made, size=len(made), **changes)
+
+
 ENV = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
 
 
@@ -360,6 +366,47 @@ ACROSS = (
         "master-differs",
         WARN,
         topology=several(2, 1),
+    ),
+    Case(
+        "two names of one host: all have met",
+        each(mapped(0, 2, 2), mapped(1, 2, 2, MASTER_ADDR="10.0.0.7"), per_node=1),
+        topology=met("10.0.0.7", "10.0.0.8"),
+    ),
+    Case(
+        "two names, and --meet says where they met",
+        each(mapped(0, 2, 2), mapped(1, 2, 2, MASTER_ADDR="10.0.0.7"), per_node=1),
+        "master-differs",
+        WARN,
+        topology=met("10.0.0.8", "10.0.0.9", facts={"master_addr": Fact("head", "--meet")}),
+    ),
+    Case(
+        "the name of a node without rank 0, on the one that did not come",
+        each(
+            *(mapped(r, 3, 3, MASTER_ADDR=a) for r, a in enumerate(("n1", "n1", "n2"))), per_node=1
+        ),
+        "master-differs",
+        FAIL,
+        subject="n3 · rank 2",
+        topology=met("10.0.0.1", "10.0.0.2", ""),
+    ),
+    Case(
+        "the address of a node without rank 0",
+        each(
+            *(mapped(r, 3, 3, MASTER_ADDR=a) for r, a in enumerate(("n1", "n1", "10.0.0.2"))),
+            per_node=1,
+        ),
+        "master-differs",
+        FAIL,
+        subject="n3 · rank 2",
+        topology=met("10.0.0.1", "10.0.0.2", ""),
+    ),
+    Case(
+        "who did not come has another name of the right node",
+        each(
+            *(mapped(r, 3, 3, MASTER_ADDR=a) for r, a in enumerate(("n1", "n1", "10.0.0.1"))),
+            per_node=1,
+        ),
+        topology=met("10.0.0.1", "10.0.0.2", ""),
     ),
 )
 

@@ -196,12 +196,7 @@ CASES = (
     two("Debian's name on 10.*", {"n1": LOOPING, "n2": TEN}, "own-loopback", Status.WARN),
     two("Debian's name on 192.*", {"n1": LOOPING, "n2": ONE_NINETY}, "own-loopback", Status.FAIL),
     two("both", {"n1": LOOPING, "n2": LOOPING}, "own-loopback", Status.FAIL),
-    two(
-        "torchrun would hand out localhost",
-        but(full=resolved("gpu-1", "localhost", "127.0.0.1")),
-        "own-loopback",
-        Status.WARN,
-    ),
+    two("rdzv.torchrun looks at full names", but(full=resolved("gpu-1", "localhost", "127.0.0.1"))),
     two(
         "unknown own name", but(own=resolved("vm", error="EAI_NONAME")), "own-unusable", Status.FAIL
     ),
@@ -226,6 +221,33 @@ def test_only_a_node_that_differs_from_others_is_blamed() -> None:
     odd = judged(net_name, Case("", seen, topology=NODES))[0]
     assert (odd.blame, odd.subjects[0].node) == (Blame.NODE, "n2")
     assert f"another node resolves it to {IP}" in odd.saw
+
+
+def test_the_same_on_many_nodes_is_one_finding() -> None:
+    nodes = {f"n{n}": (n,) for n in range(1, 65)}
+    top = topology(65, nodes=tuple(Node(name, ranks) for name, ranks in nodes.items()))
+    for saw, code in (
+        (but(own=DEBIAN), "own-loopback"),
+        (but(master=resolved("head", error="EAI_NONAME")), "master-unresolved"),
+    ):
+        seen = {
+            n: dataclasses.replace(saw, own=dataclasses.replace(saw.own, name=n)) for n in nodes
+        }
+        (found,) = judged(net_name, Case("", seen, topology=top))
+        assert (found.code, len(found.subjects)) == (code, 64)
+        assert len(found.saw) < 400
+
+
+def test_a_name_server_that_refuses_at_once_is_one_finding() -> None:
+    seen = {
+        name: but(master=resolved("head", error="EAI_AGAIN", seconds=seconds))
+        for name, seconds in (("n1", 0.0004), ("n2", 0.0006))
+    }
+    top = topology(2, nodes=(Node("n1", (0,)), Node("n2", (1,))))
+    (found,) = judged(net_name, Case("", seen, topology=top))
+    assert found.code == "resolver-silent"
+    assert found.saw == "resolve MASTER_ADDR 'head': EAI_AGAIN at once"
+    assert [s.node for s in found.subjects] == ["n1", "n2"]
 
 
 def test_names_are_shown_as_they_are() -> None:

@@ -19,7 +19,18 @@ from preflight.checks.rdzv_store import Meeting
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.knowledge.group import Trouble
-from preflight.model import Cause, Finding, Mark, Missing, NotApplicable, Seen, Status
+from preflight.model import (
+    Cause,
+    Finding,
+    Mark,
+    Missing,
+    Node,
+    NotApplicable,
+    Seen,
+    Status,
+    Topology,
+    World,
+)
 
 conforms(rdzv_store)
 
@@ -61,6 +72,19 @@ MESH = (
     "Gloo connectFullMesh failed with timed out connecting: SO_ERROR: Connection refused, "
     "remote=[127.0.1.1]:37302$0"
 )
+
+THREE = Topology(
+    size=6,
+    nodes=tuple(Node(f"n{n}", (2 * n - 2, 2 * n - 1), addr=f"10.0.0.{n}") for n in (1, 2, 3)),
+    master_addr="10.0.0.1",
+    master_port=29500,
+)
+
+
+def on_nodes(*observations: object) -> dict[str, object]:
+    """The same of ranks of which each two share a node."""
+    return {f"n{rank // 2 + 1}/{rank}": o for rank, o in enumerate(observations)}
+
 
 CASES = (
     Case("all meet", world(met(), met(), met(), met())),
@@ -108,6 +132,30 @@ CASES = (
         "one was early, which is no fault",
         world(met(waited=8.2), met(), met(), met()),
     ),
+    Case("three nodes", on_nodes(*[met()] * 6), topology=THREE),
+    Case(
+        "a node that does not reach the store",
+        on_nodes(failed(1, JOINED), *[failed(3, KEYS)] * 3, *[failed(1, REFUSED)] * 2),
+        "store-unreachable",
+        Status.FAIL,
+        topology=THREE,
+        subject="n3 · rank 4",
+    ),
+    Case(
+        "a node whose name is its loopback",
+        on_nodes(failed(3, MESH), silent(3), silent(3), silent(3), silent(3), failed(3, MESH)),
+        "gloo-unreachable",
+        topology=THREE,
+        subject="n2",
+    ),
+    Case(
+        "a late node",
+        on_nodes(*[met(waited=8.2)] * 4, met(waited=0.2), met(waited=0.1)),
+        "rank-late",
+        Status.WARN,
+        topology=THREE,
+        subject="n3 · rank 4",
+    ),
     Case(
         "reverse look-ups time out",
         world(met(store=10.1, waited=10.1), met(store=10.0, waited=10.1), met(waited=10.1)),
@@ -121,6 +169,14 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(rdzv_store, case)
+
+
+def test_ranks_are_shown_with_their_nodes() -> None:
+    late = on_nodes(*[met(waited=8.2)] * 4, met(waited=0.2), met(waited=0.1))
+    seen: World[Meeting] = World("rdzv.store", late, THREE)  # type: ignore[arg-type]
+    (finding,) = judged(seen)
+    assert finding.saw == "all 2 ranks of n3 came up to 8.1 s after the first"
+    assert rdzv_store.measured(seen).text.endswith(" · last was rank 5 on n3")
 
 
 def test_nothing_to_look_at() -> None:

@@ -6,14 +6,15 @@ import dataclasses
 
 import pytest
 from ranks import run_ranks
-from support import Case, assert_case
+from support import Case, assert_case, topology
+from support import world as world_of
 
 from preflight.check import conforms
 from preflight.checks import world_ddp
 from preflight.checks.world_ddp import Trained
 from preflight.expect import Expect
 from preflight.knowledge.group import Trouble
-from preflight.model import Cause, Mark, Missing, Seen, Status
+from preflight.model import Blame, Cause, Mark, Missing, Seen, Status
 
 conforms(world_ddp)
 
@@ -100,6 +101,21 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(world_ddp, case)
+
+
+def test_of_two_nodes_neither_is_the_odd_one() -> None:
+    """Three ranks to one are no majority when the three share a node."""
+    odd = but(parameters="00fe")
+
+    def blame(*homes: str) -> tuple[str, Blame]:
+        seen = {f"{n}/{r}": odd if r == 3 else FINE for r, n in enumerate(homes)}
+        (finding,) = world_ddp.judge(world_of("world.ddp", seen, topology(4)), Expect())
+        assert f"rank 3 on {homes[3]}: " in finding.saw
+        return str(finding.subjects[0]), finding.blame
+
+    assert blame("n1", "n1", "n1", "n2") == ("job", Blame.UNKNOWN)
+    assert blame("n1", "n1", "n2", "n2") == ("n2 · rank 3", Blame.NODE)
+    assert blame("n1", "n2", "n3", "n4") == ("n4 · rank 3", Blame.NODE)
 
 
 @pytest.mark.torch

@@ -15,7 +15,18 @@ from preflight.checks.world_gloo import SIZES, Sums
 from preflight.expect import Expect
 from preflight.knowledge.group import Trouble
 from preflight.knowledge.sums import Reduced, busbw, weight
-from preflight.model import Blame, Cause, Confidence, Mark, Missing, Seen, Status
+from preflight.model import (
+    Blame,
+    Cause,
+    Confidence,
+    Mark,
+    Missing,
+    Node,
+    Seen,
+    Status,
+    Topology,
+    World,
+)
 
 conforms(world_gloo)
 
@@ -48,6 +59,22 @@ def world(*observations: object) -> dict[str, object]:
     return {f"n1/{rank}": o for rank, o in enumerate(observations)}
 
 
+def on_nodes(*observations: object) -> dict[str, object]:
+    """The same of ranks of which each two share a node."""
+    return {f"n{rank // 2 + 1}/{rank}": o for rank, o in enumerate(observations)}
+
+
+MESH = (
+    "Gloo connectFullMesh failed with timed out connecting: SO_ERROR: Connection refused, "
+    "remote=[10.0.0.2]:37302$0"
+)
+THREE = Topology(
+    size=6,
+    nodes=tuple(Node(f"n{n}", (2 * n - 2, 2 * n - 1), addr=f"10.0.0.{n}") for n in (1, 2, 3)),
+    master_addr="10.0.0.1",
+    master_port=29500,
+)
+
 CASES = (
     Case("right", world(FINE, FINE, FINE, FINE)),
     Case("alone", world(FINE)),
@@ -64,12 +91,43 @@ CASES = (
     ),
     Case("own error", world(failed(4, RECV), failed(4, "no memory")), "rank-failed"),
     Case("large packets are dropped", world(*[failed(4, RECV)] * 4), "stuck", subject="job"),
+    Case("right on several nodes", on_nodes(*[FINE] * 6), topology=THREE),
+    Case(
+        "an edge that Gloo names",
+        on_nodes(*[silent(2)] * 4, failed(2, MESH), silent(2)),
+        "gloo-unreachable",
+        Status.FAIL,
+        topology=THREE,
+        subject="n3->n2",
+    ),
+    Case(
+        "a node is stopped",
+        on_nodes(*[failed(4, RECV)] * 4, silent(3), silent(3)),
+        "rank-silent",
+        topology=THREE,
+        subject="n3 · rank 4",
+    ),
 )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(world_gloo, case)
+
+
+def wrong(*observations: object) -> tuple[str, Blame, str]:
+    seen = {k: Seen(o) for k, o in on_nodes(*observations).items()}
+    (finding,) = world_gloo.judge(World("world.gloo", seen, THREE), Expect())  # type: ignore[arg-type]
+    return str(finding.subjects[0]), finding.blame, finding.saw
+
+
+def test_wrong_sums_are_a_nodes_unless_there_are_only_two() -> None:
+    node, blame, saw = wrong(FINE, FINE, WRONG, WRONG, FINE, FINE)
+    assert (node, blame) == ("n2 · rank 2", Blame.NODE)
+    assert saw.startswith("rank 2 on n2: 3 of 1 sums")
+    assert saw.endswith("wrong on 2 ranks of 6: all 2 ranks of n2")
+    assert wrong(FINE, FINE, WRONG, FINE)[:2] == ("n2 · rank 2", Blame.NODE)
+    assert wrong(FINE, FINE, WRONG, WRONG)[:2] == ("job", Blame.UNKNOWN), "or of who sends to n2"
 
 
 def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:

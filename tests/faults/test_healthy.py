@@ -45,7 +45,7 @@ def test_standard(variant: Fault) -> None:
     ids=["plain", "own name is 127.0.1.1"],
 )
 def test_once_a_rank_under_torchrun(setup: str) -> None:
-    """This version meets no other process: what needs peers is not run, and that is said."""
+    """The agents of all ranks meet through torchrun's own store."""
     if why := lacking(VARIANTS[0]):
         pytest.skip(why)
     torchrun = ["torchrun", "--nproc-per-node", "2", "--no-python", "preflight", "run", "-q"]
@@ -53,6 +53,7 @@ def test_once_a_rank_under_torchrun(setup: str) -> None:
         quick = lab["n1"].run([*torchrun, "--level", "quick"], timeout=60)
         whole = lab["n1"].run(torchrun, timeout=90)
     assert quick.code == 0, quick.out + quick.err[-2000:]
-    assert "exitcode: 4" in whole.err.replace("  ", "").replace(" :", ":"), whole.err[-2000:]
-    assert "of other processes" in " ".join(whole.out.split())
+    assert whole.code == 0, whole.out + whole.err[-2000:]
+    assert " READY" in whole.out
+    assert "2/2 ranks" in whole.out
     assert "NOT READY" not in whole.out

@@ -8,27 +8,22 @@ The library is found by name, so what asks it runs in a process of its own:
 
 from __future__ import annotations
 
-import atexit
-import functools
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from lab.library import built
 
 from preflight.check import answer_type, imported
 from preflight.document import decode
 
-SOURCE = Path(__file__).with_name("fake_nvml.c")
-TESTS = SOURCE.parent.parent
+TESTS = Path(__file__).parent.parent
 NUMBERS = itertools.count()
 
 # what the process runs: the observation as one JSON line, its marks on stderr as they come
@@ -60,19 +55,9 @@ class Observed:
     marks: tuple[str, ...]
 
 
-@functools.cache
 def folder() -> Path:
     """A folder that holds libnvidia-ml.so.1, built once a test process."""
-    if not shutil.which("gcc"):
-        if os.environ.get("CI"):
-            pytest.fail("no gcc here: the fake NVML can't be built")
-        pytest.skip("no gcc here: the fake NVML can't be built")
-    made = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    target = str(made / "libnvidia-ml.so.1")
-    options = ["-shared", "-fPIC", "-O1", "-Wall", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run(["gcc", *options, "-o", target, str(SOURCE)], check=True, timeout=60)
-    return made
+    return built("fake_nvml.c", "libnvidia-ml.so.1").parent
 
 
 def settings(count: int, changes: Mapping[str, object] | None = None) -> dict[str, object]:

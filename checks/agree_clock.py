@@ -1,0 +1,311 @@
+"""Do the nodes' wall clocks agree, as far as torchrun and whoever reads the logs need it?
+
+Looks at     the offset of each node's clock to that of the meeting's host, with its uncertainty,
+             measured over the meeting's connection; whether the kernel calls the clock synchronised
+             (adjtimex), with the largest error that it admits
+Fails if     two clocks are more than 10 s apart: torchrun takes a node whose heartbeat looks old
+             for dead, and starts a smaller world without it, with exit code 0
+Warns if     two clocks are more than 1 s apart
+Undecided    no offset was measured, or the round trips are too unsteady to tell 1 s
+Not covered  clocks that drift apart later; whether all of them are right
+Seen as      "has failed to send a keep-alive heartbeat", "The node … has no keep-alive",
+             a world that is smaller than asked for, munge's "Expired credential" and "Rewound
+             credential", "certificate is not yet valid"
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MEETING,
+    budget=3.0,
+    level=Level.STANDARD,
+    required=False,
+    requires=frozenset({Requirement.PEERS}),
+)
+
+# torchrun's c10d rendezvous calls a node dead whose heartbeat is 15 s old by another one's clock:
+# three of 5 s, and some of these have gone by before anybody looks
+FAR = 10.0
+OFF = 1.0
+# an uncertainty beyond this can't tell the lesser of the two
+UNSTEADY = 1.0
+KEPT = 4
+
+# include/uapi/linux/timex.h
+STA_UNSYNC = 0x40
+
+ASK = Command("timedatectl; chronyc tracking", "the node")
+STEP = Command(
+    "chronyc makestep", "the node", disturbs="what measures time by the wall clock at that moment"
+)
+
+ADVICE = {
+    "clock-far": Advice(
+        who="cluster administrator",
+        cause="no time service on that machine, or one that has lost its server",
+        means="torchrun (c10d rendezvous) drops the node without a word and trains with a smaller "
+        "world, exit code 0; munge says 'Expired credential'",
+        now="set the clock of {node}, or leave it out",
+        text="a time service (chronyd) on every node, with the same servers",
+        commands=(ASK, STEP),
+    ),
+    "clock-off": Advice(
+        who="cluster administrator",
+        cause="no time service on that machine, or one that has lost its server",
+        means="logs of the nodes can't be laid side by side; at 10 s torchrun loses the node",
+        text="a time service (chronyd) on every node, with the same servers",
+        commands=(ASK, STEP),
+    ),
+    "clock-unsteady": Advice(
+        who="whoever runs this node",
+        cause="a busy machine or network: the way there and the way back took unequal times",
+        means="whether the clocks agree is not known",
+        text="compare them by hand, or run it again when the machines are idle",
+        commands=(Command("date +%s.%N", "every node, at once"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Seconds, where known. offset: this clock less that of the meeting's host, +- uncertainty.
+
+    synchronised   what the kernel says of itself; None: it would not say
+    max_error      the largest error that the kernel admits
+    """
+
+    offset: float | None
+    uncertainty: float | None = None
+    synchronised: bool | None = None
+    max_error: float | None = None
+
+
+class Timex(ctypes.Structure):
+    """struct timex of adjtimex(2), up to what is read here, with room for the rest."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    )
+
+
+def observe(host: Host, ctx: Context) -> Clock:
+    roll = ctx.roll
+    if roll is None:
+        raise NotApplicable("there was no meeting")
+    ctx.mark("adjtimex")
+    synchronised, max_error = _kernel() if host.live else (None, None)
+    own = roll.hosts
+    return Clock(
+        offset=0.0 if own else roll.offset,
+        uncertainty=0.0 if own else roll.uncertainty,
+        synchronised=synchronised,
+        max_error=max_error,
+    )
+
+
+def _kernel() -> tuple[bool | None, float | None]:
+    """Whether the clock is synchronised, and its largest error; a sandbox may forbid to ask."""
+    asked = Timex()  # modes is 0: nothing is set
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(asked))
+    except AttributeError:  # a C library without it
+        return None, None
+    if state < 0:
+        return None, None
+    return not asked.status & STA_UNSYNC, asked.maxerror / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """Who is apart from whom. `spread`: the largest distance, with its uncertainty."""
+
+    odd: tuple[str, ...]
+    others: tuple[str, ...]
+    spread: float
+    error: float
+    confidence: Confidence
+    why: str
+
+
+def judge(world: World[Clock], expect: Expect) -> Iterator[Finding]:
+    clocks = {here.node: clock for here, clock in world.each()}
+    if len(clocks) < 2:
+        return
+    known = {n: c for n, c in clocks.items() if _known(c)}
+    far = _apart(known, FAR)
+    if far is not None:
+        yield _finding(world, known, far, "clock-far", Status.FAIL, FAR)
+    named = far.odd if far is not None else ()
+    rest = {n: c for n, c in known.items() if n not in named}
+    steady = {n: c for n, c in rest.items() if _error(c) <= UNSTEADY}
+    off = _apart(steady, OFF)
+    if off is not None:
+        yield _finding(world, known, off, "clock-off", Status.WARN, OFF)
+    blind = [n for n in clocks if n not in named and n not in steady]
+    if blind:
+        yield Finding(
+            "clock-unsteady",
+            Status.UNDECIDED,
+            tuple(_node(world, n) for n in blind),
+            saw=" · ".join(
+                f"{n}: {_offset(clocks[n])}, round trip too unsteady"
+                if n in known
+                else f"{n}: not measured"
+                for n in blind[:KEPT]
+            ),
+            expected=f"an offset known to {duration(UNSTEADY)}",
+            confidence=Confidence.POSSIBLE,
+        )
+
+
+def _known(clock: Clock) -> bool:
+    return all(n is not None and math.isfinite(n) for n in (clock.offset, clock.uncertainty))
+
+
+def _error(clock: Clock) -> float:
+    return abs(clock.uncertainty or 0.0)
+
+
+def _low(clock: Clock) -> float:
+    return (clock.offset or 0.0) - _error(clock)
+
+
+def _high(clock: Clock) -> float:
+    return (clock.offset or 0.0) + _error(clock)
+
+
+def _gap(clocks: Iterable[Clock], others: Iterable[Clock]) -> float:
+    """How far at least the furthest of the ones is from the furthest of the others, however unlucky
+    the measuring was; below 0 when all of them may be equal."""
+    ones, rest = list(clocks), list(others)
+    above = max(map(_low, ones), default=-math.inf) - min(map(_high, rest), default=math.inf)
+    below = max(map(_low, rest), default=-math.inf) - min(map(_high, ones), default=math.inf)
+    return max(above, below)
+
+
+def _surely_within(one: Clock, other: Clock, limit: float) -> bool:
+    return max(_high(one) - _low(other), _high(other) - _low(one)) <= limit
+
+
+def _apart(clocks: Mapping[str, Clock], limit: float) -> _Apart | None:
+    """Who is too far from the others; None when nobody is for sure. Whoever keeps torchrun's state
+    may be any of them, so that every two must agree."""
+    order = sorted(clocks, key=lambda n: (clocks[n].offset or 0.0, n))
+    everybody = clocks.values()
+    if _gap(everybody, everybody) <= limit:
+        return None
+    # the two at the ends of what is certain, where each of them is a pair of bounds
+    first = min(everybody, key=_high)
+    last = max(everybody, key=_low)
+    spread = (last.offset or 0.0) - (first.offset or 0.0)
+    error = _error(first) + _error(last)
+    suspects = _unsynchronised(clocks, limit)
+    if suspects:
+        others = tuple(n for n in order if n not in suspects)
+        why = "their kernel calls these clocks unsynchronised, the others synchronised"
+        return _Apart(suspects, others, spread, error, Confidence.LIKELY, why)
+    # a group of more than half holds the middle one, whoever else there is
+    middle = clocks[order[(len(order) - 1) // 2]]
+    odd = tuple(n for n in order if _gap([clocks[n]], [middle]) > limit)
+    agreed = tuple(n for n in order if _surely_within(clocks[n], middle, limit))
+    if odd and len(order) > 2 and len(agreed) * 2 > len(order):
+        why = f"{len(agreed)} of {plural(len(order), 'node')} agree"
+        return _Apart(odd, agreed, spread, error, Confidence.CERTAIN, why)
+    ends = tuple(n for n in order if _gap([clocks[n]], (first, last)) > limit)
+    return _Apart(ends, (), spread, error, Confidence.POSSIBLE, "no majority says which is wrong")
+
+
+def _unsynchronised(clocks: Mapping[str, Clock], limit: float) -> tuple[str, ...]:
+    """Those whose kernel admits it, where all the others are synchronised and agree, and these are
+    far from them: a reason that counts more than a majority."""
+    good = [c for c in clocks.values() if c.synchronised]
+    bad = {n: c for n, c in clocks.items() if c.synchronised is False}
+    if not good or len(good) + len(bad) < len(clocks) or _gap(good, good) > limit:
+        return ()
+    return tuple(n for n, c in bad.items() if _gap([c], good) > limit)
+
+
+def _finding(
+    world: World[Clock],
+    clocks: Mapping[str, Clock],
+    apart: _Apart,
+    code: str,
+    status: Status,
+    limit: float,
+) -> Finding:
+    unsure = apart.confidence is Confidence.POSSIBLE
+    shown = [*apart.odd[:KEPT], *apart.others[:1]]
+    return Finding(
+        code,
+        status,
+        tuple(_node(world, n) for n in apart.odd),
+        saw=f"clocks {_seconds(apart.spread)} +- {duration(apart.error)} apart: "
+        + ", ".join(f"{n} {_offset(clocks[n])}" for n in shown)
+        + f" · {apart.why}",
+        expected=f"every two within {duration(limit)}",
+        blame=Blame.UNKNOWN if unsure else Blame.NODE,
+        confidence=apart.confidence,
+        explains=("rdzv.torchrun",) if status is Status.FAIL else (),
+        alternatives=tuple(f"the clock of {n} is wrong" for n in apart.odd[:KEPT])
+        if unsure
+        else (),
+        fields={"node": ", ".join(apart.odd[:KEPT])},
+    )
+
+
+def _node(world: World[Clock], node: str) -> Subject:
+    return Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if OFF <= seconds < 100 else duration(seconds)
+
+
+def _offset(clock: Clock) -> str:
+    offset = clock.offset or 0.0
+    words = f"{'-' if offset < 0 else '+'}{_seconds(abs(offset))}"
+    if _error(clock) > UNSTEADY:
+        words += f" +- {duration(_error(clock))}"
+    return words + (" (unsynchronised)" if clock.synchronised is False else "")
+
+
+def measured(world: World[Clock]) -> Measured:
+    clocks = {here.node: clock for here, clock in world.each() if _known(clock)}
+    if len(clocks) < 2:
+        return Measured("not measured") if len(world.seen) > 1 else Measured()
+    highest = max((c.offset or 0.0) + _error(c) for c in clocks.values())
+    lowest = min((c.offset or 0.0) - _error(c) for c in clocks.values())
+    values = {"offset_s": {n: c.offset for n, c in clocks.items()}, "at_most_s": highest - lowest}
+    left_out = len(world.seen) - len(clocks)
+    text = f"offset <= {_seconds(highest - lowest)}"
+    return Measured(text + (f" · {left_out} not measured" if left_out else ""), values)

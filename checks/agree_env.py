@@ -1,0 +1,372 @@
+"""Do all ranks have the same settings where NCCL, torch and Gloo need the same?
+
+Looks at     on every rank the settings of NCCL, torch, Gloo, UCX and libfabric that change what a
+             collective does, from the environment and from nccl.conf (the environment counts, then
+             the user's file, then /etc/nccl.conf), as their readers take them: 0 is the same as not
+             set where it is the default, Ring,Tree the same as tree,ring
+Fails if     a setting differs that decides on algorithm, protocol, transport or the start's steps
+Warns if     a time limit, a watchdog, an allocator or the number of threads differs; what only NCCL
+             reads differs and no node has a GPU
+Undecided    never: the environment is always there. Of two values that as many nodes have, it can't
+             tell the right one, and says both
+Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
+             (agree.software); what may differ from node to node: names of interfaces, adapters and
+             files, GID indexes, debug output; what the script itself sets
+Seen as      a hang in the first collective, "mismatch in collective sizes or environment settings",
+             "Message truncated : received … bytes instead of", "NET mismatch", a slow node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import consensus
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge.readers import LEVELS, c10d_bool, strtoll, switched_on
+from preflight.knowledge.tuning import VALUE_KEPT, Variable, collect
+from preflight.knowledge.variables import RENAMED, known
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+    place_of,
+)
+from preflight.redact import HIDDEN, quoted, redact
+from preflight.units import plural
+
+CHECK = Check(
+    scope=Scope.RANK,
+    stage=Stage.MEETING,
+    budget=3.0,
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.PEERS}),
+)
+
+# `NAME default`, - where no value is the same as not set. What both ends of a connection, or all
+# ranks of a collective, must do alike.
+MUST = """
+NCCL_ALGO - NCCL_PROTO - NCCL_NTHREADS 512 NCCL_BUFFSIZE 4194304
+NCCL_MIN_NCHANNELS - NCCL_MAX_NCHANNELS - NCCL_MIN_CTAS - NCCL_MAX_CTAS -
+NCCL_MIN_P2P_NCHANNELS 1 NCCL_MAX_P2P_NCHANNELS - NCCL_NCHANNELS_PER_NET_PEER -
+NCCL_P2P_NET_CHUNKSIZE 131072 NCCL_P2P_LL_THRESHOLD 16384 NCCL_ALLOC_P2P_NET_LL_BUFFERS 0
+NCCL_P2P_DISABLE 0 NCCL_P2P_LEVEL - NCCL_P2P_DIRECT_DISABLE 0 NCCL_SHM_DISABLE 0
+NCCL_IB_DISABLE 0 NCCL_IB_ROCE_VERSION_NUM 2 NCCL_NET - NCCL_NET_PLUGIN - NCCL_TUNER_PLUGIN -
+NCCL_OFI_PROTOCOL - NCCL_SOCKET_FAMILY - NCCL_SOCKET_MAGIC - NCCL_CROSS_NIC 2
+NCCL_COLLNET_ENABLE 0 NCCL_COLLNET_NODE_THRESHOLD 2 NCCL_NVLS_ENABLE 2 NCCL_NVLS_NCHANNELS -
+NCCL_MNNVL_ENABLE 2 NCCL_CUMEM_ENABLE 1 NCCL_CUMEM_HOST_ENABLE 1 NCCL_PXN_DISABLE 0
+NCCL_P2P_PXN_LEVEL 2 NCCL_NVB_DISABLE 0 NCCL_RUNTIME_CONNECT 1 NCCL_NET_SHARED_BUFFERS 1
+NCCL_NET_SHARED_COMMS 1 NCCL_PAT_ENABLE 2 NCCL_WIN_ENABLE 1 NCCL_COMM_BLOCKING -
+NCCL_COMM_SPLIT_SHARE_RESOURCES - NCCL_COMM_SHRINK_SHARE_RESOURCES -
+TORCH_NCCL_RANKS_PER_ROOT 128 TORCH_NCCL_BCAST_UNIQUEID 1 TORCH_NCCL_USE_COMM_NONBLOCKING 0
+TORCH_DISTRIBUTED_DEBUG OFF TORCH_DIST_INIT_BARRIER 0 TORCH_DISTRIBUTED_USE_TORCHCOMMS 0
+TORCH_GLOO_LAZY_INIT 0 GLOO_DEVICE_TRANSPORT TCP GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER 0
+GLOO_ENABLE_STORE_V2_API 0
+"""
+# What makes one rank slower, or end at another time than the others.
+SHOULD = """
+NCCL_IB_TIMEOUT 20 NCCL_IB_RETRY_CNT 7 NCCL_IB_SL - NCCL_IB_TC - NCCL_IB_FIFO_TC -
+NCCL_IB_QPS_PER_CONNECTION 1 NCCL_IB_SPLIT_DATA_ON_QPS - NCCL_IB_ADAPTIVE_ROUTING -
+NCCL_SOCKET_NTHREADS - NCCL_NSOCKS_PERTHREAD - NCCL_SOCKET_RETRY_CNT 34
+NCCL_SOCKET_RETRY_SLEEP_MSEC 100 NCCL_DMABUF_ENABLE 1 NCCL_GRAPH_REGISTER 1 NCCL_LOCAL_REGISTER 1
+TORCH_NCCL_ASYNC_ERROR_HANDLING - TORCH_NCCL_BLOCKING_WAIT 0 TORCH_NCCL_DESYNC_DEBUG 0
+TORCH_NCCL_ENABLE_MONITORING 1 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC -
+TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC - TORCH_NCCL_NAN_CHECK 0 CUDA_LAUNCH_BLOCKING 0
+CUDA_DEVICE_MAX_CONNECTIONS - PYTORCH_CUDA_ALLOC_CONF - PYTORCH_ALLOC_CONF - UCX_TLS -
+FI_PROVIDER - OMP_NUM_THREADS -
+"""
+# read without a GPU, too
+EVERYWHERE = ("GLOO_", "TORCH_DIST_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "OMP_")
+# numbers of which all but 0 switch the same thing on
+SWITCHES = ("NCCL_NVLS_ENABLE", "NCCL_MNNVL_ENABLE", "NCCL_PAT_ENABLE", "CUDA_LAUNCH_BLOCKING")
+NCCL_JOB, JOB = ("world.nccl", "world.ddp", "world.bandwidth"), ("rdzv.store", "world.*")
+
+FINDINGS = 6
+"""Findings of one run; the rest are counted in the last of them."""
+SHOWN = 4
+"""Variables, values or nodes that one sentence shows."""
+
+ADVICE = {
+    "setting-differs": Advice(
+        who="job author",
+        cause="a shell profile, module or image of one node, or mpirun without -x for all of them",
+        means="a hang in the first collective, or 'mismatch in collective sizes or environment "
+        "settings'",
+        now="{now}",
+        text="set {names} in one place, the job's script, for all ranks",
+        commands=(Command("env | grep -E '^(NCCL|TORCH|GLOO)_' | sort", "the node"),),
+    ),
+    "setting-uneven": Advice(
+        who="job author",
+        cause="a shell profile, module or image of one node, or a launcher that sets it on some",
+        means="the job runs, but one rank is slower than the rest, or gives up before them",
+        now="{now}",
+        text="set {names} in one place, the job's script, for all ranks",
+    ),
+    "conf-leftover": Advice(
+        who="cluster administrator",
+        cause="an nccl.conf from the search for a fault that stayed on one node",
+        means="a hang in the first collective, or slow collectives; no variable shows it",
+        now="{now}",
+        text="the same nccl.conf on all nodes, or none",
+        commands=(Command("cat {file}", "the node"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The compared settings that count on this rank, by name: the same everywhere in a sound world,
+    so that it travels once. gpus: there is a GPU, so that somebody will read what is NCCL's."""
+
+    settings: tuple[Variable, ...] = ()
+    gpus: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A variable that differs.
+
+    odd    the parties (nodes, or NODE/rank) to name; all of them when none is the odd one
+    sure   of that; usual: what the others have set, None: nothing
+    file   the nccl.conf in which the odd ones have it
+    """
+
+    name: str
+    saw: str
+    odd: tuple[str, ...]
+    sure: Confidence
+    usual: Variable | None = None
+    file: str = ""
+    alternatives: tuple[str, ...] = ()
+
+
+def observe(host: Host, ctx: Context) -> Environment:
+    found = collect(host, ctx.mark)
+    first: dict[str, Variable] = {}
+    for variable in found.variables:
+        # NCCL alone reads its files
+        if variable.assigned and (not variable.file or variable.name.startswith("NCCL_")):
+            first.setdefault(variable.name, variable)
+    for old, new in RENAMED.items():
+        if old in first and not first[old].file:
+            first.setdefault(new, replace(first[old], name=new))
+    for name in compared():
+        if name in host.environ:  # some are no business of env.vars
+            value = redact(name, host.environ[name], VALUE_KEPT)
+            first.setdefault(name, Variable(name, value))
+    settings = tuple(v for n, v in sorted(first.items()) if n in compared())
+    return Environment(settings, bool(found.gpus or found.amd))
+
+
+@cache
+def compared() -> Mapping[str, str]:
+    """Every name that is compared, with its default."""
+    words = f"{MUST}{SHOULD}".split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+@cache
+def _must() -> frozenset[str]:
+    return frozenset(MUST.split()[::2])
+
+
+@lru_cache(maxsize=4096)
+def meant(name: str, value: str) -> str:
+    """What the reader of a variable makes of its value; empty is the default."""
+    kind = known()[name].kind if name in known() else ""
+    if name in SWITCHES or kind == "flag":
+        return str(int(switched_on(value))) if value else ""
+    if kind in ("int", "any") and (kind == "int" or strtoll(value)[1] == ""):
+        number = strtoll(value)[0]
+        # -1 and -2 stand for "not set" in NCCL's own code
+        return str(number) if value and number not in (-1, -2) else ""
+    if kind == "level":
+        old = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")  # levelsOldToNew (src/graph/topo.cc)
+        if value[:1].isdecimal():
+            return old[min(strtoll(value)[0], 5)]
+        return value if value in LEVELS.split() else ""
+    if kind in ("algorithms", "protocols"):
+        return ";".join(sorted(_listed(part) for part in value.lower().split(";") if part))
+    if kind == "word":
+        return value if value in known()[name].args else ""
+    if kind in ("c10d-bool", "nccl-bool"):
+        truth = c10d_bool(value)
+        return value if truth is None else str(int(truth))
+    if kind in ("nccl-int", "py-int", "checked", "recorder-int"):
+        return value.strip().lstrip("+0") or ("0" if value.strip() else "")
+    if kind == "gloo-bool":
+        return str(int(value in ("1", "True")))
+    if kind == "transport":
+        return "TCP" if value in ("", "LINUX", "TCP") else value
+    if kind == "debug-level":
+        return "DETAIL" if value.upper() == "DETAIL" else "OFF"  # INFO only says more
+    # a plug-in may be named by its path, which is each node's own
+    return value.strip().rpartition("/")[2].lower()
+
+
+def _listed(part: str) -> str:
+    """A list of algorithms in one order: `[function:][^]a,b`."""
+    function, colon, names = part.rpartition(":")
+    sign = "^" if names.startswith("^") else ""
+    return function + colon + sign + ",".join(sorted(names.removeprefix("^").split(",")))
+
+
+def effective(name: str, variable: Variable | None) -> str:
+    """The value that counts: the one that is set, else the default."""
+    default = compared()[name]
+    standard = "" if default == "-" else meant(name, default)
+    return (meant(name, variable.value) if variable else "") or standard
+
+
+def judge(world: World[Environment], expect: Expect) -> Iterator[Finding]:
+    gpus = any(e.gpus for e in world.seen.values())
+    groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[Difference]] = {}
+    for found in _differences(world):
+        everywhere = found.name.startswith(EVERYWHERE)
+        harmful = found.name in _must()
+        if not harmful and not everywhere and not gpus:
+            continue  # nobody reads it
+        code = "setting-differs" if harmful else "setting-uneven"
+        code = "conf-leftover" if found.file else code
+        status = Status.FAIL if harmful and (everywhere or gpus) else Status.WARN
+        groups.setdefault((code, status, found.odd, found.sure), []).append(found)
+    heaviest = sorted(groups, key=lambda k: k[1] is not Status.FAIL)
+    for number, key in enumerate(heaviest[:FINDINGS], 1):
+        finding = _finding(world, *key, groups[key])
+        more = len(heaviest) - FINDINGS
+        last = number == FINDINGS and more > 0
+        yield finding.with_(saw=f"{finding.saw} · and {more} more like it") if last else finding
+
+
+def _differences(world: World[Environment]) -> Iterator[Difference]:
+    distinct: dict[Environment, list[str]] = {}
+    for key, seen in world.seen.items():
+        distinct.setdefault(seen, []).append(key)
+    settings = {seen: {v.name: v for v in seen.settings} for seen in distinct}
+    for name in compared():
+        values = {seen: effective(name, mine.get(name)) for seen, mine in settings.items()}
+        hidden = any(name in m and m[name].value == HIDDEN for m in settings.values())
+        if len(set(values.values())) < 2 or hidden:
+            continue
+        held = {k: (values[s], settings[s].get(name)) for s, keys in distinct.items() for k in keys}
+        yield _difference(name, _parties(held))
+
+
+def _parties(
+    held: Mapping[str, tuple[str, Variable | None]],
+) -> dict[str, tuple[str, Variable | None]]:
+    """By node where the ranks of each node agree, since they have it from one place; by rank
+    otherwise, or when all are on one node."""
+    by_node: dict[str, tuple[str, Variable | None]] = {}
+    for key, value in held.items():
+        if by_node.setdefault(place_of(key)[0], value)[0] != value[0]:
+            return dict(held)
+    return by_node
+
+
+def _difference(name: str, parties: Mapping[str, tuple[str, Variable | None]]) -> Difference:
+    agreed = consensus({party: value for party, (value, _) in parties.items()})
+    groups: dict[str, list[str]] = {}
+    for party, (value, _) in parties.items():
+        groups.setdefault(value, []).append(party)
+    smallest = sorted(groups.values(), key=len)
+    said = [f"{_value(parties[g[0]][1])} on {_names(g)}" for g in smallest[:SHOWN]]
+    saw = f"{name} {', '.join(said)}"
+    files = {p: v.file for p, (_, v) in parties.items() if v is not None and v.file}
+    rest = [p for p in parties if p not in files]
+    if agreed.value is not None:
+        odd = tuple(p for p, (value, _) in parties.items() if value != agreed.value)
+        file = files.get(odd[0], "") if all(p in files for p in odd) else ""
+        usual = parties[agreed.holders[0]][1]
+        return Difference(name, saw, odd, Confidence.LIKELY, usual, file)
+    if files and len(files) <= len(rest) and len({parties[p][0] for p in rest}) == 1:
+        # a file that only some nodes have is more often forgotten than missing
+        odd, file = tuple(files), next(iter(files.values()))
+        other = (f"{file} is missing on {_names(rest)}",)
+        return Difference(name, saw, odd, Confidence.LIKELY, parties[rest[0]][1], file, other)
+    return Difference(name, saw, tuple(parties), Confidence.POSSIBLE, alternatives=_both(groups))
+
+
+def _both(groups: Mapping[str, list[str]]) -> tuple[str, ...]:
+    if len(groups) == 2:
+        return tuple(f"the value on {_names(g)} is the one that was meant" for g in groups.values())
+    return ("no value is that of most: any of them may be the one that was meant",)
+
+
+def _value(variable: Variable | None) -> str:
+    return f"is {quoted(variable.value, 60)} ({variable.place})" if variable else "is not set"
+
+
+def _names(parties: list[str]) -> str:
+    """`n1, n2` or `rank 3 of n1`; many are counted."""
+    places = [place_of(p) for p in parties[:SHOWN]]
+    shown = [n if rank is None else f"rank {rank} of {n}" for n, rank in places]
+    more = len(parties) - SHOWN
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _finding(
+    world: World[Environment],
+    code: str,
+    status: Status,
+    odd: tuple[str, ...],
+    sure: Confidence,
+    group: list[Difference],
+) -> Finding:
+    names = [d.name for d in group]
+    one = group[0]
+    more = f" · and {len(group) - SHOWN} more" if len(group) > SHOWN else ""
+    nccl = all(n.startswith(("NCCL_", "TORCH_NCCL_")) for n in names)
+    explains = (NCCL_JOB if nccl else JOB) if status is Status.FAIL else ()
+    now = f"export {one.name}=…   the same on all nodes, or unset it on all"
+    if one.file:
+        now = f"remove {one.name} from {one.file} on {_names(list(odd))}"
+    elif sure is not Confidence.POSSIBLE:
+        usual = one.usual
+        told = f"export {one.name}={quoted(usual.value, 60)}" if usual else f"unset {one.name}"
+        now = f"{told}   on {_names(list(odd))}"
+    system = one.file.startswith("/etc/")
+    return Finding(
+        code,
+        status,
+        tuple(_subject(world, p, names[0] if len(names) == 1 else "") for p in odd),
+        saw=" · ".join(d.saw for d in group[:SHOWN]) + more,
+        expected="one value for all ranks",
+        blame=Blame.NODE if system else Blame.JOB,
+        confidence=sure,
+        explains=explains,
+        alternatives=one.alternatives,
+        fields={"now": now, "names": ", ".join(names[:SHOWN]), "name": one.name, "file": one.file},
+    )
+
+
+def _subject(world: World[Environment], party: str, name: str) -> Subject:
+    node, rank = place_of(party)
+    if rank is None:
+        return Subject(Kind.NODE, node, name, world.topology.ranks_of(node))
+    return world.subject(party)
+
+
+def measured(world: World[Environment]) -> Measured:
+    if not world.seen:
+        return Measured()
+    names = {v.name for seen in set(world.seen.values()) for v in seen.settings}
+    different = [d.name for d in _differences(world)]
+    nodes = len({place_of(key)[0] for key in world.seen})
+    text = f"{plural(len(names), 'setting')} the same on {plural(nodes, 'node')}"
+    if not names:
+        text = f"all defaults on {plural(nodes, 'node')}"
+    if different:
+        text = f"{', '.join(different[:SHOWN])} not the same everywhere"
+    return Measured(text, {"settings": sorted(names), "different": different})

@@ -1,0 +1,391 @@
+"""Are the nodes alike, and each of them one of a kind by name and address?
+
+Looks at     GPU models and counts by NVML, network interfaces with their addresses, MTU and speed,
+             those of them that NCCL and Gloo take and that lead to MASTER_ADDR, CPUs and memory,
+             host name, boot id, NCCL_HOSTID
+Fails if     NCCL takes two machines for one host (equal host name and boot id, or NCCL_HOSTID) and
+             there are GPUs; two machines use the same address; one node has IPv4 only and another
+             IPv6 only; a node has no GPU while most others have
+Warns if     GPU counts or models differ; MTUs differ within a subnet; an interface that all other
+             nodes have is missing or without a link; a link is slower than the others; a node has
+             less than half of the CPUs or memory; a host name or NCCL_HOSTID is used twice
+Undecided    a node could not be looked at
+Not covered  whether large packets pass (net.payload); RDMA ports; names of interfaces, which may
+             differ; GPUs where NVML does not answer (gpu.visible); nodes with other numbers of
+             ranks, which may be of another size; sandboxes that show no boot id
+Seen as      "Duplicate GPU detected", a hang in the first collective over two hosts of one name,
+             "Socket creation failed : Address family not supported by protocol", one slow node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_interface
+from statistics import median
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import consensus, parties
+from preflight.expect import Expect
+from preflight.host import Address, Host, Interface
+from preflight.knowledge import ifname
+from preflight.knowledge.inventory import Hardware, taken
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import plural, size
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MEETING,
+    budget=8.0,
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.PEERS}),
+)
+
+SHOWN = 4
+"""Values that a line shows."""
+TEXT = 200
+"""Characters shown of the names of GPUs."""
+HALF, SLOWER = 2.0, 1.5
+"""How many times as much the others must have."""
+
+FAIL, WARN = Status.FAIL, Status.WARN
+CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.POSSIBLE
+NAME = "host name"
+LOCAL = ("127.", "169.254.", "fe80:")
+TALK = ("net.mesh", "net.payload", "net.speed", "rdzv.store", "world.*")
+LARGE = ("net.payload", "net.speed", "world.*")
+SLOW = ("net.speed", "world.bandwidth")
+
+ADVICE = {
+    "host-same": Advice(
+        who="cluster administrator",
+        cause="a cloned image, `localhost`, or one NCCL_HOSTID exported to all nodes",
+        means="NCCL goes by name and boot id, or by NCCL_HOSTID: it takes both for one host, says "
+        "'Duplicate GPU detected' or hangs; launchers that count hosts by name count too few",
+        now="export NCCL_HOSTID=$(hostname)-$(hostname -I | tr -d ' ')   on every node",
+        text="a name of its own for every machine, and no NCCL_HOSTID",
+    ),
+    "address-same": Advice(
+        who="cluster administrator",
+        cause="a cloned image with a fixed address, or containers behind the bridges of two hosts",
+        means="connections reach one machine or the other, or the caller itself: hangs that come "
+        "and go",
+        text="an address of its own for every machine; containers with --network host",
+        commands=(Command("arping -D -I {interface} {address}", "another node"),),
+    ),
+    "families-apart": Advice(
+        who="cluster administrator",
+        cause="IPv6 switched off on one node, or a network without IPv4",
+        means="'Address family not supported by protocol' or 'Network is unreachable' between them",
+        text="one family that all nodes have",
+        commands=(Command("ip -br address; sysctl net.ipv6.conf.all.disable_ipv6", "{node}"),),
+    ),
+    "gpu-absent": Advice(
+        who="cluster administrator",
+        cause="a node of another partition, a pod without a GPU request, a driver not loaded",
+        means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!' on this node",
+        text="give the job nodes with GPUs only",
+        commands=(Command("nvidia-smi -L; ls /dev/nvidia*", "{node}"),),
+    ),
+    "gpus-differ": Advice(
+        who="cluster administrator",
+        cause="a GPU that fell off the bus, or several kinds of nodes in one partition",
+        means="every step takes as long as the slowest GPU, the smallest memory sets the batch",
+        text="look for a missing GPU in the kernel's log; ask for one kind of GPU, e.g. "
+        "--gres=gpu:MODEL:N",
+        commands=(Command("nvidia-smi -L; dmesg -T | grep -i xid", "{node}"),),
+    ),
+    "mtu-differs": Advice(
+        who="cluster administrator",
+        cause="jumbo frames switched on for some nodes only",
+        means="TCP mostly adapts; over RDMA, and where nobody says that a packet is too big, small "
+        "messages pass and large ones hang",
+        text="one MTU for all interfaces and switches of a subnet",
+        commands=(Command("ip link set {interface} mtu MTU", "{node}", "its traffic, shortly"),),
+    ),
+    "nic-missing": Advice(
+        who="cluster administrator",
+        cause="a cable, a driver, or an interface that was never configured",
+        means="less bandwidth on this node, or a hang where NCCL pairs the interfaces of nodes",
+        text="bring it up as on the other nodes",
+        commands=(Command("ip -br link; dmesg -T | grep -i link", "{node}"),),
+    ),
+    "link-slower": Advice(
+        who="cluster administrator",
+        cause="a bad cable, auto-negotiation, or another network than on the other nodes",
+        means="all nodes wait for this one in each collective",
+        text="name the fast interface in NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, or mend it",
+        commands=(Command("ethtool {interface}", "{node}"),),
+    ),
+    "node-smaller": Advice(
+        who="job author",
+        cause="another kind of machine, or a cgroup that gives the job less there",
+        means="the loaders of this node are slower, or run out of memory first",
+        text="ask for as many CPUs and as much memory on every node",
+        commands=(Command("nproc; free -g", "{node}"),),
+    ),
+}
+
+
+def observe(host: Host, ctx: Context) -> Hardware:
+    return taken(host, ctx)
+
+
+def judge(world: World[Hardware], expect: Expect) -> Iterator[Finding]:
+    yield from _same_host(world)
+    yield from _same_address(world)
+    yield from _families(world)
+    yield from _gpu_counts(world, expect)
+    yield from _interfaces(world)
+    yield from _mtus(world)
+    yield from _smaller(world)
+
+
+def _grouped(values: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    """Who has the same: value -> keys; without those that have nothing."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, value in values.items():
+        if value:
+            found[value] = (*found.get(value, ()), key)
+    return found
+
+
+def _same_host(world: World[Hardware]) -> Iterator[Finding]:
+    """Agents on one machine and network are on one host, whatever it is called."""
+    seen = {key: s for key, s in world.seen.items() if s.machine}
+    gpus = any(s.gpus != () for s in seen.values())
+    hosts = {key: s.host for key, s in seen.items() if not s.hostid}
+    for what, named in (("NCCL_HOSTID", {k: s.hostid for k, s in seen.items()}), (NAME, hosts)):
+        for name, keys in _grouped(named).items():
+            machines = len({seen[key].machine for key in keys})
+            boots = len({seen[key].boot for key in keys})
+            if machines > 1:
+                for_nccl = what != NAME or boots < machines
+                yield Finding(
+                    "host-same",
+                    FAIL if for_nccl and gpus else WARN,
+                    tuple(world.subject(key) for key in keys),
+                    saw=f"{what} {name[:60]!r} on {plural(machines, 'machine')}: {parties(keys)}"
+                    + " with one boot id" * (what == NAME and boots < machines),
+                    expected=f"a {what} of its own for every machine",
+                    blame=Blame.NODE if what == NAME else Blame.JOB,
+                    explains=("world.nccl", "world.bandwidth"),
+                )
+
+
+def _roads(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
+    """The addresses by which other machines reach this one, with their interfaces. What nobody
+    uses may well be the same everywhere, as what the NAT of a virtual machine hands out."""
+    for nic in seen.outside:
+        for address in nic.addresses if nic.name in seen.used else ():
+            if not address.ip.startswith(LOCAL):
+                yield nic, address
+
+
+def _same_address(world: World[Hardware]) -> Iterator[Finding]:
+    owners: dict[str, dict[str, Subject]] = {}
+    for key, seen in world.seen.items():
+        for nic, address in _roads(seen) if seen.machine else ():
+            owners.setdefault(address.ip, {})[seen.machine] = _nic(world, key, nic.name)
+    for ip, machines in owners.items():
+        if len(machines) > 1:
+            found = tuple(machines.values())
+            yield Finding(
+                "address-same",
+                FAIL,
+                found,
+                saw=f"{ip} is an address of {parties([f'{s.node} ({s.name})' for s in found])}",
+                expected="an address of its own for every machine",
+                blame=Blame.NODE,
+                confidence=LIKELY,
+                explains=TALK,
+                fields={"interface": found[0].name, "address": ip},
+            )
+
+
+def _families(world: World[Hardware]) -> Iterator[Finding]:
+    """Who has both can talk to everybody."""
+    single: dict[str, str] = {}
+    for key, seen in world.seen.items():
+        all_of = [a for i in seen.outside if i.running for a in i.addresses]
+        families = {a.family for a in all_of if not a.ip.startswith(LOCAL)}
+        if len(families) == 1:
+            single[key] = f"IPv{families.pop()} only"
+    yield from _differ(world, "families-apart", single, "a family that all have", FAIL, TALK)
+
+
+def _nic(world: World[Hardware], key: str, name: str) -> Subject:
+    return Subject(Kind.NIC, key, name, ranks=world.topology.ranks_of(key))
+
+
+def _differ(
+    world: World[Hardware],
+    code: str,
+    values: Mapping[str, str],
+    goal: str,
+    status: Status = WARN,
+    explains: tuple[str, ...] = (),
+    nics: Mapping[str, Interface] | None = None,
+) -> Iterator[Finding]:
+    """The odd values by majority; without one all of them, since nobody can tell. The subjects are
+    the interfaces where there are such."""
+    agreed = consensus(values)
+    odd = list(agreed.odd.items())
+    usual = f"{agreed.value}, as on {parties(agreed.holders)}"
+    for sides in [odd] if agreed.tie else [[side] for side in odd]:
+        keys = [key for _, some in sides for key in some]
+        both = [f"{parties(some)} is the odd one" for _, some in sides[:SHOWN]]
+        yield Finding(
+            code,
+            status,
+            tuple(_nic(world, k, nics[k].name) if nics else world.subject(k) for k in keys),
+            saw=" · ".join(f"{value} on {parties(some)}" for value, some in sides[:SHOWN]),
+            expected=goal if agreed.tie else usual,
+            blame=Blame.UNKNOWN if agreed.tie else Blame.NODE,
+            confidence=POSSIBLE if agreed.tie else CERTAIN,
+            explains=explains,
+            alternatives=tuple(both) if agreed.tie else (),
+            fields={"node": keys[0], "interface": nics[keys[0]].name if nics else ""},
+        )
+
+
+def _alike(world: World[Hardware]) -> Iterator[Mapping[str, Hardware]]:
+    """The nodes that should be of one size: those with equally many ranks."""
+    ranks = {key: str(world.topology.ranks_on(key)) for key in world.seen}
+    for keys in _grouped(ranks).values():
+        yield {key: world.seen[key] for key in keys}
+
+
+def _gpu_counts(world: World[Hardware], expect: Expect) -> Iterator[Finding]:
+    known = {key: s for key, s in world.seen.items() if s.gpus is not None and not s.off}
+    have = {key: s.gpus for key, s in known.items() if s.gpus}
+    # what is expected of each node gpu.visible looks at
+    counted = expect.number("gpus_per_node") is None
+    most = 2 * len(have) > len(known)
+    for key in known if counted and have and 2 * len(have) >= len(known) else ():
+        if key not in have:
+            yield Finding(
+                "gpu-absent",
+                # what was started by hand may well be a try on the CPU
+                FAIL if most and world.topology.launcher != "local" else WARN,
+                (world.subject(key),),
+                saw="no GPU",
+                expected=f"GPUs, as on {parties(list(have))}",
+                blame=Blame.NODE,
+                confidence=LIKELY if most else POSSIBLE,
+                explains=("world.nccl", "world.bandwidth"),
+                alternatives=() if most else ("the job wants no GPU",),
+                fields={"node": key},
+            )
+    for nodes in _alike(world) if counted else ():
+        counts = {key: plural(len(have[key]), "GPU") for key in nodes if key in have}
+        yield from _differ(world, "gpus-differ", counts, "as many GPUs on each node")
+    if expect.text("gpu_model") is None:
+        models = {key: " and ".join(sorted(set(names)))[:TEXT] for key, names in have.items()}
+        yield from _differ(world, "gpus-differ", models, "one kind of GPU", explains=SLOW)
+
+
+def _interfaces(world: World[Hardware]) -> Iterator[Finding]:
+    """Only where most nodes have the very same interfaces, and one has some of these: machines of
+    different kinds have different ones."""
+    names = {
+        key: frozenset(i.name for i in seen.outside if i.running and not ifname.virtual(i.name))
+        for key, seen in world.seen.items()
+    }
+    agreed = consensus(names)
+    usual = agreed.value or frozenset()
+    for some, keys in agreed.odd.items():
+        for key in keys if some < usual else ():
+            there = {i.name: i for i in world.seen[key].interfaces}
+            gone = sorted(usual - some)
+            states = [f"{n} {ifname.state(there[n])}" if n in there else f"no {n}" for n in gone]
+            yield Finding(
+                "nic-missing",
+                WARN,
+                tuple(_nic(world, key, name) for name in gone),
+                saw=", ".join(states[:SHOWN]),
+                expected=f"{', '.join(gone[:SHOWN])} with a link, as on {parties(agreed.holders)}",
+                blame=Blame.NODE,
+                confidence=LIKELY,
+                explains=SLOW,
+                fields={"node": key},
+            )
+
+
+def _mtus(world: World[Hardware]) -> Iterator[Finding]:
+    subnets: dict[str, dict[str, Interface]] = {}
+    for key, seen in world.seen.items():
+        for nic, address in _roads(seen):
+            try:
+                network = str(ip_interface(f"{address.ip}/{address.prefix}").network)
+            except ValueError:  # a report that somebody edited
+                continue
+            subnets.setdefault(network, {}).setdefault(key, nic)
+    told: list[Mapping[str, Interface]] = []
+    for network, nics in subnets.items():
+        if nics not in told:  # IPv4 and IPv6 on the same interfaces
+            told.append(nics)
+            values = {key: f"MTU {nic.mtu}" for key, nic in nics.items() if nic.mtu}
+            goal = f"one MTU in {network}"
+            yield from _differ(world, "mtu-differs", values, goal, explains=LARGE, nics=nics)
+
+
+def _smaller(world: World[Hardware]) -> Iterator[Finding]:
+    speeds = {k: s.speeds[s.carries] for k, s in world.seen.items() if s.speeds.get(s.carries)}
+    for key, usual in _below(speeds, SLOWER):
+        nic = _nic(world, key, world.seen[key].carries)
+        yield _less("link-slower", nic, f"{speeds[key]} Mbit/s", f"{usual:.0f} Mbit/s")
+    for nodes in _alike(world):
+        cpus = {key: s.cpus for key, s in nodes.items() if s.cpus > 0}
+        for key, usual in _below(cpus, HALF):
+            few = plural(cpus[key], "CPU")
+            yield _less("node-smaller", world.subject(key), few, f"{usual:.0f} CPUs")
+        memory = {key: s.memory for key, s in nodes.items() if s.memory > 0}
+        for key, usual in _below(memory, HALF):
+            little = f"{size(memory[key])} of memory"
+            yield _less("node-smaller", world.subject(key), little, size(int(usual)))
+
+
+def _below(numbers: Mapping[str, int], times: float) -> Iterator[tuple[str, float]]:
+    """Who has so many times less than the others, with what these have. Of two it is the smaller:
+    not that it is the odd one, but the other waits for it."""
+    if len(set(numbers.values())) > 1:
+        usual = max(numbers.values()) if len(numbers) == 2 else median(numbers.values())
+        yield from ((key, usual) for key, n in numbers.items() if n * times < usual)
+
+
+def _less(code: str, subject: Subject, saw: str, usual: str) -> Finding:
+    return Finding(
+        code,
+        WARN,
+        (subject,),
+        saw=saw,
+        expected=f"about {usual}, as on other nodes",
+        blame=Blame.NODE,
+        confidence=LIKELY,
+        explains=SLOW,
+        fields={"node": subject.node, "interface": subject.name},
+    )
+
+
+def measured(world: World[Hardware]) -> Measured:
+    seen = list(world.seen.values())
+    gpus = sorted({f"{len(s.gpus)} x {s.gpus[0].removeprefix('NVIDIA ')}" for s in seen if s.gpus})
+    mtus = sorted({i.mtu for s in seen for i in s.interfaces if i.name in s.used})
+    speeds = sorted({s.speeds[s.carries] for s in seen if s.carries in s.speeds})
+    cpus = sorted({s.cpus for s in seen})
+    parts = [" / ".join(gpus[:SHOWN])] if gpus else []
+    for text, some in (("{} CPUs", cpus), ("MTU {}", mtus), ("{} Mbit/s", speeds)):
+        parts += [text.format(" / ".join(map(str, some[:SHOWN])))] if some else []
+    data = {"gpus": gpus[:64], "cpus": cpus[:64], "mtu": mtus[:64], "mbit": speeds[:64]}
+    return Measured(" · ".join(parts), data)

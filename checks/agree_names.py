@@ -1,0 +1,384 @@
+"""Do MASTER_ADDR and the nodes' own names lead every node to the same machines?
+
+Looks at     on every node: the addresses of MASTER_ADDR and of the own host names of up to 7 other
+             nodes, as this node resolves them; whose addresses they are, by what the nodes have
+Fails if     MASTER_ADDR leads a node to another machine than that of rank 0, or, where nobody can
+             tell whose address is right, to another address than on the other nodes
+Warns if     a node tries another machine's address of MASTER_ADDR before the right one; a node's
+             name leads elsewhere than to that node, from one node or from all; a node doesn't know
+             names that the others know, or nobody knows one node's name
+Undecided    a copied tree is looked at: names are looked up on the live machine only. Of two nodes
+             it can't tell whose records are wrong, and says both
+Not covered  names that don't resolve at all or slowly, and the own name on its own node (net.name);
+             names that no node resolves but its owner, which is usual for pods and containers; the
+             name that torchrun hands out (rdzv.torchrun)
+Seen as      "The client socket has timed out after", "clients joined", "connection closed by peer"
+             on one node alone; ssh and mpirun that end up on another machine
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import consensus
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge.address import flaw
+from preflight.knowledge.lookup import (
+    NO_RESOLVER,
+    Inquiry,
+    Lookup,
+    addresses,
+    c10d_order,
+    loops,
+)
+from preflight.knowledge.names import asked, usable
+from preflight.knowledge.pairs import dialled_by, dials
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    Status,
+    Subject,
+    World,
+)
+from preflight.redact import quoted
+from preflight.units import plural
+
+CHECK = Check(
+    scope=Scope.PAIR,
+    stage=Stage.MEETING,
+    budget=7.0,
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.PEERS}),
+    disturbs="the name servers: 8 look-ups a node",
+)
+
+LOOKED_UP = 7
+"""Nodes whose names one node looks up: a node that knows them badly is seen by them, and a name
+that is bad is seen by as many."""
+HEARING = 2.5
+"""Seconds in which the others say their names: they were started at the same time."""
+RESERVE = 0.7
+"""What the worker needs after the last look-up to hand its answer over."""
+SHOWN = 4
+
+MASTER = "MASTER_ADDR"
+MEETING = ("rdzv.*", "world.*")
+ALL_NODES = "all nodes"
+BY_NAME = "what goes by host names (torchrun's c10d rendezvous, mpirun, ssh, Ray) "
+LOOK_UP = Command("getent ahosts {name}", "{where}")
+
+ADVICE = {
+    "master-astray": Advice(
+        who="cluster administrator",
+        cause="a stale line in /etc/hosts of that node, or a name server with another view",
+        means="its ranks look for rank 0 on another machine: 'The client socket has timed out' "
+        "there, '3/4 clients joined' on rank 0",
+        now="export MASTER_ADDR={right}   on all nodes",
+        text="correct the name's line in /etc/hosts there, or its record in DNS",
+        commands=(LOOK_UP, Command("grep -n {name} /etc/hosts", "{where}")),
+    ),
+    "view-differs": Advice(
+        who="cluster administrator",
+        cause="an /etc/hosts that was not brought up to date there, or a name server of its own",
+        means=BY_NAME + "fails from there or ends up on another machine",
+        text="the same line for {name} in /etc/hosts, the same resolv.conf as on the other nodes",
+        commands=(LOOK_UP, Command("cat /etc/hosts /etc/resolv.conf", "{where}")),
+    ),
+    "record-wrong": Advice(
+        who="cluster administrator",
+        cause="a machine that is new, was renamed or got another address",
+        means=BY_NAME + "doesn't get to that node",
+        text="correct the record of {name} in DNS, or its line in /etc/hosts everywhere",
+        commands=(LOOK_UP,),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What this node finds for the name that the node of this number has said."""
+
+    number: int
+    seen: Lookup
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """name     this node's own host name
+    addresses  that it has on its interfaces, without those that no other node can use
+    master     MASTER_ADDR as the job has it here
+    met        the very name by which this node has come to the meeting, so that it does lead there
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    master: Lookup | None = None
+    met: bool = True
+    peers: tuple[Peer, ...] = ()
+
+
+def observe(host: Host, ctx: Context) -> Views:
+    if not host.live:
+        raise CannotObserve("names are looked up on the live machine only")
+    until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
+    own, master = host.hostname(), ctx.master_addr
+    # --meet says where preflight meets; the job goes by its variable
+    source = ctx.topology.facts.get("master_addr")
+    if source and source.source == "--meet":
+        master = host.environ.get(MASTER) or master
+    inquiry = Inquiry(until, ctx.mark)
+    if master:
+        inquiry.put(MASTER, master, lambda: c10d_order(addresses(host, master)))
+    names = _exchanged(ctx, own, min(HEARING, max(0.0, until - time.monotonic() - 1.0)))
+    for number, name in names.items():
+        inquiry.put(str(number), name, asked(host, name))
+    answers = {key: inquiry.take(key) for key in tuple(inquiry.pending)}
+    return Views(
+        name=own,
+        addresses=usable(host),
+        master=answers.get(MASTER),
+        met=master == ctx.master_addr,
+        peers=tuple(Peer(number, answers[str(number)]) for number in names),
+    )
+
+
+def _exchanged(ctx: Context, own: str, seconds: float) -> dict[int, str]:
+    """number -> name of the nodes whose names this one looks up."""
+    mine = dials(ctx.rank, ctx.world_size)[:LOOKED_UP]
+    ctx.peers.say("name", own, to=dialled_by(ctx.rank, ctx.world_size)[:LOOKED_UP])
+    ctx.mark("hear the other names")
+    heard = ctx.peers.hear("name", len(mine), seconds)
+    said = {number: heard[number] for number in mine if number in heard}
+    return {n: name for n, name in said.items() if isinstance(name, str) and not flaw(name)}
+
+
+def judge(world: World[Views], expect: Expect) -> Iterator[Finding]:
+    yield from _judge_master(world)
+    yield from _judge_peers(world)
+
+
+# --- MASTER_ADDR ---
+
+
+def _judge_master(world: World[Views]) -> Iterator[Finding]:
+    seen = world.seen
+    ways = {n: v.master.found for n, v in seen.items() if v.master and v.master.found}
+    ways = {n: found for n, found in ways.items() if not all(loops(ip) for ip in found)}
+    first = next((n.name for n in world.topology.nodes if 0 in n.ranks), "")
+    home = seen.get(first)
+    if home and home.master and any(ip in home.addresses or loops(ip) for ip in home.master.found):
+        astray = {n: _astray(world, n, home) for n in ways if n != first}
+        for status in (Status.FAIL, Status.WARN):
+            if nodes := [n for n, weight in astray.items() if weight is status]:
+                yield _master(world, nodes, ways, status, first)
+    else:
+        yield from _judge_unowned(world, ways)
+
+
+def _astray(world: World[Views], node: str, home: Views) -> Status:
+    """How bad it is where MASTER_ADDR leads this node; `home` is that of rank 0."""
+    mine = world.seen[node]
+    found = mine.master.found if mine.master else ()
+    right = [ip for ip in found if ip in home.addresses]
+    if right:
+        told = home.master.found if home.master else ()
+        fine = found[0] in right or loops(found[0]) or found[0] in told
+        return Status.PASS if fine else Status.WARN
+    # an address of nobody here may be translated on the way, and it does lead to the meeting
+    return Status.PASS if mine.met and not _owner(world, found) else Status.FAIL
+
+
+def _owner(world: World[Views], found: tuple[str, ...]) -> str:
+    """The node that has one of these addresses, and no other has it."""
+    for ip in found:
+        owners = [n for n, v in world.seen.items() if ip in v.addresses]
+        if len(owners) == 1:
+            return owners[0]
+    return ""
+
+
+def _judge_unowned(world: World[Views], ways: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    """Nobody can say which address is right: it is none that rank 0's node has."""
+    agreed = consensus({node: tuple(sorted(found)) for node, found in ways.items()})
+    usual = set(agreed.value or ())
+    odd = [n for n, found in ways.items() if not usual & set(found) and not world.seen[n].met]
+    if agreed.value is not None and odd:
+        yield _master(world, odd, ways, Status.FAIL, agreed.holders[0])
+    elif agreed.tie and odd and not set.intersection(*(set(found) for found in ways.values())):
+        told = [f"{n} has the right address: {found[0]}" for n, found in ways.items()]
+        finding = _master(world, list(ways), ways, Status.FAIL)
+        yield finding.with_(confidence=Confidence.POSSIBLE, alternatives=tuple(told[:SHOWN]))
+
+
+def _master(
+    world: World[Views],
+    nodes: list[str],
+    ways: Mapping[str, tuple[str, ...]],
+    status: Status,
+    right: str = "",
+) -> Finding:
+    """`right`: a node that knows better, empty when none does."""
+    names = {n: v.master.name[:80] for n, v in world.seen.items() if v.master}
+    owners = {n: _owner(world, ways[n]) for n in nodes}
+    said = []
+    for node in nodes[:SHOWN]:
+        whose = f" of {owners[node]}" if owners[node] not in ("", right) else ""
+        said.append(f"{node} takes {quoted(names[node])} for {ways[node][0]}{whose}")
+    # rank 0's own node may know itself by the loopback
+    better = next(iter(ways.get(right, ())), "") if right else ""
+    if right and (loops(better) or not better):
+        better = next(iter(world.seen[right].addresses), "")
+    return Finding(
+        "master-astray",
+        status,
+        tuple(_subject(world, n, MASTER) for n in nodes),
+        saw=" · ".join((*said, *([f"{right}: {better}"] if right else []))),
+        expected="the same machine from every node",
+        blame=Blame.NODE if right else Blame.NETWORK,
+        confidence=Confidence.CERTAIN if right and all(owners.values()) else Confidence.LIKELY,
+        explains=MEETING if status is Status.FAIL else (),
+        fields={"name": names[nodes[0]], "right": better or "IP-ADDRESS", "where": nodes[0]},
+    )
+
+
+# --- the nodes' own names ---
+
+
+@dataclass(slots=True)
+class Record:
+    """The name of one node and who sees what: its own address, another one, or no such name."""
+
+    name: str
+    right: list[str]
+    wrong: dict[str, str]
+    unknown: list[str]
+
+
+def _records(world: World[Views]) -> dict[str, Record]:
+    """By the node that owns the name. A name that two machines have is nobody's."""
+    nodes = world.topology.nodes
+    owned = Counter(v.name for v in world.seen.values())
+    made: dict[str, Record] = {}
+    for looker, views in world.seen.items():
+        for peer in views.peers:
+            owner = nodes[peer.number].name if 0 <= peer.number < len(nodes) else ""
+            target = world.seen.get(owner)
+            if target is None or owner == looker or owned[target.name] > 1:
+                continue
+            seen, away = peer.seen, [ip for ip in peer.seen.found if not loops(ip)]
+            if seen.name != target.name or seen.error in NO_RESOLVER or not target.addresses:
+                continue
+            record = made.setdefault(owner, Record(target.name, [], {}, []))
+            if any(ip in target.addresses for ip in away):
+                record.right.append(looker)
+            elif away:
+                record.wrong[looker] = away[0]
+            elif seen.error:
+                record.unknown.append(looker)
+    return made
+
+
+def _judge_peers(world: World[Views]) -> Iterator[Finding]:
+    records = _records(world)
+    knows = {n for r in records.values() for n in r.right}
+    lookers: dict[str, list[str]] = {}
+    owners = []
+    for owner, record in records.items():
+        right, wrong, unknown = len(record.right), len(record.wrong), len(record.unknown)
+        unlisted = unknown > 1 and knows.issuperset(record.unknown)
+        if wrong > max(right, 1) or (not right and (wrong or unlisted)):
+            owners.append(owner)
+        else:
+            # a name that only a few know is no matter of those who don't
+            minority = record.unknown if right > 1 and unknown < right else []
+            for looker in (*record.wrong, *minority):
+                lookers.setdefault(looker, []).append(owner)
+    if owners:
+        yield _of_records(world, [records[o] for o in owners], owners)
+    if lookers:
+        yield _of_lookers(world, lookers, records)
+
+
+def _of_records(world: World[Views], bad: list[Record], owners: list[str]) -> Finding:
+    said = []
+    for record, owner in zip(bad[:SHOWN], owners, strict=False):
+        seen = [f"{n} takes it for {ip}" for n, ip in record.wrong.items()][:2]
+        told = ", ".join(seen) or f"unknown on {_names(record.unknown)}"
+        have = ", ".join(world.seen[owner].addresses[:2])
+        said.append(f"{quoted(record.name)}: {told}" + (f" · it has {have}" if seen else ""))
+    # a single witness may be the one with the wrong record
+    alone = [n for r in bad if len(r.wrong) == 1 for n in r.wrong]
+    subjects = [_subject(world, owner) for owner in owners]
+    return Finding(
+        "record-wrong",
+        Status.WARN,
+        tuple(dict.fromkeys([*subjects, *(_subject(world, n) for n in alone)])),
+        saw="; ".join(said),
+        expected="an address of that node, from every node",
+        blame=Blame.NETWORK,
+        confidence=Confidence.POSSIBLE if alone else Confidence.LIKELY,
+        explains=("rdzv.torchrun",),
+        alternatives=(
+            *(f"the name's record is wrong for all: {bad[0].name[:80]}" for _ in alone[:1]),
+            *(f"{n} alone has a wrong record" for n in alone[:1]),
+        ),
+        fields={"name": bad[0].name[:80], "where": alone[0] if alone else ALL_NODES},
+    )
+
+
+def _of_lookers(
+    world: World[Views], by_looker: Mapping[str, list[str]], records: Mapping[str, Record]
+) -> Finding:
+    said = []
+    for looker, owners in list(by_looker.items())[:SHOWN]:
+        record = records[owners[0]]
+        ip = record.wrong.get(looker)
+        told = f"takes {quoted(record.name)} for {ip}" if ip else f"has no {quoted(record.name)}"
+        more = f" and {len(owners) - 1} more such" if len(owners) > 1 else ""
+        said.append(f"{looker} {told}{more}; {_names(record.right)} finds it")
+    first = next(iter(by_looker))
+    return Finding(
+        "view-differs",
+        Status.WARN,
+        tuple(_subject(world, n) for n in by_looker),
+        saw=" · ".join(said),
+        expected="an address of the node that has the name",
+        blame=Blame.NODE,
+        confidence=Confidence.LIKELY,
+        explains=("rdzv.torchrun",),
+        fields={"name": records[by_looker[first][0]].name[:80], "where": first},
+    )
+
+
+def _names(nodes: list[str]) -> str:
+    more = len(nodes) - SHOWN
+    return ", ".join(nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _subject(world: World[Views], node: str, name: str = "") -> Subject:
+    return Subject(Kind.NODE, node, name, world.topology.ranks_of(node))
+
+
+def measured(world: World[Views]) -> Measured:
+    looked = [p.seen for v in world.seen.values() for p in v.peers]
+    masters = {n: v.master for n, v in world.seen.items() if v.master and v.master.found}
+    if not world.seen:
+        return Measured()
+    found = sum(not seen.error for seen in looked)
+    text = f"{found} of {plural(len(looked), 'look-up')} of other nodes' names answered"
+    if masters:
+        name, ways = next(iter(masters.values())).name, {m.found for m in masters.values()}
+        same = f"{next(iter(ways))[0]} on {plural(len(masters), 'node')}"
+        text = f"{quoted(name, 40)} is {same if len(ways) == 1 else 'not the same'} · {text}"
+    return Measured(text, {"master": {n: list(m.found) for n, m in masters.items()}})

@@ -1,0 +1,387 @@
+"""Do large packets pass between all nodes, or do some vanish that are bigger than others?
+
+Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh, each acknowledged
+             with its checksum; the path MTU that the kernel found and the packets that it had to
+             send again
+Fails if     data from some size on never arrives, although it is sent again and again; what
+             arrives is not what was sent
+Warns if     it arrives late after being sent again (the kernel found a smaller size that passes:
+             net.ipv4.tcp_mtu_probing), or stops in the middle for want of time
+Undecided    the other end took the data and did not acknowledge it, or nothing was sent
+Not covered  how fast it is (net.speed): 1 MiB that would take seconds is not sent; RDMA's own MTU
+             (net.rdma)
+Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Watchdog caught
+             collective operation timeout"; init and small all-reduces pass, a large one hangs
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from socket import socket
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge.edges import CLOSED, FRAME, OK, Dialled, Party
+from preflight.knowledge.pairs import Place
+from preflight.knowledge.suspects import (
+    ALL,
+    EITHER,
+    LINK,
+    NODE,
+    SPLIT,
+    Pair,
+    Suspect,
+    links,
+    numbered,
+    shown,
+    suspects,
+    unknown,
+)
+from preflight.knowledge.ways import Way, chosen, never_dialled
+from preflight.knowledge.wire import READ, WRITE, Steps, forget, name_of, queued, receive, tcp_info
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    Status,
+    World,
+)
+from preflight.units import duration, plural, size
+
+CHECK = Check(
+    scope=Scope.PAIR,
+    stage=Stage.FABRIC,
+    budget=12.0,
+    needs=("net.mesh",),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.PEERS}),
+    disturbs="sends 1.1 MB over every edge",
+)
+
+SIZES = (64, 1400, 9000, 1 << 16, 1 << 20)
+PATTERN = bytes(range(251)) * 4200
+
+STALLED, UNANSWERED, DAMAGED, UNFINISHED = "stalled", "unanswered", "damaged", "unfinished"
+SLOW = "slow"
+KNOWN = (OK, SLOW, STALLED, DAMAGED, UNFINISHED)
+
+# without any progress: time for four repetitions. Where tcp_mtu_probing is set, the kernel tries
+# smaller packets at the fifth, some 6 seconds after the first packet
+PATIENCE, PROBING = 3.5, 7.0
+# so many repetitions of one packet take a second or more; a healthy network rarely needs one
+REPEATED = 2
+LATE = 1.0
+# larger ones take that long where the network is merely slow, and lose packets in its queues
+LATE_SIZES = 3
+# where the last size would take longer, by the one before it, it is not sent
+LONG = 2.0
+
+EXPLAINS = ("net.speed", "world.*")
+
+MEANS = (
+    "init_process_group and small all-reduces pass, the first large one hangs: 'Timed out waiting "
+    "… for recv operation to complete'"
+)
+PROBE = Command("ping -M do -c 2 -s {ping} {to_ip}", "{node}")
+WIDTH = Command("ip -s link show dev {interface}", "{node}")
+SAME = (
+    "one MTU on all interfaces and switch ports between the nodes, or let ICMP's 'fragmentation "
+    "needed' through"
+)
+
+ADVICE = {
+    "blackhole-node": Advice(
+        who="cluster administrator",
+        cause="a switch port, bridge or tunnel of this node with a smaller MTU than its interface",
+        means=MEANS,
+        now="leave {node} out, or on all nodes: sysctl -w net.ipv4.tcp_mtu_probing=1",
+        text=SAME,
+        commands=(PROBE, WIDTH),
+    ),
+    "blackhole-link": Advice(
+        who="cluster administrator",
+        cause="a smaller MTU on the way between these two nodes only",
+        means=MEANS,
+        now="sysctl -w net.ipv4.tcp_mtu_probing=1   on both nodes",
+        text=SAME,
+        commands=(PROBE, Command("tracepath -n {to_ip}", "{node}")),
+    ),
+    "blackhole-everywhere": Advice(
+        who="cluster administrator",
+        cause="an overlay, a VPN or a switch with a smaller MTU than the interfaces have",
+        means=MEANS,
+        now="ip link set dev {interface} mtu 1400   on every node",
+        text=SAME,
+        commands=(PROBE, WIDTH),
+    ),
+    "blackhole-somewhere": Advice(
+        who="cluster administrator",
+        cause="a smaller MTU at either end or between the nodes",
+        means=MEANS,
+        now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
+        text=SAME + ". A third node in the run would tell which end it is",
+        commands=(PROBE, WIDTH),
+    ),
+    "payload-damaged": Advice(
+        who="cluster administrator",
+        cause="a network card, an offload or a middle box that changes bytes",
+        means="training goes on with wrong gradients, or ends in NaN",
+        now="leave {node} and {to} out",
+        text="switch the offloads off one by one, then replace the card",
+        commands=(Command("ethtool -K {interface} tso off gso off gro off", "{node}"),),
+    ),
+    "payload-slow": Advice(
+        who="cluster administrator",
+        cause="packets that get lost: a smaller MTU on the way that the kernel found by trying, "
+        "or errors of a cable",
+        means="every new connection begins with seconds of silence; collectives are slow",
+        text=SAME + "; look for errors of the cable or switch port",
+        commands=(PROBE, WIDTH),
+    ),
+    "edges-unanswered": Advice(
+        who="whoever runs this job",
+        cause="a node that was too busy to answer in time, or a proxy that takes all data",
+        means="nothing is known of these connections",
+        text="run it again: preflight run --only net.payload",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What was sent to node number `to`: seconds of each size that came through, in the order of
+    SIZES; why the next one did not (OK: all did; SLOW: it was not sent); packets sent again; the
+    path MTU, 0: unknown."""
+
+    to: int
+    libraries: str
+    seconds: tuple[float, ...]
+    result: str = OK
+    retransmits: int = 0
+    mtu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    place: Place
+    ways: tuple[Way, ...]
+    sweeps: tuple[Sweep, ...]
+
+
+def observe(host: Host, ctx: Context) -> Payload:
+    ways = chosen(host, ctx)
+    party = Party(ctx, ways.found)
+    if not ways.found:
+        party.decline()
+        raise CannotObserve("Gloo and NCCL find no address here (net.interface, net.name)")
+    patience = PROBING if host.read_int("/proc/sys/net/ipv4/tcp_mtu_probing") else PATIENCE
+    with party:
+        ctx.mark("send")
+        met = party.meet(lambda sock: _sweep(sock, party.ends - 0.5, patience))
+    place = Place(ctx.rank, ctx.world_size)
+    return Payload(place, ways.found, tuple(_swept(d) for d in met))
+
+
+def _swept(dialled: Dialled) -> Sweep:
+    """With whom it is; an edge that net.mesh already knows to be closed has sent nothing."""
+    edge = dialled.edge
+    seconds, result, retransmits, mtu = dialled.answer or ((), edge.result, 0, 0)
+    return Sweep(edge.to, edge.libraries, seconds, result, retransmits, mtu)
+
+
+def _sweep(
+    sock: socket, ends: float, patience: float
+) -> Steps[tuple[tuple[float, ...], str, int, int]]:
+    took: list[float] = []
+    result = OK
+    try:
+        for length in SIZES:
+            began = time.monotonic()
+            data = PATTERN[:length]
+            wanted = FRAME.pack(length, zlib.crc32(data))
+            rest = memoryview(wanted + data)
+            while rest:
+                try:
+                    rest = rest[sock.send(rest) :]
+                except BlockingIOError:
+                    yield from _moving(sock, WRITE, ends, patience)
+            yield from _moving(sock, READ, ends, patience)
+            if (yield from receive(sock, FRAME.size, patience)) != wanted:
+                result = DAMAGED
+                break
+            took.append(round(time.monotonic() - began, 6))
+            if len(took) == len(SIZES) - 1 and took[-1] * SIZES[-1] / length > LONG:
+                result = SLOW
+                break
+    except TimeoutError:
+        forget(sock)
+        info = tcp_info(sock)
+        if time.monotonic() > ends:
+            result = UNFINISHED
+        else:
+            # what the other kernel took is not lost, whatever its process does; what never leaves
+            # this one for seconds, though the other has room, is dropped on this machine
+            lost = queued(sock) != 0 and (
+                info is None or info.retransmits >= REPEATED or info.held is False
+            )
+            result = STALLED if lost else UNANSWERED
+    except EOFError:
+        result = CLOSED
+    except OSError as error:
+        result = name_of(error)
+    info = tcp_info(sock)
+    return tuple(took), result, info.retransmits if info else 0, info.mtu if info else 0
+
+
+def _moving(sock: socket, event: int, ends: float, patience: float) -> Steps[None]:
+    """Wait for the socket as long as the other end goes on to acknowledge what was sent."""
+    left, moved = queued(sock), time.monotonic()
+    while True:
+        try:
+            yield sock, event, 0.1
+            return
+        except TimeoutError:
+            now, before = time.monotonic(), left
+            left = queued(sock)
+            if left != before:
+                moved = now
+            if now - moved > patience or now > ends:
+                raise
+
+
+def judge(world: World[Payload], expect: Expect) -> Iterator[Finding]:
+    sweeps = dict(_sweeps(world))
+    known = {e: s for e, s in sweeps.items() if s.result in KNOWN}
+    stalled = [e for e, s in known.items() if s.result == STALLED]
+    for suspect in suspects(stalled, known):
+        yield _blackhole(world, suspect, known)
+    damaged = [e for e, s in known.items() if s.result == DAMAGED]
+    for suspect in suspects(damaged, known):
+        yield Finding(
+            "payload-damaged",
+            Status.FAIL,
+            suspect.subjects(world.topology),
+            saw=f"{suspect.where(known)}: what arrived has another checksum",
+            expected="what arrives is what was sent",
+            blame=suspect.blame,
+            confidence=suspect.confidence,
+            explains=EXPLAINS,
+            alternatives=suspect.alternatives("the port or interface"),
+            fields=_fields(world, suspect),
+        )
+    slow = [e for e, s in known.items() if _slow(s)]
+    for suspect in suspects(slow, known):
+        worst = max((sweeps[e] for e in suspect.edges), key=lambda s: max(s.seconds, default=0.0))
+        unfinished = sum(sweeps[e].result == UNFINISHED for e in suspect.edges)
+        ended = f" · {unfinished} did not end in time" if unfinished else ""
+        yield Finding(
+            "payload-slow",
+            Status.WARN,
+            suspect.subjects(world.topology),
+            saw=f"{suspect.where(known)}: up to {duration(max(worst.seconds, default=0.0))} for "
+            f"a message · {worst.retransmits} packets sent again · path MTU {worst.mtu}{ended}",
+            expected="1 MiB at once and without lost packets",
+            blame=Blame.NETWORK,
+            confidence=Confidence.LIKELY,
+            explains=EXPLAINS,
+            fields=_fields(world, suspect),
+        )
+    yield from _unanswered(world, set(known))
+
+
+def _sweeps(world: World[Payload]) -> Iterator[tuple[Pair, Sweep]]:
+    """The worst sweep of each edge (NCCL's and Gloo's addresses may differ), by names. The number
+    of a node is a stranger's word."""
+    names = numbered(world)
+    order = (STALLED, DAMAGED, UNFINISHED)
+    for here, seen in world.each():
+        worst: dict[str, Sweep] = {}
+        for sweep in seen.sweeps:
+            to = names.get(sweep.to, here.node)
+            if to != here.node and names.get(seen.place.number) == here.node:
+                known = worst.setdefault(to, sweep)
+                if sweep.result in order and known.result not in order:
+                    worst[to] = sweep
+        yield from (((here.node, to), sweep) for to, sweep in worst.items())
+
+
+def _slow(sweep: Sweep) -> bool:
+    slowest = max(sweep.seconds[:LATE_SIZES], default=0.0)
+    late = slowest > LATE and sweep.retransmits >= REPEATED
+    return sweep.result == UNFINISHED or (sweep.result in (OK, SLOW) and late)
+
+
+CODES = {ALL: "everywhere", SPLIT: "link", NODE: "node", LINK: "link", EITHER: "somewhere"}
+
+
+def _blackhole(world: World[Payload], suspect: Suspect, known: dict[Pair, Sweep]) -> Finding:
+    found = [known[e] for e in suspect.edges]
+    stops = Counter(SIZES[min(len(s.seconds), len(SIZES) - 1)] for s in found)
+    first = stops.most_common(1)[0][0]
+    passed = SIZES[SIZES.index(first) - 1] if first != SIZES[0] else 0
+    mtus = sorted({s.mtu for s in found if s.mtu})
+    by_kernel = f" · the kernel takes the path MTU for {mtus[-1]}" if mtus else ""
+    so_far = f"{passed} B pass, " if passed else ""
+    return Finding(
+        f"blackhole-{CODES[suspect.what]}",
+        Status.FAIL,
+        suspect.subjects(world.topology),
+        saw=f"{suspect.where(known)}: {so_far}{first} B never arrive{by_kernel}",
+        expected="data of any size arrives",
+        blame=suspect.blame,
+        confidence=suspect.confidence,
+        explains=EXPLAINS,
+        alternatives=suspect.alternatives("the port or interface"),
+        fields=_fields(world, suspect) | {"ping": str(max(mtus, default=1500) - 28)},
+    )
+
+
+def _fields(world: World[Payload], suspect: Suspect) -> dict[str, str]:
+    node, to = suspect.ends
+    here, there = world.seen.get(node), world.seen.get(to)
+    return {
+        "node": node,
+        "to": to,
+        "to_ip": there.ways[0].ip if there and there.ways else "ADDRESS",
+        "interface": here.ways[0].interface if here and here.ways else "INTERFACE",
+        "ping": "1472",
+    }
+
+
+def _unanswered(world: World[Payload], known: set[Pair]) -> Iterator[Finding]:
+    """Edges of the plan, between two nodes that both answered, of which nothing is known."""
+    ways = {here.node: seen.ways[0] for here, seen in world.each() if len(seen.ways) == 1}
+    missing = unknown(world, known)
+    left = [(a, b) for a, b in missing if not never_dialled(ways.get(a), ways.get(b))]
+    if left:
+        yield Finding(
+            "edges-unanswered",
+            Status.UNDECIDED,
+            links(left, world.topology),
+            saw=f"{plural(len(left), 'edge')} without an answer: {shown(left)}",
+            expected="an answer from every edge of net.mesh",
+        )
+
+
+def measured(world: World[Payload]) -> Measured:
+    sweeps = dict(_sweeps(world))
+    if not sweeps:
+        return Measured()
+    fine = [s for s in sweeps.values() if s.result == OK]
+    mtus = sorted({s.mtu for s in sweeps.values() if s.mtu})
+    words = [f"{size(SIZES[-1])} on {len(fine)}/{len(sweeps)} edges"]
+    if mtus:
+        words.append(f"path MTU {mtus[0]}" + (f"-{mtus[-1]}" if len(mtus) > 1 else ""))
+    slowest = max((s.seconds[-1] for s in fine if s.seconds), default=None)
+    if slowest is not None:
+        words.append(f"{duration(slowest)} at most")
+    return Measured(" · ".join(words), {"edges": len(sweeps), "passed": len(fine), "mtus": mtus})

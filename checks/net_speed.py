@@ -1,0 +1,396 @@
+"""How fast and how soon do the nodes reach each other, and is one node or one link behind the rest?
+
+Looks at     bytes a second in both directions and round trips between pairs of nodes, over the
+             address that NCCL or Gloo takes, one TCP connection a pair: up to five rounds in which
+             every node meets another partner, all pairs of a round at once; segments sent again;
+             what decides something is measured twice
+Fails if     never: a slow network is no reason not to start
+Warns if     one node sends or receives with less than 40 % of what the others do, with each of its
+             partners; one link has less than 40 % of what both its ends do elsewhere; a round trip
+             takes over 1 ms and ten times that of the others; 2 % of the segments of one node or
+             link are sent again; with nobody to compare with: less than 100 Mbit/s
+Undecided    a node has moved no bytes with any partner
+Not covered  what RDMA and NVLink can do (world.bandwidth); a switch that is slow under full load
+             only; what is faster than 8 Gbit/s, where one TCP stream measures the CPU
+Seen as      no error at all: every step of every rank takes as long as on the slowest node
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge import pairs, speeds
+from preflight.knowledge.speeds import OUT, Edge, Fabric, Rate
+from preflight.knowledge.tour import ROUNDS, Tour, Trial
+from preflight.knowledge.ways import chosen
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural
+
+CHECK = Check(
+    scope=Scope.PAIR,
+    stage=Stage.FABRIC,
+    budget=12.0,
+    needs=("net.mesh",),
+    level=Level.STANDARD,
+    required=False,
+    requires=frozenset({Requirement.PEERS}),
+    disturbs="the network: one TCP stream a node for a second",
+)
+
+# more slow links than this part of the nodes, and it is no matter of single links
+CROWD = 0.25
+KEPT = 4
+
+TEST = (
+    Command("iperf3 -s", "{to}"),
+    Command("iperf3 -c {to}; iperf3 -c {to} -R", "{node}"),
+)
+CARD = Command("ethtool INTERFACE; ethtool -S INTERFACE | grep -iE 'err|drop|crc'", "{node}")
+
+ADVICE = {
+    "node-slow": Advice(
+        who="cluster administrator",
+        cause="a card that fell back to a lower speed, a bad cable, a rate limit, a virtual "
+        "machine's quota",
+        means="no error at all: every all-reduce of every rank waits for this node",
+        now="leave {node} out",
+        text="the card's speed and its error counters, beside those of another node",
+        commands=(CARD, *TEST),
+    ),
+    "link-slow": Advice(
+        who="cluster administrator",
+        cause="a path through a congested or broken switch port or uplink, a route by way of "
+        "another network",
+        means="no error at all: a ring that goes over this link is as slow as the link",
+        text="the way between the two, and the counters of the switch ports on it",
+        commands=(Command("tracepath -n {to}", "{node}"), *TEST),
+    ),
+    "speed-low": Advice(
+        who="cluster administrator",
+        cause="a card or cable of either end, the switch between them, a rate limit, or a "
+        "management network taken for the data network",
+        means="no error at all: training is slow",
+        text="compare with a third node; see that NCCL_SOCKET_IFNAME names the fast network",
+        commands=(CARD, *TEST),
+    ),
+    "latency-high": Advice(
+        who="cluster administrator",
+        cause="a node in another room or zone, a tunnel or proxy on the way, a machine that is "
+        "busy",
+        means="no error at all: every small collective takes that much longer",
+        text="nodes near each other; a way without a tunnel",
+        commands=(Command("tracepath -n {to}", "{node}"),),
+    ),
+    "packets-lost": Advice(
+        who="cluster administrator",
+        cause="a bad cable or transceiver, a duplex mismatch, a full buffer, a rate limit",
+        means="now and then a step takes 0.2 s or seconds longer; with more of it time-outs",
+        text="the error counters of the card and of its switch port",
+        commands=(CARD,),
+    ),
+    "not-measured": Advice(
+        who="whoever runs this node",
+        cause="a machine too busy to answer in time, or an edge that passes small packets only",
+        means="whether the network of this node is fast is not known",
+        text="what net.mesh and net.payload say of it; run it again when the machine is idle",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What one node learnt in the rounds: of each partner what came in, and round trips."""
+
+    place: pairs.Place
+    interface: str
+    trials: tuple[Trial, ...]
+
+
+def observe(host: Host, ctx: Context) -> Speed:
+    if ctx.world_size < 2:
+        raise NotApplicable("there is no other node")
+    ways = chosen(host, ctx).found
+    if not ways:
+        raise CannotObserve("no interface that NCCL or Gloo would take has an address")
+    try:
+        with Tour(host, ctx, ways[0].ip) as tour:
+            place = pairs.Place(ctx.rank, ctx.world_size)
+            return Speed(place, ways[0].interface, tour.all_rounds())
+    except OSError as error:
+        raise CannotObserve(f"{ways[0].interface} {ways[0].ip}: {error.strerror}") from None
+
+
+def judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
+    if len(world.topology.nodes) < 2:
+        return
+    seen = _fabric(world)
+    yield from _unmeasured(world, seen)
+    if speeds.all_broken(seen):
+        yield _unclear(seen, list(seen.rates), "every edge is that slow")
+        return
+    lossy = speeds.lossy_nodes(seen)
+    # what is lost slows it down
+    slow = {n: e for n, e in speeds.slow_nodes(seen).items() if not set(e) <= {*lossy.get(n, ())}}
+    for node, ends in slow.items():
+        yield _slow_node(world, seen, node, ends)
+    lossy = {n: ends for n, ends in lossy.items() if n not in slow}
+    for node, ends in lossy.items():
+        yield _lossy_node(world, seen, node, ends)
+    blamed = {*slow, *lossy}
+    # of the edges of a node that is named already nothing more is said
+    yield from _slow_links(seen, blamed)
+    yield from _far(world, seen, blamed)
+    yield from _lossy_links(seen, blamed)
+
+
+def _fabric(world: World[Speed]) -> Fabric:
+    names = pairs.by_number({here.node: seen.place for here, seen in world.each()})
+    return speeds.fabric(names, {key: value.trials for key, value in world.seen.items()})
+
+
+def _unmeasured(world: World[Speed], seen: Fabric) -> Iterator[Finding]:
+    deaf = [h.node for h, own in world.each() if not any(t.moved.inward for t in own.trials)]
+    blind = list(speeds.unmeasured(seen, deaf))
+    if blind:
+        yield Finding(
+            "not-measured",
+            Status.UNDECIDED,
+            tuple(_node(world, node) for node, _ in blind),
+            saw=" · ".join(f"{node}: {why}" for node, why in blind[:KEPT]),
+            expected="bytes from and to at least one other node",
+            confidence=Confidence.POSSIBLE,
+        )
+
+
+def _slow_node(world: World[Speed], seen: Fabric, node: str, ends: tuple[int, ...]) -> Finding:
+    words, usual = [], []
+    for end in ends:
+        mine = seen.at(node, end)
+        best = [
+            max(r.rate for r in e.values())
+            for n in seen.nodes
+            if (e := seen.at(n, end)) and n != node
+        ]
+        usual.append(statistics.median(best))
+        verb = "sends at most" if end == OUT else "receives at most"
+        rates = [r.rate for r in mine.values()]
+        words.append(
+            f"{verb} {_bits(max(rates))} with {plural(len(mine), 'partner')}, the others "
+            f"{_range(best)}{_lost(mine.values())}"
+        )
+    saw = f"{node} {' · '.join(words)}" + (
+        _other_way(seen, node, ends[0]) if len(ends) == 1 else ""
+    )
+    expected = f"about {_bits(min(usual))}, as the others"
+    partners = list(seen.at(node, ends[0]))
+    found = _warning("node-slow", (_node(world, node),), saw, expected, partners[0])
+    return found.with_(confidence=Confidence.CERTAIN) if len(partners) > 2 else found
+
+
+def _warning(code: str, subjects: tuple[Subject, ...], saw: str, expected: str, to: str) -> Finding:
+    """Of one node, or of one link: the first of the subjects."""
+    first = subjects[0]
+    return Finding(
+        code,
+        Status.WARN,
+        subjects,
+        saw=saw,
+        expected=expected,
+        blame=Blame.NODE if first.kind is Kind.NODE else Blame.NETWORK,
+        confidence=Confidence.LIKELY,
+        explains=("net.mesh", "world.bandwidth")
+        if code == "packets-lost"
+        else ("world.bandwidth",),
+        fields={"node": first.node, "to": to},
+    )
+
+
+def _other_way(seen: Fabric, node: str, end: int) -> str:
+    """That the other direction is fine: it tells a rate limit from a card."""
+    rates = [r.rate for r in seen.at(node, 1 - end).values()]
+    verb = "receives" if end == OUT else "sends"
+    return f" · {verb} {_bits(max(rates))}" if rates else ""
+
+
+def _slow_links(seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
+    links = speeds.slow_links(seen)
+    certain = {e: usual for e, usual in links.certain.items() if not set(e) & set(blamed)}
+    pairs_of = _by_pair(certain)
+    if len(pairs_of) > max(2, CROWD * len(seen.nodes)):
+        fine = [e for e in seen.rates if e not in links.certain]
+        yield _unclear(seen, list(certain), _between(seen, list(certain), fine))
+    else:
+        for edges in pairs_of:
+            usual = min(certain[e] for e in edges)
+            saw = f"{_edges(seen, edges)} · with others both ends do {_bits(usual)} or more"
+            expected = f"about {_bits(usual)}"
+            yield _warning("link-slow", tuple(map(_link, edges)), saw, expected, edges[0][1])
+    for edges in _by_pair(e for e in links.unclear if not set(e) & set(blamed)):
+        yield _unclear(seen, edges, "no other edge tells the link from its ends")
+
+
+def _unclear(seen: Fabric, edges: Sequence[Edge], why: str) -> Finding:
+    """Slow edges that blame no single node and no single link."""
+    a, b = edges[0]
+    return Finding(
+        "speed-low",
+        Status.WARN,
+        tuple(_link(e) for e in edges[:KEPT]),
+        saw=f"{_edges(seen, edges)} · {why}",
+        expected=f"at least {_bits(speeds.BROKEN)}, and on every edge about the same",
+        blame=Blame.NETWORK,
+        confidence=Confidence.POSSIBLE,
+        alternatives=(f"{a} itself", f"{b} itself")
+        if len(_by_pair(edges)) == 1
+        else ("several nodes at once", "the network between them is shared and busy"),
+        fields={"node": a, "to": b},
+    )
+
+
+def _between(seen: Fabric, apart: Sequence[Edge], joined: Sequence[Edge]) -> str:
+    islands = speeds.groups(seen.nodes, apart, joined)
+    if not islands:
+        return f"{plural(len(_by_pair(apart)), 'link')} of {speeds.measured_pairs(seen)}"
+    return "all between " + " and ".join(", ".join(g[:KEPT]) for g in islands[:KEPT])
+
+
+def _far(world: World[Speed], seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
+    for node, usual in speeds.far_nodes(seen).items():
+        if node in blamed:
+            continue
+        trips = seen.trips_at(node)
+        nearest = min(trips, key=lambda n: trips[n])
+        saw = (
+            f"{node}: a round trip takes {_ms(trips[nearest])} or more to each of "
+            f"{plural(len(trips), 'partner')}, between the others {_ms(usual)}"
+        )
+        expected = f"about {_ms(usual)}, as the others"
+        yield _warning("latency-high", (_node(world, node),), saw, expected, nearest)
+    far = {e: usual for e, usual in speeds.far_links(seen).items() if not set(e) & set(blamed)}
+    if len(far) > max(2, CROWD * len(seen.nodes)):
+        near = [(a, b) for a, b in map(tuple, seen.trips) if not {(a, b), (b, a)} & set(far)]
+        a, b = next(iter(far))
+        yield Finding(
+            "latency-high",
+            Status.WARN,
+            tuple(_link(e) for e in list(far)[:KEPT]),
+            saw=f"{a}-{b} {_ms(seen.trips[frozenset((a, b))])} · {_between(seen, list(far), near)}",
+            expected=f"about {_ms(max(far.values()))}",
+            blame=Blame.NETWORK,
+            confidence=Confidence.POSSIBLE,
+            alternatives=("two places far from each other", "a slow way between two switches"),
+            fields={"node": a, "to": b},
+        )
+        return
+    for (a, b), usual in far.items():
+        saw = (
+            f"{a}-{b}: a round trip takes {_ms(seen.trips[frozenset((a, b))])}, of each to another "
+            f"node {_ms(usual)} or less"
+        )
+        yield _warning("latency-high", (_link((a, b)),), saw, f"about {_ms(usual)}", b)
+
+
+def _lossy_node(world: World[Speed], seen: Fabric, node: str, ends: tuple[int, ...]) -> Finding:
+    rates = [r for end in ends for r in seen.at(node, end).values()]
+    least = min(r.lost for r in rates if r.lost is not None)
+    way = ("leaves", "goes to")[ends[0]] if len(ends) == 1 else "leaves or goes to"
+    partners = list(seen.at(node, ends[0]))
+    saw = (
+        f"packets are lost: of what {way} {node}, {least:.1%} or more is sent again, with each of "
+        f"{plural(len(partners), 'partner')} · {_range([r.rate for r in rates])}"
+    )
+    expected = f"less than {speeds.LOSS:.0%}, as between the others"
+    return _warning("packets-lost", (_node(world, node),), saw, expected, partners[0])
+
+
+def _lossy_links(seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
+    """What a slow link or node loses is said with it: it may be the queue in front of it."""
+    slow = speeds.slow_links(seen).certain
+    for (a, b), share in speeds.lossy_links(seen).items():
+        if (a, b) in slow or {a, b} & set(blamed):
+            continue
+        saw = f"packets are lost: {share:.1%} of what {a} sends to {b} is sent again"
+        expected = f"less than {speeds.LOSS:.0%}, as elsewhere"
+        yield _warning("packets-lost", (_link((a, b)),), saw, expected, b)
+
+
+def _node(world: World[Speed], node: str) -> Subject:
+    return Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node))
+
+
+def _link(edge: Edge) -> Subject:
+    return Subject(Kind.LINK, edge[0], to=edge[1])
+
+
+def _by_pair(edges: Iterable[Edge]) -> list[list[Edge]]:
+    """Both directions of a link together."""
+    found: dict[frozenset[str], list[Edge]] = {}
+    for edge in edges:
+        found.setdefault(frozenset(edge), []).append(edge)
+    return list(found.values())
+
+
+def _edges(seen: Fabric, edges: Sequence[Edge]) -> str:
+    some = [f"{a}->{b} {_bits(seen.rates[a, b].rate)}" for a, b in edges[:KEPT]]
+    more = f" and {len(edges) - KEPT} more" if len(edges) > KEPT else ""
+    return ", ".join(some) + more + _lost(seen.rates[e] for e in edges)
+
+
+def _lost(rates: Iterable[Rate]) -> str:
+    shares = [r.lost for r in rates if r.lost is not None]
+    return f" · {max(shares):.1%} sent again" if shares and max(shares) >= speeds.LOSS else ""
+
+
+def _bits(rate: float) -> str:
+    """Bytes a second as bits: `9.4 Gbit/s`, `87 Mbit/s`."""
+    return f"{rate * 8e-9:.1f} Gbit/s" if rate >= 1.25e8 else f"{rate * 8e-6:.3g} Mbit/s"
+
+
+def _range(rates: Collection[float]) -> str:
+    low, high = _bits(min(rates)), _bits(max(rates))
+    if low == high:
+        return high
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(unit) else low}-{high}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms" if seconds < 0.001 else duration(seconds)
+
+
+def measured(world: World[Speed]) -> Measured:
+    seen = _fabric(world)
+    count = len(seen.nodes)
+    plan = pairs.rounds(count, ROUNDS)
+    if not plan or not seen.rates:
+        return Measured()
+    rates = [r.rate for r in seen.rates.values()]
+    done, planned = speeds.measured_pairs(seen), sum(len(made) for made in plan)
+    text = f"{count} nodes in {plural(len(plan), 'round')}: {done} of {planned} pairs · "
+    text += _range(rates)
+    values = {
+        "pairs": done,
+        "bytes_per_s": {f"{a}->{b}": r.rate for (a, b), r in seen.rates.items()},
+        "latency_s": {"-".join(sorted(pair)): trip for pair, trip in seen.trips.items()},
+    }
+    if seen.trips:
+        text += f" · latency {_ms(statistics.median(seen.trips.values()))}"
+    return Measured(text, values)

@@ -1,0 +1,323 @@
+"""Does everybody who belongs to the job get to MASTER_ADDR:MASTER_PORT, and who is missing?
+
+Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, when and from where,
+             with which ranks and WORLD_SIZE, and who else knocked there; of an agent that did not
+             get in every address that it tried, with the error and its time, and some other ports
+             of the same host; of hosts that SLURM's node list names and that did not come their
+             address and whether they answer
+Fails if     an agent can't get in: the name is unknown or its name server silent; the port refuses,
+             drops or prohibits; the host is dead or there is no route; something else answers; an
+             address that torch tries first is silent. And if rank 0 runs elsewhere than
+             MASTER_ADDR, which may be the loopback; rank 0 can't listen; a rank is there twice;
+             WORLD_SIZE differs; an agent is lost, is cut off or was stopped for a while
+Warns if     an agent comes 5 s after most others; agents or ranks of another job knock
+Undecided    never by itself: ranks that did not come, or too late, are MISSING, which ends as
+             INCOMPLETE
+Not covered  other ports than MASTER_PORT (net.mesh); torch's own store (rdzv.store); which ranks
+             an absent host should have brought, where no SLURM node list says it
+Seen as      "The client socket has timed out after", "clients joined", "wait timeout after",
+             "EADDRINUSE", "errno: 113 - No route to host", "Connection refused",
+             "Ping failed, invalid value returned from server"
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge import absence, arrivals, ladder, leader, outside, parted
+from preflight.knowledge.arrivals import View, views
+from preflight.knowledge.dial import Probe, knock
+from preflight.knowledge.ladder import Reach, Sought
+from preflight.knowledge.lookup import Inquiry, addresses, c10d_order, loops
+from preflight.knowledge.nodelist import Expected, expected, span
+from preflight.model import (
+    Advice,
+    CannotObserve,
+    Command,
+    Finding,
+    Measured,
+    NotApplicable,
+    World,
+)
+from preflight.roll import Roll
+from preflight.units import duration, plural
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MEETING,
+    budget=8.0,
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.PEERS}),
+    disturbs="connects to ports 22 and 9 of hosts that did not come",
+)
+
+# absent ranks are to be told of within a second of the deadline
+SECONDS_OF_NAMES = 1.0
+SECONDS_OF_PORTS = 0.8
+
+# one that is mostly open and one that is mostly closed: of a host that is up, at least one answers
+PORTS = (22, 9)
+SOUGHT = 8
+TRIED = 4
+ADDRESSES_KEPT = 64
+
+HERE = "the node of rank 0"
+RUNS = Command("pgrep -af 'preflight|torchrun|python'", "{host}")
+
+ADVICE: Mapping[str, Advice] = {
+    **ladder.ADVICE,
+    "absent": Advice(
+        who="job author",
+        cause="fewer ranks started than WORLD_SIZE says, or some that can't reach MASTER_PORT",
+        means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
+        "'wait timeout after … keys'",
+        text="see on {host} whether {ranks} was started, and what it printed: an agent that can't "
+        "get in says why",
+        commands=(RUNS,),
+    ),
+    "absent-host-up": Advice(
+        who="job author, then cluster administrator",
+        cause="a launcher that did not start its ranks there, or ranks that ended before",
+        means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
+        now="look at {host}: did {ranks} start there?",
+        text="SLURM: srun -w {host} --overlap pgrep -af preflight",
+        commands=(RUNS, Command("nc -vz -w 3 $MASTER_ADDR {port}", "{host}")),
+    ),
+    "absent-host-silent": Advice(
+        who="cluster administrator",
+        cause="a machine that is down, or behind a firewall that drops everything",
+        means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
+        now="sbatch --exclude={host} …",
+        text="see whether {host} is up: sinfo -N -n {host}, ping",
+    ),
+    "came-late": Advice(
+        who="job author",
+        cause="a slow file system under the image or the environment, or a busy machine",
+        means="all other ranks wait for {host} at every start",
+        text="the environment on a local disk; what runs on {host} before the ranks start",
+    ),
+    "came-too-late": Advice(
+        who="job author",
+        cause="a slow start there: an image that is still loaded, a prolog, a busy file system",
+        means="rank 0: 'Timed out … waiting for clients', if that is as patient as this run was",
+        now="run it again with a longer --arrive",
+        text="start all nodes at the same time, or give torch's rendezvous more time",
+    ),
+    "lost": Advice(
+        who="whoever runs {host}",
+        cause="the process was killed (out of memory, a time limit), or the connection broke",
+        means="the other ranks hang in their next collective, or 'Connection reset by peer'",
+        now="see on {host} how process {pid} ended: dmesg | tail, sacct -j $SLURM_JOB_ID",
+        text="leave the node out if it happens there again",
+    ),
+    "stood-still": Advice(
+        who="whoever runs {host}",
+        cause="SIGSTOP (a debugger, scontrol suspend), a frozen virtual machine, or swapping",
+        means="all other ranks wait for {host} in their next collective, up to its timeout",
+        now="see what {host} did then: dmesg -T | tail, journalctl, vmstat 1",
+        text="leave the node out if it happens there again",
+    ),
+    "cut-off": Advice(
+        who="network administrator",
+        cause="its link or its switch port went down, or a firewall came up",
+        means="all ranks hang in their next collective: no connection of {host} is closed",
+        now="see the link of {host}: ip -s link, dmesg -T | grep -i link",
+        text="leave the node out if it happens there again",
+    ),
+    "rank-twice": Advice(
+        who="job author",
+        cause="the same --node-rank on two nodes, or RANK exported to all tasks",
+        means="all ranks time out with 'wait timeout … keys: …/N', N being a rank nobody has",
+        now="give {host} a --node-rank of its own",
+        text="let one launcher number them: srun, or torchrun with a c10d rendezvous",
+    ),
+    "leader-twice": Advice(
+        who="job author",
+        cause="--node-rank 0 (the default) on two nodes, or RANK=0 exported to all tasks",
+        means="two stores and two halves of a job that wait for each other: 'wait timeout … "
+        "keys'; on one machine EADDRINUSE",
+        now="give {host} a --node-rank of its own",
+        text="let one launcher number them: srun, or torchrun with a c10d rendezvous",
+    ),
+    "size-differs": Advice(
+        who="job author",
+        cause="nodes times processes counted by hand, or --nnodes that differs between nodes",
+        means="'4/5 clients joined' on rank 0, or silence for five times the timeout",
+        now="export WORLD_SIZE={size}   on every node",
+        text="let one launcher count, and start every node with the same numbers",
+    ),
+    "leader-elsewhere": Advice(
+        who="job author",
+        cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
+        means="rank 0 listens on its own machine, all ranks connect to another one: 'The client "
+        "socket has timed out'",
+        now="export MASTER_ADDR={right}   on every node",
+        text="SLURM: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        commands=(Command("ip -brief address", HERE),),
+    ),
+    "localhost": Advice(
+        who="job author",
+        cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
+        means="rank 0: '1/… clients joined'; ranks of other nodes connect to themselves and time "
+        "out",
+        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
+        text="torchrun: --rdzv-endpoint HOST:PORT",
+    ),
+    "cannot-listen": Advice(
+        who="job author",
+        cause="another job, or a leftover of an earlier run, holds the port",
+        means="rank 0: 'The server socket has failed to listen on any local network address'",
+        now="export MASTER_PORT=29600   on every node",
+        text="a port for each job, from 1024 on: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        commands=(Command("ss -tanp 'sport = :{port}'", HERE),),
+    ),
+    "stranger-job": Advice(
+        who="job author",
+        cause="two jobs with the default MASTER_PORT, or an earlier run that still retries",
+        means="its ranks join this job's store, or this job's join theirs: both hang",
+        now="export MASTER_PORT=29600   on every node",
+        text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+    ),
+    "stranger-token": Advice(
+        who="job author",
+        cause="PREFLIGHT_TOKEN set on some nodes only, or another job of somebody else",
+        means="nothing for this job, unless its own ranks are among them: then they are absent",
+        text="PREFLIGHT_TOKEN has to be the same on all nodes of a job",
+        commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+    ),
+}
+
+
+def observe(host: Host, ctx: Context) -> Reach:
+    roll = ctx.roll
+    if roll is None:
+        raise NotApplicable("there was no meeting")
+    if not host.live:
+        raise CannotObserve("a meeting is held on the live machine only")
+    due: tuple[Expected, ...] = ()
+    sought: tuple[Sought, ...] = ()
+    elsewhere: tuple[Probe, ...] = ()
+    routes = {a.ip: _route(host, a.ip) for a in roll.ladder[:TRIED]}
+    if roll.hosts and _somebody_is_absent(roll):
+        due = expected(host.environ, len(roll.ranks), roll.size)
+        sought = _seek(host, ctx, absence.unmet(roll, due)[:SOUGHT])
+    elif not roll.hosts and roll.reached is None:
+        ips = list(dict.fromkeys(a.ip for a in roll.ladder))[:TRIED]
+        ctx.mark(f"other ports of {', '.join(ips)}")
+        elsewhere = knock(
+            ((ip, p) for ip in ips for p in (*PORTS, roll.port + 1)), SECONDS_OF_PORTS
+        )
+    return Reach(
+        roll=roll,
+        addresses=_own(host),
+        expected=due,
+        sought=sought,
+        elsewhere=elsewhere,
+        routes=routes,
+        agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
+    )
+
+
+def _somebody_is_absent(roll: Roll) -> bool:
+    """Or is there with another's rank, which the node list may tell."""
+    return sorted(r for a in roll.arrivals for r in a.ranks) != list(range(roll.size))
+
+
+def _seek(host: Host, ctx: Context, absent: tuple[Expected, ...]) -> tuple[Sought, ...]:
+    """Where the absent hosts are and whether they answer, all at the same time."""
+    inquiry = Inquiry(time.monotonic() + SECONDS_OF_NAMES, ctx.mark)
+    for one in absent:
+        inquiry.put(one.host, one.host, partial(addresses, host, one.host))
+    found = {one.host: inquiry.take(one.host) for one in absent}
+    ctx.mark("ports of the absent hosts")
+    first = {name: c10d_order(answer.found)[:1] for name, answer in found.items()}
+    probes = knock(
+        ((ip, p) for ips in first.values() for ip in ips for p in PORTS), SECONDS_OF_PORTS
+    )
+    return tuple(
+        Sought(
+            name,
+            answer.found[:TRIED],
+            answer.error,
+            tuple(p for p in probes if p.ip in first[name]),
+        )
+        for name, answer in found.items()
+    )
+
+
+def _route(host: Host, ip: str) -> str:
+    """Why this machine itself has no way to an address: nothing is sent."""
+    try:
+        host.source_of(ip)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error)[:40])
+    return ""
+
+
+def _own(host: Host) -> tuple[str, ...]:
+    try:
+        known = host.interfaces
+    except CannotObserve:
+        return ()
+    found = [a.ip for i in known for a in i.addresses if not loops(a.ip)]
+    return tuple(found[:ADDRESSES_KEPT])
+
+
+def judge(world: World[Reach], expect: Expect) -> Iterator[Finding]:
+    view = next(iter(views(world)), None)
+    looped = list(leader.localhost(world, view))
+    yield from looped
+    if looped:
+        return
+    yield from leader.cannot_listen(world)
+    misplaced = list(leader.elsewhere(world, view))
+    yield from misplaced
+    if view is not None:
+        yield from _who_came(world, view, misplaced)
+    if not misplaced:
+        yield from outside.outside(world, view)
+    yield from parted.parted(world, view)
+    yield from outside.silent_addresses(world, view)
+
+
+def _who_came(world: World[Reach], view: View, misplaced: list[Finding]) -> Iterator[Finding]:
+    yield from arrivals.taken_twice(view)
+    leaders = [v.host for v in views(world) if 0 in v.host.ranks]
+    if len(leaders) > 1:  # each with a meeting of its own
+        yield arrivals.twice(leaders, sorted(set.intersection(*(set(a.ranks) for a in leaders))))
+    size, differs = arrivals.size_of(view)
+    yield from differs
+    yield from arrivals.late(view)
+    yield from arrivals.strangers(world, view)
+    if view.guests or not misplaced:
+        others = (r.roll for r in world.seen.values() if r is not view.reach)
+        yield from absence.absent(view, size, others)
+
+
+def measured(world: World[Reach]) -> Measured:
+    view = next(iter(views(world)), None)
+    if view is None:
+        reach = next(iter(world.seen.values()), None)
+        return Measured(ladder.ladder_words(reach.roll) if reach is not None else "")
+    roll = view.roll
+    last = max(roll.arrivals, key=lambda a: a.at)
+    text = f"{len(view.came)}/{roll.size} ranks in {duration(last.at)}"
+    if len(roll.arrivals) > 1:
+        text += f", last was {span(last.ranks) if len(last.ranks) == 1 else last.node}"
+    knocks = sum(s.count for s in roll.strangers)
+    text += f" · {plural(knocks, 'stranger')}" if knocks else ""
+    values = {
+        "met": len(view.came),
+        "size": roll.size,
+        "last_s": last.at,
+        "strangers": {f"{s.addr} {s.kind}": s.count for s in roll.strangers},
+    }
+    return Measured(text, values)

@@ -1,0 +1,391 @@
+"""Would torchrun's own rendezvous (c10d) find its host here, and hand out a name that all can use?
+
+Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes torchrun would let open
+             the store there, by torch's own rule (localhost, the own host name, or an address that
+             the own name leads to); the name that it would give to all ranks as MASTER_ADDR: the
+             alphabetically first of the nodes' full names or PET_LOCAL_ADDR, as each node resolves
+             it; PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES and the endpoint's port on all nodes
+Fails if     the ids, counts or ports differ; and where PET_RDZV_BACKEND is c10d: no node or several
+             would open the store, a node can't resolve its own name, or nodes can't resolve the
+             name that is handed out or find another machine behind it
+Warns if     never: without PET_RDZV_BACKEND=c10d nobody may ever compare these names
+Undecided    a copied tree is looked at; a look-up has no answer in time, or a node is not there
+Not covered  what torchrun is given on its command line; whether the endpoint can be reached
+             (rdzv.reach, net.mesh); clocks, which this rendezvous depends on (agree.clock)
+Seen as      "The connection to the C10d store has failed", RendezvousConnectionError,
+             RendezvousTimeoutError, "gai error: -2" for a name that nobody has given,
+             "generated a random run_id", a world that is smaller than it should be
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import consensus
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge.address import flaw
+from preflight.knowledge.lookup import NO_RESOLVER, Inquiry, Lookup, look_up, loops
+from preflight.knowledge.names import asked, endpoint_of, is_host, recognises, usable
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.redact import quoted, redact
+from preflight.units import plural
+
+CHECK = Check(
+    scope=Scope.PAIR,
+    stage=Stage.MEETING,
+    budget=8.0,
+    level=Level.STANDARD,
+    required=False,
+    requires=frozenset({Requirement.PEERS}),
+    disturbs="the name servers: 4 look-ups a node",
+)
+
+HEARING = 2.0
+"""Seconds for each of two exchanges: the nodes were started at the same time."""
+RESERVE = 0.7
+A_RANK = "(one process a rank)"
+"""What topology.py says of a launcher that has started the ranks already."""
+SHOWN = 4
+
+# what is known of how the job will be started
+C10D, STATIC, INSIDE, UNKNOWN = "c10d", "static", "inside torchrun", ""
+EXPLAINS = ("rdzv.store", "world.*")
+NO_HOST = "'The connection to the C10d store has failed' on all nodes after 60 s"
+
+ADVICE = {
+    "nobody-hosts": Advice(
+        who="job author",
+        cause="the address of a service or of a second interface: torchrun compares the endpoint "
+        "with what the own host name leads to, and with nothing else",
+        means=NO_HOST + ", although ping and nc get there",
+        now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
+        text="an endpoint that is the host name of one node, or --rdzv-backend static",
+    ),
+    "two-hosts": Advice(
+        who="job author",
+        cause="localhost as endpoint, or machines with the same host name",
+        means="each of these nodes opens a store of its own and waits in it for the others, until "
+        "RendezvousTimeoutError",
+        now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
+        text="an endpoint that is one node's alone, and a host name of its own for each machine",
+    ),
+    "own-name-unknown": Advice(
+        who="cluster administrator",
+        cause="a host or container name that is neither in DNS nor in /etc/hosts",
+        means="torchrun stops there: 'socket.gaierror: Name or service not known'",
+        now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
+        text="enter the node's name in /etc/hosts or DNS",
+        commands=(Command("getent hosts $(hostname)", "the node"),),
+    ),
+    "handed-unusable": Advice(
+        who="job author, then cluster administrator",
+        cause="a full name that only its own machine knows, or that is the loopback elsewhere",
+        means="the rendezvous succeeds, then the ranks end with 'The client socket has timed out … "
+        "({name}, …)': a name that nobody has given",
+        now="torchrun --local-addr IP-ADDRESS   on each node, with its own address",
+        text="{name} in DNS or /etc/hosts of all nodes, or --rdzv-backend static",
+        commands=(Command("getent ahosts {name}", "each node"),),
+    ),
+    "rendezvous-differs": Advice(
+        who="job author",
+        cause="a script that computes it on each node, such as an id from the time or the host",
+        means="the nodes wait for each other in different places, until RendezvousTimeoutError on "
+        "one and 'The connection to the C10d store has failed' on the other",
+        now="export {variable}=…   the same on all nodes",
+        text="compute it once for the job, e.g. --rdzv-id $SLURM_JOB_ID",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The name that all ranks would get, of the node of this number, and where it leads here."""
+
+    number: int
+    seen: Lookup
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """use      C10D, STATIC, INSIDE or UNKNOWN
+    endpoint  its host; port and source (a variable) of it
+    hosts     whether torchrun would open the store here; None: a look-up had no answer
+    why       what it goes by; stops: the error with which it would end in place of that
+    addresses that this node has on its interfaces
+    run_id, nnodes   as torchrun takes them, empty where nothing is known
+    """
+
+    use: str
+    endpoint: str = ""
+    port: str = ""
+    source: str = ""
+    hosts: bool | None = None
+    why: str = ""
+    stops: str = ""
+    name: str = ""
+    addresses: tuple[str, ...] = ()
+    handed: Handed | None = None
+    run_id: str = ""
+    nnodes: str = ""
+
+
+def observe(host: Host, ctx: Context) -> Hosting:
+    environ = host.environ
+    use = _use(environ, ctx)
+    run_id = redact("", environ.get("PET_RDZV_ID", "") or environ.get("TORCHELASTIC_RUN_ID", ""))
+    known = Hosting(
+        use=use,
+        run_id=run_id if use in (INSIDE, UNKNOWN) else run_id or "none",
+        nnodes="" if use in (INSIDE, UNKNOWN) else _range(environ.get("PET_NNODES", "1")),
+    )
+    if use in (INSIDE, STATIC):
+        return known
+    if not host.live:
+        raise CannotObserve("names are looked up on the live machine only")
+    until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
+    inquiry, own = Inquiry(until, ctx.mark), host.hostname()
+    source, port = "PET_RDZV_ENDPOINT" if use else "MASTER_ADDR", ""
+    endpoint = environ.get(source, "")
+    if use:
+        endpoint, port = endpoint_of(endpoint)
+    endpoint = (endpoint or ctx.master_addr)[:253]
+    inquiry.put("own name", own, asked(host, own))
+    inquiry.put("endpoint", endpoint, asked(host, endpoint))
+    full = environ.get("PET_LOCAL_ADDR", "")[:253]
+    if not full:
+        full = next(iter(look_up(own, lambda: (host.fqdn(),), HEARING).found), "")
+    name = _first(ctx, full)
+    if name is not None:
+        inquiry.put("handed name", name[1], asked(host, name[1]))
+    mine, its = inquiry.take("own name"), inquiry.take("endpoint")
+    hosts, why, stops = recognises(endpoint, own, mine, its)
+    if (said := is_host(environ.get("PET_RDZV_CONF", ""))) is not None:
+        hosts, why, stops = said, "is_host in PET_RDZV_CONF", ""
+    return replace(
+        known,
+        endpoint=endpoint,
+        port=port,
+        source=source,
+        hosts=hosts,
+        why=why,
+        stops=stops,
+        name=own,
+        addresses=usable(host),
+        handed=Handed(name[0], inquiry.take("handed name")) if name is not None else None,
+    )
+
+
+def _range(nnodes: str) -> str:
+    """`4` is 4:4 (parse_min_max_nnodes in torch/distributed/run.py)."""
+    text = nnodes[:40].strip()
+    return text if ":" in text else f"{text}:{text}"
+
+
+def _use(environ: Mapping[str, str], ctx: Context) -> str:
+    if environ.get("TORCHELASTIC_RUN_ID") and environ.get("RANK"):
+        return INSIDE
+    if backend := environ.get("PET_RDZV_BACKEND", ""):
+        return C10D if backend == "c10d" else STATIC
+    if any(environ.get(name) for name in ("PET_NNODES", "PET_RDZV_ENDPOINT", "PET_RDZV_ID")):
+        return STATIC  # torchrun's default
+    ranks = ctx.topology.facts.get("nproc")
+    if ranks is not None and ranks.source.endswith(A_RANK):
+        raise NotApplicable("the launcher starts a process a rank: no torchrun follows")
+    return UNKNOWN
+
+
+def _first(ctx: Context, full: str) -> tuple[int, str] | None:
+    """The node that would be first, and its name: torchrun sorts its agents by name
+    (_mark_rendezvous_complete in dynamic_rendezvous.py). Node 0 collects and tells."""
+    ctx.peers.say("full name", full, to=[0])
+    if ctx.rank == 0:
+        ctx.mark("hear the full names")
+        heard = ctx.peers.hear("full name", ctx.world_size, HEARING)
+        names = [(name, n) for n, name in heard.items() if _usable(name)]
+        ctx.peers.say("first", [*reversed(min(names))] if names else None)
+    ctx.mark("hear the first name")
+    match ctx.peers.hear("first", 1, 2 * HEARING).get(0):
+        case [int(number), str(name)] if _usable(name):
+            return number, name
+    return None
+
+
+def _usable(name: object) -> bool:
+    return isinstance(name, str) and not flaw(name)
+
+
+def judge(world: World[Hosting], expect: Expect) -> Iterator[Finding]:
+    seen = world.seen
+    if len(seen) < 2:
+        return
+    for variable, values in _compared(seen):
+        yield from _judge_equal(world, variable, values)
+    would = {n: h for n, h in seen.items() if h.use in (C10D, UNKNOWN)}
+    planned = any(h.use == C10D for h in would.values())
+    if planned and len(would) == len(world.topology.nodes):
+        yield from _judge_hosts(world, would)
+        yield from _judge_handed(world, would)
+
+
+def _compared(seen: Mapping[str, Hosting]) -> Iterator[tuple[str, dict[str, str]]]:
+    told = {n: h for n, h in seen.items() if h.use}
+    inside = all(h.use == INSIDE for h in told.values())
+    yield (
+        "TORCHELASTIC_RUN_ID" if inside else "PET_RDZV_ID",
+        {n: h.run_id for n, h in told.items() if inside or h.use != INSIDE},
+    )
+    planned = {n: h for n, h in told.items() if h.use != INSIDE}
+    yield "PET_NNODES", {n: h.nnodes for n, h in planned.items()}
+    c10d = {n: h.port for n, h in planned.items() if h.use == C10D}
+    yield "PET_RDZV_ENDPOINT", c10d
+
+
+def _judge_equal(
+    world: World[Hosting], variable: str, values: Mapping[str, str]
+) -> Iterator[Finding]:
+    agreed = consensus(values)
+    if not agreed.odd:
+        return
+    said = [f"{quoted(v, 60)} on {_names(list(ns))}" for v, ns in list(agreed.odd.items())[:SHOWN]]
+    if agreed.value is not None:
+        said.append(f"{quoted(agreed.value, 60)} on {_names(list(agreed.holders))}")
+    of = "the port of " if variable == "PET_RDZV_ENDPOINT" else ""
+    odd = [n for nodes in agreed.odd.values() for n in nodes]
+    yield Finding(
+        "rendezvous-differs",
+        Status.FAIL,
+        tuple(_subject(world, n, variable) for n in odd),
+        saw=f"{of}{variable} is {', '.join(said)}",
+        expected="one value on all nodes",
+        blame=Blame.JOB,
+        confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
+        explains=EXPLAINS,
+        alternatives=tuple(f"{n} has the one that was meant" for n in odd[:SHOWN])
+        if agreed.tie
+        else (),
+        fields={"variable": variable},
+    )
+
+
+def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterator[Finding]:
+    first = next(iter(would.values()))
+    what = f"{first.source} {quoted(first.endpoint)}"
+    hosts = {n: h for n, h in would.items() if h.hosts}
+    stops = {n: h for n, h in would.items() if h.stops}
+    base = Finding(
+        "",
+        Status.FAIL,
+        tuple(_subject(world, n) for n in hosts),
+        "",
+        blame=Blame.JOB,
+        explains=EXPLAINS,
+    )
+    if stops:
+        told = [f"{n}: {quoted(h.name)} gives {h.stops}" for n, h in list(stops.items())[:SHOWN]]
+        yield base.with_(
+            code="own-name-unknown",
+            subjects=tuple(_subject(world, n) for n in stops),
+            saw=" · ".join(told),
+            expected="an own host name that resolves on its node",
+        )
+    elif not hosts and all(h.hosts is False for h in would.values()):
+        owner = next((n for n, h in would.items() if _owns(h, would)), "")
+        leads = f" · it is an address of {owner}, but its own name leads elsewhere" if owner else ""
+        home = owner or next((n.name for n in world.topology.nodes if 0 in n.ranks), "")
+        yield base.with_(
+            code="nobody-hosts",
+            subjects=(_subject(world, home or next(iter(would)), first.source),),
+            saw=f"none of {plural(len(would), 'node')} would take {what} for itself{leads}",
+            expected="one node that would",
+        )
+    elif len(hosts) > 1:
+        told = [f"{n} by {h.why}" for n, h in list(hosts.items())[:SHOWN]]
+        yield base.with_(
+            code="two-hosts",
+            saw=f"{plural(len(hosts), 'node')} would take {what} for itself: {', '.join(told)}",
+            expected="one node that would",
+        )
+
+
+def _owns(hosting: Hosting, would: Mapping[str, Hosting]) -> bool:
+    return any(h.endpoint in hosting.addresses for h in would.values())
+
+
+def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterator[Finding]:
+    seen = {n: h.handed for n, h in would.items() if h.handed is not None}
+    numbers = {h.number for h in seen.values()}
+    number = next(iter(numbers), -1)
+    if len(numbers) != 1 or not 0 <= number < len(world.topology.nodes):
+        return
+    # by what it calls itself: in a merged report the numbers are those of the nodes that had met
+    names = {h.seen.name for h in seen.values()}
+    home = next((n for n, h in would.items() if h.name in names), world.topology.nodes[number].name)
+    has = would[home].addresses if home in would else ()
+    bad: dict[str, str] = {}
+    for node, handed in seen.items():
+        found, error = handed.seen.found, handed.seen.error
+        if error and error not in NO_RESOLVER:
+            bad[node] = error
+        elif found and node != home and has and not set(found) & set(has):
+            bad[node] = f"{found[0]}{', the loopback' if loops(found[0]) else ''}"
+    if not bad:
+        return
+    name = seen[next(iter(bad))].seen.name[:80]
+    few = home not in bad and len(bad) * 2 < len(seen)
+    nodes = [*bad] if few else [*dict.fromkeys((home, *(bad if len(seen) == 2 else ())))]
+    either = not few and home not in bad and len(seen) == 2
+    yield Finding(
+        "handed-unusable",
+        Status.FAIL,
+        tuple(_subject(world, n) for n in nodes),
+        saw=f"torchrun would hand out {quoted(name)}, {home}'s name · "
+        + ", ".join(f"{n}: {told}" for n, told in list(bad.items())[:SHOWN]),
+        expected=f"an address of {home}, on all nodes",
+        blame=Blame.JOB,
+        confidence=Confidence.POSSIBLE if either else Confidence.LIKELY,
+        explains=EXPLAINS,
+        alternatives=(f"{home} has a name that is nowhere", f"{nodes[-1]} lacks it")
+        if either
+        else (),
+        fields={"name": name},
+    )
+
+
+def _names(nodes: list[str]) -> str:
+    more = len(nodes) - SHOWN
+    return ", ".join(nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _subject(world: World[Hosting], node: str, name: str = "") -> Subject:
+    return Subject(Kind.NODE, node, name, world.topology.ranks_of(node))
+
+
+def measured(world: World[Hosting]) -> Measured:
+    if not world.seen:
+        return Measured()
+    uses = {h.use for h in world.seen.values()}
+    hosts = sorted(n for n, h in world.seen.items() if h.hosts)
+    ids = sorted({h.run_id for h in world.seen.values() if h.run_id})
+    text = "inside torchrun" if uses == {INSIDE} else "torchrun's rendezvous is static"
+    if uses & {C10D, UNKNOWN}:
+        text = f"c10d's store would be on {_names(hosts) or 'no node'}"
+        handed = next((h.handed.seen.name for h in world.seen.values() if h.handed), "")
+        text += f" · {quoted(handed, 60)} handed out" if handed else ""
+    return Measured(text, {"hosts": hosts, "ids": ids})

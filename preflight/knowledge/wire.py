@@ -1,0 +1,168 @@
+"""One thread, many conversations over TCP, and what the kernel knows of a connection.
+
+A conversation is a generator that yields what it waits for; the Loop lets it go on. edges.py holds
+them with other nodes, so every wait has its own end and nothing that comes in is trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import selectors
+import socket
+import struct
+import termios
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+# struct tcp_info of include/uapi/linux/tcp.h: 8 bytes, then these of its 32-bit numbers
+SND_MSS, PMTU, RTT, TOTAL_RETRANS = 2, 13, 15, 23
+TCP_INFO = struct.Struct("8x24I")
+# tcpi_rwnd_limited, a 64-bit number (since Linux 4.10)
+RWND_LIMITED = 176
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+T = TypeVar("T")
+Steps = Generator[tuple[socket.socket, int, float], None, T]
+"""A conversation: yields (socket, event, seconds) and goes on when the socket is ready; after so
+many seconds without that, TimeoutError is raised where it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the kernel knows of a connection; a zero is not known. `held`: whether the other end's
+    window ever held it up."""
+
+    rtt: float
+    retransmits: int
+    mtu: int
+    mss: int
+    held: bool | None = None
+
+
+def tcp_info(sock: socket.socket) -> Info | None:
+    """None where the kernel has no such thing (gVisor)."""
+    try:
+        data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RWND_LIMITED + 8)
+        numbers = TCP_INFO.unpack_from(data)
+    except (OSError, struct.error):
+        return None
+    told = len(data) == RWND_LIMITED + 8
+    held = any(data[RWND_LIMITED:]) if told else None
+    return Info(numbers[RTT] / 1e6, numbers[TOTAL_RETRANS], numbers[PMTU], numbers[SND_MSS], held)
+
+
+def forget(sock: socket.socket) -> None:
+    """Let the kernel drop what it has not sent yet when the socket is closed: on a slow network it
+    would be in the way of others for seconds."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+class Loop:
+    """Runs conversations, each waiting for its one socket."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._waiting: dict[Steps[None], tuple[socket.socket, float]] = {}
+
+    def add(self, steps: Steps[None]) -> None:
+        self._step(steps)
+
+    def turn(self, seconds: float) -> bool:
+        """Let all go on that can, after at most `seconds`; whether there was one."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            self._step(key.data)
+        # after those that are ready: a process that was not scheduled is no silent peer
+        now = time.monotonic()
+        for steps in [s for s, (_, until) in self._waiting.items() if until <= now]:
+            self._step(steps, TimeoutError())
+        return bool(ready)
+
+    def _step(self, steps: Steps[None], error: TimeoutError | None = None) -> None:
+        if steps in self._waiting:
+            self._selector.unregister(self._waiting.pop(steps)[0])
+        try:
+            sock, event, seconds = steps.throw(error) if error else next(steps)
+        except StopIteration:
+            return
+        self._selector.register(sock, event, steps)
+        self._waiting[steps] = sock, time.monotonic() + seconds
+
+    def close(self) -> None:
+        for steps in [*self._waiting]:
+            steps.close()
+        self._selector.close()
+
+
+def queued(sock: socket.socket) -> int | None:
+    """How many bytes that were written the other end's kernel has not acknowledged."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0])
+    except OSError:
+        return None
+
+
+def send(sock: socket.socket, data: bytes, seconds: float) -> Steps[None]:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[sock.send(rest) :]
+        except BlockingIOError:
+            yield sock, WRITE, seconds
+
+
+def receive(sock: socket.socket, size: int, seconds: float) -> Steps[bytes]:
+    """Exactly so many bytes; EOFError when the other end closes before."""
+    data = b""
+    while len(data) < size:
+        data += yield from some(sock, size - len(data), seconds)
+    return data
+
+
+def some(sock: socket.socket, most: int, seconds: float) -> Steps[bytes]:
+    while True:
+        try:
+            chunk = sock.recv(min(most, 1 << 16))
+        except BlockingIOError:
+            yield sock, READ, seconds
+            continue
+        if not chunk:
+            raise EOFError
+        return chunk
+
+
+UNROUTED = "unreachable route"
+"""The one refusal of the own routes that has the name of another machine's."""
+
+
+def name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")
+
+
+def refusal(error: OSError, ip: str) -> str:
+    """Why a connection to this address failed: the error's name, or UNROUTED."""
+    if error.errno == errno.EHOSTUNREACH:
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            try:
+                sock.connect((ip, 9))  # asks the routes alone, nothing is sent
+            except OSError as own:
+                return UNROUTED if own.errno == errno.EHOSTUNREACH else name_of(own)
+    return name_of(error)
+
+
+def open_socket(ip: str) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    return sock
+
+
+def sockaddr(ip: str, port: int, interface: str) -> tuple[Any, ...]:
+    """A link-local address is one of the interface's that leads there."""
+    if ":" not in ip:
+        return ip, port
+    scope = socket.if_nametoindex(interface) if ip.startswith("fe80:") else 0
+    return ip, port, 0, scope

@@ -1,0 +1,125 @@
+"""The roll of a meeting: who came, when and from where, who did not, and how an agent got there.
+
+meeting.py writes it, rdzv.reach and agree.clock judge it. Plain data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from preflight.model import Mark
+
+SILENT = "no sign of life"
+"""How it begins why somebody was lost of whom nothing was heard any more, not even an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One way to the meeting point that an agent tried, the last time that it tried it.
+
+    ip        a numeric address; empty when the name gave none
+    error     errno's name (ECONNREFUSED, ETIMEDOUT: nobody answered, EHOSTUNREACH, ENETUNREACH,
+              EACCES, EINVAL …), or of the look-up (EAI_NONAME, EAI_AGAIN, SILENT); empty: connected
+    answer    what was there after the connection: `ours` (a meeting of this job), `other job`,
+              `token` (it, or we, could not prove to know PREFLIGHT_TOKEN), `silent` (accepts, says
+              nothing), `closed`, `stranger` (other bytes, see `heard`); empty: not connected
+    heard     the first bytes of a stranger, made printable and cut
+    seconds   that this try took; `tries` how many there were, `at` when the last began
+    """
+
+    ip: str
+    port: int
+    error: str = ""
+    answer: str = ""
+    heard: str = ""
+    seconds: float = 0.0
+    tries: int = 1
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One agent that came to the meeting, its host included.
+
+    node      its name in the report (unique, `gpu1#2` when two machines are called gpu1)
+    host      its own host name; identity: boot id, network namespace and host name, hashed
+    ranks     that it owns; `size` the ranks of the whole job as it believes
+    addr      the address that the host of the meeting saw it come from
+    claims    what it believes MASTER_ADDR:MASTER_PORT to be
+    mine      whether MASTER_ADDR is an address of its own machine
+    at        seconds after the meeting opened
+    mark      the last sign of life: `CHECK: mark`; lost: why it is gone, empty while it is there
+    offset    its wall clock less that of the meeting's host, seconds, +- uncertainty; None: unknown
+    """
+
+    node: str
+    host: str
+    identity: str
+    pid: int
+    ranks: tuple[int, ...]
+    size: int
+    addr: str = ""
+    claims: str = ""
+    mine: bool = False
+    job: str = ""
+    at: float = 0.0
+    mark: str = ""
+    lost: str = ""
+    offset: float | None = None
+    uncertainty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Somebody at the meeting's port who is no agent of this job.
+
+    kind      `silent`, `http`, `c10d`, `tls`, `garbage`, `other job`, `token`, `half-open`
+    """
+
+    addr: str
+    kind: str
+    count: int = 1
+    heard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """What one agent knows of the meeting when it is over with arriving.
+
+    hosts       this agent holds the meeting; only then `arrivals` and `strangers` are filled
+    name        MASTER_ADDR and port as they were given; `ips` what the name gave here, c10d's order
+    lookup      why the look-up of the name failed (EAI_NONAME …, SILENT), empty when it did not
+    mine        MASTER_ADDR is an address of this machine
+    ladder      each address that this agent tried, in order; empty on the host
+    reached     it is in the meeting, seconds after it began; None: it never was
+    waited      seconds that it waited (for the others, or to get in); `patience` the most it would
+    failed      why the host could not listen (errno's name), empty when it could
+    lost        why it is in the meeting no more, empty while it is
+    began       when it went there, by its own wall clock; 0: nobody said
+    stood       the longest time for which this agent itself did nothing at all, seconds
+    offset      as in Arrival, measured by this agent itself against the host's clock
+    """
+
+    hosts: bool
+    name: str
+    port: int
+    size: int
+    ranks: tuple[int, ...] = ()
+    host: str = ""
+    pid: int = 0
+    ips: tuple[str, ...] = ()
+    lookup: str = ""
+    mine: bool = False
+    ladder: tuple[Attempt, ...] = ()
+    reached: float | None = None
+    waited: float = 0.0
+    patience: float = 0.0
+    failed: str = ""
+    arrivals: tuple[Arrival, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
+    lost: str = ""
+    began: float = 0.0
+    stood: float = 0.0
+    offset: float | None = None
+    uncertainty: float | None = None
+    marks: tuple[Mark, ...] = field(default=())

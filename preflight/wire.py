@@ -1,0 +1,181 @@
+"""Lines of JSON over a TCP connection that must never make anybody wait: bounded, parsed, and where
+there is a token, proven. Used by both ends of the meeting.
+
+What comes in is hostile: a line that is too long, is no JSON object or doesn't prove the token ends
+the connection. What doesn't leave is kept, up to a limit: a peer that stops reading is given up.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, Protocol
+
+PROTOCOL = 1
+
+GREETING_LIMIT = 8192
+"""Bytes of a line from somebody who has not said who he is."""
+LINE_LIMIT = 16 << 20
+"""Bytes of a line from an agent of this job: a value of observe() may have calls.ANSWER_LIMIT."""
+UNSENT_LIMIT = 64 << 20
+"""Bytes kept for a peer that doesn't read."""
+CHUNK = 1 << 18
+
+READ, WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
+
+
+class Gone(Exception):
+    """The connection is over; the text says why."""
+
+
+class Loop(Protocol):
+    """What wakes us when a socket can be read or written (isolate.Workers)."""
+
+    def watch(self, file: socket.socket, events: int, wake: Callable[[int], None]) -> None: ...
+    def unwatch(self, file: socket.socket) -> None: ...
+
+
+class Wire:
+    """One connection. `send` queues and sends what it can, `receive` returns whole messages."""
+
+    def __init__(
+        self, sock: socket.socket, loop: Loop, wake: Callable[[int], None], proof: bytes = b""
+    ) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.limit = GREETING_LIMIT
+        self.received = 0
+        self.sent = 0
+        self.heard = b""
+        """The first bytes of all, as they came: what tells a stranger."""
+        self._loop = loop
+        self._wake = wake
+        self._proof = proof
+        self._counts = {"in": 0, "out": 0}
+        self._side = ("host", "guest")
+        self._rest = b""
+        self._unsent = bytearray()
+        self._events = READ
+        self.closed = False
+        loop.watch(sock, READ, wake)
+
+    def wake_with(self, wake: Callable[[int], None]) -> None:
+        """From now on somebody else looks after this connection."""
+        self._wake = wake
+        self._loop.watch(self.sock, self._events, wake)
+
+    def prove(self, key: bytes, side: str) -> None:
+        """From now on every line carries a proof of this key, in both directions."""
+        self._proof = key
+        self._side = (side, "guest" if side == "host" else "host")
+
+    def send(self, message: Any) -> None:
+        """Queue a message and send what the socket takes; Gone when the peer doesn't read."""
+        self.send_line(line_of(message))
+
+    def send_line(self, line: bytes) -> None:
+        """The same with a message that was made into a line before, for many peers."""
+        if self.closed:
+            return
+        if self._proof:
+            line = self._mac("out", self._side[0], line) + b" " + line
+        self._unsent += line
+        if len(self._unsent) > UNSENT_LIMIT:
+            raise Gone("it stopped reading")
+        self.flush()
+
+    def flush(self) -> None:
+        while self._unsent and not self.closed:
+            try:
+                sent = self.sock.send(memoryview(self._unsent)[:CHUNK])
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise Gone(error.strerror or str(error)) from None
+            self.sent += sent
+            del self._unsent[:sent]
+        events = READ | WRITE if self._unsent else READ
+        if events != self._events and not self.closed:
+            self._events = events
+            self._loop.watch(self.sock, events, self._wake)
+
+    @property
+    def unsent(self) -> int:
+        return len(self._unsent)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have come; Gone when the peer is, or is none of ours."""
+        try:
+            data = self.sock.recv(CHUNK)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise Gone(error.strerror or str(error)) from None
+        if not data:
+            raise Gone("it closed the connection")
+        self.received += len(data)
+        if len(self.heard) < 64:
+            self.heard = (self.heard + data)[:64]
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self.limit or any(len(line) > self.limit for line in lines):
+            raise Gone("its line is too long")
+        return [self._message(line) for line in lines]
+
+    def rest(self) -> list[dict[str, Any]]:
+        """What had come before the connection was over, where that was noticed by writing."""
+        try:
+            return self.receive()
+        except Gone:
+            return []
+
+    def _message(self, line: bytes) -> dict[str, Any]:
+        if self._proof:
+            proof, _, line = line.partition(b" ")
+            expected = self._mac("in", self._side[1], line + b"\n")
+            if not hmac.compare_digest(proof, expected):
+                raise Gone("it can't prove the token")
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise Gone("it speaks another language")
+        return message
+
+    def _mac(self, direction: str, side: str, line: bytes) -> bytes:
+        """Proves the sender, the place in the stream, and the line."""
+        self._counts[direction] += 1
+        head = f"{side} {self._counts[direction]} ".encode()
+        return hmac.digest(self._proof, head + line, "sha256")[:16].hex().encode()
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close. `reset`: at once, leaving no TIME_WAIT on a port that others need."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.unwatch(self.sock)
+        if reset:
+            try:
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            except OSError:
+                pass
+        self.sock.close()
+
+
+def line_of(message: Any) -> bytes:
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def proof_key(token: str, host_nonce: str, guest_nonce: str) -> bytes:
+    """The key of one connection; empty without a token."""
+    if not token:
+        return b""
+    return hmac.digest(token.encode(), f"{host_nonce} {guest_nonce}".encode(), "sha256")
+
+
+def printable(data: bytes, most: int = 48) -> str:
+    """A stranger's bytes as they may be shown."""
+    return data[:most].decode("ascii", "backslashreplace").encode("unicode_escape").decode()

@@ -1,0 +1,293 @@
+"""agree.env: the odd value and its owner are named by majority or by the file that only one node
+has, never by a majority of two; what may differ from node to node is nobody's worry."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, topology
+
+from preflight.check import conforms
+from preflight.checks import agree_env
+from preflight.checks.agree_env import Environment, effective
+from preflight.host import Host
+from preflight.knowledge.tuning import Variable
+from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
+
+conforms(agree_env)
+
+ETC = "/etc/nccl.conf"
+
+
+def env(gpus: bool = True, file: str = "", **values: str) -> Environment:
+    return Environment(
+        tuple(Variable(n, v, file, int(bool(file))) for n, v in values.items()), gpus
+    )
+
+
+def nodes(count: int, ranks: int = 1) -> Topology:
+    """n1 … with so many ranks each."""
+    return topology(
+        count * ranks,
+        nodes=tuple(
+            Node(f"n{i + 1}", tuple(range(i * ranks, (i + 1) * ranks))) for i in range(count)
+        ),
+    )
+
+
+def several(*seen: Any, ranks: int = 1) -> dict[str, Any]:
+    """The n-th node has the n-th environment on all its ranks."""
+    return {
+        f"n{i + 1}/{rank}": one
+        for i, one in enumerate(seen)
+        for rank in range(i * ranks, (i + 1) * ranks)
+    }
+
+
+def case(name: str, seen: tuple[Any, ...], *rest: Any, ranks: int = 1, **more: Any) -> Case:
+    return Case(name, several(*seen, ranks=ranks), *rest, topology=nodes(len(seen), ranks), **more)
+
+
+NONE, RING, TREE = env(), env(NCCL_ALGO="Ring"), env(NCCL_ALGO="Tree")
+FILED = env(file=ETC, NCCL_ALGO="Ring")
+CPU = env(False)
+
+CASES = (
+    case("nobody has set anything", (NONE,) * 3),
+    case("all have set the same", (RING,) * 4, ranks=2),
+    case("the same in another spelling", (RING, env(NCCL_ALGO="ring"), RING)),
+    case("the same in another order", (env(NCCL_ALGO="Tree,Ring"), env(NCCL_ALGO="ring,tree"))),
+    case("a default that is spelled out", (NONE, env(NCCL_IB_DISABLE="0"), NONE)),
+    case("empty is not set", (NONE, env(NCCL_P2P_DISABLE=""), NONE)),
+    case("0 and 0x0", (env(NCCL_NVLS_ENABLE="0"), env(NCCL_NVLS_ENABLE="0x0"), NONE)[:2]),
+    case("by the file and by the environment", (FILED, RING, RING)),
+    case("a library by its path", tuple(env(NCCL_NET_PLUGIN=f"/{x}/libofi.so") for x in "abc")),
+    case("INFO says more, and does no more", (NONE, env(TORCH_DISTRIBUTED_DEBUG="INFO"), NONE)),
+    case("a transport by its old name", (NONE, env(GLOO_DEVICE_TRANSPORT="LINUX"))),
+    case("another time limit without a GPU", (CPU, CPU, env(False, NCCL_IB_TIMEOUT="22"))),
+    case("a single agent's part", (RING,)),
+    Case("a rank that did not come", {"n1/0": RING, "n2/1": Missing(Cause.NOT_ARRIVED)}),
+    Case("not looked", {"n1/0": Missing(Cause.CANNOT_OBSERVE)}),
+    case(
+        "one of three", (NONE, NONE, RING), "setting-differs", Status.FAIL, subject="n3 · NCCL_ALGO"
+    ),
+    case("one lacks it", (RING, NONE, RING), "setting-differs", subject="n2 · NCCL_ALGO"),
+    case(
+        "one node of eight ranks",
+        (RING, RING, TREE),
+        "setting-differs",
+        Status.FAIL,
+        ranks=8,
+        subject="n3 · NCCL_ALGO",
+    ),
+    Case(
+        "one rank of a node",
+        {f"n{r // 4 + 1}/{r}": TREE if r == 6 else RING for r in range(8)},
+        "setting-differs",
+        Status.FAIL,
+        topology=nodes(2, 4),
+        subject="n2 · rank 6",
+    ),
+    Case(
+        "several ranks on one node",
+        {f"n1/{r}": TREE if r == 1 else RING for r in range(3)},
+        "setting-differs",
+        subject="n1 · rank 1",
+    ),
+    case("two nodes", (RING, TREE), "setting-differs", Status.FAIL, subject="n1 · NCCL_ALGO"),
+    case("without a GPU", (CPU, CPU, env(False, NCCL_ALGO="Tree")), "setting-differs", Status.WARN),
+    case(
+        "what Gloo reads, without a GPU",
+        (CPU, CPU, env(False, GLOO_ENABLE_STORE_V2_API="1")),
+        "setting-differs",
+        Status.FAIL,
+        subject="n3 · GLOO_ENABLE_STORE_V2_API",
+    ),
+    case(
+        "DETAIL on one", (CPU, CPU, env(False, TORCH_DISTRIBUTED_DEBUG="detail")), "setting-differs"
+    ),
+    case(
+        "a file on one of two",
+        (NONE, FILED),
+        "conf-leftover",
+        Status.FAIL,
+        subject="n2 · NCCL_ALGO",
+    ),
+    case(
+        "a file on one of four",
+        (NONE, NONE, FILED, NONE),
+        "conf-leftover",
+        subject="n3 · NCCL_ALGO",
+    ),
+    case(
+        "a file that one lacks", (FILED, FILED, NONE), "setting-differs", subject="n3 · NCCL_ALGO"
+    ),
+    case("threads", (env(OMP_NUM_THREADS="8"),) * 2 + (NONE,), "setting-uneven", Status.WARN),
+    case(
+        "a watchdog is off on one",
+        (NONE, env(TORCH_NCCL_ENABLE_MONITORING="0"), NONE),
+        "setting-uneven",
+        Status.WARN,
+        subject="n2 · TORCH_NCCL_ENABLE_MONITORING",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(agree_env, case)
+
+
+def one(*seen: Any) -> Any:
+    (finding,) = judged(agree_env, case("", seen))
+    return finding
+
+
+def test_of_two_both_are_named_and_neither_is_the_odd_one() -> None:
+    finding = one(RING, TREE)
+    assert finding.confidence is Confidence.POSSIBLE
+    assert [s.node for s in finding.subjects] == ["n1", "n2"]
+    assert len(finding.alternatives) == 2
+    assert "'Ring' (environment) on n1" in finding.saw
+    assert "'Tree' (environment) on n2" in finding.saw
+
+
+def test_two_against_two_is_no_majority() -> None:
+    finding = one(RING, TREE, TREE, RING)
+    assert finding.confidence is Confidence.POSSIBLE
+    assert len(finding.subjects) == 4
+
+
+def test_seven_ranks_of_one_node_are_no_majority_over_one_of_another() -> None:
+    saw = {f"n1/{r}": RING for r in range(7)} | {"n2/7": TREE}
+    top = topology(8, nodes=(Node("n1", tuple(range(7))), Node("n2", (7,))))
+    (finding,) = judged(agree_env, Case("", saw, topology=top))
+    assert finding.confidence is Confidence.POSSIBLE
+    assert {s.node for s in finding.subjects} == {"n1", "n2"}
+
+
+def test_a_file_that_only_one_has_is_a_hint_and_no_proof() -> None:
+    finding = one(NONE, FILED)
+    assert finding.confidence is Confidence.LIKELY
+    assert finding.blame is Blame.NODE
+    assert finding.alternatives == ("/etc/nccl.conf is missing on n1",)
+    assert finding.fields["now"] == "remove NCCL_ALGO from /etc/nccl.conf on n2"
+
+
+def test_many_variables_of_one_node_are_one_finding() -> None:
+    odd = env(NCCL_ALGO="Tree", NCCL_PROTO="LL", NCCL_IB_DISABLE="1", NCCL_NVLS_ENABLE="0")
+    finding = one(NONE, odd, NONE)
+    assert [str(s) for s in finding.subjects] == ["n2"]
+    assert all(v.name in finding.saw for v in odd.settings)
+
+
+def test_one_run_shows_six_and_counts_the_rest() -> None:
+    names = [n for n in sorted(agree_env.compared()) if n.startswith("NCCL_IB")][:8]
+    seen = [env(**{name: "3"}) for name in names]
+    seen += [NONE] * 9
+    found = judged(agree_env, case("", tuple(seen)))
+    assert len(found) == 6
+    assert "and 2 more like it" in found[-1].saw
+
+
+def test_now_says_what_to_type_and_where() -> None:
+    assert one(RING, NONE, RING).fields["now"] == "export NCCL_ALGO='Ring'   on n2"
+    assert one(NONE, RING, NONE).fields["now"] == "unset NCCL_ALGO   on n2"
+
+
+def test_a_hidden_value_is_not_compared() -> None:
+    assert not judged(agree_env, case("", (NONE, env(NCCL_ALGO="***"), NONE)))
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("NCCL_P2P_DISABLE", ("0", "", "false", "off")),
+        ("NCCL_P2P_DISABLE", ("1", " 1", "0x1", "2")),
+        ("NCCL_P2P_LEVEL", ("PXB", "2")),
+        ("NCCL_P2P_LEVEL", ("", "pxb", "nonsense")),
+        ("NCCL_BUFFSIZE", ("", "4194304", "0x400000", "-2")),
+        ("NCCL_ALGO", ("^Tree,Ring", "^ring,tree")),
+        ("NCCL_PROTO", ("allreduce:LL,simple;broadcast:ll", "broadcast:LL;allreduce:Simple,LL")),
+        ("NCCL_NET", ("Socket", "socket")),
+        ("NCCL_SOCKET_FAMILY", ("", "af_inet")),
+        ("NCCL_NVLS_ENABLE", ("", "1", "2")),
+        ("TORCH_NCCL_ENABLE_MONITORING", ("1", "true", "Y", "")),
+        ("TORCH_NCCL_RANKS_PER_ROOT", ("", "128", " 128 ")),
+        ("TORCH_DISTRIBUTED_DEBUG", ("DETAIL", "detail")),
+    ],
+)
+def test_a_value_is_what_its_reader_makes_of_it(name: str, alike: tuple[str, ...]) -> None:
+    assert len({effective(name, Variable(name, value)) for value in alike}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("NCCL_ALGO", "Ring", "^Ring"),
+        ("NCCL_PROTO", "LL", "LL128"),
+        ("NCCL_BUFFSIZE", "4194304", "8M"),
+        ("NCCL_NVLS_ENABLE", "0", ""),
+        ("NCCL_SOCKET_FAMILY", "AF_INET", "AF_INET6"),
+        ("TORCH_DISTRIBUTED_DEBUG", "INFO", "DETAIL"),
+        ("OMP_NUM_THREADS", "", "1"),
+    ],
+)
+def test_values_that_are_not_alike(name: str, one: str, other: str) -> None:
+    assert effective(name, Variable(name, one)) != effective(name, Variable(name, other))
+
+
+# --- observe ---
+
+
+def tree(tmp_path: Path, conf: str = "", **environ: str) -> Environment:
+    (tmp_path / "etc").mkdir(exist_ok=True)
+    (tmp_path / "etc/nccl.conf").write_text(conf)
+    return agree_env.observe(Host(str(tmp_path), environ), context())
+
+
+def values(seen: Environment) -> dict[str, tuple[str, str]]:
+    return {v.name: (v.value, v.file) for v in seen.settings}
+
+
+def test_the_environment_counts_before_the_file(tmp_path: Path) -> None:
+    seen = tree(tmp_path, "NCCL_ALGO=Tree\nNCCL_PROTO=LL\nOMP_NUM_THREADS=3\n", NCCL_ALGO="Ring")
+    assert values(seen) == {"NCCL_ALGO": ("Ring", ""), "NCCL_PROTO": ("LL", ETC)}
+    round_trips(seen)
+
+
+def test_what_may_differ_is_not_even_carried(tmp_path: Path) -> None:
+    own = {
+        "RANK": "3",
+        "NCCL_SOCKET_IFNAME": "eth3",
+        "NCCL_IB_HCA": "mlx5_3",
+        "NCCL_HOSTID": "n3",
+        "NCCL_TOPO_FILE": "/tmp/n3.xml",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_FILE": "/tmp/%h",
+        "GLOO_SOCKET_IFNAME": "eth3",
+        "TORCHELASTIC_RUN_ID": "7",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "UCX_NET_DEVICES": "mlx5_3:1",
+    }
+    assert tree(tmp_path, **own) == Environment()
+
+
+def test_an_old_name_stands_for_the_new_one(tmp_path: Path) -> None:
+    seen = tree(tmp_path, NCCL_BLOCKING_WAIT="1")
+    assert values(seen)["TORCH_NCCL_BLOCKING_WAIT"] == ("1", "")
+
+
+def test_what_env_vars_does_not_look_at_is_read_too(tmp_path: Path) -> None:
+    seen = tree(tmp_path, CUDA_DEVICE_MAX_CONNECTIONS="1")
+    assert values(seen) == {"CUDA_DEVICE_MAX_CONNECTIONS": ("1", "")}
+
+
+def test_equal_environments_are_equal_observations(tmp_path: Path) -> None:
+    first = tree(tmp_path, NCCL_PROTO="LL", NCCL_ALGO="Ring")
+    again = tree(tmp_path, NCCL_ALGO="Ring", NCCL_PROTO="LL")
+    assert first == again
+    assert dataclasses.asdict(first) == dataclasses.asdict(again)

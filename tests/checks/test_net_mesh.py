@@ -1,0 +1,400 @@
+"""net.mesh: the node, the link or the address is named; what can't be told is not told."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from relay import Numbers, Relay, case, every, into, nodes, out_of, together
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import net_mesh
+from preflight.host import Host
+from preflight.knowledge import pairs
+from preflight.knowledge.edges import Edge
+from preflight.knowledge.views import Mesh
+from preflight.knowledge.ways import GLOO, NCCL, Way
+from preflight.model import Blame, CannotObserve, Cause, Confidence, Finding, Kind, Missing, Status
+
+conforms(net_mesh)
+
+
+def mesh(
+    count: int,
+    bad: Mapping[Numbers, str | Edge] | None = None,
+    *,
+    at_once: Mapping[Numbers, str | Edge] | None = None,
+    ways: Mapping[int, tuple[Way, ...]] | None = None,
+    libraries: str = "Gloo",
+    absent: Collection[Numbers] = (),
+    heard: Collection[Numbers] = (),
+    meeting: str = "eth0",
+) -> dict[str, Any]:
+    """What `count` nodes saw when the edges of `bad` came to these results."""
+
+    def edge(to: int, what: str | Edge) -> Edge:
+        return what if isinstance(what, Edge) else Edge(to, libraries, what, 0.001)
+
+    seen = {}
+    for i in range(count):
+        mine = {j: edge(j, r) for (a, j), r in (bad or {}).items() if a == i}
+        burst = {j: edge(j, r) for (a, j), r in (at_once or {}).items() if a == i}
+        fine = [
+            j
+            for j in pairs.dials(i, count)
+            if (i, j) not in absent and (j not in mine or mine[j].result == "ok")
+        ]
+        default = tuple(Way(w, "eth0", f"10.0.0.{i + 1}", 1500) for w in libraries.split("+"))
+        seen[f"n{i}"] = Mesh(
+            place=pairs.Place(i, count),
+            ways=(ways or {}).get(i, default),
+            meeting=meeting,
+            times={libraries: {str(j): 0.0003 for j in fine}} if fine else {},
+            rough=tuple(mine.values()),
+            heard=tuple(a for a, b in heard if b == i),
+            burst_rough=tuple(burst.values()),
+            ports=(32768, 60999),
+        )
+    return seen
+
+
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+
+BRIDGE = {i: (Way(GLOO, "docker0", "172.17.0.1", 1500),) for i in range(4)}
+LOOPS = {i: (Way(GLOO, "lo", "127.0.1.1", 65536),) for i in range(4)}
+ONE_LOOPS_IN_10 = {2: (Way(GLOO, "lo", "127.0.1.1", 65536),)}
+ONE_LOOPS = ONE_LOOPS_IN_10 | {
+    i: (Way(GLOO, "eth0", f"192.168.0.{i + 1}", 1500),) for i in (0, 1, 3)
+}
+TWINS = {i: (Way(GLOO, "eth0", "10.0.0.7", 1500),) for i in (1, 2)}
+SECOND_NET = {i: (Way(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),) for i in range(3)}
+BOTH_WAYS = {
+    i: (Way(NCCL, "eth0", f"10.0.0.{i + 1}", 1500), Way(GLOO, "lo", "127.0.1.1", 65536))
+    for i in range(3)
+}
+DROP, REJECT = "timed out", "ECONNREFUSED"
+OWN_ROUTE = {(2, 1): "unreachable route", (1, 2): DROP}
+
+CASES = (
+    case("four nodes", 4, mesh(4)),
+    case("two nodes", 2, mesh(2, libraries="NCCL+Gloo")),
+    case("a sample of 100", 100, mesh(100)),
+    case("not here", 2, {"n0": Missing(Cause.NOT_APPLICABLE, "no other agent")}),
+    case("nobody could look", 2, {"n0": Missing(Cause.CRASHED), "n1": Missing(Cause.TIMED_OUT)}),
+    case(
+        "one is gone, the rest is fine",
+        3,
+        mesh(3, absent=[(0, 2), (1, 2)]) | {"n2": Missing(Cause.CRASHED)},
+    ),
+    case(
+        "a node that died in the middle",
+        3,
+        mesh(3, into(2, 3, REJECT)) | {"n2": Missing(Cause.CRASHED)},
+    ),
+    case("MASTER_PORT only", 4, mesh(4, every(4, DROP)), "ephemeral-closed", FAIL, "job"),
+    case("two, both ways", 2, mesh(2, every(2, DROP)), "ephemeral-closed", FAIL, "n0->n1"),
+    case("two, one way", 2, mesh(2, {(1, 0): REJECT}), "link-or-end-closed", FAIL, "n1->n0"),
+    case("own route", 2, mesh(2, {(1, 0): "EINVAL"}), "outbound-closed", FAIL, "n1"),
+    case("own route among 4", 4, mesh(4, OWN_ROUTE), "outbound-closed", FAIL, "n2"),
+    case("inbound", 4, mesh(4, into(2, 4, DROP)), "inbound-closed", FAIL, "n2"),
+    case("inbound of three", 3, mesh(3, into(2, 3, REJECT)), "inbound-closed", FAIL, "n2"),
+    case("outbound", 4, mesh(4, out_of(1, 4, "EPERM")), "outbound-closed", FAIL, "n1"),
+    case(
+        "cut off",
+        4,
+        mesh(4, into(3, 4, "EHOSTUNREACH") | out_of(3, 4, "EHOSTUNREACH")),
+        "node-cut-off",
+        FAIL,
+        "n3",
+    ),
+    case("one link, one way", 4, mesh(4, {(1, 2): DROP}), "link-closed", FAIL, "n1->n2"),
+    case(
+        "one link, both ways",
+        5,
+        mesh(5, {(1, 2): DROP, (2, 1): DROP}),
+        "link-closed",
+        FAIL,
+        "n1->n2",
+    ),
+    case(
+        "a bad node of 100",
+        100,
+        mesh(100, {(a, 7): DROP for a in pairs.dialled_by(7, 100)}),
+        "inbound-closed",
+        FAIL,
+        "n7",
+    ),
+    case(
+        "two halves",
+        4,
+        mesh(4, {(a, b): DROP for a in range(4) for b in range(4) if (a < 2) != (b < 2)}),
+        "network-split",
+        FAIL,
+        "job",
+    ),
+    case("docker0", 4, mesh(4, every(4, REJECT), ways=BRIDGE), "interface-wrong", FAIL),
+    case("127.0.1.1", 4, mesh(4, every(4, REJECT), ways=LOOPS), "interface-wrong", FAIL),
+    case(
+        "127.0.1.1 on one",
+        4,
+        mesh(4, into(2, 4, REJECT), ways=ONE_LOOPS),
+        "interface-wrong",
+        FAIL,
+        "n2 · lo",
+    ),
+    case("127.0.1.1 on one, in 10.0.0.0/8", 4, mesh(4, into(2, 4, REJECT), ways=ONE_LOOPS_IN_10)),
+    case(
+        "another network than the meeting's",
+        3,
+        mesh(3, every(3, DROP), ways=SECOND_NET, libraries="NCCL"),
+        "interface-wrong",
+        FAIL,
+        "n0 · ib0",
+    ),
+    case(
+        "a firewall on one node of another network",
+        3,
+        mesh(3, into(1, 3, DROP), ways=SECOND_NET, libraries="NCCL"),
+        "inbound-closed",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "Gloo's side road",
+        3,
+        mesh(3, every(3, REJECT), ways=BOTH_WAYS),
+        "interface-wrong",
+        WARN,
+        "n0 · lo",
+    ),
+    case(
+        "one address twice",
+        4,
+        mesh(
+            4,
+            {(1, 2): REJECT, (2, 1): REJECT, (0, 1): Edge(1, "Gloo", "wrong machine", 0.1, "", 2)},
+            ways=TWINS,
+        ),
+        "address-duplicate",
+        FAIL,
+        "n1 · eth0",
+    ),
+    case("a proxy", 4, mesh(4, into(2, 4, "silent")), "inbound-closed", FAIL, "n2"),
+    case(
+        "answered too late is no evidence",
+        4,
+        mesh(4, into(2, 4, "silent"), heard=[(0, 2), (1, 2), (3, 2)]),
+        "edges-untested",
+        UNDECIDED,
+    ),
+    case("no descriptors", 3, mesh(3, {(0, 1): "no socket"}), "edges-untested", UNDECIDED),
+    case("not tried", 3, mesh(3, absent=[(0, 1)]), "edges-untested", UNDECIDED, "n0->n1"),
+    case("all at once", 4, mesh(4, at_once=into(2, 4, DROP)), "burst-failed", FAIL, "n2"),
+    case("all at once everywhere", 4, mesh(4, at_once=every(4, DROP)), "burst-failed", FAIL, "job"),
+    case(
+        "a slow start is no failure",
+        4,
+        mesh(4, at_once={(0, 1): "silent"}, heard=[(0, 1)]),
+    ),
+    case(
+        "lost SYNs",
+        4,
+        mesh(4, {(a, 2): Edge(2, "Gloo", "ok", 1.02, retransmits=1) for a in (0, 1, 3)}),
+        "syn-lost",
+        WARN,
+        "n2",
+    ),
+    case(
+        "a rate limit",
+        4,
+        mesh(4, {(0, 2): Edge(2, "Gloo", "ok", 1.0, retransmits=1), (3, 2): DROP}),
+        "syn-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "one lost packet is no fault",
+        4,
+        mesh(4, {(0, 2): Edge(2, "Gloo", "ok", 1.02, retransmits=1)}),
+    ),
+    case(
+        "NAT",
+        3,
+        mesh(3, {(0, b): Edge(b, "Gloo", "ok", 0.001, "192.0.2.9") for b in (1, 2)}),
+        "source-translated",
+        WARN,
+        "n0",
+    ),
+    case(
+        "numbers and addresses of nobody",
+        2,
+        {
+            "n0": Mesh(
+                pairs.Place(0, 2),
+                (Way(GLOO, "eth0", "10.0.0.1"),),
+                times={"Gloo": {"1": 0.1, "99": 0.1, "-1": 0.1, "x": 0.1, "0": 0.1}},
+                rough=(Edge(77, "Gloo", DROP, 1.0), Edge(-1, "Gloo", DROP, 1.0)),
+                heard=(-5, 900),
+                ports=(1,),
+            ),
+            "n1": dataclasses.replace(mesh(2)["n1"], heard=(10**12,)),
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("row", CASES, ids=lambda c: c.name)
+def test_judge(row: Case) -> None:
+    assert_case(net_mesh, row)
+
+
+def findings(count: int, saw: Any) -> list[Finding]:
+    return judged(net_mesh, Case("", saw, topology=nodes(count)))
+
+
+@pytest.mark.parametrize(
+    "row", [c for c in CASES if c.code and c.status is not UNDECIDED], ids=lambda c: c.name
+)
+def test_nothing_else_is_said(row: Case) -> None:
+    assert [f.code for f in judged(net_mesh, row)] == [row.code]
+
+
+def test_who_did_not_come_to_the_meeting_has_no_number() -> None:
+    """In the merged report n1 is the second node, in the meeting of the others n2 was."""
+    came = mesh(3, {(0, 1): DROP})
+    saw = {"n0": came["n0"], "n2": came["n1"], "n3": came["n2"]}
+    (finding,) = findings(4, saw | {"n1": Missing(Cause.SKIPPED)})
+    assert str(finding.subjects[0]) == "n0->n2"
+
+
+def test_with_two_parties_nobody_is_excluded() -> None:
+    for bad in (every(2, DROP), {(0, 1): DROP}):
+        (finding,) = findings(2, mesh(2, bad))
+        assert finding.confidence is Confidence.POSSIBLE
+        assert finding.blame is not Blame.NODE
+        said = " ".join(finding.alternatives)
+        assert "n0" in said
+        assert "n1" in said
+
+
+def test_two_faults_at_once_are_both_named() -> None:
+    bad = into(2, 6, DROP) | {(4, 5): REJECT}
+    found = findings(6, mesh(6, bad))
+    assert {(f.code, str(f.subjects[0])) for f in found} == {
+        ("inbound-closed", "n2"),
+        ("link-closed", "n4->n5"),
+    }
+
+
+def test_a_wrong_interface_does_not_hide_a_closed_node() -> None:
+    bad = into(2, 6, REJECT) | into(4, 6, DROP) | {(2, 4): DROP}
+    found = findings(6, mesh(6, bad, ways=ONE_LOOPS))
+    assert {(f.code, str(f.subjects[0])) for f in found} == {
+        ("interface-wrong", "n2 · lo"),
+        ("inbound-closed", "n4"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "seconds", "word"),
+    [
+        (DROP, 3.5, "drops"),
+        (REJECT, 0.001, "rejects"),
+        ("EHOSTUNREACH", 0.002, "ICMP"),
+        ("EHOSTUNREACH", 3.05, "ARP"),
+        ("closed", 0.1, "proxy"),
+        ("EAFNOSUPPORT", 0.0, "IPv6"),
+        ("EOWNERDEAD", 0.0, "EOWNERDEAD"),
+    ],
+)
+def test_the_words_for_a_result(result: str, seconds: float, word: str) -> None:
+    bad = {(a, 2): Edge(2, "Gloo", result, seconds) for a in (0, 1, 3)}
+    (finding,) = findings(4, mesh(4, bad))
+    assert word in finding.saw
+    assert "3 of 3 edges into n2" in finding.saw
+
+
+def test_the_interface_of_the_meeting_is_advised() -> None:
+    (finding,) = findings(4, mesh(4, every(4, REJECT), ways=BRIDGE))
+    assert finding.fields["wanted"] == "eth0"
+    assert [s.kind for s in finding.subjects] == [Kind.NIC] * 4
+    assert "docker0 172.17.0.1" in finding.saw
+
+
+def test_two_agents_of_one_machine_have_one_address() -> None:
+    """One process a rank: the address is the same and the edge works, or lo's firewall drops."""
+    same = {i: (Way(GLOO, "eth0", "10.0.0.1", 1500),) for i in range(2)}
+    assert findings(2, mesh(2, ways=same)) == []
+    codes = [f.code for f in findings(2, mesh(2, every(2, DROP), ways=same))]
+    assert codes == ["ephemeral-closed"]
+
+
+def text(count: int, saw: Any) -> str:
+    return net_mesh.measured(world("net.mesh", saw, nodes(count))).text
+
+
+def test_coverage_is_said() -> None:
+    assert text(4, mesh(4)) == "12/12 directed edges on ephemeral ports · p99 0.3 ms"
+    assert text(4, mesh(4, into(2, 4, DROP))).startswith("9/12 directed")
+    assert text(100, mesh(100)).startswith("700 of 9900 directed")
+    gone = mesh(3, absent=[(0, 2), (1, 2)]) | {"n2": Missing(Cause.CRASHED)}
+    assert text(3, gone).startswith("2/6 directed")
+    assert text(2, {"n0": Missing(Cause.CRASHED)}) == ""
+
+
+def observed(count: int, tamper: Any = None) -> list[Mesh]:
+    """observe() on as many nodes, which are all this machine."""
+    relay = Relay(count, tamper)
+    host = Host(environ={"GLOO_SOCKET_IFNAME": "lo", "HOME": "/nonexistent"})
+
+    def one(number: int) -> Mesh:
+        name, peers = f"n{number}", relay.peers(number)
+        here = {"node": name, "topology": topology(2, name), "rank": number, "seconds": 12.0}
+        return net_mesh.observe(host, context(**here, world_size=count, peers=peers))
+
+    return together(count, one)
+
+
+def test_observe_a_healthy_world() -> None:
+    seen = observed(3)
+    for number, one in enumerate(seen):
+        round_trips(one)
+        assert next(w for w in one.ways if w.library == GLOO).ip == "127.0.0.1"
+        assert one.rough == one.burst_rough == ()
+        assert set(one.heard) == {0, 1, 2} - {number}
+    saw = {f"n{i}": one for i, one in enumerate(seen)}
+    assert findings(3, saw) == []
+    assert text(3, saw).startswith("6/6 directed edges")
+
+
+def test_observe_a_node_whose_listener_is_not_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+
+    def tamper(number: int, topic: str, value: Any) -> Any:
+        if topic == "listen" and number == 1:
+            return {**value, "ways": [[w, ip, closed] for w, ip, _ in value["ways"]]}
+        return value
+
+    seen = observed(4, tamper)
+    # as if they were four machines: on one, an address that refuses is its own
+    saw = {
+        f"n{i}": dataclasses.replace(one, ways=(Way(GLOO, "eth0", f"10.0.0.{i}"),))
+        for i, one in enumerate(seen)
+    }
+    (finding,) = findings(4, saw)
+    assert (finding.code, str(finding.subjects[0])) == ("inbound-closed", "n1")
+
+
+def test_observe_where_gloo_finds_no_address() -> None:
+    relay = Relay(2)
+    host = Host(environ={"GLOO_SOCKET_IFNAME": "eth99", "HOME": "/nonexistent"})
+    with pytest.raises(CannotObserve, match=r"net\.interface"):
+        net_mesh.observe(
+            host, context(rank=0, world_size=2, peers=relay.peers(0), node="n1", seconds=3.0)
+        )
+    assert set(relay.said) == {(1, "listen"), (1, "met"), (1, "done")}

@@ -1,0 +1,254 @@
+"""net.payload: from which size on data vanishes, and whose fault that is."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from relay import Numbers, Relay, case, every, into, nodes, out_of, together
+from support import Case, assert_case, context, judged, round_trips, world
+
+from preflight.check import conforms
+from preflight.checks import net_payload
+from preflight.checks.net_payload import SIZES, Payload, Sweep
+from preflight.host import Host
+from preflight.knowledge.edges import FRAME
+from preflight.knowledge.pairs import Place
+from preflight.knowledge.ways import GLOO, Way
+from preflight.knowledge.wire import Loop, Steps
+from preflight.model import Cause, Confidence, Finding, Missing, Status
+
+conforms(net_payload)
+
+FINE = (0.0002, 0.0002, 0.0003, 0.001, 0.01)
+
+
+def stopped(at: int, result: str = "stalled", retransmits: int = 4) -> Sweep:
+    """Sizes before number `at` came through."""
+    return Sweep(0, "Gloo", FINE[:at], result, retransmits, 1500)
+
+
+def late(seconds: float = 3.1, retransmits: int = 4) -> Sweep:
+    return Sweep(0, "Gloo", (*FINE[:2], seconds, *FINE[3:]), "ok", retransmits, 1500)
+
+
+def payload(
+    count: int, bad: Mapping[Numbers, Sweep] | None = None, absent: Collection[Numbers] = ()
+) -> dict[str, Any]:
+    seen = {}
+    for i in range(count):
+        sweeps = []
+        for j in range(count):
+            if j != i and (i, j) not in absent:
+                one = (bad or {}).get((i, j), Sweep(0, "Gloo", FINE, "ok", 0, 1500))
+                sweeps.append(Sweep(j, "Gloo", one.seconds, one.result, one.retransmits, one.mtu))
+        ways = (Way(GLOO, "eth0", f"10.0.0.{i + 1}", 1500),)
+        seen[f"n{i}"] = Payload(Place(i, count), ways, tuple(sweeps))
+    return seen
+
+
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+
+NOBODY = tuple(Sweep(n, "Gloo", (), "stalled") for n in (-1, 0, 2, 99))
+UP = stopped(4, "unfinished")
+BULKY = Sweep(0, "Gloo", (*FINE[:3], 0.9, 3.5), "ok", 20, 1500)
+
+CASES = (
+    case("four nodes", 4, payload(4)),
+    case("two nodes", 2, payload(2)),
+    case("blocked", 2, {"n0": Missing(Cause.BLOCKED, by="net.mesh")}),
+    case("not here", 2, {"n0": Missing(Cause.NOT_APPLICABLE), "n1": Missing(Cause.CRASHED)}),
+    case("into one", 4, payload(4, into(2, 4, stopped(1))), "blackhole-node", FAIL, "n2"),
+    case(
+        "jumbo frames out of one",
+        4,
+        payload(4, out_of(1, 4, stopped(2))),
+        "blackhole-node",
+        FAIL,
+        "n1",
+    ),
+    case("one link", 4, payload(4, {(0, 3): stopped(1)}), "blackhole-link", FAIL, "n0->n3"),
+    case(
+        "two VPN sites",
+        4,
+        payload(4, {(a, b): stopped(1) for a in range(4) for b in range(4) if a // 2 != b // 2}),
+        "blackhole-link",
+        FAIL,
+        "job",
+    ),
+    case("everywhere", 3, payload(3, every(3, stopped(1))), "blackhole-everywhere", FAIL, "job"),
+    case("two", 2, payload(2, {(0, 1): stopped(1)}), "blackhole-somewhere", FAIL, "n0->n1"),
+    case(
+        "bytes changed",
+        4,
+        payload(4, into(2, 4, stopped(4, "damaged", 0))),
+        "payload-damaged",
+        FAIL,
+        "n2",
+    ),
+    case("found a smaller size", 4, payload(4, into(2, 4, late())), "payload-slow", WARN, "n2"),
+    case("time was up", 4, payload(4, into(2, 4, UP)), "payload-slow", WARN, "n2"),
+    case("a slow network is no matter of sizes", 4, payload(4, into(2, 4, stopped(4, "slow")))),
+    case("its queues overflow", 4, payload(4, into(2, 4, BULKY))),
+    case("a busy machine is no lossy network", 4, payload(4, {(0, 1): late(1.9, 0)})),
+    case("one packet again is no fault", 4, payload(4, {(0, 1): late(0.3, 1)})),
+    case(
+        "taken, not answered",
+        4,
+        payload(4, {(0, 1): stopped(1, "unanswered", 0)}),
+        "edges-unanswered",
+        UNDECIDED,
+        "n0->n1",
+    ),
+    case("not sent", 3, payload(3, absent=[(0, 2)]), "edges-unanswered", UNDECIDED, "n0->n2"),
+    case(
+        "closed since net.mesh",
+        3,
+        payload(3, {(0, 2): stopped(0, "ECONNREFUSED")}),
+        "edges-unanswered",
+        UNDECIDED,
+        "n0->n2",
+    ),
+    case(
+        "numbers of nobody",
+        2,
+        {
+            "n0": Payload(Place(0, 2), (), (*NOBODY, Sweep(1, "Gloo", FINE * 9, "ok"))),
+            "n1": payload(2)["n1"],
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("row", CASES, ids=lambda c: c.name)
+def test_judge(row: Case) -> None:
+    assert_case(net_payload, row)
+
+
+def findings(count: int, saw: Any) -> list[Finding]:
+    return judged(net_payload, Case("", saw, topology=nodes(count)))
+
+
+@pytest.mark.parametrize("row", [c for c in CASES if c.code], ids=lambda c: c.name)
+def test_nothing_else_is_said(row: Case) -> None:
+    assert [f.code for f in judged(net_payload, row)] == [row.code]
+
+
+def test_the_size_is_named() -> None:
+    (finding,) = findings(4, payload(4, into(2, 4, stopped(2))))
+    assert "1400 B pass, 9000 B never arrive" in finding.saw
+    assert "path MTU for 1500" in finding.saw
+    (finding,) = findings(4, payload(4, into(2, 4, stopped(0))))
+    assert ": 64 B never arrive" in finding.saw
+
+
+def test_with_two_parties_both_ends_are_named() -> None:
+    (finding,) = findings(2, payload(2, every(2, stopped(1))))
+    assert finding.confidence is Confidence.POSSIBLE
+    assert {"n0", "n1"} <= set(" ".join(finding.alternatives).split())
+
+
+def test_measured() -> None:
+    text = net_payload.measured(world("net.payload", payload(4), nodes(4))).text
+    assert text == "1 MiB on 12/12 edges · path MTU 1500 · 10 ms at most"
+    assert net_payload.measured(world("net.payload", {}, nodes(4))).text == ""
+
+
+def test_observe_a_healthy_world() -> None:
+    relay = Relay(4)
+    host = Host(environ={"GLOO_SOCKET_IFNAME": "lo", "HOME": "/nonexistent"})
+    began = time.monotonic()
+    seen = together(
+        4,
+        lambda number: net_payload.observe(
+            host,
+            context(
+                node=f"n{number}",
+                rank=number,
+                world_size=4,
+                seconds=12.0,
+                peers=relay.peers(number),
+            ),
+        ),
+    )
+    assert time.monotonic() - began < 3.0
+    for one in seen:
+        round_trips(one)
+        # on a machine that is busy with other things the last size may seem to be long
+        sent = {"ok": len(SIZES), "slow": len(SIZES) - 1}
+        assert all(len(s.seconds) == sent[s.result] for s in one.sweeps)
+    assert findings(4, {f"n{i}": one for i, one in enumerate(seen)}) == []
+
+
+@contextmanager
+def other_end(serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+    """A connection whose other end is served by a thread."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    thread = threading.Thread(target=serve, args=(far,), daemon=True)
+    thread.start()
+    with near, far:
+        near.setblocking(False)
+        yield near
+
+
+def swept(
+    sock: socket.socket, seconds: float, patience: float = 3.5
+) -> tuple[tuple[float, ...], str, int, int]:
+    """The result of the check's conversation on a socket."""
+    loop, found = Loop(), []
+
+    def steps() -> Steps[None]:
+        found.append((yield from net_payload._sweep(sock, time.monotonic() + seconds, patience)))
+
+    loop.add(steps())
+    until = time.monotonic() + seconds + 5
+    while not found and time.monotonic() < until:
+        loop.turn(0.05)
+    loop.close()
+    return found[0]
+
+
+def acknowledge(conn: socket.socket, frames: int, spoil: int = 0) -> None:
+    for _ in range(frames):
+        header = conn.recv(FRAME.size, socket.MSG_WAITALL)
+        length, checksum = FRAME.unpack(header)
+        conn.recv(length, socket.MSG_WAITALL)
+        conn.sendall(FRAME.pack(length, checksum ^ spoil))
+
+
+def test_what_is_taken_and_not_acknowledged_is_no_black_hole() -> None:
+    with other_end(lambda conn: acknowledge(conn, 2)) as sock:
+        took, result, *_ = swept(sock, 8.0, patience=0.4)
+    assert (len(took), result) == (2, "unanswered")
+
+
+def test_a_size_that_would_take_long_is_not_sent() -> None:
+    def serve(conn: socket.socket) -> None:
+        acknowledge(conn, len(SIZES) - 2)
+        time.sleep(0.4)
+        acknowledge(conn, 1)
+
+    with other_end(serve) as sock:
+        took, result, *_ = swept(sock, 8.0)
+    assert (len(took), result) == (len(SIZES) - 1, "slow")
+
+
+def test_bytes_that_change() -> None:
+    with other_end(lambda conn: acknowledge(conn, 1, spoil=1)) as sock:
+        took, result, *_ = swept(sock, 8.0)
+    assert (took, result) == ((), "damaged")
+
+
+def test_the_time_is_up() -> None:
+    with other_end(lambda conn: acknowledge(conn, 1)) as sock:
+        began = time.monotonic()
+        took, result, *_ = swept(sock, 0.5)
+    assert (len(took), result) == (1, "unfinished")
+    assert time.monotonic() - began < 2.0

@@ -1,0 +1,400 @@
+"""net.speed: the slow node is told from the slow link, and what merely scatters from both."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, world
+
+from preflight.check import conforms
+from preflight.checks import net_speed
+from preflight.checks.net_speed import Speed
+from preflight.host import Host
+from preflight.knowledge import pairs, tour
+from preflight.knowledge.tour import ABSENT, Trial
+from preflight.knowledge.transfer import Burst, Moved
+from preflight.model import (
+    CannotObserve,
+    Cause,
+    Confidence,
+    Kind,
+    Missing,
+    Node,
+    NotApplicable,
+    Status,
+    Topology,
+)
+
+conforms(net_speed)
+
+GBIT = 1.25e8
+
+
+def nodes(count: int) -> Topology:
+    return Topology(size=count, nodes=tuple(Node(f"n{i}", (i,)) for i in range(count)))
+
+
+def burst(gbits: float, starved: float = 0.0, lost: float = 0.0) -> Burst:
+    return Burst(gbits * GBIT, starved, 50_000, round(50_000 * lost))
+
+
+FINE, FINE_TRIP = burst(9.4), 0.00008
+
+
+def fabric(
+    count: int,
+    inward: Callable[[int, int], Burst | None] = lambda a, b: FINE,
+    trip: Callable[[int, int], float] = lambda a, b: FINE_TRIP,
+) -> dict[str, Any]:
+    """What all nodes of a world saw: `inward(a, b)` of the edge from a to b."""
+    trials: dict[int, list[Trial]] = {i: [] for i in range(count)}
+    for number, made in enumerate(pairs.rounds(count, tour.ROUNDS)):
+        for a, b in made:
+            time_ = trip(a, b)
+            into_a, into_b = inward(b, a), inward(a, b)
+            error = "" if into_a else "ETIMEDOUT"
+            trials[a].append(Trial(b, number, False, Moved(into_a, time_, time_, error)))
+            error = "" if into_b else "ETIMEDOUT"
+            trials[b].append(Trial(a, number, False, Moved(into_b, None, None, error)))
+    return {f"n{i}": Speed(pairs.Place(i, count), "eth0", tuple(of)) for i, of in trials.items()}
+
+
+def slow_out(*bad: int, gbits: float = 0.94) -> Callable[[int, int], Burst]:
+    return lambda a, b: burst(gbits) if a in bad else FINE
+
+
+def slow_in(*bad: int) -> Callable[[int, int], Burst]:
+    return lambda a, b: burst(0.94) if b in bad else FINE
+
+
+def slow_node(*bad: int) -> Callable[[int, int], Burst]:
+    return lambda a, b: burst(0.94) if {a, b} & set(bad) else FINE
+
+
+def slow_edges(*bad: tuple[int, int], gbits: float = 0.94) -> Callable[[int, int], Burst]:
+    return lambda a, b: burst(gbits) if (a, b) in bad else FINE
+
+
+def halves(a: int, b: int) -> bool:
+    return (a < 2) != (b < 2)
+
+
+def case(
+    name: str,
+    count: int,
+    saw: Any,
+    code: str | None = None,
+    status: Status | None = None,
+    subject: str | None = None,
+) -> Case:
+    return Case(name, saw, code, status, topology=nodes(count), subject=subject)
+
+
+def every(count: int, made: Burst) -> dict[str, Any]:
+    return fabric(count, lambda a, b: made)
+
+
+NODE, LINK, LOW = "node-slow", "link-slow", "speed-low"
+LATENCY, LOST, BLIND = "latency-high", "packets-lost", "not-measured"
+WARN = Status.WARN
+
+CASES = (
+    *(case(f"{n} nodes, alike", n, fabric(n)) for n in (2, 3, 4, 5, 8, 9, 33)),
+    case("one node", 1, {"n0": Missing(Cause.NOT_APPLICABLE)}),
+    case("a part alone", 4, {"n0": fabric(4)["n0"]}),
+    case("a killed one", 4, fabric(4) | {"n2": Missing(Cause.TIMED_OUT)}),
+    case("half as fast as the others", 4, fabric(4, slow_out(2, gbits=4.7))),
+    case("9 among 25: one stream's CPU", 4, fabric(4, lambda a, b: burst(9 if a == 1 else 25))),
+    case("two nodes, unequal", 2, fabric(2, slow_out(1))),
+    case("three that all are slow", 3, every(3, burst(0.2))),
+    case(
+        "slow for want of a CPU",
+        4,
+        fabric(4, lambda a, b: burst(1.2, starved=0.8) if b == 1 else FINE),
+    ),
+    case(
+        "one slow edge for want of a CPU",
+        4,
+        fabric(4, lambda a, b: burst(2, 0.6) if a > 2 else FINE),
+    ),
+    case("0.9 ms", 4, fabric(4, trip=lambda a, b: 0.0009 if 2 in (a, b) else FINE_TRIP)),
+    case("all are far", 4, fabric(4, trip=lambda a, b: 0.03)),
+    case("all lose a little", 4, every(4, burst(5, lost=0.03))),
+    case("two that lose", 2, every(2, burst(5, lost=0.03))),
+    case("a node that sends slowly", 4, fabric(4, slow_out(2)), NODE, WARN, subject="n2"),
+    case("that receives slowly", 4, fabric(4, slow_in(3)), NODE, WARN, subject="n3"),
+    case("slow both ways, of 3", 3, fabric(3, slow_node(0)), NODE, WARN, subject="n0"),
+    case("of 5", 5, fabric(5, slow_node(4)), NODE, subject="n4"),
+    case("of 64", 64, fabric(64, slow_node(17)), NODE, subject="n17"),
+    case("0.0: nothing at all came", 4, fabric(4, slow_out(2, gbits=0.000001)), NODE, subject="n2"),
+    case("a link", 4, fabric(4, slow_edges((0, 2), (2, 0))), LINK, WARN, subject="n0->n2"),
+    case("one way of it", 5, fabric(5, slow_edges((3, 1))), LINK, subject="n3->n1"),
+    case("a link of 3", 3, fabric(3, slow_edges((0, 2), (2, 0))), LINK, WARN),
+    case("two nodes, 50 Mbit/s", 2, every(2, burst(0.05)), LOW, WARN, subject="n0->n1"),
+    case(
+        "two nodes, 50 Mbit/s one way", 2, fabric(2, slow_out(1, gbits=0.05)), LOW, subject="n1->n0"
+    ),
+    case("all 50 Mbit/s", 6, every(6, burst(0.05)), LOW, WARN),
+    case("two racks", 4, fabric(4, lambda a, b: burst(0.9) if halves(a, b) else FINE), LOW, WARN),
+    case(
+        "far",
+        4,
+        fabric(4, trip=lambda a, b: 0.01 if 2 in (a, b) else FINE_TRIP),
+        LATENCY,
+        subject="n2",
+    ),
+    case(
+        "a far link",
+        4,
+        fabric(4, trip=lambda a, b: 0.01 if (a, b) == (0, 2) else FINE_TRIP),
+        LATENCY,
+        WARN,
+        subject="n0->n2",
+    ),
+    case("two rooms", 4, fabric(4, trip=lambda a, b: 0.01 if halves(a, b) else FINE_TRIP), LATENCY),
+    case(
+        "a lossy node",
+        4,
+        fabric(4, lambda a, b: burst(4.8, lost=0.03) if b == 1 else FINE),
+        LOST,
+        WARN,
+        subject="n1",
+    ),
+    case(
+        "a lossy link",
+        4,
+        fabric(4, lambda a, b: burst(4.8, lost=0.03) if (a, b) == (3, 1) else FINE),
+        LOST,
+        WARN,
+        subject="n3->n1",
+    ),
+    case(
+        "nothing came through",
+        2,
+        fabric(2, lambda a, b: None),
+        BLIND,
+        Status.UNDECIDED,
+        subject="n0",
+    ),
+    case(
+        "with one node",
+        4,
+        fabric(4, lambda a, b: None if 1 in (a, b) else FINE),
+        BLIND,
+        Status.UNDECIDED,
+        subject="n1",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(net_speed, case)
+
+
+def findings(count: int, saw: Any) -> list[Any]:
+    return judged(net_speed, case("", count, saw))
+
+
+def test_a_slow_node_is_all_that_is_named() -> None:
+    for count in (3, 4, 5, 8, 9, 64):
+        for bad in (slow_out(1), slow_in(1), slow_node(1)):
+            found = findings(count, fabric(count, bad))
+            assert [(f.code, str(f.subjects[0])) for f in found] == [(NODE, "n1")], count
+
+
+def test_a_slow_link_is_all_that_is_named() -> None:
+    for count in (3, 4, 5, 8, 9, 64):
+        a, b = pairs.rounds(count, tour.ROUNDS)[1][0]
+        found = findings(count, fabric(count, slow_edges((a, b), (b, a))))
+        assert [f.code for f in found] == [LINK], count
+        assert {(s.kind, s.node, s.to) for s in found[0].subjects} == {
+            (Kind.LINK, f"n{a}", f"n{b}"),
+            (Kind.LINK, f"n{b}", f"n{a}"),
+        }
+
+
+def test_a_lossy_slow_node_is_one_finding() -> None:
+    (finding,) = findings(4, fabric(4, lambda a, b: burst(0.9, lost=0.05) if b == 1 else FINE))
+    assert finding.code == "packets-lost"
+    assert "5.0% or more is sent again, with each of 3 partners · 900 Mbit/s" in finding.saw
+
+
+def test_what_the_sender_counts_in_the_end_counts() -> None:
+    saw = fabric(4)
+    lossy = Trial(1, 0, True, Moved(sent=60_000, resent=9_000))
+    for name in ("n0", "n2", "n3"):
+        saw[name] = dataclasses.replace(saw[name], trials=(*saw[name].trials, lossy))
+    assert [(f.code, str(f.subjects[0])) for f in findings(4, saw)] == [("packets-lost", "n1")]
+
+
+def test_two_can_not_tell_which_it_is() -> None:
+    found = findings(2, every(2, burst(0.05)))
+    assert [f.confidence for f in found] == [Confidence.POSSIBLE]
+    assert found[0].alternatives == ("n0 itself", "n1 itself")
+
+
+def test_more_partners_more_certain() -> None:
+    assert findings(3, fabric(3, slow_node(1)))[0].confidence is Confidence.LIKELY
+    assert findings(4, fabric(4, slow_node(1)))[0].confidence is Confidence.CERTAIN
+
+
+def test_two_racks_are_named_as_such() -> None:
+    found = findings(4, fabric(4, lambda a, b: burst(0.9) if halves(a, b) else FINE))
+    assert [f.confidence for f in found] == [Confidence.POSSIBLE]
+    assert "all between n0, n1 and n2, n3" in found[0].saw
+
+
+def test_what_is_said_of_one_direction() -> None:
+    assert findings(4, fabric(4, slow_out(2)))[0].saw == (
+        "n2 sends at most 940 Mbit/s with 3 partners, the others 9.4 Gbit/s · receives 9.4 Gbit/s"
+    )
+
+
+def test_the_better_of_two_measurements_counts() -> None:
+    saw = fabric(4, slow_edges((0, 2)))
+    again = Trial(0, 1, True, Moved(FINE, FINE_TRIP, FINE_TRIP))
+    saw["n2"] = dataclasses.replace(saw["n2"], trials=(*saw["n2"].trials, again))
+    assert findings(4, saw) == []
+
+
+def test_numbers_of_a_stranger_are_left_out() -> None:
+    bad = [
+        Trial(peer, 0, False, Moved(Burst(rate, starved, 5, 9), trip, trip))
+        for peer in (-1, 3, 4, 10**9)
+        for rate in (float("nan"), float("inf"), -1.0, 0.0)
+        for starved in (float("nan"), -5.0, 7.0)
+        for trip in (float("nan"), -1.0)
+    ]
+    saw = fabric(4)
+    saw["n3"] = dataclasses.replace(saw["n3"], trials=(*saw["n3"].trials, *bad))
+    assert findings(4, saw) == []
+
+
+def test_what_is_measured() -> None:
+    def text(count: int, saw: Any) -> str:
+        return net_speed.measured(world("net.speed", saw, nodes(count))).text
+
+    saw = fabric(4, lambda a, b: burst(9.4 + a * 0.6))
+    assert text(4, saw) == "4 nodes in 3 rounds: 6 of 6 pairs · 9.4-11.2 Gbit/s · latency 0.08 ms"
+    part = fabric(4, lambda a, b: None if 1 in (a, b) else FINE)
+    assert text(4, part).startswith("4 nodes in 3 rounds: 3 of 6 pairs · 9.4 Gbit/s")
+    assert text(2, fabric(2, slow_out(1))).startswith("2 nodes in 1 round: 1 of 1 pairs · 940 Mbit")
+
+
+# --- observed between threads that stand for nodes ---
+
+
+class Meeting:
+    """What all have said; each node has its Line to it."""
+
+    def __init__(self) -> None:
+        self.said: dict[tuple[int, str], dict[int, Any]] = {}
+        self.changed = threading.Condition()
+
+
+@dataclasses.dataclass
+class Line:
+    meeting: Meeting
+    number: int
+
+    def say(self, topic: str, value: Any = None, to: Sequence[int] | None = None) -> None:
+        assert to is not None, "nobody may tell everybody"
+        with self.meeting.changed:
+            for one in to:
+                self.meeting.said.setdefault((one, topic), {})[self.number] = value
+            self.meeting.changed.notify_all()
+
+    def hear(self, topic: str, count: int, seconds: float) -> Mapping[int, Any]:
+        with self.meeting.changed:
+            heard = self.meeting.said.setdefault((self.number, topic), {})
+            self.meeting.changed.wait_for(lambda: len(heard) >= count, seconds)
+            return dict(heard)
+
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+def together(count: int, who: Iterable[int], meeting: Meeting | None = None) -> dict[int, Speed]:
+    meeting = meeting or Meeting()
+    found: dict[int, Speed] = {}
+
+    def one(number: int) -> None:
+        top = Topology(size=count, nodes=(Node(f"n{number}", (number,)),))
+        ctx = context(
+            topology=top,
+            rank=number,
+            world_size=count,
+            seconds=12.0,
+            peers=Line(meeting, number),
+            mark=lambda name: None,
+        )
+        found[number] = net_speed.observe(Host(environ=LOOPBACK), ctx)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in who]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return found
+
+
+def test_every_node_meets_its_partners() -> None:
+    found = together(4, range(4))
+    assert sorted(found) == [0, 1, 2, 3]
+    for number, seen in found.items():
+        round_trips(seen)
+        assert {t.peer for t in seen.trials} == set(range(4)) - {number}
+        for trial in seen.trials:
+            assert trial.moved.error == ""
+            assert trial.moved.inward is not None
+            assert trial.moved.inward.rate > 1e6
+            assert trial.moved.inward.sent > 0
+            assert (trial.moved.latency is not None) == (number < trial.peer)  # who dials
+    saw = {f"n{i}": seen for i, seen in found.items()}
+    assert net_speed.measured(world("net.speed", saw, nodes(4))).text.startswith(
+        "4 nodes in 3 rounds: 6 of 6 pairs · "
+    )
+
+
+def test_with_an_odd_count_one_rests() -> None:
+    found = together(3, range(3))
+    assert {n: {t.peer for t in s.trials} for n, s in found.items()} == {
+        0: {1, 2},
+        1: {0, 2},
+        2: {0, 1},
+    }
+
+
+def test_who_does_not_come_costs_the_others_two_seconds_and_nothing_else() -> None:
+    began = time.monotonic()
+    found = together(4, (0, 2, 3))
+    assert time.monotonic() - began < 7
+    for number, seen in found.items():
+        moved = {t.peer: t.moved for t in seen.trials}
+        assert moved[1].error == ABSENT
+        assert all(m.inward is not None for p, m in moved.items() if p != 1), number
+
+
+def test_what_a_partner_says_is_not_believed() -> None:
+    for told in ("x", [1], ["no address", 80, "n"], ["127.0.0.1", 99999, "n"], [None, None, None]):
+        meeting = Meeting()
+        meeting.said[0, "here"] = {1: told}
+        found = together(2, (0,), meeting)
+        assert [t.moved.error for t in found[0].trials] == [ABSENT], told
+
+
+def test_one_node_has_nothing_to_measure() -> None:
+    with pytest.raises(NotApplicable):
+        net_speed.observe(Host(environ=LOOPBACK), context(world_size=1))
+
+
+def test_cannot_tell_without_an_address() -> None:
+    host = Host(environ={"GLOO_SOCKET_IFNAME": "nosuch0"})
+    with pytest.raises(CannotObserve):
+        net_speed.observe(host, context(world_size=2))

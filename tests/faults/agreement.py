@@ -1,0 +1,309 @@
+"""What has to be the same on all machines and is not: settings, software, hardware, clocks. And two
+faults at once, of which each has to be named.
+
+On three machines two outvote the third; on two nobody can tell whose is the odd one, and both have
+to be named.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from faults.world import PORT, WorldFault, machines
+from lab import nvml
+from lab.faults import (
+    Break,
+    close_other_ports,
+    drop_port,
+    mtu,
+    name_is,
+    name_unknown,
+    own_name_is,
+    reset_port,
+    resolver,
+)
+from lab.host import Machine
+
+PRIVATE = "192.168.0.0/16"
+SOFTWARE = ("--only", "env.identity,agree.software,host.software,rdzv.reach")
+
+NVML_FOLDER, NVML_FILE = "/run/nvml", "/run/gpus"
+NVML = {"LD_LIBRARY_PATH": NVML_FOLDER, "FAKE_NVML": NVML_FILE}
+
+
+def but_the_third(**changes: object) -> tuple[Machine, ...]:
+    """Three machines, of which the last is different."""
+    return (*machines(2), Machine("n3", **changes))  # type: ignore[arg-type]
+
+
+def gpus(count: int) -> str:
+    """Setup: device files of GPUs, and the fake NVML for who finds it."""
+    source = Path(nvml.__file__).with_name("fake_nvml.c")
+    return f"""
+        for number in $(seq 0 {count - 1}) ctl; do : > /dev/nvidia$number; done
+        mkdir {NVML_FOLDER}; echo count = {count} > {NVML_FILE}
+        gcc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o {NVML_FOLDER}/libnvidia-ml.so.1 {source}
+    """
+
+
+def torch_says(old: str, new: str) -> Break:
+    """Another torch, as its own version.py has it."""
+    found = find_spec("torch")
+    version = Path(found.origin).with_name("version.py") if found and found.origin else Path("/")
+    return Break(
+        f"torch is {new}",
+        f"sed 's/{old}/{new}/' {version} > version.py; mount --bind version.py {version}",
+        f"umount {version}",
+    )
+
+
+def nccl_conf(line: str) -> Break:
+    return Break(f"nccl.conf: {line}", f"echo '{line}' > /etc/nccl.conf", "rm /etc/nccl.conf")
+
+
+# what a file of another machine's venv would be: not to be compiled where all share one
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+OTHER_PYTHON = Break(
+    "another Python",
+    'mkdir other; echo \'import sys; sys.version = "3.9.2 (" + sys.version.partition("(")[2]\''
+    " > other/sitecustomize.py",
+)
+
+SETTINGS = (
+    WorldFault(
+        "one node has another NCCL_ALGO",
+        *("agree.env", "setting-differs", "n3 · NCCL_ALGO"),
+        status="warn",
+        env={"NCCL_ALGO": "Ring"},
+        on={"n3": {"NCCL_ALGO": "Tree"}},
+        says="'Tree'",
+        exit=0,
+    ),
+    WorldFault(
+        "one of three nodes with GPUs has NCCL_PROTO",
+        *("agree.env", "setting-differs", "n2 · NCCL_PROTO"),
+        machines=machines(3, setup=gpus(1)),
+        env=NVML,
+        on={"n2": {"NCCL_PROTO": "Simple"}},
+        needs=("gcc",),
+    ),
+    WorldFault(
+        "an nccl.conf is left on one of three nodes with GPUs",
+        *("agree.env", "conf-leftover", "n2 · NCCL_P2P_DISABLE"),
+        machines=machines(3, setup=gpus(1)),
+        env=NVML,
+        breaks={"n2": [nccl_conf("NCCL_P2P_DISABLE=1")]},
+        needs=("gcc",),
+    ),
+    WorldFault(
+        "one node has TORCH_DISTRIBUTED_DEBUG",
+        *("agree.env", "setting-differs", "n2 · TORCH_DISTRIBUTED_DEBUG"),
+        on={"n2": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}},
+        also=("env.vars debug-detail",),
+    ),
+    WorldFault(
+        "of two nodes one has TORCH_DISTRIBUTED_DEBUG",
+        *("agree.env", "setting-differs", "n1 · TORCH_DISTRIBUTED_DEBUG"),
+        subjects=("n2 · TORCH_DISTRIBUTED_DEBUG",),
+        machines=machines(2),
+        on={"n2": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}},
+        also=("env.vars debug-detail",),
+        confidence="possible",
+    ),
+    WorldFault(
+        "one node has another OMP_NUM_THREADS",
+        *("agree.env", "setting-uneven", "n3 · OMP_NUM_THREADS"),
+        status="warn",
+        env={"OMP_NUM_THREADS": "1"},
+        on={"n3": {"OMP_NUM_THREADS": "2"}},
+        exit=0,
+    ),
+    WorldFault(
+        "one node is sent to an interface that it does not have",
+        *("net.interface", "ifname-unmatched", "n3*"),
+        machines=but_the_third(
+            setup="ip link set eth0 down; ip link set eth0 name ens3; "
+            "ip link set ens3 up; ip route add default via 10.77.255.254"
+        ),
+        env={"GLOO_SOCKET_IFNAME": "eth0"},
+    ),
+    WorldFault(
+        "one node counts another node more",
+        *("rdzv.reach", "size-differs", "n3"),
+        nodes={"n3": 4},
+    ),
+    WorldFault(
+        "one node has another WORLD_SIZE",
+        *("env.identity", "world-differs", "n3 · rank 2"),
+        env={"WORLD_SIZE": "3"},
+        on={"n3": {"WORLD_SIZE": "4"}},
+    ),
+    WorldFault(
+        "one node has another MASTER_PORT",
+        *("env.identity", "world-differs", "n3 · rank 2"),
+        on={"n3": {"MASTER_PORT": "29600"}},
+        arrive=6,
+    ),
+    WorldFault(
+        "one node has the second one as MASTER_ADDR",
+        *("env.identity", "master-differs", "n3 · rank 2"),
+        on={"n3": {"MASTER_ADDR": "n2"}},
+        arrive=6,
+    ),
+)
+
+MACHINES = (
+    WorldFault(
+        "one node has another release of torch",
+        *("agree.software", "torch-differs", "n3 · torch"),
+        breaks={"n3": [torch_says("2[.]1[0-9][.]", "2.7.")]},
+        on={"n3": NO_BYTECODE},
+        args=SOFTWARE,
+    ),
+    WorldFault(
+        "of two nodes one has another Python",
+        *("agree.software", "python-differs", "n1 · Python"),
+        subjects=("n2 · Python",),
+        status="warn",
+        machines=machines(2),
+        breaks={"n2": [OTHER_PYTHON]},
+        on={"n2": {"PYTHONPATH": "other"}},
+        args=SOFTWARE,
+        confidence="possible",
+        exit=0,
+    ),
+    WorldFault(
+        "one node has a GPU less",
+        *("agree.hardware", "gpus-differ", "n3"),
+        status="warn",
+        machines=(*machines(2, setup=gpus(2)), Machine("n3", setup=gpus(1))),
+        env=NVML,
+        needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "one node's interface has another MTU",
+        *("agree.hardware", "mtu-differs", "n3 · eth0"),
+        status="warn",
+        breaks={"n3": [mtu(1400)]},
+        exit=0,
+    ),
+    WorldFault(
+        "one node speaks IPv6 alone, and the first one both",
+        *("agree.hardware", "families-apart", "n3"),
+        machines=(
+            Machine("n1"),
+            Machine("n2", versions=(4,)),
+            Machine("n3", versions=(6,)),
+            Machine("n4", versions=(4,)),
+        ),
+        named=(4, 6),
+    ),
+    WorldFault(
+        "one node has little shared memory",
+        *("host.limits", "shm-small", "n2"),
+        status="warn",
+        machines=(Machine("n1"), Machine("n2", shm="64m"), Machine("n3")),
+        exit=0,
+    ),
+    WorldFault(
+        "one node locks little memory",
+        *("host.limits", "memlock-low", "n3"),
+        machines=but_the_third(limits={"memlock": "65536"}),
+        flags={f"n{n}": ("--expect", "memlock_gib=0.001") for n in (1, 2, 3)},
+    ),
+    WorldFault(
+        "one node may open few files",
+        *("host.limits", "nofile-low", "n2"),
+        machines=(Machine("n1"), Machine("n2", limits={"nofile": "100"}), Machine("n3")),
+    ),
+    WorldFault(
+        "one node's clock is 90 s ahead",
+        *("agree.clock", "clock-far", "n3"),
+        machines=but_the_third(clock=90),
+    ),
+    WorldFault(
+        "the clock of the first node is 12 s behind",
+        *("agree.clock", "clock-far", "n1"),
+        machines=(Machine("n1", clock=-12), *machines(3)[1:]),
+    ),
+    WorldFault(
+        "one node's clock is 3 s ahead",
+        *("agree.clock", "clock-off", "n2"),
+        status="warn",
+        machines=(Machine("n1"), Machine("n2", clock=3), Machine("n3")),
+        exit=0,
+    ),
+    WorldFault(
+        "the clocks of two nodes are 30 s apart",
+        *("agree.clock", "clock-far", "n1"),
+        subjects=("n2",),
+        machines=(Machine("n1"), Machine("n2", clock=30)),
+        confidence="possible",
+    ),
+)
+
+PAIRS = (
+    WorldFault(
+        "two at once: a clock and a firewall",
+        *("agree.clock", "clock-far", "n2"),
+        second=("net.mesh", "inbound-closed", "n3"),
+        machines=(Machine("n1"), Machine("n2", clock=90), Machine("n3"), Machine("n4")),
+        breaks={"n3": [close_other_ports(PORT)]},
+    ),
+    WorldFault(
+        "two at once: a setting and an own name",
+        *("agree.env", "setting-differs", "n1 · TORCH_DISTRIBUTED_DEBUG"),
+        second=("net.name", "own-loopback", "n3"),
+        subnet=PRIVATE,
+        on={"n1": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}},
+        breaks={"n3": [own_name_is()]},
+        also=("env.vars debug-detail",),
+    ),
+    WorldFault(
+        "two at once: a name that leads elsewhere and a firewall at MASTER_PORT",
+        *("rdzv.reach", "address-elsewhere", "n2"),
+        second=("rdzv.reach", "dropped", "n3"),
+        breaks={"n2": [name_is("n1", "10.77.0.99")], "n1": [drop_port(PORT, "10.77.0.3")]},
+        machines=machines(4),
+        arrive=6,
+    ),
+    WorldFault(
+        "few files on one node, and another one is absent",
+        *("rdzv.reach", "absent", "rank 2"),
+        status="missing",
+        machines=(Machine("n1"), Machine("n2", limits={"nofile": "100"}), Machine("n3")),
+        absent=("n3",),
+        also=("host.limits nofile-low",),
+    ),
+    WorldFault(
+        "two at once: an MTU and a clock",
+        *("agree.hardware", "mtu-differs", "n3 · eth0"),
+        second=("agree.clock", "clock-off", "n2"),
+        status="warn",
+        machines=(Machine("n1"), Machine("n2", clock=-3), Machine("n3")),
+        breaks={"n3": [mtu(1400)]},
+        exit=0,
+    ),
+    WorldFault(
+        "two at once: a firewall that resets MASTER_PORT and a setting",
+        *("rdzv.reach", "refused", "n3"),
+        second=("agree.env", "setting-differs", "n2 · TORCH_DISTRIBUTED_DEBUG"),
+        breaks={"n1": [reset_port(PORT, "10.77.0.3")]},
+        machines=machines(4),
+        on={"n2": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}},
+        also=("env.vars debug-detail",),
+        arrive=6,
+    ),
+    WorldFault(
+        "two at once: another MASTER_PORT and a silent name server",
+        *("env.identity", "world-differs", "n2 · rank 1"),
+        second=("net.name", "resolver-silent", "n3"),
+        on={"n2": {"MASTER_PORT": "29600"}},
+        breaks={"n3": [name_unknown("n1"), resolver("silent")]},
+        arrive=6,
+    ),
+)
+
+FAULTS = (*SETTINGS, *MACHINES, *PAIRS)

@@ -1,0 +1,186 @@
+"""Jobs on several machines with nothing wrong, however unusual they are: READY, without a finding.
+What healthy.py is for one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from faults.inject import way_for_others
+from faults.world import WHOLE, Seen, WorldFault, line, machines
+from lab.faults import DOCKER, delay, firewall, name_unknown, own_name_unknown, resolver
+from lab.host import HOSTS, NOBODY, Lab, Machine
+
+LATE = 2.5
+"""Seconds: rdzv.reach warns of what comes 5 s after the others, and a busy machine adds to it."""
+
+THREE = ("n1", "n2", "n3")
+FIRST = {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
+SECOND = {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
+
+# as Ubuntu and Red Hat name the first interface of two kinds of hardware
+RENAMED = """
+ip link set eth0 down; ip link set eth0 name ens3; ip link set ens3 up
+ip addr add fd77::3/64 dev ens3 nodad; ip route add default via 10.77.255.254
+"""
+DEBIAN = "sed -i '/^10\\..* '$(hostname)'$/s/^[0-9.]*/127.0.1.1/' /etc/hosts\n"
+FQDN = "".join(f"10.77.0.{n} n{n}.cluster.example\n" for n in (1, 2, 3))
+KNOWN = tuple(f"n{n}=10.77.0.{n}" for n in (1, 2, 3))
+IN_DNS = (*(name_unknown(f"n{n}") for n in (1, 2, 3)), resolver("0.01", *KNOWN))
+ALLOWED = firewall(
+    "rules that count and accept, and one against a stranger",
+    "counter",
+    "ct state established,related accept",
+    "ip saddr 10.77.0.0/16 counter accept",
+    "ip saddr 203.0.113.0/24 drop",
+)
+
+# what Slurm says to the one task it starts on each of three machines, and torchrun would not mind
+SLURM = {
+    "SLURM_JOB_ID": "48121",
+    "SLURM_JOB_NODELIST": "n[1-3]",
+    "SLURM_NODELIST": "n[1-3]",
+    "SLURM_NNODES": "3",
+    "SLURM_JOB_NUM_NODES": "3",
+    "SLURM_NTASKS": "3",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_CPUS_ON_NODE": "2",
+    "SLURM_JOB_PARTITION": "batch",
+    "SLURM_SUBMIT_HOST": "login1",
+}
+
+
+def slurm(number: int) -> dict[str, str]:
+    return {
+        "SLURM_NODEID": str(number),
+        "SLURM_PROCID": str(number),
+        "SLURM_LOCALID": "0",
+        "SLURMD_NODENAME": f"n{number + 1}",
+        "SLURM_TASK_PID": str(4000 + number),
+        "SLURM_TOPOLOGY_ADDR": f"n{number + 1}",
+    }
+
+
+def late(lab: Lab, begun: Mapping[str, Any]) -> None:
+    """The last machine takes a while to get going, as where the image comes over the network."""
+    begun["n3"].stop()
+    time.sleep(LATE)
+    begun["n3"].cont()
+
+
+def healthy(name: str, **how: object) -> WorldFault:
+    return WorldFault(name, exit=0, **how)  # type: ignore[arg-type]
+
+
+PLAIN = healthy("three machines")
+WORLDS = (
+    PLAIN,
+    healthy("two machines", machines=machines(2)),
+    healthy("four machines, a rank on each", machines=machines(4)),
+    healthy("five machines", machines=machines(5)),
+    healthy("two machines with four ranks each", machines=machines(2), nproc=4),
+    healthy("IPv6 only", machines=machines(3, versions=(6,)), named=(6,)),
+    healthy("two IP versions, names lead to IPv4 first", named=(4, 6)),
+    healthy("two IP versions, names lead to IPv6 first", named=(6, 4)),
+    healthy("three interfaces each", machines=machines(3, nics=3)),
+    healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
+    healthy("docker0 on one", machines=(*machines(2), Machine("n3", setup=DOCKER))),
+    healthy("one agent starts later than the others", act=late, after=0.0),
+    healthy(
+        "another user than root",
+        machines=machines(3, setup=way_for_others()),
+        user=NOBODY,
+    ),
+    healthy("MASTER_ADDR is an IPv4 address", master="10.77.0.1"),
+    healthy("MASTER_ADDR is an IPv6 address", master="fd77::1", named=(6, 4)),
+    healthy(
+        "MASTER_ADDR is a full name, the machines' own names are short",
+        machines=machines(3, hosts=HOSTS + FQDN),
+        master="n1.cluster.example",
+    ),
+    healthy(
+        "the machines' own names are full, MASTER_ADDR is a short one",
+        machines=tuple(
+            Machine(f"n{n}", hostname=f"n{n}.cluster.example", hosts=HOSTS + "10.77.0.1 n1\n")
+            for n in (1, 2, 3)
+        ),
+    ),
+    healthy("names are in DNS only", breaks=dict.fromkeys(THREE, IN_DNS)),
+    healthy(
+        "the second interface, MASTER_ADDR its address",
+        machines=machines(3, nics=2),
+        master="10.78.0.1",
+        env=SECOND,
+    ),
+    healthy(
+        "the second interface, MASTER_ADDR the name on the first",
+        machines=machines(3, nics=2),
+        env=SECOND,
+    ),
+    healthy("jumbo frames on all", machines=machines(3, mtu=9000)),
+    healthy(
+        "one machine calls its interface ens3",
+        machines=(*machines(2), Machine("n3", setup=RENAMED)),
+    ),
+    healthy(
+        "one machine calls its interface ens3, and each names its own",
+        machines=(*machines(2), Machine("n3", setup=RENAMED)),
+        on={
+            name: {"GLOO_SOCKET_IFNAME": nic, "NCCL_SOCKET_IFNAME": nic}
+            for name, nic in (("n1", "eth0"), ("n2", "eth0"), ("n3", "ens3"))
+        },
+    ),
+    healthy(
+        "variables that may differ do",
+        on={
+            "n1": {"NCCL_DEBUG": "INFO", "HOSTNAME": "n1", "TMPDIR": "/tmp", "SHLVL": "2"},
+            "n2": {"HOME": "/tmp", "LANG": "en_US.UTF-8", "HOSTNAME": "n2", "LC_ALL": "C"},
+            "n3": {"HOSTNAME": "n3", "USER": "ada", "SSH_CONNECTION": "10.77.0.1 51 10.77.0.3 22"},
+        },
+    ),
+    healthy(
+        "a proxy for the web on one of them",
+        on={"n2": {"http_proxy": "http://proxy.example:3128", "no_proxy": "localhost"}},
+    ),
+    healthy("Slurm's variables", env=SLURM, on={f"n{n + 1}": slurm(n) for n in range(3)}),
+    healthy("192.168.77.0/24", subnet="192.168.77.0/24"),
+    healthy("one clock is 50 ms ahead", machines=(*machines(2), Machine("n3", clock=0.05))),
+    healthy("a firewall that lets the job through on one", breaks={"n2": (ALLOWED,)}),
+    healthy("20 ms from anyone to anyone", breaks=dict.fromkeys(THREE, (delay(5),))),
+    healthy("a token of the job on all", env={"PREFLIGHT_TOKEN": "only-for-this-job"}),
+    healthy("another MASTER_PORT", env={"MASTER_PORT": "12345"}),
+    healthy(
+        "the own names lead to 127.0.1.1, as Debian has it, and the interface is named",
+        machines=machines(3, setup=DEBIAN),
+        env=FIRST,
+    ),
+    healthy(
+        "no machine knows another's name, addresses are given",
+        breaks={name: [name_unknown(n) for n in THREE if n != name] for name in THREE},
+        master="10.77.0.1",
+    ),
+    healthy(
+        "the own names are unknown, addresses and interfaces are given",
+        breaks={name: (own_name_unknown(),) for name in THREE},
+        master="10.77.0.1",
+        env=FIRST,
+    ),
+    healthy(
+        "the limits of open files differ, and all are high enough",
+        machines=(*machines(2), Machine("n3", limits={"nofile": "8192"})),
+    ),
+)
+
+TORCH = ("three machines", "IPv6 only", "the second interface, MASTER_ADDR its address")
+WITH_TORCH = tuple(replace(world, args=WHOLE) for world in WORLDS if world.name in TORCH)
+
+
+def alarms(seen: Seen) -> list[str]:
+    """All that is not as it should be where nothing is wrong."""
+    found = [line(finding) for finding in seen.findings]
+    found += [f"{name}: exit code {e.code}" for name, e in seen.ended.items() if e.code != 0]
+    found += [f"left behind: {text}" for text in seen.left]
+    verdict = seen.report.get("verdict", f"no report: {seen.trouble}")
+    return found + ([] if verdict == "ready" else [f"the verdict: {verdict}"])

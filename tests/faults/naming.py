@@ -1,0 +1,203 @@
+"""Names, addresses, resolvers: faults of who is where, on several machines.
+
+What leads a node to the wrong machine is told by who it is that goes wrong, so most of these break
+one of three machines; what all have wrong is the job's.
+"""
+
+from __future__ import annotations
+
+from faults.world import PORT, WorldFault, machines
+from lab.faults import (
+    Break,
+    firewall,
+    http_server,
+    name_is,
+    name_unknown,
+    own_name_is,
+    own_name_unknown,
+    resolver,
+    take_address,
+)
+from lab.host import Machine
+
+N1 = "10.77.0.1"
+NOBODY = "10.77.0.99"
+PRIVATE = "192.168.0.0/16"
+"""Here Gloo lets the node dial that calls itself by the loopback; in 10/8 it does not have to."""
+NO_IPV6 = firewall(
+    f"a firewall drops port {PORT} over IPv6 alone", f"meta nfproto ipv6 tcp dport {PORT} drop"
+)
+
+
+C10D = {
+    "PET_RDZV_BACKEND": "c10d",
+    "PET_RDZV_ENDPOINT": f"{N1}:{PORT}",
+    "PET_RDZV_ID": "1792840",
+}
+NO_SUCH_NAME = resolver("0")
+
+
+def by_dns(how: str) -> tuple[Break, ...]:
+    """The first machine's name is in DNS alone."""
+    return (name_unknown("n1"), resolver(how, f"n1={N1}"))
+
+
+FAULTS = (
+    # --- MASTER_ADDR does not resolve ---
+    WorldFault(
+        "one node does not know MASTER_ADDR",
+        *("net.name", "master-unresolved", "n3"),
+        breaks={"n3": [name_unknown("n1"), NO_SUCH_NAME]},
+        arrive=6,
+    ),
+    WorldFault(
+        "no node knows MASTER_ADDR",
+        *("net.name", "master-unresolved", "n1 · MASTER_ADDR"),
+        subjects=("n2 · MASTER_ADDR", "n3 · MASTER_ADDR"),
+        master="gpu-node-1",
+        breaks={name: [NO_SUCH_NAME] for name in ("n1", "n2", "n3")},
+        arrive=6,
+    ),
+    WorldFault(
+        "the name server of one node is silent",
+        *("net.name", "resolver-silent", "n3"),
+        breaks={"n3": by_dns("silent")},
+        arrive=6,
+    ),
+    WorldFault(
+        "the name server of one node refuses to serve it",
+        *("net.name", "resolver-silent", "n3"),
+        breaks={"n3": by_dns("refusing")},
+        arrive=6,
+    ),
+    WorldFault(
+        "the name server of one node takes its time",
+        *("net.name", "resolver-slow", "n3"),
+        status="warn",
+        breaks={"n3": by_dns("0.8")},
+        exit=0,
+    ),
+    # --- MASTER_ADDR leads elsewhere ---
+    WorldFault(
+        "MASTER_ADDR leads one node to another one",
+        *("rdzv.reach", "address-elsewhere", "n3"),
+        breaks={"n3": [name_is("n1", "10.77.0.2")]},
+        says="10.77.0.1",
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR leads one node to an address of nobody",
+        *("rdzv.reach", "address-elsewhere", "n3"),
+        breaks={"n3": [name_is("n1", NOBODY)]},
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR leads one node to a web server",
+        *("rdzv.reach", "address-elsewhere", "n3"),
+        breaks={"n3": [name_is("n1", "10.77.0.2")], "n2": [http_server(PORT)]},
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR is the second node",
+        *("net.name", "master-elsewhere", "n1 · MASTER_ADDR"),
+        master="n2",
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR is an address of nobody",
+        *("net.name", "master-elsewhere", "n1 · MASTER_ADDR"),
+        master=NOBODY,
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR is localhost on all nodes",
+        *("env.identity", "address-loopback", "n2*"),
+        subjects=("n3*",),
+        master="localhost",
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR has a carriage return on one node",
+        *("env.identity", "address-malformed", "n3*"),
+        on={"n3": {"MASTER_ADDR": "n1\r"}},
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR is a name of digits alone",
+        *("env.identity", "address-malformed", "4711 · rank 0"),
+        subjects=("n2 · rank 1", "n3 · rank 2"),
+        machines=(Machine("n1", hostname="4711"), *machines(3)[1:]),
+        master="4711",
+        arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR has an IPv6 address first, and IPv6 is dropped",
+        *("rdzv.reach", "address-silent", "n1 · MASTER_ADDR"),
+        named=(6, 4),
+        breaks={"n1": [NO_IPV6]},
+    ),
+    # --- the nodes' own names ---
+    WorldFault(
+        "one node's own name is 127.0.1.1, in 192.168",
+        *("net.name", "own-loopback", "n2"),
+        subnet=PRIVATE,
+        breaks={"n2": [own_name_is()]},
+    ),
+    WorldFault(
+        "one node's own name is 127.0.1.1, in 10",
+        *("net.name", "own-loopback", "n2"),
+        status="warn",
+        breaks={"n2": [own_name_is()]},
+        exit=0,
+    ),
+    WorldFault(
+        "one node does not know its own name",
+        *("net.name", "own-unusable", "n2"),
+        subnet=PRIVATE,
+        breaks={"n2": [own_name_unknown(), NO_SUCH_NAME]},
+    ),
+    WorldFault(
+        "one node takes another one's name for an address of nobody",
+        *("agree.names", "view-differs", "n2"),
+        status="warn",
+        breaks={"n2": [name_is("n3", NOBODY)]},
+        exit=0,
+    ),
+    # --- torchrun's rendezvous ---
+    WorldFault(
+        "one node has a wrong address for the name that torchrun hands out",
+        *("rdzv.torchrun", "handed-unusable", "n3"),
+        breaks={"n3": [name_is("n1", NOBODY)]},
+        env=C10D,
+        master=N1,
+        also=("agree.names view-differs",),
+    ),
+    WorldFault(
+        "no node takes torchrun's endpoint for itself",
+        *("rdzv.torchrun", "nobody-hosts", "n1 · PET_RDZV_ENDPOINT"),
+        breaks={"n1": [own_name_is()]},
+        env=C10D,
+        master=N1,
+        also=("net.name own-loopback",),
+    ),
+    WorldFault(
+        "one node has another id of the rendezvous",
+        *("rdzv.torchrun", "rendezvous-differs", "n3 · PET_RDZV_ID"),
+        env=C10D,
+        on={"n3": {"PET_RDZV_ID": "1792841"}},
+    ),
+    # --- two of a kind ---
+    WorldFault(
+        "two machines have one host name",
+        *("agree.hardware", "host-same", "n2*"),
+        status="warn",
+        machines=(*machines(2), Machine("n3", hostname="n2")),
+        exit=0,
+    ),
+    WorldFault(
+        "two machines have one address",
+        *("agree.hardware", "address-same", "n3*"),
+        subjects=("n2*",),
+        breaks={"n3": [take_address("10.77.0.2")]},
+    ),
+)

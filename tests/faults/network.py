@@ -1,0 +1,400 @@
+"""Faults of the network between machines: ports, firewalls, routes, cables, rates, addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.world import WHOLE, WorldFault, machines
+from lab.faults import (
+    DOCKER,
+    PROHIBIT,
+    RESET,
+    Break,
+    close_other_ports,
+    delay,
+    drop_in,
+    drop_longer,
+    drop_out,
+    drop_port,
+    few_ports,
+    firewall,
+    limit_connections,
+    limit_syns,
+    link_down,
+    lose,
+    prohibit_port,
+    rate,
+    refuse_from,
+    reset_port,
+    route,
+    small_switch_port,
+    take_address,
+    unplugged,
+)
+from lab.host import Machine
+
+PORT = 29500
+# else 5 % of the senders' superpackets of 64 KiB would be lost
+LOSSY = [Break("senders cut segments", everywhere="ip link set eth0 gso_max_segs 1"), lose(5)]
+NO_WAY_OUT = firewall(
+    "no connection goes out but to MASTER_PORT",
+    "ct state established,related accept",
+    f"tcp dport != {PORT} drop",
+    hook="output",
+)
+SIX = firewall("at most 6 connections", f"tcp dport != {PORT} ct state new ct count over 6 drop")
+CLOSED_SECOND = firewall("nothing comes in at eth1", 'iifname "eth1" drop')
+N1, N2, N3 = "10.77.0.1", "10.77.0.2", "10.77.0.3"
+THREE = ("n1", "n2", "n3")
+
+
+def mesh(name: str, code: str, subject: str, **more: Any) -> WorldFault:
+    return WorldFault(name, "net.mesh", code, subject, **more)
+
+
+def reach(name: str, code: str, subject: str, **more: Any) -> WorldFault:
+    """Somebody does not get in, so the others wait for a while."""
+    return WorldFault(name, "rdzv.reach", code, subject, arrive=6, **more)
+
+
+def speed(name: str, code: str, subject: str, **more: Any) -> WorldFault:
+    return WorldFault(name, "net.speed", code, subject, status="warn", exit=0, **more)
+
+
+MASTER = (
+    reach(
+        "MASTER_PORT dropped for all",
+        "dropped",
+        "n1",
+        breaks={"n1": [drop_port(PORT)]},
+    ),
+    reach(
+        "MASTER_PORT reset for all",
+        "refused",
+        "n1",
+        breaks={"n1": [reset_port(PORT)]},
+    ),
+    reach(
+        "MASTER_PORT prohibited for all",
+        "prohibited",
+        "n1",
+        breaks={"n1": [prohibit_port(PORT)]},
+    ),
+    reach(
+        "MASTER_PORT dropped for n2",
+        "dropped",
+        "n2*",
+        confidence="possible",
+        breaks={"n1": [drop_port(PORT, N2)]},
+        innocent=("n3",),
+    ),
+    reach(
+        "n2 drops what it sends to MASTER_PORT",
+        "dropped",
+        "n2*",
+        confidence="possible",
+        breaks={"n2": [drop_out(port=PORT)]},
+        innocent=("n3",),
+    ),
+)
+
+PORTS = (
+    mesh(
+        "n2 drops all but MASTER_PORT",
+        "inbound-closed",
+        "n2",
+        breaks={"n2": [close_other_ports(PORT)]},
+        innocent=("n1", "n3"),
+    ),
+    mesh(
+        "the master prohibits all but MASTER_PORT",
+        "inbound-closed",
+        "n1",
+        breaks={"n1": [close_other_ports(PORT, verdict=PROHIBIT)]},
+        innocent=("n2", "n3"),
+    ),
+    mesh(
+        "all drop all but MASTER_PORT",
+        "ephemeral-closed",
+        "job",
+        breaks={n: [close_other_ports(PORT)] for n in THREE},
+    ),
+    mesh(
+        "n3 drops connections from n2",
+        "link-closed",
+        "n2->n3",
+        breaks={"n3": [refuse_from(N2)]},
+    ),
+    mesh(
+        "n2 resets connections from n3",
+        "link-closed",
+        "n3->n2",
+        breaks={"n2": [refuse_from(N3, RESET)]},
+    ),
+    mesh(
+        "nothing passes between n2 and n3",
+        "link-closed",
+        "n2->n3",
+        subjects=("n3->n2",),
+        breaks={"n2": [drop_in(N3)]},
+    ),
+    mesh(
+        "n2 lets nothing out but to MASTER_PORT",
+        "outbound-closed",
+        "n2",
+        breaks={"n2": [NO_WAY_OUT]},
+    ),
+    mesh(
+        "two machines, one drops all but MASTER_PORT",
+        "link-or-end-closed",
+        "n1->n2",
+        confidence="possible",
+        machines=machines(2),
+        breaks={"n2": [close_other_ports(PORT)]},
+    ),
+)
+
+ROUTES = (
+    mesh(
+        "blackhole route from n2 to n3",
+        "outbound-closed",
+        "n2",
+        subjects=("n2->n3",),
+        breaks={"n2": [route("blackhole", N3)]},
+    ),
+    mesh(
+        "unreachable route from n3 to n2",
+        "outbound-closed",
+        "n3",
+        subjects=("n3->n2",),
+        breaks={"n3": [route("unreachable", N2)]},
+    ),
+    WorldFault(
+        "prohibit route from n2 to MASTER_ADDR",
+        "net.interface",
+        "master-unroutable",
+        "n2",
+        breaks={"n2": [route("prohibit", N1)]},
+        arrive=6,
+    ),
+    WorldFault(
+        "the link of n2 is down",
+        "net.interface",
+        "master-unroutable",
+        "n2",
+        breaks={"n2": [link_down()]},
+        arrive=6,
+    ),
+    reach(
+        "the cable of n2 is unplugged",
+        "host-dead",
+        "n2*",
+        breaks={"n2": [unplugged()]},
+    ),
+    reach(
+        "the machine of MASTER_ADDR is dead",
+        "host-dead",
+        "n1",
+        breaks={"n1": [unplugged()]},
+        absent=("n1",),
+    ),
+    reach(
+        "n3 is dead",
+        "absent-host-silent",
+        "n3",
+        status="missing",
+        exit=5,
+        env={"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"},
+        breaks={"n3": [unplugged()]},
+        absent=("n3",),
+    ),
+)
+
+WIRES = (
+    WorldFault(
+        "the switch port of n2 has an MTU of 1400",
+        "net.payload",
+        "blackhole-node",
+        "n2",
+        breaks={"n2": [small_switch_port()]},
+    ),
+    WorldFault(
+        "n3 loses what is longer than 1300 bytes",
+        "net.payload",
+        "blackhole-node",
+        "n3",
+        breaks={"n3": [drop_longer(1300)]},
+    ),
+    speed(
+        "n2 has 2 Mbit/s",
+        "node-slow",
+        "n2",
+        breaks={"n2": [rate(2)]},
+    ),
+    speed(
+        "n2 has 20 Mbit/s",
+        "node-slow",
+        "n2",
+        breaks={"n2": [rate(20)]},
+    ),
+    speed(
+        "n2 is 60 ms away",
+        "latency-high",
+        "n2",
+        breaks={"n2": [delay(60)]},
+        innocent=("n1", "n3"),
+    ),
+    speed(
+        "n3 loses 5 % of what it gets",
+        "packets-lost",
+        "n3",
+        breaks={"n3": LOSSY},
+        innocent=("n1", "n2"),
+    ),
+)
+
+LIMITS = (
+    reach(
+        "MASTER_PORT takes one connection at a time",
+        "dropped",
+        "n1",
+        confidence="possible",
+        machines=machines(4),
+        breaks={"n1": [limit_connections(1, PORT)]},
+    ),
+    mesh(
+        "the master takes 4 new connections a second",
+        "syn-lost",
+        "n1",
+        status="warn",
+        exit=0,
+        nproc=4,
+        breaks={"n1": [limit_syns(4)]},
+        innocent=("n2", "n3"),
+    ),
+    mesh(
+        "the master takes 6 data connections",
+        "burst-failed",
+        "n1",
+        machines=machines(4),
+        nproc=4,
+        breaks={"n1": [SIX]},
+        innocent=("n2", "n3", "n4"),
+    ),
+    WorldFault(
+        "n2 has two ephemeral ports",
+        "net.port",
+        "ports-few",
+        "n2*",
+        nproc=4,
+        breaks={"n2": [few_ports(50000, 50001)]},
+    ),
+)
+
+ADDRESSES = (
+    mesh(
+        "Gloo is sent to a second network that is closed",
+        "interface-wrong",
+        "n1 · eth1",
+        subjects=("n2 · eth1", "n3 · eth1"),
+        machines=machines(3, nics=2),
+        env={"GLOO_SOCKET_IFNAME": "eth1"},
+        breaks={n: [CLOSED_SECOND] for n in THREE},
+    ),
+    WorldFault(
+        "Gloo is sent to docker0",
+        "net.interface",
+        "interface-isolated",
+        "n1 · docker0",
+        subjects=("n2 · docker0", "n3 · docker0"),
+        env={"GLOO_SOCKET_IFNAME": "docker0"},
+        breaks={n: [Break("Docker is installed", DOCKER)] for n in THREE},
+    ),
+    WorldFault(
+        "n3 has n2's address as well",
+        "agree.hardware",
+        "address-same",
+        "n2 · eth0",
+        subjects=("n3 · eth0",),
+        breaks={"n3": [take_address(N2)]},
+    ),
+    WorldFault(
+        "lo of n2 is down",
+        "net.interface",
+        "loopback-down",
+        "n2 · lo",
+        breaks={"n2": [link_down("lo")]},
+    ),
+)
+
+PAIRS = (
+    mesh(
+        "n2 lets nothing in, and n4 nothing from n3",
+        "inbound-closed",
+        "n2",
+        second=("net.mesh", "link-closed", "n3->n4"),
+        machines=machines(4),
+        breaks={"n2": [close_other_ports(PORT)], "n4": [refuse_from(N3)]},
+        innocent=("n1",),
+    ),
+    speed(
+        "n2 has 20 Mbit/s, and n3 loses 5 % of what it gets",
+        "node-slow",
+        "n2",
+        second=("net.speed", "packets-lost", "n3"),
+        machines=machines(4),
+        breaks={"n2": [rate(20)], "n3": LOSSY},
+        slower=14,
+    ),
+    mesh(
+        "n2 lets nothing in, and n4 has no route to MASTER_ADDR",
+        "inbound-closed",
+        "n2",
+        second=("net.interface", "master-unroutable", "n4"),
+        machines=machines(4),
+        breaks={"n2": [close_other_ports(PORT)], "n4": [route("blackhole", N1)]},
+        arrive=6,
+    ),
+    reach(
+        "MASTER_PORT dropped for n2, and n3's clock is wrong",
+        "dropped",
+        "n2*",
+        second=("agree.clock", "clock-far", "n3*"),
+        machines=(Machine("n1"), Machine("n2"), Machine("n3", clock=90), Machine("n4")),
+        breaks={"n1": [drop_port(PORT, N2)]},
+        innocent=("n4",),
+    ),
+    WorldFault(
+        "n3's switch port has an MTU of 1400, and n2 20 Mbit/s",
+        "net.payload",
+        "blackhole-node",
+        "n3",
+        also=("net.speed node-slow",),
+        machines=machines(4),
+        breaks={"n3": [small_switch_port()], "n2": [rate(20)]},
+        slower=14,
+        innocent=("n1", "n4"),
+    ),
+    mesh(
+        "n2 lets nothing in, and n4 does not come",
+        "inbound-closed",
+        "n2",
+        also=("rdzv.reach absent",),
+        machines=machines(4),
+        breaks={"n2": [close_other_ports(PORT)]},
+        absent=("n4",),
+    ),
+)
+
+TRAINED = (
+    mesh(
+        "n2 drops all but MASTER_PORT, with torch",
+        "inbound-closed",
+        "n2",
+        breaks={"n2": [close_other_ports(PORT)]},
+        args=WHOLE,
+        innocent=("n1", "n3"),
+    ),
+)
+
+FAULTS = (*MASTER, *PORTS, *ROUTES, *WIRES, *LIMITS, *ADDRESSES, *PAIRS, *TRAINED)

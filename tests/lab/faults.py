@@ -1,0 +1,336 @@
+"""What can be broken on a machine of the lab, in the words of the field.
+
+    lab["n2"].break_(drop_port(29500))
+    with lab["n2"].broken(name_is("n1", "10.77.0.99"), delay(50)):
+        ...
+
+Firewalls look at TCP that comes in from outside, not at the loopback interface, unless it is said
+otherwise. `source` is the one address from which; without it, from everywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+STUB = "127.0.0.53"
+"""Where the resolvers of this file listen, on the machine itself as systemd-resolved does."""
+
+DOCKER = """
+ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up
+"""
+"""No fault but setup: where Docker is installed, all machines have this one address in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Shell (`sh -eu`, root) that breaks a machine, and what undoes it. `switch` runs on the
+    switch, where {port} is this machine's cable, and `everywhere` first on all machines; `beside`
+    and `switch_beside` are programs that run until it is mended."""
+
+    what: str
+    shell: str = ""
+    undo: str = ""
+    switch: str = ""
+    switch_undo: str = ""
+    everywhere: str = ""
+    beside: tuple[str, ...] = ()
+    switch_beside: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.what
+
+
+# --- firewalls ---
+
+DROP = "drop"
+RESET = "reject with tcp reset"
+PROHIBIT = "reject with icmpx admin-prohibited"
+
+
+def firewall(what: str, *rules: str, hook: str = "input") -> Break:
+    """Rules of nft, of their own table."""
+    device = "iifname" if hook == "input" else "oifname"
+    return _table(what, _chain(hook, *(f'{device} != "lo" {rule}' for rule in rules)))
+
+
+def _chain(hook: str, *rules: str) -> str:
+    lines = "\n".join((f"type filter hook {hook} priority 0", *rules))
+    return f"chain {hook} {{\n{lines}\n}}\n"
+
+
+def _table(what: str, *chains: str) -> Break:
+    text = "".join(chains)
+    name = "lab" + sha256(text.encode()).hexdigest()[:12]
+    return Break(
+        what,
+        f"nft -f - <<'END'\ntable inet {name} {{\n{text}}}\nEND",
+        f"nft delete table inet {name}",
+    )
+
+
+def _source(address: str) -> str:
+    return f"{'ip6' if ':' in address else 'ip'} saddr {address} " if address else ""
+
+
+def _from(address: str) -> str:
+    return f" from {address}" if address else ""
+
+
+def drop_port(port: int, source: str = "") -> Break:
+    """Nobody answers at it: connects time out."""
+    rule = f"{_source(source)}tcp dport {port} {DROP}"
+    return firewall(f"a firewall drops port {port}{_from(source)}", rule)
+
+
+def reset_port(port: int, source: str = "") -> Break:
+    """A firewall answers as if nobody listened there."""
+    rule = f"{_source(source)}tcp dport {port} {RESET}"
+    return firewall(f"a firewall resets port {port}{_from(source)}", rule)
+
+
+def prohibit_port(port: int, source: str = "") -> Break:
+    """A firewall says so."""
+    rule = f"{_source(source)}tcp dport {port} {PROHIBIT}"
+    return firewall(f"a firewall prohibits port {port}{_from(source)}", rule)
+
+
+def close_other_ports(*ports: int, verdict: str = DROP, source: str = "") -> Break:
+    """Only these are open: the rendezvous meets, the data connections on ephemeral ports don't."""
+    some = ", ".join(str(port) for port in ports)
+    return firewall(
+        f"a firewall has only {some} open{_from(source)}",
+        "ct state established,related accept",
+        f"{_source(source)}tcp dport != {{ {some} }} {verdict}",
+    )
+
+
+def drop_in(source: str = "") -> Break:
+    """Nothing comes in, whatever it is, answers included."""
+    return firewall(f"nothing comes in{_from(source)}", f"{_source(source)}{DROP}")
+
+
+def refuse_from(source: str, verdict: str = DROP) -> Break:
+    """The one direction: it reaches the other, but the other does not reach it."""
+    return firewall(
+        f"no connection comes in from {source}",
+        "ct state established,related accept",
+        f"{_source(source)}meta l4proto tcp {verdict}",
+    )
+
+
+def drop_out(to: str = "", port: int = 0) -> Break:
+    """What it sends does not leave it, to this address or to this port of others."""
+    rule = _source(to).replace("saddr", "daddr") + (f"tcp dport {port} " if port else "") + DROP
+    where = (f" to {to}" if to else "") + (f" to port {port}" if port else "")
+    return firewall(f"nothing goes out{where}", rule, hook="output")
+
+
+def limit_connections(count: int, port: int) -> Break:
+    """No more than so many connections at a time."""
+    rule = f"tcp dport {port} ct state new ct count over {count} drop"
+    return firewall(f"at most {count} connections to port {port}", rule)
+
+
+def limit_syns(per_second: int) -> Break:
+    """No more than so many new connections a second, as against floods."""
+    rule = f"tcp flags & (syn|ack) == syn limit rate over {per_second}/second"
+    return firewall(
+        f"at most {per_second} new connections a second",
+        f"{rule} burst {per_second} packets drop",
+    )
+
+
+def lose(percent: float) -> Break:
+    """A bad cable: this part of what comes in is lost."""
+    rule = f"numgen random mod 10000 < {round(percent * 100)} drop"
+    return firewall(f"{percent:g} % of what comes in is lost", rule)
+
+
+def drop_longer(size: int) -> Break:
+    """What is longer than this is lost in both directions, and nobody is told."""
+    rule = f'!= "lo" meta length > {size} drop'
+    return _table(
+        f"packets above {size} bytes are lost",
+        _chain("input", f"iifname {rule}"),
+        _chain("output", f"oifname {rule}"),
+    )
+
+
+# --- links and routes ---
+
+
+def link_down(nic: str = "eth0") -> Break:
+    """As when the interface was switched off: its routes and IPv6 addresses go, too."""
+    return Break(f"{nic} is down", f"ip link set {nic} down", f"ip link set {nic} up")
+
+
+def unplugged() -> Break:
+    """The cable of eth0 at the switch's end: the interface has no carrier."""
+    return Break(
+        "eth0's cable is unplugged",
+        undo="until [ $(cat /sys/class/net/eth0/operstate) = up ]; do sleep 0.02; done",
+        switch="ip link set {port} down",
+        switch_undo="ip link set {port} up",
+    )
+
+
+def route(kind: str, to: str) -> Break:
+    """A route that leads nowhere: `blackhole`, `unreachable` or `prohibit`."""
+    ip = "ip -6" if ":" in to else "ip"
+    return Break(f"{kind} route to {to}", f"{ip} route add {kind} {to}", f"{ip} route del {to}")
+
+
+def small_switch_port(mtu: int = 1400) -> Break:
+    """The switch's port lets less through than the interfaces at both ends believe; nobody is told.
+    Segments are cut by the senders, as a kernel with virtual cables would do it too late."""
+    return Break(
+        f"the switch's port has an MTU of {mtu}",
+        everywhere="ip link set eth0 gso_max_segs 1",
+        switch=f"ip link set {{port}} mtu {mtu}",
+        switch_undo="ip link set {port} mtu 1500",
+    )
+
+
+def mtu(size: int) -> Break:
+    """Its own interface says another MTU than the others'."""
+    return Break(
+        f"eth0 has an MTU of {size}", f"ip link set eth0 mtu {size}", "ip link set eth0 mtu 1500"
+    )
+
+
+def rate(megabits: float) -> Break:
+    """A slow network card: in both directions."""
+    limit = f"root tbf rate {round(megabits * 1000)}kbit burst 32kb latency 400ms"
+    return Break(
+        f"{megabits:g} Mbit/s",
+        f"tc qdisc replace dev eth0 {limit}",
+        "tc qdisc del dev eth0 root",
+        f"tc qdisc replace dev {{port}} {limit}",
+        "tc qdisc del dev {port} root",
+    )
+
+
+def delay(milliseconds: float) -> Break:
+    """Each packet comes and goes so much later: a round trip takes twice that."""
+    return Break(
+        f"{milliseconds:g} ms of delay",
+        switch="""
+            ip link set {port} nomaster
+            ip link add {port}-d type veth peer name {port}-b
+            ip link set {port}-d up; ip link set {port}-b master br0 up
+        """,
+        switch_undo="ip link del {port}-d; ip link set {port} master br0",
+        switch_beside=_program("delay.py", "{port}", "{port}-d", str(milliseconds)),
+    )
+
+
+def few_ports(first: int, last: int) -> Break:
+    """The range of ephemeral ports."""
+    file = "/proc/sys/net/ipv4/ip_local_port_range"
+    return Break(
+        f"ephemeral ports {first}-{last}",
+        f"echo {first} {last} > {file}",
+        f"echo 32768 60999 > {file}",
+    )
+
+
+def take_address(address: str, bits: int = 16) -> Break:
+    """It has an address of another machine, too. Who gets the packets is a matter of luck, and may
+    change; in labs of many (net.MANY) it is always the owner."""
+    return Break(
+        f"{address} is on two machines",
+        f"ip addr add {address}/{bits} dev eth0",
+        f"ip addr del {address}/{bits} dev eth0",
+        everywhere="ip neigh flush dev eth0",
+    )
+
+
+# --- names ---
+
+
+def _hosts(what: str, edit: str) -> Break:
+    """A change of /etc/hosts; `$own` is the machine's name."""
+    kept = ".lab/hosts-" + sha256(edit.encode()).hexdigest()[:12]
+    return Break(what, f"cp /etc/hosts {kept}; own=$(hostname)\n{edit}", f"cat {kept} > /etc/hosts")
+
+
+def _forget(name: str) -> str:
+    return f'sed -i "/[[:space:]]{name}\\$/d" /etc/hosts\n'
+
+
+def own_name_is(address: str = "127.0.1.1") -> Break:
+    """As Debian's installer writes it."""
+    edit = _forget("$own") + f'echo "{address} $own" >> /etc/hosts'
+    return _hosts(f"its own name is {address}", edit)
+
+
+def own_name_unknown() -> Break:
+    return _hosts("it does not know its own name", _forget("$own"))
+
+
+def name_is(name: str, address: str) -> Break:
+    edit = _forget(name) + f"echo {address} {name} >> /etc/hosts"
+    return _hosts(f"{name} is {address} there", edit)
+
+
+def name_unknown(name: str) -> Break:
+    return _hosts(f"{name} is not known there", _forget(name))
+
+
+def resolver(how: str, *known: str) -> Break:
+    """A name server of its own that knows `NAME=IP`, for what /etc/hosts has not: `0` answers at
+    once, `2.5` after so many seconds, `silent` never, `refusing` that it does not serve us,
+    `failing` that it can't, `absent` is nobody there."""
+    program = _program("strangers.py", "dns", STUB, how, *known)
+    return Break(
+        f"its name server is {how}",
+        f"cp /etc/resolv.conf .lab/resolv.conf; echo nameserver {STUB} > /etc/resolv.conf",
+        "cat .lab/resolv.conf > /etc/resolv.conf",
+        beside=() if how == "absent" else program,
+    )
+
+
+# --- strangers ---
+
+
+def taken(port: int) -> Break:
+    """Somebody has it, and does not even listen."""
+    return _stranger(f"port {port} is taken", "taken", port)
+
+
+def silent_server(port: int) -> Break:
+    """Accepts and says nothing."""
+    return _stranger(f"a silent server on port {port}", "silent", port)
+
+
+def http_server(port: int) -> Break:
+    return _stranger(f"a web server on port {port}", "http", port)
+
+
+def echo_server(port: int) -> Break:
+    """Says what it hears."""
+    return _stranger(f"an echo server on port {port}", "echo", port)
+
+
+def hanging_up(port: int) -> Break:
+    """Accepts and closes, as a proxy without a back end does."""
+    return _stranger(f"who hangs up on port {port}", "closing", port)
+
+
+def torch_store(port: int) -> Break:
+    """The store of another job, or of a run that did not end."""
+    return _stranger(f"a TCPStore on port {port}", "store", port)
+
+
+def _stranger(what: str, kind: str, port: int) -> Break:
+    return Break(what, beside=_program("strangers.py", kind, str(port)))
+
+
+def _program(file: str, *arguments: str) -> tuple[str, ...]:
+    # only torch needs the installed packages, which take a while to be found
+    quick = () if "store" in arguments else ("-I", "-S")
+    return (sys.executable, *quick, str(FOLDER / file), *arguments)

@@ -1,0 +1,64 @@
+"""Node lists of SLURM: which hosts, which ranks, and what is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from preflight.knowledge.nodelist import expand, expected, folded, same_host, span
+
+STEP = {"SLURM_STEP_NODELIST": "n[1-3]", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "own", "size", "hosts"),
+    [
+        (STEP, 1, 5, [("n1", (0, 1)), ("n2", (2, 3)), ("n3", (4,))]),
+        (STEP | {"SLURM_DISTRIBUTION": "cyclic:block"}, 1, 5,
+         [("n1", (0, 3)), ("n2", (1, 4)), ("n3", (2,))]),
+        (STEP | {"SLURM_DISTRIBUTION": "plane=2"}, 1, 5, [("n1", ()), ("n2", ()), ("n3", ())]),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "1(x3)"}, 4, 12,
+         [("n1", (0, 1, 2, 3)), ("n2", (4, 5, 6, 7)), ("n3", (8, 9, 10, 11))]),
+        ({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, 4, 8,
+         [("n1", (0, 1, 2, 3)), ("n2", (4, 5, 6, 7))]),
+        # the run uses two of the job's eight nodes: the list names innocents
+        ({"SLURM_JOB_NODELIST": "n[1-8]", "SLURM_TASKS_PER_NODE": "4(x8)"}, 4, 8, []),
+        ({"SLURM_STEP_NODELIST": "n[1-2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, 1, 2, []),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "9(x9999999)"}, 3, 9,
+         [("n1", (0, 1, 2)), ("n2", (3, 4, 5)), ("n3", (6, 7, 8))]),
+        ({}, 4, 8, []),
+    ],
+)  # fmt: skip
+def test_expected(environ: dict[str, str], own: int, size: int, hosts: list[Any]) -> None:
+    assert [(e.host, e.ranks) for e in expected(environ, own, size)] == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("gpu-[007-009,012]", ["gpu-007", "gpu-008", "gpu-009", "gpu-012"]),
+        ("b1,a[2-3]", ["b1", "a2", "a3"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("n1", ["n1"]),
+        ("n[1-999999999]", []),
+        ("n[1-9999]m[1-9999]", []),
+        ("@all", []),
+        ("n[1-4]!n2", []),
+        ("n[3-1]", []),
+        ("n[1", []),
+        ("", []),
+        ("n" * 70_000, []),
+    ],
+)
+def test_expand(text: str, hosts: list[str]) -> None:
+    assert list(expand(text)) == hosts
+
+
+def test_names_of_hosts() -> None:
+    assert folded(["gpu-b11", "gpu-b07", "gpu-b08"]) == "gpu-b[07-08,11]"
+    assert folded(["$(reboot)", "a b", "n1"]) == "n1"
+    assert same_host("GPU1", "gpu1.cluster.example.")
+    assert not same_host("gpu1.a", "gpu1.b")
+    assert not same_host("gpu1", "gpu11")
+    assert (span((3,)), span((0, 1, 2, 6))) == ("rank 3", "ranks 0-2,6")
