@@ -276,6 +276,16 @@ class Company:
             return replace(topology, nodes=(replace(own, name=node.name, size=len(node.ranks)),))
         return replace(topology, nodes=self.nodes)
 
+    def _tell(self, said: Said) -> None:
+        """Hand a worker here what a peer of its check has said."""
+        self.workers.tell(said.group, Told(said.rank, said.topic, said.value, said.to))
+
+    def _heard(self) -> list[Said]:
+        """Take what workers here have to say to the peers of their checks."""
+        heard = [Said(g, t.rank, t.topic, t.value, t.to) for g, t in self.workers.heard]
+        self.workers.heard.clear()
+        return heard
+
     # --- as the host ---
 
     def _host(self) -> None:
@@ -298,14 +308,11 @@ class Company:
             self.taken += [(t.check, t.key, t.observation) for t in host.taken]
             host.taken.clear()
         for said in host.said:
-            told = Told(said.rank, said.topic, said.value, said.to)
-            self.workers.tell(said.group, told)
+            self._tell(said)
             host.relay(said, by_node=said.group in self._pair)
         host.said.clear()
-        for group, told in self.workers.heard:
-            said = Said(group, told.rank, told.topic, told.value, told.to)
-            host.relay(said, by_node=group in self._pair)
-        self.workers.heard.clear()
+        for said in self._heard():
+            host.relay(said, by_node=said.group in self._pair)
 
     def _place(self, host: Meeting) -> None:
         """Everybody gets a seat, also this agent itself."""
@@ -363,12 +370,10 @@ class Company:
             attending.send_done(stage)
         self._told |= self._done
         for said in attending.said:
-            told = Told(said.rank, said.topic, said.value, said.to)
-            self.workers.tell(said.group, told)
+            self._tell(said)
         attending.said.clear()
-        for group, told in self.workers.heard:
-            attending.send_said(Said(group, told.rank, told.topic, told.value, told.to))
-        self.workers.heard.clear()
+        for said in self._heard():
+            attending.send_said(said)
 
     def _may_take_over(self, attending: Attendance, waited: float) -> bool:
         """MASTER_ADDR is this machine's, and nobody listens there."""

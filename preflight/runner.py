@@ -348,7 +348,8 @@ class Run:
                     if observation.cause is Cause.BLOCKED:
                         return observation
                     # where there are no other nodes, nothing about them can be in the way
-                    alone = Requirement.PEERS in self.plan.catalogue.checks[need].check.requires
+                    needed = self.plan.catalogue.checks.get(need)  # none: its file is broken
+                    alone = needed is not None and Requirement.PEERS in needed.check.requires
                     if observation.cause is Cause.NOT_APPLICABLE and not alone:
                         return Missing(Cause.NOT_APPLICABLE, observation.detail)
         return None

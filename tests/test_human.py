@@ -197,7 +197,8 @@ def test_a_green_report_shows_every_check_and_a_red_one_what_is_odd() -> None:
     assert all(row.id in green for row in judged("healthy").rows)
     assert "  host.limits" not in red
     assert " machine   8 of 9 passed" in red
-    assert " meeting   not run: needs net.port" in red
+    assert " training  1 of 4 passed" in red
+    assert "rdzv.store       ––––  needs net.port" in red
     assert all(row.id in shown(judged("port-held"), verbose=True) for row in judged("healthy").rows)
 
 

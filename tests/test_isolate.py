@@ -173,9 +173,9 @@ def test_a_stopped_server_does_not_stop_us(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolate, "FORK_LIMIT", 0.5)
-    result(workers, "stop_server")
-    found = result(workers, "double", 1)
-    assert isinstance(found, TimedOut)
+    # it may stop before it says that it has forked: then that call is the one that times out
+    found = [result(workers, "stop_server"), result(workers, "double", 1)]
+    assert any(isinstance(f, TimedOut) for f in found)
 
 
 def test_a_preload_that_fails_is_told(workers: Workers, tmp_path: Path) -> None:

@@ -290,6 +290,7 @@ LONG = {
     "checks/host_storage.py": ONE_FILE,
     "checks/net_interface.py": ONE_FILE,
     "checks/net_name.py": ONE_FILE,
+    "preflight/company.py": "host or guest, and the ways from one to the other, in one view",
     "preflight/host.py": "the only door to the machine: one method a place, none of them long",
     "preflight/isolate.py": "the only place that ends processes: the life of a call, in one view",
     "preflight/runner.py": "the order of a run, alone and with others, in one view",

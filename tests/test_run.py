@@ -281,7 +281,7 @@ EXPECTED = {
     "planted.import": ("undecided", "not-loaded", "ModuleNotFoundError: No module named"),
     "planted.leaves": ("undecided", "not-loaded", "SystemExit: 0"),
     "planted.empty": ("undecided", "not-loaded", "has no CHECK; has no ADVICE; has no observe()"),
-    "planted.later": ("undecided", "not-loaded", "needs 'rdzv.store' of the stage meeting, which"),
+    "planted.later": ("undecided", "not-loaded", "needs 'rdzv.store' of the stage training, which"),
     "planted.alone": ("undecided", "not-loaded", "needs 'planted.absent', which does not exist"),
     "planted.one": ("undecided", "not-loaded", "checks need each other: planted.one -> planted.o"),
     "planted.other": ("undecided", "not-loaded", "checks need each other: planted.one -> planted"),
