@@ -28,12 +28,16 @@ USER 0
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_NO_CACHE_DIR=1 \
     && python3 -m pip install --no-deps /wheels/*.whl \
-    && if ! python3 -P -c "import typer, rich, psutil, pynvml"; then \
+    && if ! python3 -P -c "import typer, rich, psutil, pynvml, ClusterShell"; then \
          python3 -m pip list --format=freeze --exclude cluster-preflight > /tmp/base.txt \
          && python3 -m pip install --constraint /tmp/base.txt /wheels/*.whl \
          && rm /tmp/base.txt; \
        fi \
+    && mkdir -p -m 1777 /home/job \
     && preflight --version
+# a number need not have a name, which torch.compile wants to know, and no home: nor has a pod's
+# own runAsUser
+ENV USER=job HOME=/home/job
 # no module is taken from the job's working directory in the place of one of ours
 ENV PYTHONSAFEPATH=1
 USER 10001:10001

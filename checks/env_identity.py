@@ -1,7 +1,8 @@
 """Do the launcher's variables say one and the same of who this rank is and where the job meets?
 
 Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR and
-             MASTER_PORT, and what torchrun (TORCHELASTIC_*, PET_*), SLURM and MPI say of the same
+             MASTER_PORT, and what torchrun (TORCHELASTIC_*), Kubernetes (PET_*,
+             JOB_COMPLETION_INDEX), SLURM and MPI say of the same
 Fails if     a number or port is none or out of range; MASTER_ADDR is no host's name, or is the
              loopback although there are several nodes; RANK is set without the rest of what
              env:// needs; RANK, WORLD_SIZE or a node's rank is not what this process's launcher
@@ -86,7 +87,8 @@ ADVICE = {
     ),
     "launcher-disagrees": Advice(
         who="job author",
-        cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0",
+        cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0; a "
+        "number of the manifest beside that of Kubernetes",
         means='several processes take one rank: "wait timeout … keys" on all of them, or '
         "EADDRINUSE for the second rank 0",
         now="unset {present}",
@@ -205,6 +207,8 @@ def measured(world: World[Identity]) -> Measured:
     launcher = "no launcher" if top.launcher == "local" else top.launcher
     nodes = top.facts.get("nodes")
     note = f" · {nodes.source}" if nodes and "read as" in nodes.source else ""
+    if job_nodes := top.facts.get("job_nodes"):  # in a batch script, or where salloc was typed
+        note += f" · this machine alone, of a job of {job_nodes.value} nodes"
     text = f"{len(world.seen)} of {plural(top.size, 'rank')} · {launcher}{note}"
     if top.size > len(world.seen) or len(top.nodes) > 1:
         text += f" · {top.master_addr}:{top.master_port}"

@@ -1,16 +1,19 @@
 """Do the limits that the job will have let it start: locked memory, files, threads, /dev/shm?
 
 Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids of the cgroup and
-             its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband, CAP_IPC_LOCK
-Fails if     locked memory is limited below 1 GiB while RDMA devices are there; /dev/shm is missing,
-             can't be written or has less than 10 MiB free a local rank; fewer than 64 threads or
-             128 files are left a rank; less than 512 MiB of memory are left a rank
-Warns if     /dev/shm is smaller than 1 GiB; the open-files limit is small for the world's size
+             its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband and whether
+             /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK, signs of a container
+Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
+             missing, can't be written or has less than 10 MiB free a local rank; fewer than 64
+             threads or 128 files are left a rank; less than 512 MiB of memory are left a rank
+Warns if     /dev/shm is smaller than 1 GiB; the open-files limit is small for the world's size;
+             several nodes with GPUs have active InfiniBand (or EFA), but may not open its devices
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
              "failed to extend /dev/shm/nccl-", "unable to open shared memory object",
              "pthread_create failed: Resource temporarily unavailable", "Too many open files",
+             "NET/IB : Unable to open device", "NET/IB : No device found" inside a container,
              exit code 137 of one rank
 """
 
@@ -22,6 +25,8 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import UNLIMITED, Host
+from preflight.knowledge import container
+from preflight.knowledge.tuning import rdma_ports
 from preflight.model import (
     Advice,
     Blame,
@@ -61,43 +66,59 @@ ADVICE = {
         cause="the service that starts jobs has a small LimitMEMLOCK",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
         now="ulimit -l unlimited   in the job script, where the hard limit allows it",
-        text="LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK; "
-        "container: --ulimit memlock=-1",
+        text="LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK",
         commands=(Command("systemctl edit slurmd", "the node", "slurmd for a moment, no job"),),
+    ),
+    "memlock-container": Advice(
+        who="job author",
+        cause="the container runtime's default, which is the host's setting no more",
+        means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
+        text="docker, podman: --ulimit memlock=-1; pod: capability IPC_LOCK and root as user, or "
+        "LimitMEMLOCK=infinity in the unit of containerd",
+    ),
+    "rdma-not-given": Advice(
+        who="job author",
+        cause="a container that was started without the RDMA devices of its host",
+        means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times slower, "
+        "without any error",
+        text="docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the resource of "
+        "the RDMA device plugin (rdma/…) and IPC_LOCK; on the host itself: modprobe ib_uverbs",
+        commands=(Command("ls -l /dev/infiniband /sys/class/infiniband", "the container"),),
     ),
     "shm-unusable": Advice(
         who="cluster administrator",
         cause="/dev/shm is not mounted, or not with mode 1777",
         means="NCCL's shared-memory transport and every DataLoader worker fail at once",
-        text="mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
+        text="mount -t tmpfs -o mode=1777 tmpfs /dev/shm; a container without one: --ipc=private",
     ),
     "shm-full": Advice(
         who="job author",
         cause="segments that ended jobs left in /dev/shm, or a container's 64 MiB",
         means="'failed to extend /dev/shm/nccl-…' or 'Bus error' when the first batch moves",
         now="export NCCL_SHM_DISABLE=1   lets NCCL start, slower; the DataLoader still needs it",
-        text="docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm",
+        text=container.SHM_SIZE,
         commands=(Command("ls -lh /dev/shm", "the node"),),
     ),
     "shm-small": Advice(
         who="job author",
         cause="a container's default of 64 MiB",
         means="DataLoader workers will die with 'Bus error' (SIGBUS) once batches are large",
-        text="docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm",
+        text=container.SHM_SIZE,
     ),
     "nofile-low": Advice(
         who="job author",
         cause="the classic default of 1024 files or less",
         means="'Too many open files' at connect time, or 'received 0 items of ancdata'",
         now="ulimit -n {wanted}   in the job script",
-        text="LimitNOFILE=1048576 in the unit that starts jobs; container: --ulimit nofile=1048576",
+        text="LimitNOFILE=1048576 in the unit that starts jobs; docker, podman: --ulimit "
+        "nofile=1048576",
     ),
     "threads-low": Advice(
         who="cluster administrator",
         cause="a small pids.max of the cgroup or `ulimit -u`",
         means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
         now="export OMP_NUM_THREADS=1",
-        text="raise {limit}; container: --pids-limit=-1",
+        text="raise {limit}; docker, podman: --pids-limit=-1; pod: podPidsLimit of the kubelet",
     ),
     "memory-low": Advice(
         who="job author",
@@ -116,6 +137,12 @@ class Limits:
     threads_left is the least of what RLIMIT_NPROC and the cgroups' pids.max leave, with its name;
     memory_left likewise of MemAvailable and the cgroups' memory limits. memlock_binds is False
     where CAP_IPC_LOCK makes that limit void.
+
+    rdma      the machine's RDMA devices: a container sees them also where it may not use one
+    verbs     whether one of them can be opened
+    fabric    active ports of a network made for it, as `mlx5_0:1`; Ethernet's are not among them:
+              many a card offers RDMA that its network can't carry
+    inside    the kind of container that this is, or empty
     """
 
     memlock: int
@@ -130,6 +157,10 @@ class Limits:
     memory_limit: str
     rdma: tuple[str, ...]
     memlock_binds: bool = True
+    verbs: bool = True
+    fabric: tuple[str, ...] = ()
+    gpus: bool = False
+    inside: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Limits:
@@ -138,6 +169,10 @@ def observe(host: Host, ctx: Context) -> Limits:
         raise CannotObserve("/proc/self/limits names neither locked memory nor open files")
     ctx.mark("/dev/shm")
     size, free, problem = _shm(host)
+    ctx.mark("/dev/infiniband")
+    rdma = host.listdir("/sys/class/infiniband")
+    verbs = bool(rdma) and _may_open(host)
+    ctx.mark("limits")
     threads_left, threads_limit = _least(_threads(host))
     memory_left, memory_limit = _least(_memory(host))
     return Limits(
@@ -153,8 +188,23 @@ def observe(host: Host, ctx: Context) -> Limits:
         threads_limit=threads_limit,
         memory_left=memory_left,
         memory_limit=memory_limit,
-        rdma=host.listdir("/sys/class/infiniband"),
+        rdma=rdma,
         memlock_binds=not _may_lock(host),
+        verbs=verbs,
+        fabric=tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet"),
+        gpus=bool(host.gpu_files()),
+        inside=container.kind(host),
+    )
+
+
+def _may_open(host: Host) -> bool:
+    """What ibv_open_device() does. A folder that was bound into a container shows the files, and
+    the container's device rules still refuse them."""
+    folder = "/dev/infiniband"
+    return any(
+        not host.refused(f"{folder}/{name}")
+        for name in host.listdir(folder)
+        if name.startswith("uverbs")
     )
 
 
@@ -219,23 +269,37 @@ def _least(candidates: Iterator[tuple[int, str]]) -> tuple[int | None, str]:
 def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
     for here, limits in world.each():
         ranks = max(1, world.topology.ranks_on(here.node))
+        # a container's limits are what it was started with
+        blame = Blame.JOB if limits.inside else Blame.NODE
         wanted = 0
-        if limits.rdma and limits.memlock_binds:
+        if limits.rdma and limits.verbs and limits.memlock_binds:
             wanted = MEMLOCK_RDMA
         if (floor := expect.number("memlock_gib")) is not None:
             wanted = int(floor * GIB)
         if limits.memlock != UNLIMITED and limits.memlock < wanted:
             yield Finding(
-                "memlock-low",
+                "memlock-container" if limits.inside else "memlock-low",
                 Status.FAIL,
                 (here,),
                 saw=f"locked memory is limited to {size(limits.memlock)}"
                 + (f" · RDMA devices {', '.join(limits.rdma[:4])}" if limits.rdma else ""),
                 expected=f"at least {size(wanted)}{expect.aside('memlock_gib')}",
-                blame=Blame.NODE,
+                blame=blame,
                 explains=("world.nccl",),
             )
-        yield from _judge_shm(here, limits, ranks, expect)
+        # one node needs no fabric, and without a GPU nobody asks for it
+        if limits.fabric and not limits.verbs and limits.gpus and world.topology.several_nodes:
+            yield Finding(
+                "rdma-not-given",
+                Status.WARN,
+                (here,),
+                saw=f"active: {', '.join(limits.fabric[:4])} · no /dev/infiniband/uverbs* that "
+                "can be opened" + " in this container" * bool(limits.inside),
+                expected="RDMA devices that the job may open",
+                blame=blame,
+                explains=("world.nccl", "world.bandwidth"),
+            )
+        yield from _judge_shm(here, limits, ranks, expect, blame)
         peers = world.topology.size
         files = int(expect.number("nofile") or FILES_PER_RANK + FILES_PER_PEER * peers)
         if limits.files != UNLIMITED and limits.files < files:
@@ -257,7 +321,7 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
                 (here,),
                 saw=f"{limits.threads_left} more threads allowed by {limits.threads_limit}",
                 expected=f"{THREADS_PER_RANK} for each of {ranks} ranks",
-                blame=Blame.NODE,
+                blame=blame,
                 confidence=Confidence.LIKELY,
                 explains=("host.software", "rdzv.*", "world.*"),
                 fields={"limit": limits.threads_limit},
@@ -275,7 +339,9 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
             )
 
 
-def _judge_shm(here: Subject, limits: Limits, ranks: int, expect: Expect) -> Iterator[Finding]:
+def _judge_shm(
+    here: Subject, limits: Limits, ranks: int, expect: Expect, blame: Blame
+) -> Iterator[Finding]:
     if limits.shm_problem or limits.shm_size is None or limits.shm_free is None:
         yield Finding(
             "shm-unusable",
@@ -283,7 +349,7 @@ def _judge_shm(here: Subject, limits: Limits, ranks: int, expect: Expect) -> Ite
             (here,),
             saw=limits.shm_problem or "/dev/shm can't be measured",
             expected="a tmpfs that every user may write",
-            blame=Blame.NODE,
+            blame=blame,
             explains=("world.nccl", "world.loader"),
         )
         return

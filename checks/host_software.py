@@ -6,21 +6,26 @@ Looks at     the import of torch (time, error, folder and its file system), torc
 Fails if     torch is there, but can't be imported, or its import hangs; another NCCL takes away a
              symbol that torch needs; the driver is older than torch's CUDA runs on, or torch has no
              code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
-             torch.distributed or the NCCL backend; a version is not the expected one (--expect)
+             torch.distributed or the NCCL backend; a version is not the expected one (--expect);
+             a cuda-compat library that this driver or these GPUs don't support is searched first
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
-             for two CUDA versions is installed; torch on a GPU machine is built for the CPU only
+             for two CUDA versions is installed; torch on a GPU machine is built for the CPU only;
+             the user has no name where torch.compile needs one (torch before 2.13)
 Undecided    nobody tried to import torch in this process, or that was killed from outside while
              it did; the driver hangs
 Not covered  whether nodes agree (agree.software); other packages; CUDA itself, which is not started
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch
              not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in",
+             "system has unsupported display driver / cuda driver combination" (803), "forward
+             compatibility was attempted on non supported HW" (804), "getpwuid(): uid not found",
              "module 'torch' has no attribute", "libcudart.so: cannot open shared object file"
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +33,7 @@ from typing import Any
 from preflight.check import Check, Context, Level, Scope, Stage
 from preflight.expect import Expect, numbers
 from preflight.host import Host
-from preflight.knowledge import nccl, nvidia
+from preflight.knowledge import container, nccl, nvidia
 from preflight.model import (
     Advice,
     Blame,
@@ -49,6 +54,8 @@ CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=20.0, level=Level.ST
 
 # 1.1 s from a warm cache, 4.6 s from a cold local disk
 SLOW_IMPORT = 20.0
+# torch names its cache by the user; before 2.13 it fails where there is none (pytorch#184208)
+NAMELESS_FROM = (2, 13)
 TEXT = 2000
 """Characters kept of a traceback: its end."""
 
@@ -112,6 +119,24 @@ ADVICE = {
         means="'no kernel image is available for execution on the device'",
         text="use a build of torch for compute capability {capability}",
     ),
+    "compat-misplaced": Advice(
+        who="image author",
+        cause="LD_LIBRARY_PATH of the image names a cuda-compat folder, whatever the node's driver",
+        means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
+        "GPUs that are not made for data centres; torch is quietly on the CPU",
+        now="export LD_LIBRARY_PATH={without}",
+        text="leave cuda-compat to the NVIDIA container toolkit: it takes it where it is needed",
+        commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
+    ),
+    "user-nameless": Advice(
+        who="job author",
+        cause="a pod's runAsUser or `--user` with a number that the image has no user for",
+        means="torch.compile, and whatever imports torch._inductor, ends with 'getpwuid(): uid not "
+        "found: {uid}'",
+        now="export USER=job",
+        text="ENV USER=… in the image, or env in the pod; torch 2.13 needs no name any more",
+        commands=(Command("id; python -c 'import getpass; getpass.getuser()'", "the container"),),
+    ),
     "cpu-build": Advice(
         who="image author",
         cause="torch was installed from the CPU index, or for the wrong platform",
@@ -172,6 +197,9 @@ class Software:
 
     driver    version of the loaded NVIDIA module; cards: the GPUs that NVML shows this process
     compat    a cuda-compat library on the search path: newer CUDA on an older driver
+    driver_library  a libcuda before the driver's own, and its version: see nvidia.cuda_driver()
+    search    LD_LIBRARY_PATH without the folder of that library
+    nameless  the user's number where the user has no name: see container.nameless()
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
     """
 
@@ -188,6 +216,9 @@ class Software:
     compat: str
     no_gpu: bool
     cards: tuple[Card, ...]
+    driver_library: tuple[str, str] = ("", "")
+    search: str = ""
+    nameless: int | None = None
 
 
 def observe(host: Host, ctx: Context) -> Software:
@@ -205,6 +236,9 @@ def observe(host: Host, ctx: Context) -> Software:
         build, error = _build(host, ctx)
     compat = (x.path for x in nccl.libraries(host, "libcuda.so.1") if "compat" in x.path)
     driver = nvidia.module_version(host)
+    driver_library = nvidia.cuda_driver(host) if driver else ("", "")
+    ctx.mark("user database")
+    nameless = container.nameless(host)
     return Software(
         python=sys.version.split()[0],
         executable=sys.executable,
@@ -217,10 +251,20 @@ def observe(host: Host, ctx: Context) -> Software:
         libraries=libraries,
         driver=driver,
         compat=next(compat, ""),
+        driver_library=driver_library,
+        search=_without(host, driver_library[0]),
+        nameless=nameless,
         no_gpu=host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"),
         # last, since the driver may hang
         cards=_cards(host, ctx) if driver else (),
     )
+
+
+def _without(host: Host, library: str) -> str:
+    """LD_LIBRARY_PATH less the folder of a library."""
+    folders = host.environ.get(nccl.SEARCH, "")[:TEXT].split(":") if library else []
+    kept = [f for f in folders if f.rstrip("/") != library.rpartition("/")[0]]
+    return ":".join(kept).encode(errors="replace").decode()
 
 
 def _cards(host: Host, ctx: Context) -> tuple[Card, ...]:
@@ -293,6 +337,7 @@ def judge(world: World[Software], expect: Expect) -> Iterator[Finding]:
             yield from _nccl(torch, seen)
             yield from _fits(torch, seen, world)
             yield from _backends(torch, seen, world.topology.size > 1)
+            yield from _user(torch, seen)
         yield from _expected(torch, seen, expect)
 
 
@@ -393,6 +438,7 @@ def _fits(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Fi
                 "cpu-build", status, torch, saw, goal, confidence=likely, explains=ON_GPUS
             )
         return
+    yield from _driver_library(torch, seen)
     minimum = nvidia.minimum_driver(build.cuda)
     if numbers(seen.driver) < numbers(minimum) and not seen.compat:
         newer = any(numbers(other.driver) >= numbers(minimum) for other in world.seen.values())
@@ -422,6 +468,39 @@ def _fits(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Fi
             "code for every GPU that the job uses",
             explains=ON_GPUS,
             fields={"capability": odd.capability},
+        )
+
+
+def _driver_library(torch: Subject, seen: Software) -> Iterator[Finding]:
+    """A libcuda of another version than the driver's is in front of it. An older one never fits; a
+    newer one fits GPUs for data centres (docs.nvidia.com/deploy/cuda-compatibility)."""
+    path, version = seen.driver_library
+    older = numbers(version) < numbers(seen.driver)
+    display = [card.name for card in seen.cards if "GeForce" in card.name]
+    if not version or version == seen.driver or not (older or display):
+        return
+    saw = f"{path[:160]} of driver {version} is searched first · driver {seen.driver}"
+    yield _finding(
+        "compat-misplaced",
+        FAIL,
+        replace(torch, name="libcuda"),
+        saw if older else f"{saw} · {display[0]}",
+        f"the libcuda of driver {seen.driver}",
+        confidence=Confidence.LIKELY,
+        explains=ON_GPUS,
+        fields={"path": shlex.quote(path), "without": shlex.quote(seen.search)},
+    )
+
+
+def _user(torch: Subject, seen: Software) -> Iterator[Finding]:
+    if seen.nameless is not None and numbers(seen.build.version) < NAMELESS_FROM:
+        yield _finding(
+            "user-nameless",
+            WARN,
+            replace(torch, name="user"),
+            f"uid {seen.nameless} has no name · torch {seen.build.version}",
+            "a line in /etc/passwd, or USER in the environment",
+            fields={"uid": str(seen.nameless)},
         )
 
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge import container
 from preflight.knowledge.places import Address, Place, Role, init_address, places, shown
 from preflight.model import (
     Advice,
@@ -103,6 +104,14 @@ ADVICE = {
         "writes there",
         text="name a folder that this user may write on every node",
         commands=(Command("id; ls -ld {path}", "the node"),),
+    ),
+    "image-read-only": Advice(
+        who="job author",
+        cause="a container with a read-only root file system and no place for temporary files",
+        means="'No usable temporary directory found' from DataLoader workers, torchrun and "
+        "compilers",
+        text="docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
+        commands=(Command("mount | grep -w {path}", "the container"),),
     ),
     "workdir-gone": Advice(
         who="job author",
@@ -207,12 +216,14 @@ Fault = tuple[str, Status, Place, str, str, Blame]
 @dataclass(frozen=True, slots=True)
 class Storage:
     """TMPDIR is the first of `places`. short_sockets: Python itself leaves a TMPDIR that is too
-    long for sockets. for_other: this is root's look at what a job of another user will write."""
+    long for sockets. for_other: this is root's look at what a job of another user will write.
+    inside: the kind of container that this is, or empty."""
 
     places: tuple[Place, ...]
     init: Address | None
     short_sockets: bool
     for_other: bool
+    inside: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Storage:
@@ -233,6 +244,7 @@ def observe(host: Host, ctx: Context) -> Storage:
         # since 3.13.4 sockets go to /tmp when TMPDIR is too long (python/cpython#132124)
         short_sockets=hasattr(util, "_get_base_temp_dir"),
         for_other=host.is_root() and job_uid not in ("", "0"),
+        inside=container.kind(host),
     )
 
 
@@ -272,7 +284,7 @@ def _faults(storage: Storage, expect: Expect, several: bool) -> Iterator[Fault]:
         if place.state == "R" or _dead(place):
             continue
         yield from _space(place, expect)
-        yield from _folder(place, storage.for_other, several)
+        yield from _folder(place, storage, several)
         if place.role is Role.INIT:
             yield from _init_file(place, several)
     init = storage.init
@@ -348,17 +360,20 @@ def _space(place: Place, expect: Expect) -> Iterator[Fault]:
         yield "full", status, place, f"{_named(place)}: {saw}", expected, blame
 
 
-def _folder(place: Place, for_other: bool, several: bool) -> Iterator[Fault]:
+def _folder(place: Place, storage: Storage, several: bool) -> Iterator[Fault]:
     named, absolute = _named(place), "a folder that is there on every node"
     checkpoint = place.role is Role.CHECKPOINT
     # NFS turns root into nobody: that says nothing about the job's user
-    squashed = for_other and not _local(place) and place.errno in DENIED
+    squashed = storage.for_other and not _local(place) and place.errno in DENIED
     if place.problem:
         if place.role in (Role.TMPDIR, Role.CHECKPOINT) and place.errno not in FULL:
             blame = Blame.NODE if place.source == "default" else Blame.JOB
             saw = f"{named}: {place.problem}"
+            code = "unwritable"
+            if storage.inside and place.errno == "EROFS" and place.role is Role.TMPDIR:
+                code, blame = "image-read-only", Blame.JOB
             if not squashed:
-                yield "unwritable", Status.FAIL, place, saw, "a folder to write in", blame
+                yield code, Status.FAIL, place, saw, "a folder to write in", blame
         elif place.role is Role.WORK and place.errno == "ENOENT":
             saw = f"{place.role} {place.path}: {place.problem}"
             yield "workdir-gone", Status.FAIL, place, saw, "a folder that is there", Blame.JOB

@@ -31,6 +31,7 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge import container
 from preflight.knowledge.ifname import gloo_names
 from preflight.knowledge.lookup import (
     NO_ANSWER,
@@ -245,7 +246,7 @@ def observe(host: Host, ctx: Context) -> Names:
         addresses=_interfaces(host),
         gloo_by_name=not gloo_names(host.environ.get("GLOO_SOCKET_IFNAME", "")[:80]),
         agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        inside=_inside(host),
+        inside=container.kind(host),
         gpus=bool(host.gpu_files()),
     )
 
@@ -261,13 +262,6 @@ def _interfaces(host: Host) -> tuple[str, ...]:
         return ()
     found = [f"{i.name} {a.ip}/{a.prefix}" for i in known for a in i.addresses]
     return tuple(found[:ADDRESSES_KEPT])
-
-
-def _inside(host: Host) -> str:
-    if host.environ.get("KUBERNETES_SERVICE_HOST"):
-        return "kubernetes"
-    signs = ("/.dockerenv", "/run/.containerenv")
-    return "container" if any(host.exists(path) for path in signs) else ""
 
 
 def judge(world: World[Names], expect: Expect) -> Iterator[Finding]:

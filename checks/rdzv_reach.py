@@ -12,7 +12,7 @@ Fails if     an agent can't get in: the name is unknown or its name server silen
              WORLD_SIZE differs; an agent is lost, is cut off or was stopped for a while
 Warns if     an agent comes 5 s after most others; agents or ranks of another job knock
 Undecided    never by itself: ranks that did not come, or too late, are MISSING, which ends as
-             INCOMPLETE
+             INCOMPLETE; so is a node on which srun or ssh could start no agent
 Not covered  other ports than MASTER_PORT (net.mesh); torch's own store (rdzv.store); which ranks
              an absent host should have brought, where no SLURM node list says it
 Seen as      "The client socket has timed out after", "clients joined", "wait timeout after",
@@ -43,6 +43,7 @@ from preflight.model import (
     Finding,
     Measured,
     NotApplicable,
+    Status,
     World,
 )
 from preflight.roll import Roll
@@ -95,6 +96,22 @@ ADVICE: Mapping[str, Advice] = {
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
         now="sbatch --exclude={host} …",
         text="see whether {host} is up: sinfo -N -n {host}, ping",
+    ),
+    "not-launched": Advice(
+        who="cluster administrator",
+        cause="slurmd is down there, a prolog failed, or the agent could not start or was killed",
+        means="srun of the job itself ends in the same way",
+        now="sbatch --exclude={host} …",
+        text="see sinfo -R -n {host} and the log of its slurmd",
+        commands=(Command("srun -w {host} --overlap -n1 true", "a node of the job"),),
+    ),
+    "not-reached": Advice(
+        who="whoever runs {host}",
+        cause="no way in there without a question (key, password, host key), a host that is down, "
+        "or another place of Python there",
+        means="a launcher that starts ranks in the same way stops there, too",
+        text="over ssh it takes a key and a known host key: `ssh -o BatchMode=yes {host} true` has "
+        "to work",
     ),
     "came-late": Advice(
         who="job author",
@@ -273,6 +290,14 @@ def _own(host: Host) -> tuple[str, ...]:
 
 def judge(world: World[Reach], expect: Expect) -> Iterator[Finding]:
     view = next(iter(views(world)), None)
+    found = [absence.waiting(world, finding) for finding in _found(world, view)]
+    first = (f.subjects[0] for f in found if f.status is Status.FAIL)
+    accused = {subject.node or subject.name for subject in first}
+    yield from absence.not_started(world, view, accused)
+    yield from found
+
+
+def _found(world: World[Reach], view: View | None) -> Iterator[Finding]:
     looped = list(leader.localhost(world, view))
     yield from looped
     if looped:
@@ -299,7 +324,7 @@ def _who_came(world: World[Reach], view: View, misplaced: list[Finding]) -> Iter
     yield from arrivals.strangers(world, view)
     if view.guests or not misplaced:
         others = (r.roll for r in world.seen.values() if r is not view.reach)
-        yield from absence.absent(view, size, others)
+        yield from absence.absent(view, size, others, absence.untold(world))
 
 
 def measured(world: World[Reach]) -> Measured:

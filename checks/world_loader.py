@@ -27,6 +27,7 @@ from typing import Any
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.knowledge import container
 from preflight.knowledge.group import Steps, Trouble
 from preflight.model import (
     Advice,
@@ -66,7 +67,6 @@ PATIENCE = 0.25
 
 NO_WORKERS = "0 workers"
 
-SHM_SIZE = "docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm"
 ADVICE = {
     "shm-full": Advice(
         who="job author",
@@ -74,7 +74,7 @@ ADVICE = {
         means="'DataLoader worker (pid …) is killed by signal: Bus error. It is possible that "
         "dataloader's workers are out of shared memory'",
         now="num_workers=0   until /dev/shm is larger",
-        text=SHM_SIZE,
+        text=container.SHM_SIZE,
         commands=(Command("df -h /dev/shm", "the node"),),
     ),
     "shm-unusable": Advice(

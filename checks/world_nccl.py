@@ -26,7 +26,7 @@ from typing import Any
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import stall, sums
+from preflight.knowledge import container, stall, sums
 from preflight.knowledge.group import (
     Steps,
     Trouble,
@@ -138,7 +138,7 @@ ADVICE = {
         cause="a container's 64 MiB of /dev/shm, or segments of ended jobs",
         means="'Error: failed to extend /dev/shm/nccl-… to … bytes', 'unhandled system error'",
         now="export NCCL_SHM_DISABLE=1   slower, but it starts",
-        text="docker: --shm-size=8g or --ipc=host; pod: emptyDir with medium Memory at /dev/shm",
+        text=container.SHM_SIZE,
         commands=(Command("ls -lh /dev/shm", "the node"),),
     ),
     "interface-unknown": Advice(
@@ -154,7 +154,8 @@ ADVICE = {
         cause="NCCL_NET or NCCL_NET_PLUGIN names a network that this machine or image lacks",
         means="'NET/IB : No device found' or 'Failed to initialize any NET plugin'",
         now="unset NCCL_NET NCCL_NET_PLUGIN",
-        text="in a container the devices must be handed in: --device=/dev/infiniband",
+        text="in a container the devices must be handed in: docker, podman: "
+        "--device=/dev/infiniband; pod: the resource of the RDMA device plugin",
         commands=(Command("ls /sys/class/infiniband", "the node"),),
     ),
     "fabric-failed": Advice(

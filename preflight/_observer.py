@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -129,9 +130,10 @@ def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
     return store
 
 
-def write_file(args: Mapping[str, str], channel: Channel, preloaded: object) -> str:
+def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
     """Write a report: a temporary file beside it, then a rename, so that nobody reads half of it.
-    What is no regular file (a FIFO, /dev/stderr) is written to directly. Why not, or empty."""
+    What is no regular file (a FIFO, /dev/stderr) is written to directly. `mode`: of the file; None:
+    as the umask has it. Why not, or empty."""
     path = args["path"]
     try:
         if os.path.exists(path) and not os.path.isfile(path):
@@ -147,9 +149,12 @@ def write_file(args: Mapping[str, str], channel: Channel, preloaded: object) -> 
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(args["text"])
+                file.flush()
+                os.fsync(file.fileno())  # a full disk or quota is told here, if not before
             umask = os.umask(0)
             os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
+            mode = args.get("mode")
+            os.chmod(temporary, 0o666 & ~umask if mode is None else mode)
             os.replace(temporary, target)
         except OSError:
             os.unlink(temporary)
@@ -157,6 +162,27 @@ def write_file(args: Mapping[str, str], channel: Channel, preloaded: object) -> 
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""
+
+
+def append_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
+    """Append to a file that others write to as well: the first of `texts` with which it has no more
+    than `limit` bytes. Why not, or empty."""
+    path = args["path"]
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        # a FIFO would be waited for
+        with open(os.open(path, flags | os.O_NONBLOCK, 0o666), "ab") as file:
+            there = os.fstat(file.fileno())
+            if not stat.S_ISREG(there.st_mode):
+                return f"{path}: not a regular file"
+            for text in args["texts"]:
+                data = text.encode()
+                if there.st_size + len(data) <= args["limit"]:
+                    file.write(data)
+                    return ""
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return f"{path}: full, {there.st_size} of {args['limit']} bytes"
 
 
 def read_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:

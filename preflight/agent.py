@@ -12,17 +12,15 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from preflight import __version__, check, config, configfile, redact, screen, topology, verdict
-from preflight.check import Requirement
+from preflight import __version__, check, config, configfile, outset, redact, screen, verdict
 from preflight.config import Config, Flags, Output
 from preflight.document import encode
 from preflight.interrupt import Interrupt
-from preflight.isolate import Call, Died, Raised, Result, Returned, Workers
+from preflight.isolate import Died, Raised, Returned, Workers
 from preflight.knowledge.address import loopback
 from preflight.model import (
     Node,
@@ -35,10 +33,11 @@ from preflight.model import (
     Verdict,
     place_of,
 )
+from preflight.outset import SUMMARY, wait
 from preflight.plan import Outcome, Plan, Progress
-from preflight.render import human
+from preflight.render import formats, human
 from preflight.runner import REACH, Run
-from preflight.start import LIGHT, TORCH, open_light, open_torch
+from preflight.start import TORCH, open_light, open_torch
 
 if TYPE_CHECKING:
     from preflight.company import Company
@@ -52,8 +51,8 @@ FILE_SECONDS = 10.0
 FILE_LIMIT = 200 << 20
 """Bytes that a worker may say of a file: a report, with what JSON makes of it on the way here."""
 
-COUNT_SECONDS = 5.0
-"""How long NVML may take to count the GPUs."""
+SUMMARY_LIMIT = 1 << 20
+"""Bytes that GitHub Actions take of what a step has to say, as Markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,9 @@ class Wish:
     flags: Flags
     config_file: str | None = None
     root: str = "/"
+    config: tuple[str, str] | None = None
+    """Name and text of the config file where another place has read it already; the name is empty
+    where there is none."""
 
 
 @contextlib.contextmanager
@@ -81,15 +83,26 @@ def session(interrupt: Interrupt) -> Iterator[Workers]:
 
 
 def configured(
-    wish: Wish, before_loading: Callable[[Mapping[str, Any]], None] = lambda table: None
+    wish: Wish,
+    before_loading: Callable[[Mapping[str, Any]], None] = lambda table: None,
+    *,
+    to_run: bool = False,
 ) -> tuple[Config, check.Catalogue]:
-    """Flags and config file as one, and the checks that there are."""
-    path = configfile.find(wish.config_file, os.environ, root=os.geteuid() == 0)
-    table = configfile.read(path) if path else {}
+    """Flags and config file as one, and the checks that there are; `to_run`: at least those that a
+    run of this level may do."""
+    name, text = wish.config or found_config(wish)
+    table = configfile.parsed(name, text) if name else {}
     before_loading(table)
-    catalogue = check.load()
+    level = config.level_needed(wish.flags, table) if to_run else check.Level.DEEP
+    catalogue = check.load(level=level)
     today = datetime.datetime.now(datetime.UTC).date()
-    return config.resolve(wish.flags, table, str(path or ""), catalogue, today), catalogue
+    return config.resolve(wish.flags, table, name, catalogue, today), catalogue
+
+
+def found_config(wish: Wish) -> tuple[str, str]:
+    """Name and text of the config file; both empty where there is none."""
+    path = configfile.find(wish.config_file, os.environ, root=os.geteuid() == 0)
+    return (str(path), configfile.text(path)) if path else ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +128,11 @@ def ending_of(
         if config.wants_torch(wish.flags, table):
             open_torch(workers)  # before the checks themselves are loaded: its import takes longest
 
-    chosen, catalogue = configured(wish, begin)
+    chosen, catalogue = configured(wish, begin, to_run=True)
     open_light(workers)
-    here = _topology(workers, interrupt, chosen)
+    here = outset.world(workers, chosen, lambda: bool(interrupt.name))
     company = _company(workers, chosen, here)
-    selected = _selected(catalogue, chosen, company)
+    selected = outset.selected(catalogue, chosen, company is not None)
     plan = Plan(
         catalogue=catalogue,
         selected=selected,
@@ -168,32 +181,9 @@ def ending_of(
     return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part)
 
 
-def _selected(
-    catalogue: check.Catalogue, chosen: Config, company: Company | None
-) -> Mapping[str, str]:
-    """The checks of this run. Those that need another agent are left out where there is none,
-    unless they were named; and where there are others, who came is always looked at."""
-    selected = dict(
-        check.select(
-            catalogue,
-            level=chosen.level,
-            only=chosen.only,
-            skip=chosen.skip,
-            enabled=chosen.enabled,
-        )
-    )
-    if company is None and not chosen.only:
-        for loaded in catalogue:
-            if Requirement.PEERS in loaded.check.requires:
-                selected.pop(loaded.id, None)
-    elif company is not None and REACH in catalogue.checks:
-        selected.setdefault(REACH, "")
-    return selected
-
-
 def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:
     """The other agents of this job, where there are any and this level asks them."""
-    if chosen.level is check.Level.QUICK or here.size <= here.met:
+    if not outset.meets(chosen, here):
         return None
     store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if store:
@@ -268,34 +258,6 @@ def in_order(
     }
 
 
-def _topology(workers: Workers, interrupt: Interrupt, chosen: Config) -> Topology:
-    """Who is in this world. Only where neither a flag nor a launcher nor CUDA_VISIBLE_DEVICES says
-    how many ranks there are, NVML is asked: in a worker, and not for long."""
-    gpus, source = 0, ""
-    if chosen.nproc is None and topology.detect(os.environ) is topology.LOCAL:
-        mask = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if mask is not None:
-            devices = [entry for entry in mask.split(",") if entry.strip()]
-            gpus, source = min(len(devices), 64), "env CUDA_VISIBLE_DEVICES"
-        else:
-            target = "preflight._observer:count_gpus"
-            call = workers.call(LIGHT, target, None, seconds=COUNT_SECONDS)
-            counted = _wait(workers, call, COUNT_SECONDS + 3.0, lambda: bool(interrupt.name))
-            if isinstance(counted, Returned):
-                gpus, source = int(counted.value), "NVML: GPUs of this node"
-    return topology.discover(
-        os.environ,
-        os.uname().nodename,
-        nproc=chosen.nproc,
-        nproc_source=chosen.nproc_source,
-        nodes=chosen.nodes,
-        node_rank=chosen.node_rank,
-        meet=chosen.meet,
-        gpus=gpus,
-        gpus_source=source,
-    )
-
-
 def publish(
     workers: Workers, outputs: Iterable[Output], report: Report, look: human.Look, part: str = ""
 ) -> tuple[str, ...]:
@@ -306,14 +268,19 @@ def publish(
     saved = ""
     for output in sorted(outputs, key=lambda o: o.file == "-"):
         if output.file == "-":
-            problem = screen.write(rendered(output, report, replace(look, saved_as=saved)))
+            looked = replace(look, saved_as=saved)
+            problem = screen.write(formats.render(output.format, report, looked))
         else:
             plain = human.Look(verbose=look.verbose)
-            text = rendered(output, report, plain)
-            if part and os.path.splitext(output.file)[1]:
+            text = formats.render(output.format, report, plain)
+            # metrics: a second file beside them would say the same of the same node once more
+            metrics = output.format == "prometheus"
+            if part and not metrics and os.path.splitext(output.file)[1]:
                 stem, extension = os.path.splitext(output.file)
                 output = replace(output, file=f"{stem}.{part}{extension}")
-            args = {"path": config.absolute(output.file), "text": text}
+            # the collector is another user, whatever the umask of this one
+            mode = 0o644 if metrics else None
+            args = {"path": config.absolute(output.file), "text": text, "mode": mode}
             problem = _in_worker(workers, "write_file", args, output.file, str)
             if output.format == "json" and not problem:
                 saved = saved or output.file
@@ -323,12 +290,18 @@ def publish(
     return tuple(problems)
 
 
-def rendered(output: Output, report: Report, look: human.Look) -> str:
-    if output.format == "json":
-        from preflight.render import json as as_json
+def summarise(workers: Workers, outputs: Iterable[Output], report: Report) -> None:
+    """In GitHub Actions the report also goes into the summary of the step, if no `-o` writes there.
+    That it can't is only said: nobody has asked for it."""
+    path = os.environ.get(SUMMARY, "")
+    if not path or path in [output.file for output in outputs]:
+        return
+    from preflight.render import markdown
 
-        return as_json.render(report)
-    return human.render(report, look)
+    texts = [f"\n{markdown.render(report)}", f"\n{markdown.brief(report)}"]
+    args = {"path": config.absolute(path), "texts": texts, "limit": SUMMARY_LIMIT}
+    if problem := _in_worker(workers, "append_file", args, path, str):
+        screen.say(f"preflight: {SUMMARY}: {problem}")
 
 
 def read(path: str, limit: int) -> tuple[str, str]:
@@ -347,7 +320,7 @@ def _in_worker(
         workers.fork(FILES)
     target = f"preflight._observer:{function}"
     call = workers.call(FILES, target, args, seconds=FILE_SECONDS, limit=FILE_LIMIT)
-    result = _wait(workers, call, FILE_SECONDS + 5.0)
+    result = wait(workers, call, FILE_SECONDS + 5.0)
     match result:
         case Returned():
             return result.value
@@ -356,13 +329,3 @@ def _in_worker(
         case Died():
             return problem(f"{path}: {result.stderr.strip().partition(chr(10))[0]}")
     return problem(f"{path}: no answer from its file system in {FILE_SECONDS:.0f} s")
-
-
-def _wait(
-    workers: Workers, call: Call, seconds: float, wake: Callable[[], bool] = lambda: False
-) -> Result | None:
-    """What one call comes to; None when it has not ended in time."""
-    until = time.monotonic() + seconds
-    while call.result is None and time.monotonic() < until and not wake():
-        next(workers.run(until, wake), None)
-    return call.result

@@ -274,13 +274,19 @@ def _faults(check_id: str, module: Any) -> Iterator[str]:
     yield from (f"its docstring lacks {s!r}" for s in SECTIONS if not present.get(s))
 
 
-def load(folder: Path | None = None) -> Catalogue:
-    """Every check of the folder, ordered by stage and needs. Loud: a bad declaration is broken."""
+BEYOND_QUICK = re.compile(r"^(?:CHECK = Check\(| {4}).*\blevel=Level\.(?:STANDARD|DEEP)\b", re.M)
+
+
+def load(folder: Path | None = None, level: Level = Level.DEEP) -> Catalogue:
+    """Every check of the folder, ordered by stage and needs. Loud: a bad declaration is broken.
+    For level quick those are not imported that say that they are beyond it: a third of its CPU."""
     folder = folder or Path(__file__).parent / "checks"
     found: dict[str, Loaded] = {}
     broken: dict[str, str] = {}
     for path in sorted(p for p in folder.glob("*.py") if not p.name.startswith("_")):
         check_id = path.stem.replace("_", ".", 1)
+        if level is Level.QUICK and BEYOND_QUICK.search(path.read_text("utf-8", "replace")):
+            continue
         try:
             module = importlib.import_module(f"preflight.checks.{path.stem}")
         except (Exception, SystemExit) as error:  # noqa: BLE001  that is a row, not our end

@@ -6,20 +6,24 @@ import errno
 import os
 import signal
 import sys
+import time
 import traceback
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from preflight import __version__, agent, check, config, screen, verdict
+from preflight import __version__, agent, check, config, outset, redact, screen, slurm, verdict
 from preflight.agent import Ending, Wish
-from preflight.config import Flags, Output
+from preflight.config import Flags
 from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
 from preflight.model import PreflightError, Report, Status, Verdict
 
 USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
+
+REAP_SECONDS = 1.0
+"""How long what was killed may take to be gone."""
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
@@ -37,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(slurm.app, name="slurm", context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback(invoke_without_command=True)
@@ -81,6 +86,29 @@ def gate(
     code = _exit_code(given["exit_style"], ended, problems, ctx.obj)
     screen.say(f" {command[0]} was not started.   exit {code}")
     raise typer.Exit(code)
+
+
+@app.command(epilog="Exit codes: 0 · 2 usage.")
+@with_run_flags
+def plan(ctx: typer.Context, **given: Any) -> None:
+    """What `run` would do here with these flags, and who it takes this process for; runs nothing.
+    `-o json` is the plan as JSON; of files that `-o` names it only says that run would write them.
+    """
+    from preflight.render import plan as as_plan
+
+    flags = flags_of(ctx, given)
+    _check_styles(flags, given)
+    for name in filter(given.get, ("slurm", "hosts", "connect")):
+        raise PreflightError(f"{flags.source(name)}: a plan is of one place; ask for it there")
+    wish = Wish(flags, given["config_file"], given["root"])
+    with agent.session(ctx.obj) as workers:
+        chosen, catalogue = agent.configured(wish)
+        planned = outset.planned(workers, chosen, catalogue, lambda: bool(ctx.obj.name))
+    planned = redact.without(planned, redact.secrets(os.environ))
+    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
+    asked = next(output.format for output in chosen.outputs if output.file == "-")
+    _print(as_plan.as_json(planned) if asked == "json" else as_plan.render(planned, look))
+    raise typer.Exit(ctx.obj.exit_code)
 
 
 @app.command("list")
@@ -128,11 +156,14 @@ def explain(
 
 @app.command()
 def show(
+    ctx: typer.Context,
     report: Annotated[str, typer.Argument(metavar="REPORT", help="A saved JSON report.")],
     judge: Annotated[
         bool, typer.Option("--judge", help="Judge its observations again, by today's config.")
     ] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
+    output: Annotated[
+        list[str] | None, typer.Option("--output", "-o", help="As of run: human, json=FILE, …")
+    ] = None,
     expect: Annotated[list[str] | None, typer.Option("--expect", help="key=value")] = None,
     tolerate: Annotated[list[str] | None, typer.Option("--tolerate", help="An id.")] = None,
     strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
@@ -143,7 +174,8 @@ def show(
     config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
 ) -> None:
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
-    shown = Output(config.known_format(output, "-o"))
+    given = Flags(output=tuple(output or ()), sources={"output": "-o"})
+    outputs = config.outputs(given, [], "")
     read = _read(report)
     code = 0
     if judge:
@@ -152,8 +184,9 @@ def show(
         read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
         code = read.exit_code
     look = screen.look(color, ascii_only, quiet, verbose)
-    _print(agent.rendered(shown, read, look))
-    raise typer.Exit(code)
+    with agent.session(ctx.obj) as workers:
+        problems = agent.publish(workers, outputs, read, look)
+    raise typer.Exit(code or (OUTPUT if problems else 0))
 
 
 @app.command(epilog=EXITS)
@@ -187,7 +220,16 @@ def merge(
     look = screen.look(color, ascii_only, quiet, verbose)
     with agent.session(ctx.obj) as workers:
         problems = agent.publish(workers, chosen.outputs, report, look)
+        agent.summarise(workers, chosen.outputs, report)
     raise typer.Exit(report.exit_code or (OUTPUT if problems else 0))
+
+
+@app.command("agent", hidden=True)
+def _agent(ctx: typer.Context) -> None:
+    """What `run --slurm` and `run --hosts` start on every node; its orders come over stdin."""
+    from preflight import deputy
+
+    raise typer.Exit(deputy.serve(ctx.obj))
 
 
 @app.command()
@@ -219,16 +261,28 @@ def _end(
 ) -> tuple[Ending, tuple[str, ...]]:
     """How it ended, the report published, and what could not be written of it."""
     flags = flags_of(ctx, given)
-    _one_of(flags, "color", given["color"], ("auto", "always", "never"))
-    _one_of(flags, "exit_style", given["exit_style"], EXIT_STYLES)
+    _check_styles(flags, given)
     progress = screen.ProgressLine(quiet=given["quiet"], environ=os.environ)
     wish = Wish(flags, given["config_file"], given["root"])
-    ended = agent.ending_of(wish, workers, ctx.obj, progress)
+    if given["slurm"] or given["hosts"] is not None or given["connect"] is not None:
+        from preflight import fanout
+
+        launch = fanout.asked(flags, given["slurm"], given["hosts"], given["connect"])
+        ended = fanout.ending_of(wish, launch, workers, ctx.obj, progress)
+    else:
+        ended = agent.ending_of(wish, workers, ctx.obj, progress)
     progress.clear()
     if ended.report is None:
         return ended, ()
     look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
-    return ended, agent.publish(workers, ended.outputs, ended.report, look, ended.part)
+    problems = agent.publish(workers, ended.outputs, ended.report, look, ended.part)
+    agent.summarise(workers, ended.outputs, ended.report)
+    return ended, problems
+
+
+def _check_styles(flags: Flags, given: dict[str, Any]) -> None:
+    _one_of(flags, "color", given["color"], ("auto", "always", "never"))
+    _one_of(flags, "exit_style", given["exit_style"], EXIT_STYLES)
 
 
 def _one_of(flags: Flags, name: str, value: str, words: tuple[str, ...]) -> None:
@@ -260,6 +314,9 @@ def _exit_code(style: str, ended: Ending, problems: tuple[str, ...], interrupt: 
 
 def _become(command: list[str]) -> NoReturn:
     """Replace this process: no parent stays behind, streams and signals are the command's own."""
+    # as process 1 we were handed what a server that died had left; CMD knows nothing of them
+    if os.getpid() == 1:
+        _reap()
     # Python ignores these two, and what is ignored stays ignored over exec
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -269,6 +326,18 @@ def _become(command: list[str]) -> NoReturn:
         screen.say(f"preflight: {command[0]} can't be started: {error.strerror}")
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(NOT_FOUND if missing else NOT_EXECUTABLE) from None
+
+
+def _reap() -> None:
+    """Take the exit status of every child; one that was killed may still be on its way out, and one
+    that is not ours, of a script that began the container, stays."""
+    until = time.monotonic() + REAP_SECONDS
+    try:
+        while time.monotonic() < until:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.002)
+    except ChildProcessError:
+        pass  # there is none
 
 
 def _print(text: str) -> None:

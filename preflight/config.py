@@ -33,7 +33,7 @@ TOP_KEYS = (*DEFAULTS, "nproc", "expect", "checks", "tolerate", "output")
 CHECK_KEYS = ("timeout", "enabled")
 WAIVER_KEYS = ("why", "until")
 OUTPUT_KEYS = ("format", "file")
-FORMATS = ("human", "json")
+FORMATS = ("human", "json", "junit", "prometheus", "nagios", "markdown", "slurm")
 
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*")
 UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -128,6 +128,14 @@ def wants_torch(flags: Flags, config: Mapping[str, Any]) -> bool:
     return level != Level.QUICK and not chosen
 
 
+def level_needed(flags: Flags, config: Mapping[str, Any]) -> Level:
+    """The level whose checks have to be loaded: all of them where one is named."""
+    level = flags.level or config.get("level", DEFAULTS["level"])
+    named = (flags.only, flags.skip, flags.tolerate, flags.timeout)
+    tables = (config.get(key) for key in ("only", "skip", "tolerate", "checks"))
+    return Level.QUICK if level == Level.QUICK and not any((*named, *tables)) else Level.DEEP
+
+
 def resolve(
     flags: Flags,
     config: Mapping[str, Any],
@@ -204,7 +212,7 @@ def resolve(
         budgets=budgets,
         options=options,
         enabled=enabled,
-        outputs=_outputs(flags, config.get("output", []), where),
+        outputs=outputs(flags, config.get("output", []), where),
         shown={name: s for name, s in shown.items() if s.value not in ((), "")},
     )
 
@@ -330,7 +338,7 @@ def _waivers(
     return found
 
 
-def _outputs(flags: Flags, config: object, where: str) -> tuple[Output, ...]:
+def outputs(flags: Flags, config: object, where: str) -> tuple[Output, ...]:
     """Every `-o`; human on stdout unless something else goes there."""
     found = []
     for text in flags.output:
@@ -359,7 +367,7 @@ def _outputs(flags: Flags, config: object, where: str) -> tuple[Output, ...]:
 def known_format(name: object, place: str) -> str:
     """`name` when there is such a format; PreflightError with the nearest when not."""
     if name not in FORMATS:
-        known = " and ".join(FORMATS)
+        known = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
         raise PreflightError(
             f"{place}: no format {name!r:.40}, there are {known}{nearest(str(name), FORMATS)}"
         )

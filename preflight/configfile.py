@@ -52,6 +52,11 @@ def _is_there(place: Path) -> bool:
 
 def read(path: Path) -> dict[str, Any]:
     """The parsed file; PreflightError in one line when it can't be."""
+    return parsed(str(path), text(path))
+
+
+def text(path: Path) -> str:
+    """What is in the file."""
     try:
         # a FIFO would be waited for; /dev/null is a way to say "none"
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -63,12 +68,18 @@ def read(path: Path) -> dict[str, Any]:
         raise PreflightError(f"config {path}: {getattr(error, 'strerror', error)}") from None
     if len(data) > LIMIT:
         raise PreflightError(f"config {path}: larger than {LIMIT >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise PreflightError(f"config {path}: no TOML: it is no UTF-8 text") from None
+
+
+def parsed(path: str, text: str) -> dict[str, Any]:
+    """The text of a config file as data."""
     import tomllib  # most runs have no file
 
     try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError:
-        raise PreflightError(f"config {path}: no TOML: it is no UTF-8 text") from None
+        return tomllib.loads(text)
     except RecursionError:
         raise PreflightError(f"config {path}: nested too deeply") from None
     except ValueError as error:

@@ -70,11 +70,25 @@ def _run_flags(
     checkpoint_dir: Annotated[
         str | None, option("--checkpoint-dir", help="Must be writable, too.")
     ] = None,
+    slurm: Annotated[
+        bool, option("--slurm", help="In a batch script: an agent on every node, by srun.")
+    ] = False,
+    hosts: Annotated[
+        str | None, option("--hosts", help="gpu[01-08], @group: an agent on each, by ssh.")
+    ] = None,
+    connect: Annotated[
+        str | None, option("--connect", help="Not by ssh: 'kubectl exec -i %h --'.")
+    ] = None,
     exit_style: Annotated[
         str, option("--exit", help="world, node, or nagios (exits 0/1/2/3).")
     ] = "world",
     output: Annotated[
-        list[str] | None, option("--output", "-o", help="human, json=FILE, … (- is stdout).")
+        list[str] | None,
+        option(
+            "--output",
+            "-o",
+            help="human, json, junit, prometheus, nagios, markdown or slurm; =FILE, else stdout.",
+        ),
     ] = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="Verdict and findings only.")] = False,
     verbose: Annotated[bool, option("--verbose", "-v", help="Marks and provenance.")] = False,

@@ -15,6 +15,7 @@ killed.
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import selectors
@@ -182,15 +183,17 @@ class Workers:
             if call.group == group and call.pid and told.meant_for(call.rank):
                 call.tell(line)
 
-    def watch(self, file: socket.socket, events: int, wake: Callable[[int], None]) -> None:
-        """Call `wake` with the events of a socket, out of run(), which then returns."""
+    def watch(
+        self, file: socket.socket | io.FileIO, events: int, wake: Callable[[int], None]
+    ) -> None:
+        """Call `wake` with the events of a socket or a pipe, out of run(), which then returns."""
         if file in self._selector.get_map():
             self._selector.modify(file, events, wake)
         else:
             self._selector.register(file, events, wake)
             self._watched += 1
 
-    def unwatch(self, file: socket.socket) -> None:
+    def unwatch(self, file: socket.socket | io.FileIO) -> None:
         if file.fileno() >= 0 and file in self._selector.get_map():
             self._selector.unregister(file)
             self._watched -= 1

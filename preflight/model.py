@@ -252,6 +252,12 @@ class Topology:
         return next((max(len(n.ranks), n.size) for n in self.nodes if n.name == node), 0)
 
     @property
+    def meets_at(self) -> str:
+        """MASTER_ADDR:MASTER_PORT."""
+        host = f"[{self.master_addr}]" if ":" in self.master_addr else self.master_addr
+        return f"{host}:{self.master_port}"
+
+    @property
     def several_nodes(self) -> bool:
         """Whether more than one node is observed, or the job has ranks beyond those observed."""
         return len(self.nodes) > 1 or self.size > sum(self.ranks_on(n.name) for n in self.nodes)

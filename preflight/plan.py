@@ -1,4 +1,4 @@
-"""What a run is to do, how far it is, and what it has seen."""
+"""What a run would do, what it is to do, how far it is, and what it has seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from preflight.check import Catalogue
-from preflight.model import LeftBehind, Observation, Topology
+from preflight.model import LeftBehind, Observation, Setting, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +46,41 @@ class Outcome:
     interrupted: str = ""
     left_behind: tuple[LeftBehind, ...] = ()
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One check as `run` would do it here. `why` is the reason why it is left out, or on what it
+    depends, which only shows once it runs."""
+
+    id: str
+    stage: str
+    scope: str
+    level: str
+    runs: bool
+    why: str
+    budget: float
+    needs: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    touches: str = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a run leaves or touches, and what of it does so."""
+
+    what: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What `run` would do here. `meets`: there are other agents, and they are asked; `asked`: what
+    had to be found out by a worker to know that much."""
+
+    topology: Topology
+    settings: Mapping[str, Setting]
+    steps: tuple[Step, ...]
+    effects: tuple[Effect, ...]
+    meets: bool
+    asked: str = ""

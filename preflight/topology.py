@@ -11,6 +11,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from preflight.launchers import LOCAL, NODE_WORDS, Launcher, detect
 from preflight.model import Fact, Node, PreflightError, Topology
 
 DEFAULT_PORT = 29500
@@ -19,89 +20,8 @@ DEFAULT_PORT = 29500
 RANKS_LIMIT = 1 << 20
 """More ranks than any job has: a number beyond it is a typing error."""
 
-
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """How one launcher names its numbers. A rank's process has `rank`; where a launcher starts one
-    process a node instead, `per_node` is set and `local_size` says how many ranks that stands for.
-    """
-
-    name: str
-    sign: tuple[str, ...]
-    rank: tuple[str, ...] = ()
-    size: tuple[str, ...] = ()
-    local_rank: tuple[str, ...] = ()
-    local_size: tuple[str, ...] = ()
-    node_rank: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-    job: tuple[str, ...] = ()
-    addr: tuple[str, ...] = ("MASTER_ADDR",)
-    port: tuple[str, ...] = ("MASTER_PORT",)
-    per_node: bool = False
-
-
-# The first whose sign is there wins: the innermost launcher is the one that started us.
-LAUNCHERS = (
-    Launcher(
-        "torchrun",
-        sign=("TORCHELASTIC_RUN_ID", "RANK"),
-        rank=("RANK",),
-        size=("WORLD_SIZE",),
-        local_rank=("LOCAL_RANK",),
-        local_size=("LOCAL_WORLD_SIZE",),
-        job=("TORCHELASTIC_RUN_ID",),
-    ),
-    Launcher(
-        "Kubeflow Trainer",
-        sign=("PET_NNODES",),
-        node_rank=("PET_NODE_RANK", "JOB_COMPLETION_INDEX"),
-        nodes=("PET_NNODES",),
-        local_size=("PET_NPROC_PER_NODE",),
-        addr=("PET_MASTER_ADDR", "MASTER_ADDR"),
-        port=("PET_MASTER_PORT", "MASTER_PORT"),
-        per_node=True,
-    ),
-    Launcher(
-        "environment",
-        sign=("RANK", "WORLD_SIZE"),
-        rank=("RANK",),
-        size=("WORLD_SIZE",),
-        local_rank=("LOCAL_RANK",),
-        local_size=("LOCAL_WORLD_SIZE",),
-        job=("SLURM_JOB_ID",),
-    ),
-    Launcher(
-        "Open MPI",
-        sign=("OMPI_COMM_WORLD_RANK",),
-        rank=("OMPI_COMM_WORLD_RANK",),
-        size=("OMPI_COMM_WORLD_SIZE",),
-        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
-        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
-        job=("SLURM_JOB_ID",),
-    ),
-    Launcher(
-        "MPI (PMI)",
-        sign=("PMI_RANK", "PMI_SIZE"),
-        rank=("PMI_RANK",),
-        size=("PMI_SIZE",),
-        local_rank=("MPI_LOCALRANKID",),
-        local_size=("MPI_LOCALNRANKS",),
-        job=("SLURM_JOB_ID",),
-    ),
-    # SLURM_STEP_NUM_TASKS is there in tasks that srun started, not in the batch script itself
-    Launcher(
-        "SLURM",
-        sign=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-        rank=("SLURM_PROCID",),
-        size=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-        local_rank=("SLURM_LOCALID",),
-        local_size=("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
-        node_rank=("SLURM_NODEID",),
-        nodes=("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
-        job=("SLURM_JOB_ID",),
-    ),
-)
-LOCAL = Launcher("local", sign=(), job=("SLURM_JOB_ID",))
+HERE = ("", "localhost", "127.0.0.1", "::1")
+"""Values of MASTER_ADDR that lead no other node to this one."""
 
 
 @dataclass(slots=True)
@@ -109,17 +29,20 @@ class _Reading:
     """The environment of one launcher, read with care."""
 
     environ: Mapping[str, str]
+    launcher: Launcher
     facts: dict[str, Fact] = field(default_factory=dict)
 
     def number(self, what: str, names: tuple[str, ...], least: int = 0) -> int | None:
         """The first of `names` that holds a sane number; noted as a fact."""
         for name in names:
-            # "4(x2)" is SLURM's way of saying 4 tasks on each of 2 nodes
-            found = re.match(r"(\d{1,7})(\(x\d+\))?(,|$)", self.environ.get(name, "").strip())
-            if found and least <= int(found[1]) <= RANKS_LIMIT:
-                self.facts[what] = Fact(found[1], f"env {name}")
-                return int(found[1])
+            found = re.fullmatch(r"\d{1,7}", self.environ.get(name, "").strip())
+            if found and least <= int(found[0]) <= RANKS_LIMIT:
+                return self.noted(what, int(found[0]), f"env {name}")
         return None
+
+    def noted(self, what: str, value: int, source: str) -> int:
+        self.facts[what] = Fact(str(value), source)
+        return value
 
     def text(self, what: str, names: tuple[str, ...]) -> str:
         for name in names:
@@ -128,15 +51,56 @@ class _Reading:
                 return value[:256]
         return ""
 
+    def local_size(self) -> int | None:
+        """How many ranks the launcher says there are on this node. SLURM says it of all nodes in
+        one list, `4(x2),3`, in the order of their numbers."""
+        for name in self.launcher.local_size:
+            listed = self.environ.get(name, "").strip()[:4096]
+            if re.fullmatch(r"\d{1,7}(\(x\d{1,6}\))?(,\d{1,7}(\(x\d{1,6}\))?)*", listed):
+                node = self.number("node_rank", self.launcher.node_rank) or 0
+                count = _entry(listed, node)
+                if 0 < count <= RANKS_LIMIT:
+                    return self.noted("nproc", count, f"env {name}")
+        return None
 
-def detect(environ: Mapping[str, str]) -> Launcher:
-    """The launcher that started this process, LOCAL when none did. The PET_ variables are what
-    torchrun is to go by; a process that has a LOCAL_RANK is behind that already."""
-    for launcher in LAUNCHERS:
-        behind = launcher.per_node and environ.get("LOCAL_RANK")
-        if all(environ.get(variable) for variable in launcher.sign) and not behind:
-            return launcher
-    return LOCAL
+    def nodes(self) -> int | None:
+        """How many nodes the launcher says there are. torchrun takes a range, too: how many of it
+        will come nobody knows."""
+        for name in self.launcher.nodes:
+            least, colon, most = self.environ.get(name, "").strip().partition(":")
+            if colon and least != most:
+                raise PreflightError(
+                    f"{name}={self.environ[name]!r:.40} is a range: "
+                    "say with --nodes how many are to meet"
+                )
+            if least.isdecimal() and 0 < int(least[:8]) <= RANKS_LIMIT:
+                return self.noted("nodes", int(least), f"env {name}")
+        return None
+
+
+def _entry(listed: str, wanted: int) -> int:
+    """The number that a list such as `4(x2),3` has at a place, 0 where it ends before that; one
+    number stands for all."""
+    if listed.isdecimal():
+        return int(listed)
+    for part in listed.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        wanted -= int(times or 1)
+        if wanted < 0:
+            return int(count)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    nproc: int | None
+    nproc_source: str
+    nodes: int | None
+    node_rank: int | None
+    meet: str | None
+    gpus: int
+    gpus_source: str
+    cpus: int
 
 
 def discover(
@@ -150,101 +114,186 @@ def discover(
     meet: str | None = None,
     gpus: int = 0,
     gpus_source: str = "",
+    cpus: int = 1,
 ) -> Topology:
     """The world as this agent sees it: its own node with the ranks that it owns, and how many
     ranks there are in all. `nproc`, `nodes`, `node_rank`, `meet` are the flags; `gpus` stands in
-    for nproc where neither a flag nor a launcher says it.
+    for nproc where neither a flag nor a launcher says it, `cpus` where torchrun is to count them.
 
     PreflightError for what contradicts itself so that no run makes sense.
     """
     launcher = detect(environ)
-    reading = _Reading(environ)
-    job = reading.text("job", launcher.job)
-    local_size = reading.number("nproc", launcher.local_size, least=1)
-    rank = reading.number("rank", launcher.rank)
+    reading = _Reading(environ, launcher)
+    flags = _Flags(nproc, nproc_source, nodes, node_rank, meet, gpus, gpus_source, cpus)
+    reading.text("job", launcher.job)
+    here = reading.local_size()
     reading.number("local_rank", launcher.local_rank)
     size = reading.number("size", launcher.size, least=1)
-    by_rank = launcher.rank and not _counts_nodes(launcher, environ, nproc, local_size)
-    if by_rank and rank is not None:
-        if nproc not in (None, 1) and (local_size or 2) > 1:
-            raise PreflightError(
-                f"{nproc_source} {nproc} would start {nproc} ranks in each process, but "
-                f"{launcher.rank[0]}={rank} says that {launcher.name} has already started one "
-                f"process a rank; leave {nproc_source} out"
-            )
-        if nproc in (None, 1):
-            ranks: tuple[int, ...] = (rank,)
-            size = size or rank + 1  # a rank beyond the size is env.identity's to judge
-            reading.facts["nproc"] = Fact("1", f"env {launcher.rank[0]} (one process a rank)")
-            return _placed(reading, launcher, hostname, job, ranks, size, meet, local_size or 1)
-    if nproc is not None:
-        reading.facts["nproc"] = Fact(str(nproc), nproc_source)
-    elif local_size is not None and launcher.per_node:
-        nproc = local_size
-    elif gpus:
-        nproc = gpus
-        reading.facts["nproc"] = Fact(str(gpus), gpus_source)
-    else:
-        nproc = 1
-        reading.facts["nproc"] = Fact("1", "default: no launcher, no GPU")
-    nodes = _flag(reading, "nodes", nodes, "--nodes") or reading.number(
-        "nodes", launcher.nodes, least=1
+    rank = reading.number("rank", launcher.rank)
+    if launcher.name == "Lightning":
+        rank, here = _counted(reading, size or 1, flags)
+    if rank is None or (nproc not in (None, 1) and _stands_for_node(reading, rank, here, flags)):
+        return _of_a_node(reading, hostname, rank, size, here, flags)
+    if size is None and launcher.name == "MPI (PMIx)":
+        raise PreflightError(
+            f"PMIX_RANK={rank} says that there is a process a rank, but nothing says how many: "
+            "set WORLD_SIZE"
+        )
+    # a rank beyond the size is env.identity's to judge
+    size = size or rank + 1
+    reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process a rank)")
+    if here != 1 or (reading.number("gpus", launcher.gpus) or 0) < 2:
+        reading.facts.pop("gpus", None)
+    return _placed(reading, hostname, (rank,), size, meet, here or 1)
+
+
+def _counted(reading: _Reading, size: int, flags: _Flags) -> tuple[int, int]:
+    """The rank of a process of Lightning's, which has a node's number and one on that node, and
+    how many ranks a node has."""
+    node = reading.number("node_rank", reading.launcher.node_rank) or 0
+    local = int(reading.facts["local_rank"].value) if "local_rank" in reading.facts else 0
+    if flags.nodes is None and (node or local >= size):
+        raise PreflightError(
+            f"NODE_RANK={node} and LOCAL_RANK={local} of {size}: nothing says how many ranks a "
+            "node has; give --nodes"
+        )
+    # of one node all that is known without a flag is that its ranks are the first ones
+    here = size // flags.nodes if flags.nodes else local + 1
+    source = "env NODE_RANK and LOCAL_RANK"
+    return reading.noted("rank", node * here + local, source), here
+
+
+def _stands_for_node(reading: _Reading, rank: int, here: int | None, flags: _Flags) -> bool:
+    """Whether a process that has a rank, and --nproc, is the only one of its node: then what the
+    launcher counts are nodes. Refused where it is not: --nproc ranks each would be too many.
+
+    RANK and WORLD_SIZE mean two things: torchrun sets them for each process, PyTorchJob v1 for
+    each pod. Without LOCAL_RANK and with an explicit --nproc it is the latter."""
+    launcher, environ = reading.launcher, reading.environ
+    if launcher.by_pod and here is None and "LOCAL_RANK" not in environ:
+        return True
+    nodes = reading.number("nodes", launcher.nodes, least=1)
+    tasks = reading.facts.get("size")
+    uneven = nodes is not None and tasks is not None and tasks.value != str(nodes)
+    if here == 1 and launcher.local_size and not uneven:
+        return True
+    raise PreflightError(
+        f"{flags.nproc_source} {flags.nproc} would start {flags.nproc} ranks in each process, but "
+        f"{reading.facts['rank'].source.removeprefix('env ')}={rank} says that {launcher.name} "
+        f"has already started one process a rank; leave {flags.nproc_source} out"
     )
-    node_rank = _flag(reading, "node_rank", node_rank, "--node-rank")
-    if node_rank is None:
-        node_rank = reading.number("node_rank", launcher.node_rank)
-    if launcher.name == "environment" and nodes is None and _pods(environ, nproc):
-        nodes, node_rank = size, rank
-        source = "env WORLD_SIZE, read as nodes: LOCAL_WORLD_SIZE is not there"
-        reading.facts["nodes"] = Fact(str(size), source)
-    nodes, node_rank = nodes or 1, node_rank or 0
+
+
+def _of_a_node(
+    reading: _Reading,
+    hostname: str,
+    rank: int | None,
+    size: int | None,
+    here: int | None,
+    flags: _Flags,
+) -> Topology:
+    """The world of an agent that owns the ranks of its node."""
+    nproc = _ranks_here(reading, here, flags)
+    nodes, node_rank = flags.nodes, flags.node_rank
+    if nodes is not None:
+        reading.noted("nodes", nodes, "--nodes")
+    else:
+        nodes = reading.nodes() or _nodes_of(reading, rank, size, nproc)
+    if node_rank is not None:
+        reading.noted("node_rank", node_rank, "--node-rank")
+    else:
+        node_rank = reading.number("node_rank", reading.launcher.node_rank)
+        if node_rank is None and rank is not None and nodes != 1:
+            source = reading.facts["rank"].source
+            node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
+    reading.facts.pop("rank", None)  # it was none
+    nodes = nodes or _alone(reading)
+    if nodes == 1 and flags.nodes is None and "nodes" not in reading.facts:
+        node_rank = 0  # whatever counts these processes, it is not the nodes of one job
+        reading.facts.pop("node_rank", None)
+    if node_rank is None and nodes > 1:
+        raise PreflightError(
+            f"{nodes} nodes ({reading.facts['nodes'].source}), but nothing says which of them this "
+            "is: give --node-rank, from 0"
+        )
+    node_rank = node_rank or 0
     if node_rank >= nodes:
         raise PreflightError(
             f"node rank {node_rank} ({reading.facts['node_rank'].source}) of {nodes} "
             f"node{'s'[: nodes != 1]}: ranks of nodes begin at 0"
         )
     size = nproc * nodes
-    reading.facts["size"] = Fact(str(size), f"{nodes} nodes x {nproc}" if nodes > 1 else "nproc")
+    reading.noted("size", size, f"{nodes} nodes x {nproc}" if nodes > 1 else "nproc")
     ranks = tuple(range(node_rank * nproc, (node_rank + 1) * nproc))
-    return _placed(reading, launcher, hostname, job, ranks, size, meet)
+    return _placed(reading, hostname, ranks, size, flags.meet)
 
 
-def _flag(reading: _Reading, what: str, value: int | None, flag: str) -> int | None:
-    if value is not None:
-        reading.facts[what] = Fact(str(value), flag)
-    return value
+def _ranks_here(reading: _Reading, here: int | None, flags: _Flags) -> int:
+    if flags.nproc is not None:
+        return reading.noted("nproc", flags.nproc, flags.nproc_source)
+    if here is not None:
+        return here
+    names = reading.launcher.local_size
+    word, name = next(((reading.environ.get(n, "").strip(), n) for n in names), ("", ""))
+    said = f"env {name}={word}" if word in NODE_WORDS else ""
+    if word == "cpu":
+        return reading.noted("nproc", flags.cpus, f"{said}, CPUs of this node")
+    if flags.gpus:
+        source = f"{said}, {flags.gpus_source}" if said else flags.gpus_source
+        return reading.noted("nproc", flags.gpus, source)
+    return reading.noted("nproc", 1, f"{said}, no GPU" if said else "default: no launcher, no GPU")
 
 
-def _counts_nodes(
-    launcher: Launcher, environ: Mapping[str, str], nproc: int | None, local_size: int | None
-) -> bool:
-    """RANK and WORLD_SIZE mean two things: torchrun sets them for each process, PyTorchJob v1 for
-    each pod. Without LOCAL_RANK and with an explicit --nproc it is the latter."""
-    if launcher.name != "environment":
-        return False
-    return nproc is not None and "LOCAL_RANK" not in environ and local_size is None
+def _nodes_of(reading: _Reading, rank: int | None, size: int | None, nproc: int) -> int | None:
+    """How many nodes there are where the launcher counts processes: as many, where each stands for
+    a node; else as many as it takes to hold them."""
+    launcher, environ = reading.launcher, reading.environ
+    if size is None:
+        return None
+    if rank is not None and launcher.by_pod and "LOCAL_WORLD_SIZE" not in environ:
+        # a machine of its own that runs all ranks itself
+        here = environ.get("MASTER_ADDR", "").strip() in HERE
+        if here and size == nproc and "KUBERNETES_SERVICE_HOST" not in environ:
+            return None
+        source = "env WORLD_SIZE, read as nodes: LOCAL_WORLD_SIZE is not there"
+        return reading.noted("nodes", size, source)
+    said = reading.facts["size"].source
+    if rank is not None:
+        return reading.noted("nodes", size, f"{said}, one process a node")
+    if size % nproc:
+        raise PreflightError(
+            f"{said.removeprefix('env ')}={size} is no multiple of {nproc} ranks a node: "
+            "give --nproc, --nodes or both"
+        )
+    return reading.noted("nodes", size // nproc, f"{said}={size}, {nproc} on each")
 
 
-def _pods(environ: Mapping[str, str], nproc: int) -> bool:
-    """Whether WORLD_SIZE counts pods rather than the very ranks that --nproc starts here: it
-    doesn't when it equals --nproc and the master is this machine itself."""
-    if "LOCAL_RANK" in environ or "LOCAL_WORLD_SIZE" in environ:
-        return False
-    here = environ.get("MASTER_ADDR", "").strip() in ("", "localhost", "127.0.0.1", "::1")
-    return not (here and environ.get("WORLD_SIZE", "").strip() == str(nproc))
+def _alone(reading: _Reading) -> int:
+    """One node, where nothing says that there are others. In a batch script of several nodes that
+    is worth a word: this run looks at one of them."""
+    launcher, environ = reading.launcher, reading.environ
+    addr = next((environ[name] for name in launcher.addr if environ.get(name)), "")
+    if launcher.node_rank and addr.strip() not in HERE and "node_rank" in reading.facts:
+        fact = reading.facts["node_rank"]
+        raise PreflightError(
+            f"{fact.source.removeprefix('env ')}={fact.value} and {launcher.addr[0]}, but nothing "
+            "says how many nodes meet there: give --nodes"
+        )
+    if launcher is LOCAL and (reading.number("job_nodes", ("SLURM_JOB_NUM_NODES",)) or 1) < 2:
+        reading.facts.pop("job_nodes", None)
+    return 1
 
 
 def _placed(
     reading: _Reading,
-    launcher: Launcher,
     hostname: str,
-    job: str,
     ranks: tuple[int, ...],
     size: int,
     meet: str | None,
     here: int = 0,
 ) -> Topology:
     """The topology with its meeting point. `here`: ranks that the launcher runs on this node."""
+    launcher = reading.launcher
     if meet is not None:
         addr, port = split_address(meet)
         reading.facts["master_addr"] = reading.facts["master_port"] = Fact(meet, "--meet")
@@ -256,12 +305,11 @@ def _placed(
             reading.facts["master_port"] = Fact(raw_port[:80], "not a port")
             port = 0
     several = size > max(len(ranks), here)
-    if not addr and launcher.name == "SLURM" and several:
-        nodelist = reading.environ.get("SLURM_STEP_NODELIST") or reading.environ.get(
-            "SLURM_JOB_NODELIST", ""
-        )
-        addr = first_host(nodelist)
-        reading.facts["master_addr"] = Fact(addr, "first of SLURM_STEP_NODELIST")
+    # never SLURM_LAUNCH_NODE_IPADDR: where srun is typed, often the login node
+    listed = next((name for name in launcher.hosts if reading.environ.get(name)), "")
+    if not addr and listed and several:
+        addr = first_host(reading.environ[listed])
+        reading.facts["master_addr"] = Fact(addr, f"first of {listed}")
     if not addr and several:
         raise PreflightError(
             f"{size} ranks on several nodes, but nothing says where they meet: "
@@ -276,7 +324,7 @@ def _placed(
         reading.facts["master_port"] = Fact(str(port), source)
     return Topology(
         launcher=launcher.name,
-        job=job,
+        job=reading.facts["job"].value if "job" in reading.facts else "",
         size=size,
         nodes=(Node(hostname, ranks, size=here),),
         master_addr=addr,

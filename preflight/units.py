@@ -1,6 +1,8 @@
-"""Numbers for people: bytes, seconds and counts, the same on every screen."""
+"""Numbers for people: bytes, seconds and counts, the same on every screen; and a report's time."""
 
 from __future__ import annotations
+
+import re
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -41,3 +43,18 @@ def duration(seconds: float) -> str:
 def plural(number: int, word: str) -> str:
     """`1 rank`, `4 ranks`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def epoch(started: str) -> int | None:
+    """The time of a report (`2026-05-01T10:00:00Z`) in seconds since 1970; None for what is no
+    time."""
+    import calendar  # few formats need it
+
+    found = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)Z", started, re.ASCII)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = map(int, found.groups())
+    known = year >= 1970 and 1 <= month <= 12 and hour < 24 and minute < 60 and second < 60
+    if not known or not 1 <= day <= calendar.monthrange(year, month)[1]:
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second))

@@ -37,10 +37,7 @@ class Agent:
 
     @property
     def meets_at(self) -> str:
-        """MASTER_ADDR:MASTER_PORT."""
-        top = self.topology
-        host = f"[{top.master_addr}]" if ":" in top.master_addr else top.master_addr
-        return f"{host}:{top.master_port}"
+        return self.topology.meets_at
 
 
 @dataclass(frozen=True, slots=True)

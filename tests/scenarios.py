@@ -14,6 +14,7 @@ A document in golden/observations/ is a JSON report without its conclusions, wri
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from functools import cache
@@ -23,7 +24,17 @@ from typing import Any
 from preflight import check, verdict
 from preflight.check import Catalogue
 from preflight.expect import Expect, value_of
-from preflight.model import Observations, Report, Setting
+from preflight.model import (
+    Finding,
+    Kind,
+    Node,
+    Observations,
+    Report,
+    Setting,
+    Status,
+    Subject,
+    Verdict,
+)
 from preflight.render import json as as_json
 from preflight.verdict import Policy, Waiver
 
@@ -133,3 +144,48 @@ def judged(name: str) -> Report:
         whole = {i: loaded for i, loaded in known.checks.items() if i not in broken}
         known = Catalogue(whole, broken)
     return verdict.judge(seen, known, Expect(expected), policy)
+
+
+def hostile(foreign: str) -> Report:
+    """A report in which every text that comes from elsewhere is `foreign`."""
+    report = judged("healthy")
+    seen = report.observations
+    node = Node(foreign, (0, 1, 2, 3), foreign)
+    found = Finding(
+        code="code",
+        status=Status.FAIL,
+        subjects=(Subject(Kind.NIC, foreign, foreign, (0,)),),
+        saw=foreign,
+        expected=foreign,
+        folded=(foreign,),
+        alternatives=(foreign,),
+        check=foreign,
+    )
+    rows = tuple(
+        dataclasses.replace(
+            row,
+            id=foreign,
+            stage=foreign,
+            reason=foreign,
+            by_subject={foreign: Status.FAIL},
+            measured=dataclasses.replace(row.measured, text=foreign),
+        )
+        for row in report.rows[:2]
+    )
+    topology = dataclasses.replace(
+        seen.topology, launcher=foreign, job=foreign, nodes=(node,), master_addr=foreign
+    )
+    settings = {foreign: seen.settings["level"], "level": seen.settings["level"]}
+    observed = dataclasses.replace(
+        seen, topology=topology, settings=settings, interrupted=foreign, tool={"version": foreign}
+    )
+    return dataclasses.replace(
+        report,
+        verdict=Verdict.NOT_READY,
+        rows=rows,
+        findings=(found,),
+        observations=observed,
+        skipped=(foreign,),
+        tolerated=(foreign,),
+        exclude=(foreign,),
+    )

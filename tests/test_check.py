@@ -206,3 +206,9 @@ def test_order_is_by_stage_then_needs_then_name() -> None:
         a_y=declared(Stage.MEETING, needs=("gone.away",)),
     )
     assert list(order(known.checks)) == ["c.c", "b.b", "a.a", "a.y", "a.z"]
+
+
+def test_a_quick_run_loads_the_quick_checks_and_no_other(real: Catalogue) -> None:
+    quick = [i for i, loaded in real.checks.items() if loaded.check.level is Level.QUICK]
+    assert list(check.load(level=Level.QUICK).checks) == quick
+    assert quick

@@ -58,14 +58,17 @@ def refused(*args: str | bytes, **more: Any) -> str:
         ("run --expect nofile=-1", "--expect nofile wants a number, got '-1'"),
         ("run --expect torch=new", "--expect torch wants a version such as >=2.6, got 'new'"),
         ("run --expect torch", "--expect wants key=value, got 'torch'"),
-        ("run -o jso", "--output: no format 'jso', there are human and json; did you mean 'json'?"),
+        ("run -o jso", "--output: no format 'jso', there are human, json, junit, prometheus, "),
+        ("run -o jso", ", nagios, markdown and slurm; did you mean 'json'?"),
+        ("run -o promeheus=x", "did you mean 'prometheus'?"),
         ("run -o json=", "--output json= names no file"),
         ("run -o json -o human", "only one -o can go to stdout"),
         ("explain net.prt", "no check or finding 'net.prt'; did you mean 'net.port'?"),
         ("explain net.port -o jsn", "explain prints human or json, not 'jsn'"),
         (
             "show x.json -o jsn",
-            "-o: no format 'jsn', there are human and json; did you mean 'json'?",
+            "-o: no format 'jsn', there are human, json, junit, prometheus, nagios, markdown "
+            "and slurm; did you mean 'json'?",
         ),
     ],
 )

@@ -167,7 +167,7 @@ def test_dev_null_is_an_empty_config() -> None:
         ("[[output]]\nformt = 'json'", "[[output]]: no key 'formt'; did you mean 'format'?"),
         (
             "[[output]]\nformat = 'jsn'",
-            "[[output]]: no format 'jsn', there are human and json",
+            "[[output]]: no format 'jsn', there are human, json, junit, ",
         ),
         ("only = 'net.prt'", "only: no check 'net.prt'; did you mean 'net.port'?"),
         ("skip = ['net.port', 'hots']", "skip: no check 'hots'; did you mean 'host'?"),
@@ -387,6 +387,27 @@ def test_torch_is_begun_early_where_it_is_surely_needed(
     import tomllib
 
     assert config.wants_torch(flags, tomllib.loads(text)) is wants
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "level"),
+    [
+        (Flags(), "", Level.DEEP),
+        (Flags(level="quick"), "", Level.QUICK),
+        (Flags(), "level = 'quick'", Level.QUICK),
+        (Flags(level="standard"), "level = 'quick'", Level.DEEP),
+        (Flags(level="quick", skip=("world",)), "", Level.DEEP),
+        (Flags(level="quick", timeout=("net.mesh=2s",)), "", Level.DEEP),
+        (Flags(level="quick"), "[checks.'net.mesh']\nenabled = 'quick'", Level.DEEP),
+        (Flags(level="quick"), "[tolerate.'net.mesh']\nwhy = 'x'", Level.DEEP),
+    ],
+)
+def test_whoever_names_a_check_has_all_of_them_loaded(
+    flags: Flags, text: str, level: Level
+) -> None:
+    import tomllib
+
+    assert config.level_needed(flags, tomllib.loads(text)) is level
 
 
 # --- the environment ---

@@ -16,7 +16,7 @@ import scenarios
 from scenarios import GOLDEN, NAMES
 
 from preflight.model import Report
-from preflight.render import human
+from preflight.render import hostlist, human, junit, markdown, nagios, prometheus
 from preflight.render import json as as_json
 
 FORMATS: Mapping[str, Callable[[Report], str]] = {
@@ -28,6 +28,11 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
     "quiet": lambda report: human.render(report, human.Look(quiet=True)),
     "verbose": lambda report: human.render(report, human.Look(verbose=True)),
     "json": as_json.render,
+    "junit": junit.render,
+    "prometheus": prometheus.render,
+    "nagios": nagios.render,
+    "markdown": markdown.render,
+    "slurm": hostlist.render,
 }
 GOLDENS = sorted(path for path in GOLDEN.glob("*.*.*") if path.is_file())
 an_observed = pytest.mark.parametrize("scenario", NAMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import unicodedata
@@ -10,9 +9,9 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenarios import NAMES, judged
+from scenarios import NAMES, hostile, judged
 
-from preflight.model import Finding, Kind, Node, Report, Status, Subject, Verdict
+from preflight.model import Report, Status
 from preflight.render import human, text
 from preflight.render import json as as_json
 from preflight.render.human import Look
@@ -75,50 +74,6 @@ def test_legible_text_is_legible(foreign: str, ascii_only: bool) -> None:
     made.encode()  # no lone surrogates
     if not unprintable(foreign) and "\n" not in foreign and not ascii_only:
         assert made == foreign
-
-
-def hostile(foreign: str) -> Report:
-    """A report in which every text that comes from elsewhere is `foreign`."""
-    report = judged("healthy")
-    seen = report.observations
-    node = Node(foreign, (0, 1, 2, 3), foreign)
-    found = Finding(
-        code="code",
-        status=Status.FAIL,
-        subjects=(Subject(Kind.NIC, foreign, foreign, (0,)),),
-        saw=foreign,
-        expected=foreign,
-        folded=(foreign,),
-        alternatives=(foreign,),
-        check=foreign,
-    )
-    rows = tuple(
-        dataclasses.replace(
-            row,
-            id=foreign,
-            stage=foreign,
-            reason=foreign,
-            by_subject={foreign: Status.FAIL},
-            measured=dataclasses.replace(row.measured, text=foreign),
-        )
-        for row in report.rows[:2]
-    )
-    topology = dataclasses.replace(
-        seen.topology, launcher=foreign, job=foreign, nodes=(node,), master_addr=foreign
-    )
-    settings = {foreign: seen.settings["level"], "level": seen.settings["level"]}
-    observed = dataclasses.replace(
-        seen, topology=topology, settings=settings, interrupted=foreign, tool={"version": foreign}
-    )
-    return dataclasses.replace(
-        report,
-        verdict=Verdict.NOT_READY,
-        rows=rows,
-        findings=(found,),
-        observations=observed,
-        skipped=(foreign,),
-        tolerated=(foreign,),
-    )
 
 
 @settings(deadline=None)  # of one example; the first one imports rich

@@ -51,6 +51,7 @@ def modules() -> Mapping[str, ast.Module]:
     for folder, package in (
         ("preflight", "preflight"),
         ("preflight/render", "preflight.render"),
+        ("preflight/hooks", "preflight.hooks"),
         ("preflight/knowledge", "preflight.knowledge"),
         ("checks", "preflight.checks"),
     ):
@@ -107,7 +108,11 @@ def test_the_model_knows_nothing_of_ours() -> None:
 
 @pytest.mark.parametrize("name", ["compare", "host", "topology", "expect", "check", "fold"])
 def test_what_stands_on_the_model_knows_the_model_only(name: str) -> None:
-    assert ours(name) <= {"model", "roll"}
+    assert ours(name) <= {"model", "roll", *(["launchers"] if name == "topology" else [])}
+
+
+def test_the_table_of_launchers_knows_nothing_of_ours() -> None:
+    assert ours("launchers") == set()
 
 
 # Who runs a check, who judges it, who shows it: a check knows none of them, however far away.
@@ -160,10 +165,16 @@ def test_nobody_knows_the_command_line() -> None:
     assert {n for n in names("") if "cli" in ours(n)} == {"__main__"}
 
 
+DRAWN_BY = {"agent", "cli", "screen", "hooks.act", "hooks.words"}
+SENT_BY = {"deputy", "gathering"}
+"""Who sends a JSON report, and who reads it: `render` has both."""
+
+
 def test_only_the_command_line_knows_how_things_are_drawn() -> None:
-    """With agent.py, which publishes, and screen.py, which decides where the output goes."""
+    """With agent.py, which publishes, screen.py, which decides where the output goes, and the
+    hooks, whose lines go elsewhere."""
     drawing = {n for n in names("") if any(m.startswith("render") for m in ours(n))}
-    assert {n for n in drawing if not n.startswith("render")} <= {"agent", "cli", "screen"}
+    assert {n for n in drawing if not n.startswith("render")} <= DRAWN_BY | SENT_BY
 
 
 IMPURE = {
@@ -191,6 +202,8 @@ IMPURE = {
 }
 EFFECTS = {"open", "print", "input", "exec", "eval"}
 PURE = ["model", "compare", "document", "expect", "fold", "generic", "units", "verdict"]
+PURE += ["launchers", "orders", "parcel", "gathering"]
+PURE += ["hooks.words", "hooks.snippet"]
 
 
 @pytest.mark.parametrize("name", PURE + names("render."))
@@ -246,7 +259,7 @@ def test_a_judge_does_no_io(name: str) -> None:
 
 
 def test_who_starts_and_ends_processes() -> None:
-    assert users("subprocess") == {"forkserver"}
+    assert users("subprocess") == {"forkserver", "hooks._controller", "_fanout"}
     assert users("multiprocessing") <= {"checks.host_storage"}  # where it would put its sockets
     used: dict[str, set[str]] = {}
     for name, tree in modules().items():
@@ -266,7 +279,7 @@ def test_who_starts_and_ends_processes() -> None:
 
 def test_who_draws() -> None:
     assert users("rich") <= {"render.human", "cli"}
-    assert users("typer") == {"cli", "flags"}
+    assert users("typer") == {"cli", "flags", "slurm"}
 
 
 @pytest.mark.parametrize("package", ["torch", "pynvml", "psutil", "numpy"])

@@ -20,6 +20,9 @@ STEP = {"SLURM_STEP_NODELIST": "n[1-3]", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"}
         (STEP | {"SLURM_DISTRIBUTION": "plane=2"}, 1, 5, [("n1", ()), ("n2", ()), ("n3", ())]),
         (STEP | {"SLURM_STEP_TASKS_PER_NODE": "1(x3)"}, 4, 12,
          [("n1", (0, 1, 2, 3)), ("n2", (4, 5, 6, 7)), ("n3", (8, 9, 10, 11))]),
+        # one agent a node: srun deals its tasks, not the ranks of each
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_DISTRIBUTION": "cyclic"}, 2, 6,
+         [("n1", (0, 1)), ("n2", (2, 3)), ("n3", (4, 5))]),
         ({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, 4, 8,
          [("n1", (0, 1, 2, 3)), ("n2", (4, 5, 6, 7))]),
         # the run uses two of the job's eight nodes: the list names innocents

@@ -118,3 +118,21 @@ def test_gpus_on_the_bus(tmp_path: Path) -> None:
         nvidia.PciGpu("0000:18:00.0", "0x2330", "nvidia", 0),
         nvidia.PciGpu("0000:28:00.0", "0x2330", "nvidia", 1),
     )
+
+
+def test_the_libcuda_that_is_searched_first(tmp_path: Path) -> None:
+    """One of LD_LIBRARY_PATH alone: what the linker's cache has comes in an order of its own."""
+    for folder, version in (("compat", "535.104.05"), ("lib64", "580.65.06"), ("odd", "")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
+    (tmp_path / "etc").mkdir()
+    cache = b"glibc-ld.so.cache1.1\0libcuda.so.1\0/compat/libcuda.so.1\0"
+    (tmp_path / "etc/ld.so.cache").write_bytes(cache)
+
+    def first(path: str) -> tuple[str, str]:
+        return nvidia.cuda_driver(Host(str(tmp_path), {"LD_LIBRARY_PATH": path}))
+
+    assert first("/nowhere:/compat/:/lib64") == ("/compat/libcuda.so.1", "535.104.05")
+    assert first("/lib64:/compat") == ("/lib64/libcuda.so.1", "580.65.06")
+    assert first("/odd:/compat") == ("", ""), "one without a version is not passed over"
+    assert first("") == ("", "")

@@ -108,6 +108,7 @@ def test_the_wheel_holds_all_modules_and_no_tests(wheel: Path) -> None:
     ours = {name for name in listing if not name.startswith(f"{NAME}.dist-info/")}
     wanted = {
         *(f"preflight/{path.name}" for path in (ROOT / "preflight").glob("*.py")),
+        *(f"preflight/hooks/{path.name}" for path in (ROOT / "preflight/hooks").glob("*.py")),
         *(f"preflight/knowledge/{p.name}" for p in (ROOT / "preflight/knowledge").glob("*.py")),
         *(f"preflight/render/{path.name}" for path in (ROOT / "preflight/render").glob("*.py")),
         *(f"preflight/checks/{path.name}" for path in (ROOT / "checks").glob("*.py")),
@@ -266,6 +267,15 @@ def test_the_wheel_of_an_image_is_built_once() -> None:
     (full,) = (rest for word, rest in stages()["full"] if word == "RUN")
     assert "pip install --no-deps /wheels/*.whl" in full
     assert ("FROM", "${BASE} AS full") in stages()["full"]
+
+
+def test_an_image_looks_for_all_that_the_project_needs() -> None:
+    """What its base lacks is added, and what it has is left alone: it is asked for each of them."""
+    (full,) = (rest for word, rest in stages()["full"] if word == "RUN")
+    asked = re.findall(r'-c "import ([^"]+)"', full)[0].split(", ")
+    owners = metadata.packages_distributions()
+    wanted = {Requirement(text).name for text in PROJECT["project"]["dependencies"]}
+    assert {owners[name][0] for name in asked} == wanted
 
 
 def test_what_the_image_copies_is_not_ignored() -> None:

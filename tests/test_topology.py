@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from recordings import processes
 
+from preflight.launchers import wants_gpus
 from preflight.model import PreflightError, Topology
 from preflight.topology import discover, first_host, split_address
 
@@ -197,3 +199,160 @@ def test_first_host() -> None:
     assert first_host("gpu-[007-009,012]") == "gpu-007"
     assert first_host("a,b[1-2]") == "a"
     assert first_host("n[1-2]-ib") == "n1-ib"
+
+
+# --- one process a node, and --nproc: what the launcher counts are nodes ---
+
+TORCHRUN_A_NODE = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "n1",
+}
+OMPI_A_NODE = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "MASTER_ADDR": "n1",
+}
+PMI_A_NODE = {
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+    "MPI_LOCALRANKID": "0",
+    "MPI_LOCALNRANKS": "1",
+    "MASTER_ADDR": "n1",
+}
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN_A_NODE, OMPI_A_NODE, PMI_A_NODE])
+def test_one_process_a_node_may_own_several_ranks(environ: dict[str, str]) -> None:
+    top = discover(environ, "n2", nproc=4)
+    assert (top.size, top.ranks_of("n2")) == (8, (4, 5, 6, 7))
+    assert top.facts["nodes"].value == "2"
+    assert "one process a node" in top.facts["nodes"].source
+    assert "read as the node's" in top.facts["node_rank"].source
+
+
+@pytest.mark.parametrize("name", ["srun-task-a-node", "sbatch-srun"])
+def test_srun_with_one_task_a_node(name: str) -> None:
+    tops = [discover(p.environ, p.host, nproc=4) for p in processes(name)]
+    assert [top.nodes[0].ranks for top in tops] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert tops[1].facts["nodes"].source == "env SLURM_STEP_NUM_NODES"
+    assert tops[1].facts["node_rank"].source == "env SLURM_NODEID"
+
+
+@pytest.mark.parametrize("name", ["srun-task-a-rank", "srun-uneven", "openmpi", "mpich"])
+def test_several_processes_a_node_and_nproc_are_refused(name: str) -> None:
+    for process in processes(name):
+        with pytest.raises(PreflightError, match="has already started one process a rank"):
+            discover(process.environ, process.host, nproc=4)
+
+
+# --- what nothing says is asked for, not made up ---
+
+
+@pytest.mark.parametrize("name", ["indexed-job", "jobset"])
+def test_an_index_alone_does_not_say_how_many(name: str) -> None:
+    for process in processes(name):
+        with pytest.raises(PreflightError, match="--nodes"):
+            discover(process.environ, process.host, nproc=4)
+
+
+def test_pods_that_do_not_meet_are_each_alone() -> None:
+    top = discover({"JOB_COMPLETION_INDEX": "3"}, "p3", nproc=2)
+    assert (top.launcher, top.size, top.ranks_of("p3")) == ("Indexed Job", 2, (0, 1))
+    assert "node_rank" not in top.facts
+
+
+def test_which_node_this_is_must_be_said() -> None:
+    with pytest.raises(PreflightError, match="--node-rank"):
+        discover({}, "n1", nproc=2, nodes=2, meet="n1:29500")
+    with pytest.raises(PreflightError, match="--node-rank"):
+        discover({"PET_NNODES": "2", "PET_MASTER_ADDR": "n1"}, "n1", nproc=2)
+
+
+def test_an_elastic_job_says_how_many_nodes_are_to_meet() -> None:
+    elastic = {"PET_NNODES": "1:4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "n1"}
+    with pytest.raises(PreflightError, match="PET_NNODES='1:4' is a range"):
+        discover(elastic, "n1", nproc=2)
+    assert discover(elastic, "n1", nproc=2, nodes=3).size == 6
+    assert discover(elastic | {"PET_NNODES": "3:3"}, "n1", nproc=2).size == 6
+
+
+def test_lightning_says_no_rank() -> None:
+    first, _, third, _ = processes("lightning")
+    assert discover(first.environ, "n1").ranks_of("n1") == (0,)
+    with pytest.raises(PreflightError, match="--nodes"):
+        discover(third.environ, "n2")
+    with pytest.raises(PreflightError, match="leave --nproc out"):
+        discover(third.environ, "n2", nodes=2, nproc=2)
+
+
+def test_what_lightning_wants_on_every_node() -> None:
+    given = {"NODE_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    top = discover(given | {"WORLD_SIZE": "8"}, "n2", nproc=4)
+    assert (top.size, top.ranks_of("n2")) == (8, (4, 5, 6, 7))
+    assert top.facts["nodes"].source == "env WORLD_SIZE=8, 4 on each"
+    with pytest.raises(PreflightError, match="no multiple of 3"):
+        discover(given | {"WORLD_SIZE": "8"}, "n2", nproc=3)
+    with pytest.raises(PreflightError, match="--nodes"):
+        discover(given, "n2", nproc=4)
+    assert discover({"NODE_RANK": "0", "MASTER_ADDR": "localhost"}, "n1", nproc=4).size == 4
+
+
+def test_pmix_alone_does_not_say_how_many() -> None:
+    with pytest.raises(PreflightError, match="set WORLD_SIZE"):
+        discover({"PMIX_RANK": "3", "MASTER_ADDR": "n1"}, "n1")
+    top = discover({"PMIX_RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1"}, "n1")
+    assert (top.launcher, top.size, top.ranks_of("n1")) == ("MPI (PMIx)", 4, (3,))
+
+
+# --- SLURM's pitfalls ---
+
+
+def test_the_master_is_never_where_srun_was_typed() -> None:
+    for name in ("srun-task-a-rank", "srun-uneven", "sbatch-srun"):
+        for process in processes(name):
+            assert process.environ["SLURM_LAUNCH_NODE_IPADDR"]
+            assert discover(process.environ, process.host).master_addr == "n1"
+
+
+def test_a_step_of_part_of_the_job_meets_on_its_own_first_node() -> None:
+    step = processes("srun-task-a-rank")[4].environ | {"SLURM_STEP_NODELIST": "n[3-4]"}
+    assert discover(step, "n4").master_addr == "n3"
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_NODELIST", "SLURM_NODELIST"])
+def test_older_and_newer_names_of_the_node_list(variable: str) -> None:
+    lists = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+    step = {k: v for k, v in processes("srun-task-a-rank")[4].environ.items() if k not in lists}
+    top = discover(step | {variable: "gpu-[007-009]"}, "gpu-008")
+    assert top.master_addr == "gpu-007"
+    assert top.facts["master_addr"].source == f"first of {variable}"
+
+
+def test_the_number_of_gpus_that_slurm_spells_with_a_type_is_not_read() -> None:
+    step = processes("srun-task-a-node")[0].environ | {"SLURM_GPUS_PER_NODE": "a100:4"}
+    assert discover(step, "n1") == discover(processes("srun-task-a-node")[0].environ, "n1")
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, True),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto"}, True),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "gpu"}, True),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "cpu"}, False),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"}, False),
+        ({"JOB_COMPLETION_INDEX": "0"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, False),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, False),
+    ],
+)
+def test_gpus_are_counted_only_where_nothing_says_how_many_ranks(
+    environ: dict[str, str], wanted: bool
+) -> None:
+    assert wants_gpus(environ) is wanted

@@ -17,6 +17,17 @@ need mount mount umount
 need iproute2 ip
 need nftables nft
 need "gcc libc6-dev" gcc
+need slurmctld slurmctld
+need slurmd slurmd
+need slurm-client srun scontrol sbatch
+need munge munged
+need openssh-server sshd
+need openssh-client ssh ssh-keygen
+need openmpi-bin mpirun.openmpi
+need podman podman
+need crun crun
+need conmon conmon
+need buildah buildah
 
 [ -n "$missing" ] || exit 0
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0

@@ -6,18 +6,29 @@ is there with a part of its own is never called absent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 
 from preflight.knowledge.address import loopback
-from preflight.knowledge.arrivals import View
-from preflight.knowledge.ladder import Sought, probes_words
+from preflight.knowledge.arrivals import EXPLAINS, View
+from preflight.knowledge.ladder import Reach, Sought, Way, probes_words
 from preflight.knowledge.nodelist import Expected, folded, same_host, span
-from preflight.model import Confidence, Finding, Kind, Status, Subject
+from preflight.model import (
+    Cause,
+    Confidence,
+    Finding,
+    Kind,
+    Missing,
+    Status,
+    Subject,
+    World,
+)
 from preflight.roll import Roll
 from preflight.topology import RANKS_LIMIT
 from preflight.units import duration
 
 SHOWN = 4
+LINES_SHOWN = 4
 ONE_BY_ONE = 64
 """Absent ranks that are subjects each for itself; more are one subject."""
 
@@ -77,8 +88,61 @@ def _homes(view: View) -> dict[int, str]:
     }
 
 
-def absent(view: View, size: int, others: Iterable[Roll]) -> Iterator[Finding]:
-    """Ranks that nobody brought. `others`: the parts of all agents but the host."""
+SRUN = "srun"
+"""What a job of SLURM starts agents with; hosts are reached by ssh, or by whatever leads there."""
+
+
+def untold(world: World[Reach]) -> dict[str, Missing]:
+    """The nodes of whose agents the place that starts them all (fanout.py) has heard nothing, with
+    what it was told of them instead."""
+    return {
+        key: seen
+        for key, seen in world.observations.items()
+        if isinstance(seen, Missing) and seen.cause is Cause.NOT_ARRIVED and seen.by
+    }
+
+
+def waiting(world: World[Reach], finding: Finding) -> Finding:
+    """A finding of those who found nobody to listen, where rank 0 was never started: they miss
+    somebody, and nothing is wrong with their way there."""
+    begun = {rank for node in world.topology.nodes for rank in node.ranks}
+    if finding.code != Way.REFUSED or 0 in begun or not untold(world):
+        return finding
+    return finding.with_(status=Status.MISSING, confidence=Confidence.LIKELY, alternatives=())
+
+
+def not_started(
+    world: World[Reach], view: View | None, accused: Collection[str]
+) -> Iterator[Finding]:
+    """One finding for all nodes of which the same is said, less those of which more is known."""
+    ranks = {e.host: e.ranks for e in view.reach.expected} if view is not None else {}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for host, missing in untold(world).items():
+        if host in accused:
+            continue
+        # "connect to host n3: refused" and "connect to host n4: refused" are one thing
+        words = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", missing.detail)
+        groups.setdefault((missing.by, words), []).append(host)
+    for (program, words), hosts in groups.items():
+        names = folded(hosts) or "them"
+        said = words.replace("HOST", hosts[0])
+        yield Finding(
+            "not-launched" if program == SRUN else "not-reached",
+            Status.MISSING,
+            tuple(Subject(Kind.NODE, host, ranks=ranks.get(host, ())) for host in hosts),
+            saw=f"nothing came from {names} · " + " · ".join(said.splitlines()[:LINES_SHOWN]),
+            expected=f"an agent on every node that {program} was to start one on",
+            confidence=Confidence.LIKELY,
+            explains=EXPLAINS,
+            fields={"host": names},
+        )
+
+
+def absent(
+    view: View, size: int, others: Iterable[Roll], told: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Ranks that nobody brought. `others`: the parts of all agents but the host; `told`: hosts of
+    which there is a word already why nobody came."""
     roll = view.roll
     others = tuple(others)
     elsewhere = frozenset(r for other in others for r in other.ranks)
@@ -95,6 +159,7 @@ def absent(view: View, size: int, others: Iterable[Roll]) -> Iterator[Finding]:
     hosts = [e for e in unmet(roll, view.reach.expected) if missing >= set(e.ranks)]
     known = frozenset(r for e in hosts for r in e.ranks)
     unknown_ranks = [e for e in hosts if not e.ranks]
+    hosts = [e for e in hosts if e.host not in told]
     for code, group in _by_answer(hosts, view.reach.sought).items():
         names = folded(e.host for e, _ in group)
         ranks = [r for e, _ in group for r in e.ranks]

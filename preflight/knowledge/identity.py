@@ -40,7 +40,20 @@ OUTER = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
 )
 MPI = (*OUTER[0], *OUTER[1], "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_RANK")
-NAMES = (*NUMBERS, "MASTER_ADDR", *PORTS, ELASTIC, STORE, *PET, STANDALONE, *SLURM, *STEP, *MPI)
+POD = "JOB_COMPLETION_INDEX"
+NAMES = (
+    *NUMBERS,
+    "MASTER_ADDR",
+    *PORTS,
+    ELASTIC,
+    STORE,
+    *PET,
+    STANDALONE,
+    *SLURM,
+    *STEP,
+    *MPI,
+    POD,
+)
 """Every variable that is looked at."""
 
 MEETING = ("net.name", "net.port", "rdzv.*", "world.*")
@@ -242,7 +255,9 @@ def _several_nodes(env: Env, name: str, top: Topology) -> tuple[str, Status] | N
 def _complete(env: Env, top: Topology) -> Iterator[Fault]:
     present = [name for name in ENV_INIT if name in env]
     missing = [name for name in ENV_INIT if name not in env]
-    if "RANK" not in env or not missing:
+    # manifests of Jobs hand the pod's number to torchrun as RANK
+    a_pods = "RANK" in env and env.number("RANK") == env.number(POD) and "LOCAL_RANK" not in env
+    if "RANK" not in env or not missing or a_pods:
         return
     # what torchrun will start from here gets its own; a single process may not need any
     alone = env.owned == 1 and env.number("WORLD_SIZE") != 1
@@ -262,6 +277,7 @@ def _launcher(env: Env, top: Topology) -> Iterator[Fault]:
     """RANK, WORLD_SIZE and the node's rank against the launcher that started this process."""
     if env.started_by_torchrun:
         return
+    yield from _pod(env)
     nodes, node = env.number("SLURM_STEP_NUM_NODES") or 1, env.number("SLURM_NODEID")
     for rank_name, size_name, local_name in OUTER:
         rank, size = env.number(rank_name), env.number(size_name)
@@ -280,6 +296,25 @@ def _launcher(env: Env, top: Topology) -> Iterator[Fault]:
         said = env.number(name)
         if nodes > 1 and None not in (said, node) and said != node:
             yield _disagreement(env, name, "SLURM_NODEID")
+
+
+def _pod(env: Env) -> Iterator[Fault]:
+    """Kubeflow says twice which pod this is and how many ranks there are; its WORLD_SIZE counts
+    pods where torchrun is to find out how many ranks each of them has."""
+    said = env.number("PET_NODE_RANK")
+    if "PET_NNODES" not in env or "RANK" not in env or "LOCAL_RANK" in env or said is None:
+        return
+    if env.number("RANK") != said:
+        yield _disagreement(env, "RANK", "PET_NODE_RANK", Status.WARN)
+    pods, each = env.number("PET_NNODES"), env.number("PET_NPROC_PER_NODE") or 1
+    if pods and (env.number("WORLD_SIZE") or pods) not in (pods, pods * each):
+        names = ("WORLD_SIZE", "PET_NNODES", "PET_NPROC_PER_NODE")
+        wanted = f"WORLD_SIZE {pods} (pods) or {pods * each} (ranks), or not set"
+        fields = {"present": "WORLD_SIZE"}
+        sure = Confidence.LIKELY
+        yield Fault(
+            "launcher-disagrees", env, env.say(*names), wanted, Status.WARN, sure, fields=fields
+        )
 
 
 def _disagreement(env: Env, mine: str, theirs: str, status: Status = Status.FAIL) -> Fault:

@@ -16,6 +16,11 @@ HOSTS_MOST = 1 << 14
 TEXT_MOST = 1 << 16
 """Characters of a node list that are read."""
 
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+
+DIGITS_MOST = 9
+"""Digits at the end of a name that are a place in a row; more of them are a serial number."""
+
 STEP, JOB = "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"
 
 
@@ -37,9 +42,10 @@ def expected(environ: Mapping[str, str], own: int, size: int) -> tuple[Expected,
     ):
         if hosts := expand(environ.get(names, "")):
             counts = _counts(environ.get(tasks, ""), len(hosts))
-            if sum(counts) != size:  # not a task a rank: then one agent a node
-                counts = (own,) * len(hosts) if own * len(hosts) == size else ()
             way = re.split(r"[:,]", environ.get("SLURM_DISTRIBUTION", "block"))[0]
+            if sum(counts) != size:  # not a task a rank: then one agent a node, its ranks in a row
+                counts = (own,) * len(hosts) if own * len(hosts) == size else ()
+                way = "block" if way == "cyclic" else way
             if counts and way in ("block", "cyclic", "*", ""):
                 return tuple(map(Expected, hosts, _dealt(counts, way == "cyclic")))
             return tuple(map(Expected, hosts)) if names == STEP else ()
@@ -79,14 +85,32 @@ def _most(part: str) -> int:
 
 
 def folded(hosts: Iterable[str]) -> str:
-    """Names as SLURM writes them, to be pasted behind --exclude: `gpu-b[07-08,11]`."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+    """Names as SLURM reads them, to be pasted behind --exclude: `gpu-b[07-08,11]`; what no node can
+    be called is left out. Only the digits that a name ends in are folded, as SLURM does it itself:
+    a list with anything but a further bracket behind a bracket (`r[1-2]n1`, `gpu[1-2].site`) is
+    "Invalid hostlist" to it (22.05)."""
+    rows: dict[str, list[str]] = {}
+    for name in dict.fromkeys(hosts):
+        if NAME.fullmatch(name):
+            stem = name.rstrip("0123456789")
+            if len(name) - len(stem) > DIGITS_MOST:
+                stem = name
+            rows.setdefault(stem, []).append(name[len(stem) :])
+    return ",".join(part for stem, numbers in rows.items() for part in _row(stem, numbers))
 
-    names = [h for h in hosts if re.fullmatch(r"[\w.\-]+", h, re.ASCII)]
-    try:
-        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return ",".join(names)
+
+def _row(stem: str, numbers: Sequence[str]) -> Iterator[str]:
+    """The names of one stem: the bare one, and those with a number."""
+    if "" in numbers:
+        yield stem
+    places = [number for number in numbers if number]
+    if len(places) == 1:
+        yield stem + places[0]
+    elif places:
+        # of ClusterShell only this: what imports its NodeSet reads configuration in HOME
+        from ClusterShell.RangeSet import RangeSet
+
+        yield f"{stem}[{RangeSet.fromlist(places)}]"
 
 
 def _counts(text: str, hosts: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.host import Host
+from preflight.knowledge import nccl
 from preflight.model import CannotObserve
 
 TEXT = 200
@@ -211,6 +212,18 @@ def libraries(host: Host) -> tuple[str, ...]:
     folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
     names = {n for f in folders for n in host.listdir(f) if n.startswith("libnvidia-ml.so.")}
     return tuple(sorted(n[:TEXT] for n in names - {"libnvidia-ml.so.1"}))[:8]
+
+
+def cuda_driver(host: Host) -> tuple[str, str]:
+    """The libcuda that LD_LIBRARY_PATH puts before the driver's own, and its version; empty where
+    it names none. The driver comes with a libcuda of its very version; one of another version is
+    that of a cuda-compat package."""
+    first = next(iter(nccl.libraries(host, "libcuda.so.1")), None)
+    if first is None or first.origin != nccl.SEARCH:
+        return "", ""
+    target = host.readlink(first.path).rpartition("/")[2]
+    found = re.fullmatch(r"libcuda\.so\.([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})", target)
+    return (first.path, found[1]) if found else ("", "")
 
 
 def module_version(host: Host) -> str:

@@ -70,7 +70,7 @@ def collect(host: Host, mark: Callable[[str], None]) -> Settings:
     lines, problem = _conf(host)
     mark("hardware")
     gpus, models, amd = _gpus(host)
-    ports = tuple(_ports(host))
+    ports = tuple(rdma_ports(host))
     return Settings(
         variables=(*variables, *lines[:KEPT]),
         left_out=len(mine[KEPT:]) + len(lines[KEPT:]),
@@ -147,7 +147,7 @@ def _gpus(host: Host) -> tuple[int, tuple[str, ...], bool]:
     return count, tuple(sorted(models)), "/dev/kfd" in files
 
 
-def _ports(host: Host) -> Iterator[tuple[str, str]]:
+def rdma_ports(host: Host) -> Iterator[tuple[str, str]]:
     """(device:port, link layer) of the active RDMA ports."""
     top = "/sys/class/infiniband"
     for device in host.listdir(top)[:64]:

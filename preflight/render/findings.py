@@ -21,13 +21,13 @@ def findings(report: Report, look: Look) -> Iterator[Line]:
     for finding in report.findings:
         if before is not None and (look.verbose or before.status in IN_FULL):
             yield []
-        yield from _finding(finding, look, report, required.get(finding.check, True))
+        yield from finding_lines(finding, look, report, required.get(finding.check, True))
         before = finding
     if before is not None:
         yield []
 
 
-def _finding(finding: Finding, look: Look, report: Report, required: bool) -> Iterator[Line]:
+def finding_lines(finding: Finding, look: Look, report: Report, required: bool) -> Iterator[Line]:
     """One finding in the fixed vocabulary (saw, expected, explains, means, do now, fix, who)."""
     yield from _heading(finding, look)
     saw = finding.saw if required else f"{finding.saw} · not needed to start"
@@ -59,23 +59,23 @@ def _heading(finding: Finding, look: Look) -> Iterator[Line]:
     if finding.status in IN_FULL or finding.confidence is not Confidence.CERTAIN:
         # of what could not be looked at nothing is likely
         word += f", {finding.confidence}" if finding.status is not Status.UNDECIDED else ""
-    check, about = look.say(finding.check), legible(_about(finding.subjects))
+    check, whom = look.say(finding.check), legible(about(finding.subjects))
     first: Line = [(f" {look.glyph(finding.status)} ", style), (check, "bold")]
-    used = sum(len(text) for text, _ in first) + 3 + len(about)
+    used = sum(len(text) for text, _ in first) + 3 + len(whom)
     gap = look.width - used - len(word)
     if gap >= 3:
-        yield [*first, (f"   {about}", ""), (" " * gap, ""), (word, style)]
+        yield [*first, (f"   {whom}", ""), (" " * gap, ""), (word, style)]
         return
-    yield from flow(about.split(" · "), look, [*first, ("   ", "")], 3 + len(check) + 3)
+    yield from flow(whom.split(" · "), look, [*first, ("   ", "")], 3 + len(check) + 3)
     yield [(" " * look.indent, ""), (word, style)]
 
 
-def _about(subjects: Sequence[Subject]) -> str:
+def about(subjects: Sequence[Subject]) -> str:
     """All subjects, those of one node folded: `n1 · ranks 0-2,5`; many nodes that the same is said
     of as a set: `n[1-8] · eth0`."""
     between = [subject for subject in subjects if subject.kind is Kind.LINK]
     if len(between) >= FOLDED_FROM:
-        others = _about([subject for subject in subjects if subject.kind is not Kind.LINK])
+        others = about([subject for subject in subjects if subject.kind is not Kind.LINK])
         return ", ".join(part for part in (*links(between), others) if part)
     if len({subject.node for subject in subjects if subject.node}) >= FOLDED_FROM:
         alike: dict[str, list[Subject]] = {}

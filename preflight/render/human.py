@@ -10,7 +10,8 @@ import io
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from preflight.model import Missing, Report, Row, Status, Topology, Verdict, place_of
+from preflight.knowledge import nodelist
+from preflight.model import Kind, Missing, Report, Row, Setting, Status, Topology, Verdict, place_of
 from preflight.render.findings import findings
 from preflight.render.look import WIDTH, WORDS, Line, Look, flow
 from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
@@ -30,7 +31,11 @@ DETAIL_LINES = 40
 
 def render(report: Report, look: Look = PIPED) -> str:
     """The report as text that ends with a newline."""
-    laid_out = list(lines(report, look))
+    return printed(lines(report, look), look)
+
+
+def printed(laid_out: Iterable[Line], look: Look) -> str:
+    """Lines as text, with colours where they are asked for."""
     if look.ascii:
         laid_out = [[(plain(text), style) for text, style in line] for line in laid_out]
     if look.colour:
@@ -66,19 +71,25 @@ def lines(report: Report, look: Look) -> Iterator[Line]:
     yield from _verdict(report, look)
 
 
-def _header(report: Report, look: Look) -> Iterator[Line]:
+def title(report: Report) -> list[str]:
+    """Who says it and of what: version, job, nodes and ranks, level. Foreign as it is."""
     seen = report.observations
     top = seen.topology
-    title = [f"preflight {seen.tool.get('version', '?')}"]
+    parts = [f"preflight {seen.tool.get('version', '?')}"]
     if top.job and top.job != "none":
-        title.append(f"job {top.job}")
-    title.append(_world(top))
+        parts.append(f"job {top.job}")
+    parts.append(_world(top))
     if level := seen.settings.get("level"):
         limit = seen.settings.get("deadline")
         most = f", at most {_seconds(limit.value)}" if limit else ""
-        title.append(f"level {level.value}{most}")
-    yield from flow([look.say(part) for part in title], look, [], 2)
+        parts.append(f"level {level.value}{most}")
+    return parts
 
+
+def _header(report: Report, look: Look) -> Iterator[Line]:
+    seen = report.observations
+    top = seen.topology
+    yield from flow([look.say(part) for part in title(report)], look, [], 2)
     nproc = top.facts.get("nproc")
     source = nproc.source if nproc and top.launcher == "local" else top.launcher
     port = top.facts.get("master_port")
@@ -130,12 +141,9 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
     """-v: where each number came from, how far each observation got, what was said at its end."""
     seen = report.observations
     given = {name: f"{fact.value} · {fact.source}" for name, fact in seen.topology.facts.items()}
-    for name, setting in seen.settings.items():
-        timed = name == "deadline" or name.startswith("timeout.")
-        value = _seconds(setting.value) if timed else _value(setting.value)
-        given[name] = f"{value} · {setting.source}"
+    given |= said(seen.settings)
     yield [(" where it comes from", "bold")]
-    yield from _pairs(sorted(given.items()), look)
+    yield from pairs(sorted(given.items()), look)
     observed = [
         (f"{check} {key}", observation)
         for check, by_key in seen.checks.items()
@@ -147,7 +155,7 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
         if o.marks
     ]:
         yield [(" marks", "bold")]
-        yield from _pairs(marks, look)
+        yield from pairs(marks, look)
     for name, observation in observed:
         if isinstance(observation, Missing) and "\n" in observation.detail.strip():
             yield [(f" {look.say(name)}", "bold"), (f"   {observation.cause}", "")]
@@ -156,9 +164,20 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
     yield []
 
 
-def _pairs(pairs: Sequence[tuple[str, str]], look: Look) -> Iterator[Line]:
-    widest = min(max((len(name) for name, _ in pairs), default=0), look.width // 3) + 2
-    for name, text in pairs:
+def said(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """Each setting as its name, and its value with its source."""
+    told = []
+    for name, setting in settings.items():
+        timed = name in ("deadline", "arrive") or name.startswith("timeout.")
+        value = _seconds(setting.value) if timed else _value(setting.value)
+        told.append((name, f"{value} · {setting.source}"))
+    return told
+
+
+def pairs(told: Sequence[tuple[str, str]], look: Look) -> Iterator[Line]:
+    """A name on each line, beside it what is to be said of it."""
+    widest = min(max((len(name) for name, _ in told), default=0), look.width // 3) + 2
+    for name, text in told:
         first: Line = [(f"   {look.say(name):<{widest}}", "dim")]
         yield from flow([look.say(part) for part in text.split(" · ")], look, first, 3 + widest)
 
@@ -174,11 +193,11 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _verdict(report: Report, look: Look) -> Iterator[Line]:
-    word, style = WORDS[report.verdict]
+def summary(report: Report) -> list[str]:
+    """What stands beside the verdict: how many findings, how much was looked at, how long it took.
+    Foreign as it is."""
     seen = report.observations
-    left = [row for row in report.rows if left_out(report, row)]
-    unwanted = [row for row in left if row.id not in report.skipped]
+    left = sum(left_out(report, row) for row in report.rows)
     failed = any(row.status is Status.FAIL for row in report.rows)
     strict = " (strict)" if report.verdict is Verdict.NOT_READY and not failed else ""
     found = [
@@ -186,13 +205,21 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         _counted(report, Status.WARN, "warning") + strict,
         _counted(report, Status.UNDECIDED, "undecided", "undecided"),
     ]
-    covered = _covered(report, len(left))
+    covered = _covered(report, left)
     parts = [
         *([*covered, *found] if report.verdict is Verdict.INCOMPLETE else [*found, *covered]),
         duration(seen.seconds),
-        f"interrupted by {look.say(seen.interrupted)}: partial" if seen.interrupted else "",
+        f"interrupted by {seen.interrupted}: partial" if seen.interrupted else "",
     ]
-    yield from flow([p for p in parts if p], look, [(f" {word}   ", style)], 4)
+    return [part for part in parts if part]
+
+
+def _verdict(report: Report, look: Look) -> Iterator[Line]:
+    word, style = WORDS[report.verdict]
+    parts = [look.say(part) for part in summary(report)]
+    yield from flow(parts, look, [(f" {word}   ", style)], 4)
+    left = [row for row in report.rows if left_out(report, row)]
+    unwanted = [row for row in left if row.id not in report.skipped]
     reasons: dict[str, list[str]] = {}
     for row in unwanted:
         reasons.setdefault(row.reason + _only_on(row), []).append(row.id)
@@ -203,7 +230,7 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         yield from _noted("skipped", f"{look.say(', '.join(report.skipped))}: by you", look)
     if report.tolerated:
         yield from _noted("tolerated", look.say(", ".join(report.tolerated)), look)
-    for process in seen.left_behind:
+    for process in report.observations.left_behind:
         where = f", in {look.say(process.wchan)}" if process.wchan else ""
         told = f"pid {process.pid}, state {look.say(process.state)}{where}"
         yield from _noted("left behind", told, look)
@@ -261,13 +288,32 @@ def _counted(report: Report, status: Status, one: str, many: str = "") -> str:
     return (f"{len(found)} {many}" if many else plural(len(found), one)) + also
 
 
+def _leaving_out(report: Report) -> str:
+    """How to start without the nodes that are at fault, or that were never reached, where it is
+    known how they are chosen and others are left."""
+    seen = report.observations
+    top, hosts = seen.topology, seen.settings.get("hosts")
+    if hosts is not None and isinstance(hosts.value, (list, tuple)):
+        gone = list(report.exclude) + [
+            subject.node
+            for finding in report.findings
+            for subject in finding.subjects
+            if finding.status is Status.MISSING and subject.kind is Kind.NODE
+        ]
+        given = [name for name in hosts.value if isinstance(name, str) and foldable(name)]
+        left = [n for n in given if not any(nodelist.same_host(n, other) for other in gone)]
+        return f"preflight run --hosts {nodelist.folded(left)} …" if left and left != given else ""
+    slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
+    if report.exclude and slurm and len(top.nodes) > len(report.exclude):
+        return f"sbatch --exclude={nodelist.folded(report.exclude)} …"
+    return ""
+
+
 def do_now(report: Report) -> str:
     """The one line to act on: leave bad nodes out where there is a scheduler, else what the first
     failure says."""
-    top = report.observations.topology
-    slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
-    if report.exclude and slurm and len(top.nodes) > len(report.exclude):
-        return f"sbatch --exclude={folded(report.exclude)} …"
+    if without := _leaving_out(report):
+        return without
     if report.verdict is Verdict.READY or (
         report.observations.interrupted and report.verdict is not Verdict.NOT_READY
     ):

@@ -108,6 +108,8 @@ TRAINER = {
     "PET_MASTER_ADDR": "train-node-0-0.train",
     "PET_MASTER_PORT": "29400",
 }
+RANKS = {"WORLD_SIZE": "8", "PET_NPROC_PER_NODE": "4"}
+INDEXED = {"JOB_COMPLETION_INDEX": "1", "RANK": "1", "MASTER_ADDR": "p-0", "MASTER_PORT": "3389"}
 # torchrun is still to come: the batch script exports where to meet
 BATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NNODES": "2", "SLURM_NTASKS": "16"}
 PODS = topology(4, facts={"nodes": Fact("2", "env WORLD_SIZE, read as nodes")}, size=8)
@@ -145,6 +147,8 @@ HEALTHY = (
         topology=several(2, 1, facts=PODS.facts),
     ),
     Case("Trainer v2", shared(TRAINER, kubernetes=True)),
+    Case("a pod that says how many ranks there are", shared(FIRST_POD | RANKS, kubernetes=True)),
+    Case("a pod's number as RANK for torchrun", one(INDEXED, rank=1, kubernetes=True)),
     Case("four ranks by hand on one machine", one(ENV | {"MASTER_ADDR": "localhost"})),
     Case("not distributed", one({"LOCAL_RANK": "-1", "MASTER_ADDR": "", "RANK": ""})),
     Case("IPv6", one(ENV | {"MASTER_ADDR": "2001:db8::7"})),
@@ -288,6 +292,24 @@ LAUNCHERS = (
     ),
     Case("node rank", one(srun(1, 2, 2, NODE_RANK="0")), "launcher-disagrees", FAIL),
     Case("torchrun's node rank", one(srun(1, 2, PET_NODE_RANK="0")), "launcher-disagrees", FAIL),
+    Case(
+        "a pod with two numbers",
+        shared(SECOND_POD | {"RANK": "0"}, kubernetes=True),
+        "launcher-disagrees",
+        WARN,
+    ),
+    Case(
+        "a pod whose WORLD_SIZE is neither of pods nor of ranks",
+        shared(FIRST_POD | RANKS | {"WORLD_SIZE": "4"}, kubernetes=True),
+        "launcher-disagrees",
+        WARN,
+    ),
+    Case(
+        "RANK of a manifest that is not the pod's number",
+        one(INDEXED | {"RANK": "0"}, kubernetes=True),
+        "incomplete",
+        FAIL,
+    ),
     Case(
         "torchrun in each of 4 tasks a node",
         one(torchrun(0, 8) | srun(0, 8, 2)),
@@ -447,6 +469,14 @@ def test_measured_names_the_reading() -> None:
 
     seen = world("env.identity", shared(SECOND_POD, kubernetes=True), PODS)
     assert "read as nodes" in env_identity.measured(seen).text
+
+
+def test_measured_tells_a_batch_script_what_it_leaves_out() -> None:
+    from support import world
+
+    top = topology(4, facts={"job_nodes": Fact("2", "env SLURM_JOB_NUM_NODES")})
+    text = env_identity.measured(world("env.identity", shared(BATCH), top)).text
+    assert text.endswith("this machine alone, of a job of 2 nodes")
 
 
 def test_observe_this_machine() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, round_trips
+from support import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import host_limits
 from preflight.host import Host
-from preflight.model import CannotObserve, Status
+from preflight.model import Blame, CannotObserve, Status
 from preflight.units import GIB, MIB
 
 conforms(host_limits)
@@ -31,6 +33,11 @@ FINE = host_limits.Limits(
 )
 
 
+TWO_NODES = topology(4, size=8)
+# what a container sees of its host's fabric without being given any of it
+WITHOUT_RDMA = {"verbs": False, "fabric": ("mlx5_0:1",), "gpus": True, "inside": "kubernetes"}
+
+
 def but(**changes: object) -> host_limits.Limits:
     return dataclasses.replace(FINE, **changes)
 
@@ -40,6 +47,36 @@ CASES = (
     Case("64 KiB of memlock matter to nobody without RDMA", but(memlock=65536, rdma=())),
     Case("memlock with RDMA", but(memlock=8 * MIB), "memlock-low", Status.FAIL, subject="n1"),
     Case("CAP_IPC_LOCK makes memlock void", but(memlock=65536, memlock_binds=False)),
+    Case(
+        "docker's 64 KiB matter to nobody who may not open the host's RDMA devices",
+        but(memlock=65536, verbs=False, inside="container"),
+    ),
+    Case(
+        "RDMA that the container was not given",
+        but(**WITHOUT_RDMA),
+        "rdma-not-given",
+        Status.WARN,
+        topology=TWO_NODES,
+        subject="n1",
+    ),
+    Case("one node needs no fabric", but(**WITHOUT_RDMA)),
+    Case("nor do CPUs", but(**{**WITHOUT_RDMA, "gpus": False}), topology=TWO_NODES),
+    Case(
+        "a cloud's Ethernet card that could do RDMA",
+        but(**{**WITHOUT_RDMA, "fabric": ()}),
+        topology=TWO_NODES,
+    ),
+    Case(
+        "RDMA that it was given",
+        but(**{**WITHOUT_RDMA, "verbs": True}),
+        topology=TWO_NODES,
+    ),
+    Case(
+        "the runtime's default beside RDMA devices that were given",
+        but(memlock=65536, inside="container"),
+        "memlock-container",
+        Status.FAIL,
+    ),
     Case("memlock floor", but(memlock=GIB, rdma=()), "memlock-low", expect={"memlock_gib": 2}),
     Case("no /dev/shm", but(shm_size=None, shm_free=None), "shm-unusable", Status.FAIL),
     Case("unwritable", but(shm_problem="/dev/shm: Read-only"), "shm-unusable", Status.FAIL),
@@ -63,6 +100,30 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(host_limits, case)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"shm_problem": "/dev/shm: Permission denied"}, "shm-unusable"),
+        ({"threads_left": 100, "threads_limit": "pids.max"}, "threads-low"),
+        ({**WITHOUT_RDMA, "inside": ""}, "rdma-not-given"),
+    ],
+)
+def test_what_a_container_was_started_with_is_not_its_nodes_fault(
+    changes: dict[str, object], code: str
+) -> None:
+    for inside, blame in (("", Blame.NODE), ("container", Blame.JOB), ("kubernetes", Blame.JOB)):
+        saw = but(**changes | {"inside": inside})
+        (finding,) = judged(host_limits, Case("", saw, topology=TWO_NODES))
+        assert (finding.code, finding.blame) == (code, blame)
+
+
+def test_whose_locked_memory_it_is() -> None:
+    for inside, blame in (("", Blame.NODE), ("container", Blame.JOB)):
+        saw = but(memlock=65536, inside=inside)
+        (finding,) = judged(host_limits, Case("", saw))
+        assert finding.blame is blame
 
 
 def test_observe_reads_this_machine() -> None:
@@ -125,6 +186,59 @@ def test_the_capability_to_lock_memory(
     (proc / "status").write_text(f"Name:\tpython\nCapEff:\t{capabilities}\n")
     (proc / "uid_map").write_text(f"         {users}\n")
     assert host_limits.observe(Host(str(tmp_path)), context()).memlock_binds is binds
+
+
+def infiniband(root: Path, layer: str = "InfiniBand", state: str = "4: ACTIVE") -> Host:
+    """A container's view of a node that has one RDMA port."""
+    port = root / "sys/class/infiniband/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (port / "state").write_text(f"{state}\n")
+    (port / "link_layer").write_text(f"{layer}\n")
+    proc = root / "proc/self"
+    proc.mkdir(parents=True)
+    (proc / "limits").write_text(LIMITS)
+    (root / "dev").mkdir()
+    (root / "dev/nvidia0").touch()
+    return Host(str(root), {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+
+
+def test_observe_the_fabric_of_the_host(tmp_path: Path) -> None:
+    host = infiniband(tmp_path)
+    seen = host_limits.observe(host, context())
+    assert (seen.rdma, seen.fabric) == (("mlx5_0",), ("mlx5_0:1",))
+    assert (seen.verbs, seen.gpus, seen.inside) == (False, True, "kubernetes")
+    round_trips(seen)
+    (tmp_path / "dev/infiniband").mkdir()
+    (tmp_path / "dev/infiniband/rdma_cm").touch()
+    assert not host_limits.observe(host, context()).verbs
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    assert host_limits.observe(host, context()).verbs
+
+
+@pytest.mark.parametrize(
+    ("layer", "state", "fabric"),
+    [
+        ("Unspecified", "4: ACTIVE", ("mlx5_0:1",)),  # EFA
+        ("Ethernet", "4: ACTIVE", ()),
+        ("InfiniBand", "1: DOWN", ()),
+    ],
+)
+def test_a_fabric_is_active_and_no_ethernet(
+    tmp_path: Path, layer: str, state: str, fabric: tuple[str, ...]
+) -> None:
+    assert host_limits.observe(infiniband(tmp_path, layer, state), context()).fabric == fabric
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("refusal", ["the folder alone", "a device that its group refuses"])
+def test_a_device_that_can_not_be_opened_is_none(tmp_path: Path, refusal: str) -> None:
+    """A bound /dev/infiniband shows the file; opening it is what counts: here a number that no
+    driver has."""
+    host = infiniband(tmp_path)
+    (tmp_path / "dev/infiniband").mkdir()
+    if refusal != "the folder alone":
+        os.mknod(tmp_path / "dev/infiniband/uverbs0", 0o666 | stat.S_IFCHR, os.makedev(231, 192))
+    assert not host_limits.observe(host, context()).verbs
 
 
 def test_cannot_tell_without_proc(tmp_path: Path) -> None:

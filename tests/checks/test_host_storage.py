@@ -86,6 +86,12 @@ CASES = (
     Case("no working directory", but(WORK, **NOWHERE), "workdir-gone", Status.FAIL),
     Case("TMPDIR denied", but(TMP, **DENIED), "unwritable", Status.FAIL),
     Case("TMPDIR read-only", but(TMP, **READ_ONLY, **room(0)), "unwritable", Status.FAIL),
+    Case(
+        "a read-only image without a /tmp",
+        dataclasses.replace(but(TMP, **READ_ONLY), inside="kubernetes"),
+        "image-read-only",
+        Status.FAIL,
+    ),
     Case("checkpoints denied", but(CKPT, **DENIED), "unwritable", Status.FAIL),
     Case(
         "root on NFS is nobody, the job's user is not",
@@ -141,6 +147,14 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(host_storage, case)
+
+
+def test_the_read_only_tmp_of_an_image_is_not_its_nodes_fault() -> None:
+    storage = dataclasses.replace(but(TMP, **READ_ONLY), inside="container")
+    (finding,) = judged(host_storage, Case("", storage))
+    assert (finding.code, finding.blame) == ("image-read-only", Blame.JOB)
+    (finding,) = judged(host_storage, Case("", but(TMP, **READ_ONLY)))
+    assert (finding.code, finding.blame) == ("unwritable", Blame.NODE)
 
 
 def test_places_on_one_dead_mount_are_one_finding() -> None:

@@ -18,8 +18,10 @@ from preflight.knowledge.nodelist import Expected
 from preflight.model import (
     Blame,
     CannotObserve,
+    Cause,
     Confidence,
     Finding,
+    Missing,
     Node,
     NotApplicable,
     Status,
@@ -137,9 +139,21 @@ def alone(node: int) -> Topology:
 LIST = tuple(Expected(f"n{n}", ranks_of(n)) for n in (1, 2, 3, 4))
 
 
-def here(host: Reach, **others: Reach) -> dict[str, Reach]:
+def here(host: Reach, **others: Reach | Missing) -> dict[str, Reach | Missing]:
     """All observations: the host's is n1's."""
     return {"n1": host, **others}
+
+
+SRUN_SAID = (
+    "srun: error: Task launch for StepId=4.0 failed on node n4: Communication connection failure\n"
+    "srun started nothing there"
+)
+SSH_SAID = "ssh: connect to host n4 port 22: Connection refused\nssh ended with exit code 255"
+
+
+def unheard(program: str, words: str) -> Missing:
+    """What the place that starts all agents makes of one that said nothing."""
+    return Missing(Cause.NOT_ARRIVED, words, by=program)
 
 
 def three(*changed: Arrival, **changes: Any) -> Reach:
@@ -157,7 +171,7 @@ class Row(Case):
     says: tuple[str, ...] = ()
 
 
-def row(name: str, saw: Mapping[str, Reach], code: str | None = None, **more: Any) -> Row:
+def row(name: str, saw: Mapping[str, Reach | Missing], code: str | None = None, **more: Any) -> Row:
     more.setdefault("topology", nodes(*(int(k[1:].partition("#")[0]) for k in saw)))
     if code is not None:
         more.setdefault("status", Status.FAIL)
@@ -994,7 +1008,66 @@ CASES: tuple[Row, ...] = (
         subject="n4",
         about=("n4",),
     ),
+    # started from one place, which knows more than the host of the meeting
+    row(
+        "srun could not launch on one node",
+        here(hosting(*ALL[:3], size=6), n2=guest(2), n3=guest(3), n4=unheard("srun", SRUN_SAID)),
+        "not-launched",
+        topology=nodes(1, 2, 3),
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        says=("nothing came from n4 · srun: error: Task launch", "Communication connection"),
+    ),
+    row(
+        "ssh is refused by one host: told once, with its ranks",
+        here(three(expected=LIST), n2=guest(2), n3=guest(3), n4=unheard("ssh", SSH_SAID)),
+        "not-reached",
+        topology=nodes(1, 2, 3),
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        says=("nothing came from n4 · ssh: connect to host n4 port 22: Connection refused",),
+    ),
+    row(
+        "ssh is refused by the host of the meeting: the others miss it, and are not to blame",
+        {"n2": out(2, REFUSED), "n3": out(3, REFUSED), "n1": unheard("ssh", SSH_SAID)},
+        "not-reached",
+        topology=nodes(2, 3),
+        status=Status.MISSING,
+        subject="n1",
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "the host of the meeting was lost: that is said already",
+        {**{f"n{n}": guest(n, lost=QUIET) for n in (2, 3, 4)}, "n1": unheard("srun", SRUN_SAID)},
+        "lost",
+        topology=nodes(2, 3, 4),
+        subject="n1 · port 29500",
+    ),
+    row(
+        "nobody was reached",
+        {f"n{n}": unheard("ssh", SSH_SAID.replace("n4", f"n{n}")) for n in (1, 2, 3, 4)},
+        "not-reached",
+        topology=nodes(),
+        status=Status.MISSING,
+        says=("nothing came from n[1-4] · ssh: connect to host n1 port 22",),
+    ),
 )
+
+
+def test_who_waits_for_a_host_that_was_never_started_is_no_failure() -> None:
+    case = next(c for c in CASES if c.name.startswith("ssh is refused by the host of the meeting"))
+    found = judged(rdzv_reach, case)
+    assert [(f.code, f.status) for f in found] == [
+        ("not-reached", Status.MISSING),
+        ("refused", Status.MISSING),
+    ]
+
+
+def test_of_a_host_that_was_lost_nothing_else_is_said() -> None:
+    case = next(c for c in CASES if c.name.startswith("the host of the meeting was lost"))
+    assert [f.code for f in judged(rdzv_reach, case)] == ["lost"]
 
 
 def said_of(case: Row) -> list[Finding]:

@@ -27,8 +27,13 @@ mkdir -p tree/infiniband/mlx5_0/ports/1 tree/net
 echo 4: ACTIVE > tree/infiniband/mlx5_0/ports/1/state
 mkdir net; mount --rbind /sys/class/net net
 mount --rbind tree /sys/class; mount --rbind net /sys/class/net
+mkdir dev shm; mount -t tmpfs tmpfs dev; mkdir -p dev/upper/infiniband dev/work
+mknod -m 666 dev/upper/infiniband/uverbs0 c 1 3
+mount --rbind /dev/shm shm
+mount -t overlay overlay -o lowerdir=/dev,upperdir=dev/upper,workdir=dev/work /dev
+mount --rbind shm /dev/shm
 """
-"""An InfiniBand port, as far as /sys/class shows it."""
+"""An InfiniBand port, as far as /sys/class shows it, and a device that can be opened."""
 
 LIMITS = (
     Fault("64 open files", "host.limits", "nofile-low", wrap=("prlimit", "--nofile=64")),

@@ -1,0 +1,207 @@
+"""The launchers there are, and what each calls its numbers. Pure.
+
+Recordings of their environments are in tests/launchers/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+STEP_LIST, JOB_LIST = "SLURM_STEP_NODELIST", ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+"""Node lists of SLURM: in a prolog of 22.05 only the last is there."""
+
+NODE_WORDS = ("auto", "gpu", "cpu")
+"""What torchrun takes for a number of ranks a node (determine_local_world_size)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """How one launcher names its numbers; of several variables the first that holds one counts.
+
+    sign      all of them are there in what it starts; `NAME=value`: with this very value
+    without   none of them is
+    same      pairs (inner, outer): where the inner is set it says the same, else it is of another
+              launcher that started us below this one
+    per_node  it starts one process a node, and `local_size` says how many ranks that stands for
+    by_pod    RANK and WORLD_SIZE may well count nodes: a rank of its own has a LOCAL_RANK, too
+    hosts     node lists whose first host has rank 0
+    gpus      how many GPUs the job has on this node; never SLURM_GPUS_PER_NODE, which may be a100:4
+    """
+
+    name: str
+    sign: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    same: tuple[tuple[str, str], ...] = ()
+    rank: tuple[str, ...] = ()
+    size: tuple[str, ...] = ()
+    local_rank: tuple[str, ...] = ()
+    local_size: tuple[str, ...] = ()
+    node_rank: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    job: tuple[str, ...] = ()
+    addr: tuple[str, ...] = ("MASTER_ADDR",)
+    port: tuple[str, ...] = ("MASTER_PORT",)
+    hosts: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    per_node: bool = False
+    by_pod: bool = False
+
+
+# a process a rank, with the variables of env://, as torch's init_process_group reads them
+ENV = Launcher(
+    "environment",
+    sign=("RANK", "WORLD_SIZE"),
+    rank=("RANK",),
+    size=("WORLD_SIZE",),
+    local_rank=("LOCAL_RANK",),
+    local_size=("LOCAL_WORLD_SIZE",),
+    job=("SLURM_JOB_ID",),
+)
+
+# The first that fits wins: the innermost launcher is the one that started us.
+LAUNCHERS = (
+    # `accelerate launch` is torchrun below
+    replace(
+        ENV,
+        name="torchrun",
+        sign=("TORCHELASTIC_RUN_ID", "RANK"),
+        job=("TORCHELASTIC_RUN_ID",),
+    ),
+    # Kubeflow's operators say in PET_ variables what the pod's torchrun is to go by. Beside them
+    # version 1 sets RANK, the pod's number, and WORLD_SIZE, which counts pods or all ranks.
+    Launcher(
+        "PyTorchJob",
+        sign=("PET_NNODES", "RANK", "WORLD_SIZE"),
+        without=("LOCAL_RANK",),
+        node_rank=("PET_NODE_RANK", "RANK"),
+        nodes=("PET_NNODES",),
+        local_size=("PET_NPROC_PER_NODE",),
+        addr=("PET_MASTER_ADDR", "MASTER_ADDR"),
+        port=("PET_MASTER_PORT", "MASTER_PORT"),
+        per_node=True,
+    ),
+    Launcher(
+        "Kubeflow Trainer",
+        sign=("PET_NNODES",),
+        without=("LOCAL_RANK",),
+        node_rank=("PET_NODE_RANK", "JOB_COMPLETION_INDEX", "SLURM_NODEID"),
+        nodes=("PET_NNODES",),
+        local_size=("PET_NPROC_PER_NODE",),
+        addr=("PET_MASTER_ADDR", "MASTER_ADDR"),
+        port=("PET_MASTER_PORT", "MASTER_PORT"),
+        per_node=True,
+    ),
+    replace(
+        ENV,
+        name="Ray Train",
+        sign=("RANK", "WORLD_SIZE", "LOCAL_RANK", "RAY_JOB_ID"),
+        job=("RAY_JOB_ID",),
+    ),
+    # an older PyTorchJob, Volcano, a manifest of one's own
+    replace(
+        ENV,
+        name="Kubernetes pod",
+        sign=("RANK", "WORLD_SIZE", "KUBERNETES_SERVICE_HOST"),
+        without=("LOCAL_RANK",),
+        by_pod=True,
+    ),
+    replace(ENV, by_pod=True),
+    # its daemons are a step of their own, which the ranks of the first node are not in
+    Launcher(
+        "Open MPI",
+        sign=("OMPI_COMM_WORLD_RANK",),
+        rank=("OMPI_COMM_WORLD_RANK",),
+        size=("OMPI_COMM_WORLD_SIZE",),
+        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        job=("SLURM_JOB_ID",),
+        hosts=JOB_LIST,
+    ),
+    # SLURM_STEP_NUM_TASKS is there in tasks that srun started, not in the batch script itself; and
+    # in the shell of salloc's interactive step (SLURM_INTERACTIVE_STEP), which is no task either.
+    Launcher(
+        "SLURM",
+        sign=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        without=("SLURM_STEP_ID=4294967290",),
+        same=(
+            ("PMI_RANK", "SLURM_PROCID"),
+            ("PMI_SIZE", "SLURM_STEP_NUM_TASKS"),
+            ("PMIX_RANK", "SLURM_PROCID"),
+        ),
+        rank=("SLURM_PROCID",),
+        size=("SLURM_STEP_NUM_TASKS",),
+        local_rank=("SLURM_LOCALID",),
+        local_size=("SLURM_STEP_TASKS_PER_NODE",),
+        node_rank=("SLURM_NODEID",),
+        nodes=("SLURM_STEP_NUM_NODES",),
+        job=("SLURM_JOB_ID",),
+        hosts=(STEP_LIST, *JOB_LIST),
+        gpus=("SLURM_GPUS_ON_NODE",),
+    ),
+    Launcher(
+        "MPI (PMI)",
+        sign=("PMI_RANK", "PMI_SIZE"),
+        rank=("PMI_RANK",),
+        size=("PMI_SIZE",),
+        local_rank=("MPI_LOCALRANKID",),
+        local_size=("MPI_LOCALNRANKS",),
+        job=("SLURM_JOB_ID",),
+        hosts=JOB_LIST,
+    ),
+    # the size is said over PMIx alone
+    Launcher("MPI (PMIx)", sign=("PMIX_RANK",), rank=("PMIX_RANK",), size=("WORLD_SIZE",)),
+    Launcher(
+        "Indexed Job",
+        sign=("JOB_COMPLETION_INDEX",),
+        without=("LOCAL_RANK",),
+        node_rank=("JOB_COMPLETION_INDEX",),
+        per_node=True,
+    ),
+    # it knows from its Trainer how many ranks a node has, and says so to nobody
+    Launcher(
+        "Lightning",
+        sign=("NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        node_rank=("NODE_RANK",),
+    ),
+    # what Lightning wants of whoever starts it once a node
+    Launcher(
+        "environment of a node",
+        sign=("NODE_RANK", "MASTER_ADDR"),
+        without=("LOCAL_RANK", "SLURM_JOB_ID"),
+        size=("WORLD_SIZE",),
+        node_rank=("NODE_RANK",),
+        per_node=True,
+    ),
+)
+LOCAL = Launcher("local", sign=(), job=("SLURM_JOB_ID",), per_node=True)
+
+
+def detect(environ: Mapping[str, str]) -> Launcher:
+    """The launcher that started this process, LOCAL when none did."""
+    return next((launcher for launcher in LAUNCHERS if _fits(launcher, environ)), LOCAL)
+
+
+def _fits(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    return (
+        all(_has(environ, sign) for sign in launcher.sign)
+        and not any(_has(environ, name) for name in launcher.without)
+        and all(
+            not environ.get(inner) or environ[inner] == environ.get(outer)
+            for inner, outer in launcher.same
+        )
+    )
+
+
+def _has(environ: Mapping[str, str], wanted: str) -> bool:
+    name, sign, value = wanted.partition("=")
+    return environ.get(name) == value if sign else bool(environ.get(name))
+
+
+def wants_gpus(environ: Mapping[str, str]) -> bool:
+    """Whether the GPUs of this node stand in for the number of ranks, where no flag says it."""
+    launcher = detect(environ)
+    said = [environ.get(name, "") for name in launcher.local_size]
+    return launcher.per_node and not any(text.isdecimal() or text == "cpu" for text in said)

@@ -1,0 +1,102 @@
+"""`preflight slurm …`: what slurmd calls. Wiring only; exit code 3 where the node is at fault."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from preflight import agent, screen
+from preflight.check import nearest
+from preflight.isolate import Workers
+from preflight.model import PreflightError
+
+OUTPUT_FAILED = 74
+HOOKS = ("prolog", "task-prolog", "healthcheck", "epilog")
+
+EXITS = "Exit codes: 3 this node is at fault · 0 anything else, a fault of preflight's own as well."
+ZERO = "Exit code: 0, whatever it finds."
+
+app = typer.Typer(
+    name="slurm",
+    help="The hooks of SLURM: prolog, task prolog, health check, epilog.",
+    epilog="`preflight slurm snippet HOOK` prints the script that belongs around each.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", help="Else /etc/preflight/config.toml, if it is there.")
+]
+Root = Annotated[str, typer.Option("--root", hidden=True)]
+
+
+@app.command(epilog=EXITS)
+def prolog(ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/") -> None:
+    """Before a job: look at this node; drain it where its own hardware or system is at fault."""
+    _end(ctx, lambda act, workers: act.prolog(act.called("prolog", config_file, root), workers))
+
+
+@app.command(epilog=EXITS)
+def healthcheck(ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/") -> None:
+    """Now and then: the same; and undrain what we have drained once it is whole again."""
+    _end(ctx, lambda act, w: act.healthcheck(act.called("healthcheck", config_file, root), w))
+
+
+@app.command(epilog=ZERO)
+def epilog(ctx: typer.Context, root: Root = "/") -> None:
+    """After a job: name the processes on GPUs, files in /dev/shm and ports that it has left."""
+    _end(ctx, lambda act, workers: act.epilog(act.called("epilog", None, root), workers))
+
+
+@app.command("task-prolog", epilog=ZERO)
+def task_prolog(
+    ctx: typer.Context,
+    report: Annotated[
+        str | None, typer.Option("--report", help="A JSON report; else that of the prolog.")
+    ] = None,
+) -> None:
+    """In a job: one line for its output, as the prolog saw the node or a quick look sees it."""
+    _end(ctx, lambda act, workers: act.task_prolog(report, workers, ctx.obj))
+
+
+@app.command()
+def snippet(
+    hook: Annotated[
+        str,
+        typer.Argument(metavar="HOOK", help=f"{', '.join(HOOKS)}.", autocompletion=lambda: HOOKS),
+    ],
+) -> None:
+    """The shell script for slurm.conf that calls a hook, and that a broken preflight can't harm."""
+    from preflight.hooks.snippet import script
+
+    if hook not in HOOKS:
+        raise PreflightError(
+            f"no hook {hook!r:.40}, there are {', '.join(HOOKS)}{nearest(hook, HOOKS)}"
+        )
+    text = script(hook, os.path.abspath(sys.executable), os.environ.get("SLURM_CONF", ""))
+    if problem := screen.write(text):
+        screen.say(f"preflight: {problem}")
+        raise typer.Exit(OUTPUT_FAILED)
+
+
+def _end(ctx: typer.Context, hook: Callable[[Any, Workers], int]) -> None:
+    """Exit by what a hook makes of hooks/act.py. A fault of ours, even of an import, or of its
+    config file is told and lets the job run, also where there is no script around this."""
+    try:
+        from preflight.hooks import act
+
+        with agent.session(ctx.obj) as workers:
+            code = hook(act, workers)
+    except PreflightError as error:
+        screen.say(f"preflight: {error}")
+        code = 0
+    except Exception:  # noqa: BLE001  our bug drains no node
+        screen.say(traceback.format_exc())
+        screen.say("preflight: this is our fault, not this node's")
+        code = 0
+    raise typer.Exit(code)
