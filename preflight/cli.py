@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import sys
-import time
 import traceback
 from typing import Annotated, Any, NoReturn
 
@@ -16,14 +15,12 @@ from preflight import __version__, agent, check, config, outset, redact, screen,
 from preflight.agent import Ending, Wish
 from preflight.config import Flags
 from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
+from preflight.forkserver import reap_orphans
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
 from preflight.model import PreflightError, Report, Status, Verdict
 
 USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
-
-REAP_SECONDS = 1.0
-"""How long what was killed may take to be gone."""
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
@@ -314,9 +311,8 @@ def _exit_code(style: str, ended: Ending, problems: tuple[str, ...], interrupt: 
 
 def _become(command: list[str]) -> NoReturn:
     """Replace this process: no parent stays behind, streams and signals are the command's own."""
-    # as process 1 we were handed what a server that died had left; CMD knows nothing of them
     if os.getpid() == 1:
-        _reap()
+        reap_orphans()
     # Python ignores these two, and what is ignored stays ignored over exec
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -326,18 +322,6 @@ def _become(command: list[str]) -> NoReturn:
         screen.say(f"preflight: {command[0]} can't be started: {error.strerror}")
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(NOT_FOUND if missing else NOT_EXECUTABLE) from None
-
-
-def _reap() -> None:
-    """Take the exit status of every child; one that was killed may still be on its way out, and one
-    that is not ours, of a script that began the container, stays."""
-    until = time.monotonic() + REAP_SECONDS
-    try:
-        while time.monotonic() < until:
-            if not os.waitpid(-1, os.WNOHANG)[0]:
-                time.sleep(0.002)
-    except ChildProcessError:
-        pass  # there is none
 
 
 def _print(text: str) -> None:

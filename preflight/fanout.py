@@ -30,7 +30,7 @@ from preflight.orders import Orders
 from preflight.plan import Progress
 from preflight.start import LIGHT, open_light
 
-EXPAND_SECONDS = 10.0
+EXPAND_SECONDS = 20.0
 """For ClusterShell to say who is in a set; the source of a group may be a command."""
 START_SECONDS = 30.0
 """For srun or ssh to start the agents, beyond the deadline of these."""

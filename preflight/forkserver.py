@@ -20,6 +20,22 @@ from preflight import _worker
 REQUEST_SECONDS = 1.0
 """How long a server may take to take a request: only a stopped one fills its socket."""
 
+REAP_SECONDS = 1.0
+"""How long what was killed may take to be gone."""
+
+
+def reap_orphans() -> None:
+    """As process 1 we are handed what a server that died has left: take its exit status, since who
+    comes after us knows nothing of it. What was killed may still be on its way out; what is not
+    ours, of a script that began the container, stays."""
+    until = time.monotonic() + REAP_SECONDS
+    try:
+        while time.monotonic() < until:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.002)
+    except ChildProcessError:
+        pass  # there is none
+
 
 class ForkServer:
     """One fork server. `ready` says how its imports went, None before; `lost` why it is gone.

@@ -233,14 +233,14 @@ def test_gate_starts_cmd_once_and_here() -> None:
 
 
 def launched(
-    way: str, monkeypatch: pytest.MonkeyPatch, **seconds: float
+    way: str, monkeypatch: pytest.MonkeyPatch, names: str = "n[1-3]", **seconds: float
 ) -> tuple[agent.Ending, float]:
     """A run in this process, where its patience can be less."""
     for name, value in seconds.items():
         module = _fanout if hasattr(_fanout, name) else fanout
         monkeypatch.setattr(module, name, value)
     flags = Flags(level="quick", only=("host.limits",), nproc=1, deadline="1s")
-    launch = fanout.asked(flags, False, "n[1-3]", way)
+    launch = fanout.asked(flags, False, names, way)
     began = time.monotonic()
     interrupt = Interrupt()
     with agent.session(interrupt) as workers:
@@ -249,7 +249,7 @@ def launched(
     return ended, time.monotonic() - began
 
 
-SHORT = {"LATE_SECONDS": 1.0, "ENDING_SECONDS": 0.5, "END_SECONDS": 4.0}
+SHORT = {"START_SECONDS": 60.0, "LATE_SECONDS": 1.0, "ENDING_SECONDS": 0.5, "END_SECONDS": 4.0}
 
 
 def absent(ended: agent.Ending) -> list[tuple[str, str]]:
@@ -259,7 +259,7 @@ def absent(ended: agent.Ending) -> list[tuple[str, str]]:
 
 def test_one_way_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     way = shell('[ $host != n2 ] || exec sleep 1000; exec "$@"')
-    ended, seconds = launched(way, monkeypatch, START_SECONDS=60.0, **SHORT)
+    ended, seconds = launched(way, monkeypatch, **SHORT)
     assert ended.verdict is Verdict.INCOMPLETE
     ((name, saw),) = absent(ended)
     assert name == "n2"
@@ -268,7 +268,9 @@ def test_one_way_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_all_ways_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended, seconds = launched(shell("exec sleep 1000"), monkeypatch, START_SECONDS=0.5, **SHORT)
+    ended, seconds = launched(
+        shell("exec sleep 1000"), monkeypatch, **{**SHORT, "START_SECONDS": 0.5}
+    )
     assert ended.verdict is Verdict.INCOMPLETE
     assert [name for name, _ in absent(ended)] == ["n1", "n2", "n3"]
     assert seconds < 40
@@ -288,7 +290,7 @@ def test_a_flood_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         kept.append(len(str(value)))
 
     monkeypatch.setattr(fanout.Gathering, "hear", heard)
-    ended, seconds = launched(shell(flood), monkeypatch, START_SECONDS=2.0, **SHORT)
+    ended, seconds = launched(shell(flood), monkeypatch, "n[1-5]", **SHORT)
     assert [name for name, _ in absent(ended)] == ["n1", "n2"]
     assert max(kept) < 4096
     assert seconds < 60

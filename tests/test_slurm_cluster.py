@@ -9,6 +9,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +26,16 @@ SICK = ("prlimit", f"--memlock={LOW}:")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def cluster() -> Iterator[Site]:
     if why := slurm.missing():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(why)
-    with built(tmp_path_factory.mktemp("site")) as site:
-        yield site
+    # a folder of pytest's is closed to other users, whose tasks run the task prolog
+    folder = Path(tempfile.mkdtemp(prefix="preflight-site-"))
+    try:
+        with built(folder) as site:
+            yield site
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -246,7 +252,7 @@ def test_a_probe_that_hangs_is_over_in_time_and_accuses_nobody(site: Site, tmp_p
     assert 3 < ended.seconds < 8
     assert site.cluster.settled("n1", "idle") == ("idle", "")
     assert "could not look: planted.hang" in site.syslog("n1")
-    assert "preflight" not in " ".join(site.cluster["n1"].processes().values())
+    assert "-m preflight" not in " ".join(site.cluster["n1"].processes().values())
 
 
 def test_a_preflight_that_hangs_is_ended_by_the_script(site: Site, tmp_path: Path) -> None:
@@ -329,6 +335,8 @@ if os.fork():
 os.setsid()
 if os.fork():
     os._exit(0)
+for number in (0, 1, 2):  # else srun would wait for it
+    os.dup2(os.open("/dev/null", os.O_RDWR), number)
 line = socket.create_server(("", 29533))
 kept = open("/dev/nvidia0", "rb")
 time.sleep(600)
@@ -356,7 +364,7 @@ def test_the_epilog_names_what_a_job_has_left(site: Site) -> None:
         assert "1 file (2 MiB) in /dev/shm: nccl-AbCdEf" in said
         assert site.cluster.settled("n2", "idle") == ("idle", ""), "it is no reason to drain"
     finally:
-        n2.sh("rm -f /dev/shm/nccl-AbCdEf /dev/nvidia0; pkill -f leaves.py || true")
+        n2.sh("rm -f /dev/shm/nccl-AbCdEf /dev/nvidia0; pkill -f '[l]eaves.py' || true")
 
 
 # --- how long it takes ---

@@ -117,7 +117,8 @@ def built(folder: Path) -> Iterator[Site]:
     for hook in HOOKS:
         (folder / f"{hook}.sh").write_text("#!/bin/sh\n")
         (folder / f"{hook}.sh").chmod(0o755)
-    conf |= {"PrologFlags": "Alloc", "HealthCheckInterval": "1"}
+    # one health check a second would leave slurmctld no time to ask who has come back
+    conf |= {"PrologFlags": "Alloc", "HealthCheckInterval": "2"}
     with Cluster(nodes=4, conf=conf, limits={"memlock": f"{BACK}:"}) as it:
         for node in NODES:
             it[node].start([sys.executable, "-c", SYSLOG, f"{folder}/syslog.{node}"])

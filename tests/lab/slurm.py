@@ -149,13 +149,9 @@ class Cluster:
     def resume(self, *nodes: str, timeout: float = 30.0) -> None:
         """Take them back into service, whatever was wrong with them, and wait until they idle."""
         for node in nodes or self.nodes:
-            # a node that is resumed while an epilog runs is not asked whether it is there
-            self.settled(node, "idle", "drained", "down", "down*", timeout=timeout)
             if self.state(node)[0] != "idle":
                 # refused where a node is in service: then it has only to become idle
                 self.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"], timeout=20)
-            if self.settled(node, "idle", timeout=3)[0] != "idle":
-                self.run(["scontrol", "reconfigure"], timeout=20)  # it registers again
             found = self.settled(node, "idle", timeout=timeout)
             logs = (self.log(CONTROLLER)[-2000:], self.log(node)[-2000:])
             assert found[0] == "idle", (node, found, *logs)
