@@ -25,7 +25,6 @@ which the script around it ends it, and the 8 s after which srun tells users of 
 BUDGET = 3.5
 """Seconds for one of them: what is killed then is still told before the deadline."""
 
-FOLDER = "/run/preflight"
 CONFIG = "/etc/preflight/config.toml"
 
 NOT_THE_NODE = {
@@ -72,9 +71,7 @@ def config_of(given: str | None) -> str:
 def at_node(workers: Workers, node: str, config_file: str | None, root: str) -> Report:
     """The quick checks of this machine, all that are about the node itself, and their judgement."""
     flags = Flags(level="quick", nproc=1)
-    chosen, catalogue = agent.configured(
-        Wish(flags, config_of(config_file), root), to_run=True
-    )
+    chosen, catalogue = agent.configured(Wish(flags, config_of(config_file), root), to_run=True)
     selected = {
         check_id: why
         for check_id, why in check.select(
