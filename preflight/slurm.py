@@ -16,6 +16,9 @@ from preflight.isolate import Workers
 from preflight.model import PreflightError
 
 OUTPUT_FAILED = 74
+FOLDER = "/run/preflight"
+"""Where the hooks keep what they have to tell each other; root's, and gone after a boot."""
+
 HOOKS = ("prolog", "task-prolog", "healthcheck", "epilog")
 
 EXITS = "Exit codes: 3 this node is at fault · 0 anything else, a fault of preflight's own as well."
@@ -33,24 +36,31 @@ ConfigFile = Annotated[
     str | None, typer.Option("--config", help="Else /etc/preflight/config.toml, if it is there.")
 ]
 Root = Annotated[str, typer.Option("--root", hidden=True)]
+State = Annotated[str, typer.Option("--state", hidden=True)]
 
 
 @app.command(epilog=EXITS)
-def prolog(ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/") -> None:
+def prolog(
+    ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
+) -> None:
     """Before a job: look at this node; drain it where its own hardware or system is at fault."""
-    _end(ctx, lambda act, workers: act.prolog(act.called("prolog", config_file, root), workers))
+    _end(ctx, lambda act, w: act.prolog(act.called("prolog", config_file, root, state), w))
 
 
 @app.command(epilog=EXITS)
-def healthcheck(ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/") -> None:
+def healthcheck(
+    ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
+) -> None:
     """Now and then: the same; and undrain what we have drained once it is whole again."""
-    _end(ctx, lambda act, w: act.healthcheck(act.called("healthcheck", config_file, root), w))
+    _end(
+        ctx, lambda act, w: act.healthcheck(act.called("healthcheck", config_file, root, state), w)
+    )
 
 
 @app.command(epilog=ZERO)
-def epilog(ctx: typer.Context, root: Root = "/") -> None:
+def epilog(ctx: typer.Context, root: Root = "/", state: State = FOLDER) -> None:
     """After a job: name the processes on GPUs, files in /dev/shm and ports that it has left."""
-    _end(ctx, lambda act, workers: act.epilog(act.called("epilog", None, root), workers))
+    _end(ctx, lambda act, w: act.epilog(act.called("epilog", None, root, state), w))
 
 
 @app.command("task-prolog", epilog=ZERO)
@@ -59,9 +69,10 @@ def task_prolog(
     report: Annotated[
         str | None, typer.Option("--report", help="A JSON report; else that of the prolog.")
     ] = None,
+    state: State = FOLDER,
 ) -> None:
     """In a job: one line for its output, as the prolog saw the node or a quick look sees it."""
-    _end(ctx, lambda act, workers: act.task_prolog(report, workers, ctx.obj))
+    _end(ctx, lambda act, workers: act.task_prolog(report, workers, ctx.obj, state))
 
 
 @app.command()
@@ -78,7 +89,7 @@ def snippet(
         raise PreflightError(
             f"no hook {hook!r:.40}, there are {', '.join(HOOKS)}{nearest(hook, HOOKS)}"
         )
-    text = script(hook, os.path.abspath(sys.executable), os.environ.get("SLURM_CONF", ""))
+    text = script(hook, os.path.abspath(sys.executable), FOLDER, os.environ.get("SLURM_CONF", ""))
     if problem := screen.write(text):
         screen.say(f"preflight: {problem}")
         raise typer.Exit(OUTPUT_FAILED)

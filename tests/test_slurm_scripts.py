@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from command import preflight
 
-from preflight.hooks import look, snippet
+from preflight.hooks import snippet
+from preflight.slurm import FOLDER
 
 SHELLS = [[name] for name in ("sh", "dash", "bash", "busybox") if shutil.which(name)]
 SHELLS = [[*words, "sh"] if words == ["busybox"] else words for words in SHELLS]
@@ -21,7 +22,7 @@ PYTHON = "/opt/my tools/python's"
 @pytest.mark.parametrize("hook", snippet.SETTING)
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
 def test_a_script_is_good_shell(shell: list[str], hook: str) -> None:
-    text = snippet.script(hook, PYTHON, "/etc/my slurm/$x.conf")
+    text = snippet.script(hook, PYTHON, FOLDER, "/etc/my slurm/$x.conf")
     ended = subprocess.run([*shell, "-n"], input=text, capture_output=True, text=True, timeout=10)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert shlex.quote(PYTHON) in text
@@ -33,7 +34,7 @@ def played(hook: str, folder: Path, python: str, **env: str) -> subprocess.Compl
     (folder / "python").write_text(f"#!/bin/sh\n{python}\n")
     (folder / "python").chmod(0o755)
     (folder / "state").mkdir(exist_ok=True)
-    text = snippet.script(hook, str(folder / "python")).replace(look.FOLDER, str(folder / "state"))
+    text = snippet.script(hook, str(folder / "python"), str(folder / "state"))
     (folder / "hook.sh").write_text(text)
     return subprocess.run(
         ["sh", str(folder / "hook.sh")],
@@ -83,7 +84,7 @@ def test_what_a_script_passes_on(tmp_path: Path) -> None:
 
 def test_where_the_cluster_is_configured_elsewhere(tmp_path: Path) -> None:
     """A health check is not told by slurmd."""
-    text = snippet.script("healthcheck", "/usr/bin/python3", "/srv/a b/$c.conf")
+    text = snippet.script("healthcheck", "/usr/bin/python3", FOLDER, "/srv/a b/$c.conf")
     line = next(line for line in text.splitlines() if "/srv" in line)
     told = subprocess.run(
         ["sh", "-c", f'{line}\nprintf %s "$SLURM_CONF"'], capture_output=True, text=True, env={}
@@ -99,7 +100,7 @@ def test_the_task_prolog_is_said_once_a_node(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_script_with_this_interpreter() -> None:
     done = preflight("slurm", "snippet", "epilog")
-    assert done.out == snippet.script("epilog", sys.executable)
+    assert done.out == snippet.script("epilog", sys.executable, FOLDER)
     done = preflight("slurm", "snippet", "prolgo")
     assert done.code == 2
     assert "did you mean 'prolog'?" in done.said

@@ -41,7 +41,7 @@ class Hook:
         return f"{self.name} job {self.job}" if self.job else self.name
 
 
-def called(name: str, config_file: str | None, root: str, folder: str = look.FOLDER) -> Hook:
+def called(name: str, config_file: str | None, root: str, folder: str) -> Hook:
     """This hook, and the environment without what is the job's. It leaves the working directory,
     which is slurmd's and may be anywhere."""
     look.forget_the_job(os.environ)
@@ -99,7 +99,7 @@ def epilog(hook: Hook, workers: Workers) -> int:
 
 
 def task_prolog(
-    report_file: str | None, workers: Workers, interrupt: Interrupt, folder: str = look.FOLDER
+    report_file: str | None, workers: Workers, interrupt: Interrupt, folder: str
 ) -> int:
     """One line for the job's own output: what the prolog saw here, or a quick look as its user."""
     job = words.job_number(os.environ.get("SLURM_JOB_ID", ""))

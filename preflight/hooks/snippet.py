@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 
 from preflight import __version__
-from preflight.hooks.look import FOLDER, KEPT
+from preflight.hooks.look import KEPT
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -46,7 +46,7 @@ esac
 # never into slurmd's own pipe: it waits until everybody has let go of that
 log=/dev/null
 if [ -w "$folder" ]; then log=$folder/{hook}-$job.log; fi
-timeout -k 1 7 env -i "PATH=$PATH" LANG=C.UTF-8 \\
+env -i "PATH=$PATH" LANG=C.UTF-8 \\
 {variables}    {python} -P -s -m preflight slurm {hook} </dev/null >"$log" 2>&1
 code=$?
 case $code in
@@ -69,9 +69,10 @@ exit 0
 """
 
 
-def script(hook: str, python: str, slurm_conf: str = "") -> str:
-    """The script of a hook. `python` is the interpreter that has preflight; `slurm_conf` where
-    scontrol finds its cluster, for hooks that slurmd does not tell."""
+def script(hook: str, python: str, folder: str, slurm_conf: str = "") -> str:
+    """The script of a hook. `python` is the interpreter that has preflight, `folder` where the
+    hooks keep things, `slurm_conf` where scontrol finds its cluster, for those that slurmd does not
+    tell."""
     if hook == "task-prolog":
         template, end = AS_USER, ""
     else:
@@ -81,7 +82,7 @@ def script(hook: str, python: str, slurm_conf: str = "") -> str:
         hook=hook,
         version=__version__,
         path=PATH,
-        folder=FOLDER,
+        folder=folder,
         python=shlex.quote(python),
         variables="".join(_passed(name) for name in KEPT if name != "PATH"),
         conf=f'[ -n "${{SLURM_CONF:-}}" ] || SLURM_CONF={shlex.quote(slurm_conf)}\n'

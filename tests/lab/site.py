@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from faults.inject import way_for_others
 from lab.running import Ended
 from lab.slurm import ENVIRONMENT, Cluster
 
@@ -119,7 +120,8 @@ def built(folder: Path) -> Iterator[Site]:
         (folder / f"{hook}.sh").chmod(0o755)
     # one health check a second would leave slurmctld no time to ask who has come back
     conf |= {"PrologFlags": "Alloc", "HealthCheckInterval": "2"}
-    with Cluster(nodes=4, conf=conf, limits={"memlock": f"{BACK}:"}) as it:
+    machine = {"limits": {"memlock": f"{BACK}:"}, "setup": way_for_others()}
+    with Cluster(nodes=4, conf=conf, **machine) as it:
         for node in NODES:
             it[node].start([sys.executable, "-c", SYSLOG, f"{folder}/syslog.{node}"])
         yield Site(it, folder)
