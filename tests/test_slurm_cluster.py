@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from command import CHECK, observes, planted
-from lab import nvml, slurm
+from lab import slurm
 from lab.host import NOBODY
 from lab.site import LOW, NODES, Site, built, environment
 
@@ -98,55 +97,39 @@ def test_a_node_at_fault_is_drained_with_our_reason_and_the_job_waits(site: Site
     assert "memlock_gib" in shown
 
 
-def gpus(site: Site, node: str, folder: Path, scenario: dict[str, object]) -> None:
-    """Give a node two GPUs, as far as the driver's files and NVML show them. The library is found
-    by name and plays what its copy was built for: a hook has no variables to tell it."""
-    nvml.machine(folder, 2)
-    file = folder / "scenario"
-    nvml.environment(nvml.settings(2, scenario), file)
-    # the library, with the name of its scenario in place of the variable
-    source = f'#include <stdlib.h>\n#define getenv(name) "{file}"\n'
-    source += f'#include "{Path(nvml.__file__).with_name("fake_nvml.c")}"\n'
-    library = folder / "libnvidia-ml.so.1"
-    argv = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-o", str(library)]
-    subprocess.run([*argv, "-x", "c", "-"], input=source, text=True, check=True, timeout=60)
-    site.cluster[node].sh(f"""
-        mount --rbind {folder}/proc/driver /proc/driver
-        mount --rbind {folder}/sys/bus /sys/bus
-        cp -a {folder}/dev/. /dev; cp -a {folder}/run/. /run
-        echo {folder} > /etc/ld.so.conf.d/gpus.conf; ldconfig
-    """)
-
-
-def no_gpus(site: Site, node: str) -> None:
-    site.cluster[node].sh("""
-        umount -l /proc/driver; umount -l /sys/bus; rm -f /dev/nvidia*; rm -rf /run/nvidia*
-        rm /etc/ld.so.conf.d/gpus.conf; ldconfig
-    """)
-
-
-@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
-def test_a_lost_gpu_drains_whatever_the_job_may_see(site: Site, tmp_path: Path) -> None:
-    gpus(site, "n3", tmp_path, {"gpu1.error": 15})
-    try:
-        ended = site.run("n3", CUDA_VISIBLE_DEVICES="0")
-        assert ended.code != 0, ended
+def test_a_lost_gpu_drains_whatever_the_job_may_see(site: Site) -> None:
+    with site.gpus("n3", {"gpu1.error": 15}):
+        assert site.run("n3", CUDA_VISIBLE_DEVICES="0").code != 0
         state, reason = site.cluster.settled("n3", "drained")
-        assert (state, reason.startswith("preflight: gpu.visible GPU 1 ")) == ("drained", True)
-        assert "GPU is lost" in reason
-    finally:
-        no_gpus(site, "n3")
+    assert state == "drained"
+    assert reason.startswith("preflight: gpu.visible GPU 1 ")
+    assert "GPU is lost" in reason
 
 
-@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
-def test_healthy_gpus_and_a_mask_of_the_job_that_names_none(site: Site, tmp_path: Path) -> None:
-    gpus(site, "n3", tmp_path, {})
-    try:
+def test_healthy_gpus_and_a_mask_of_the_job_that_names_none(site: Site) -> None:
+    with site.gpus("n3", {}):
         ended = site.run("n3", CUDA_VISIBLE_DEVICES="7")
-        assert ended.code == 0, (ended, site.cluster.state("n3"))
-        assert site.cluster.settled("n3", "idle") == ("idle", "")
-    finally:
-        no_gpus(site, "n3")
+    assert ended.code == 0, (ended, site.cluster.state("n3"))
+    assert site.cluster.settled("n3", "idle") == ("idle", "")
+
+
+def test_a_driver_that_hangs_is_told_in_time(site: Site) -> None:
+    with site.gpus("n3", {"hang.nvmlInit": 1}):
+        ended = site.run("n3")
+        assert ended.code != 0
+        assert ended.seconds < 8
+        state, reason = site.cluster.settled("n3", "drained")
+    assert (state, "NVIDIA driver nvmlInit did not return" in reason) == ("drained", True), reason
+
+
+def test_a_driver_that_may_just_be_slow_drains_nobody(site: Site) -> None:
+    """Without its daemon it wakes every GPU anew: that is named as the other explanation."""
+    with site.gpus("n3", {"hang.nvmlInit": 1}):
+        site.cluster["n3"].sh("rm -r /run/nvidia-persistenced")
+        ended = site.run("n3")
+    assert ended.code == 0, (ended, site.cluster.state("n3"))
+    assert ended.seconds < 8
+    assert site.cluster.settled("n3", "idle") == ("idle", "")
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,15 @@ def test_what_is_not_seen_to_be_whole_is_not_taken_back(
     assert not [line for line in fake.asked if line.startswith("update")]
 
 
+def test_a_node_with_another_trouble_is_not_taken_back(fake: Fake, tmp_path: Path) -> None:
+    """What we have drained it for is gone; but this is no healthy node."""
+    reason = "preflight: planted.fire it burns [prolog job 31]"
+    fake.answers(f"echo 'NodeName=n1 State=IDLE+DRAIN Reason={reason} [root@2026-11-21T23:14:44]'")
+    package = planted(tmp_path / "p", planted_fire=CHECK, planted_other=judging("UNKNOWN"))
+    assert fake.run("healthcheck", package).code == 0
+    assert not [line for line in fake.asked if line.startswith("update")]
+
+
 # --- the task prolog ---
 
 

@@ -272,12 +272,13 @@ def test_what_a_job_has_left(tmp_path: Path) -> None:
 
 def test_another_job_of_the_same_user_is_left_alone(tmp_path: Path) -> None:
     root = tree(tmp_path)
-    process(root, 10, os.getuid(), ["/dev/nvidia3"], job="31")
-    process(root, 11, os.getuid(), ["/dev/nvidia0", "socket:[777]"], job="32")
-    process(root, 12, os.getuid(), ["/dev/nvidia1"])
-    told = found(root, uid=os.getuid())
-    assert [p["pid"] for p in told["processes"]] == [10], "what has no job's name may be 32's"
-    assert told["files"] == []
+    process(root, 10, 1000, ["/dev/nvidia3"], job="31")
+    process(root, 11, 1000, ["/dev/nvidia0", "socket:[777]"], job="32")
+    process(root, 12, 1000, ["/dev/nvidia1"])
+    told = [p["pid"] for p in found(root)["processes"]]
+    assert told == [10], "what has no job's name may be 32's"
+    process(root, 13, os.getuid(), [], job="32")
+    assert found(root, uid=os.getuid())["files"] == []
 
 
 def test_the_daemons_of_root_belong_to_no_job(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ esac
 # never into slurmd's own pipe: it waits until everybody has let go of that
 log=/dev/null
 if [ -w "$folder" ]; then log=$folder/{hook}-$job.log; fi
-env -i "PATH=$PATH" LANG=C.UTF-8 \\
+timeout -k 1 7 env -i "PATH=$PATH" LANG=C.UTF-8 \\
 {variables}    {python} -P -s -m preflight slurm {hook} </dev/null >"$log" 2>&1
 code=$?
 case $code in

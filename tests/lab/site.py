@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from faults.inject import way_for_others
+from lab import nvml
 from lab.running import Ended
 from lab.slurm import ENVIRONMENT, Cluster
 
@@ -90,6 +92,32 @@ class Site:
             yield
         finally:
             self.cluster[node].sh(f"prlimit --pid {pid} --memlock={BACK}:")
+
+    @contextmanager
+    def gpus(self, node: str, scenario: Mapping[str, object]) -> Iterator[None]:
+        """A node with two GPUs, as far as the driver's files and NVML show them. The library is
+        found by name and plays what its copy was built for: a hook has no variables to tell it."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        nvml.machine(folder, 2)
+        file, library = folder / "scenario", folder / "libnvidia-ml.so.1"
+        nvml.environment(nvml.settings(2, scenario), file)
+        source = f'#include <stdlib.h>\n#define getenv(name) "{file}"\n'
+        source += f'#include "{Path(nvml.__file__).with_name("fake_nvml.c")}"\n'
+        argv = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-o", str(library)]
+        subprocess.run([*argv, "-x", "c", "-"], input=source, text=True, check=True, timeout=60)
+        self.cluster[node].sh(f"""
+            mount --rbind {folder}/proc/driver /proc/driver
+            mount --rbind {folder}/sys/bus /sys/bus
+            cp -a {folder}/dev/. /dev; cp -a {folder}/run/. /run
+            echo {folder} > /etc/ld.so.conf.d/gpus.conf; ldconfig
+        """)
+        try:
+            yield
+        finally:
+            self.cluster[node].sh("""
+                umount -l /proc/driver; umount -l /sys/bus; rm -rf /dev/nvidia* /run/nvidia*
+                rm /etc/ld.so.conf.d/gpus.conf; ldconfig
+            """)
 
     def by_hand(self, hook: str, node: str, *before: str, **env: str) -> Ended:
         """The script of a hook as slurmd would run it there; `before` starts it."""
