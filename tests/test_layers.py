@@ -165,7 +165,7 @@ def test_nobody_knows_the_command_line() -> None:
     assert {n for n in names("") if "cli" in ours(n)} == {"__main__"}
 
 
-DRAWN_BY = {"agent", "cli", "screen", "hooks.act", "hooks.words"}
+DRAWN_BY = {"agent", "baseline_cli", "cli", "screen", "hooks.act", "hooks.words"}
 SENT_BY = {"deputy", "gathering"}
 """Who sends a JSON report, and who reads it: `render` has both."""
 
@@ -204,6 +204,7 @@ EFFECTS = {"open", "print", "input", "exec", "eval"}
 PURE = ["model", "compare", "document", "expect", "fold", "generic", "units", "verdict"]
 PURE += ["launchers", "orders", "parcel", "gathering"]
 PURE += ["hooks.words", "hooks.snippet"]
+PURE += ["facts", "baseline", "difference"]
 
 
 @pytest.mark.parametrize("name", PURE + names("render."))
@@ -279,7 +280,7 @@ def test_who_starts_and_ends_processes() -> None:
 
 def test_who_draws() -> None:
     assert users("rich") <= {"render.human", "cli"}
-    assert users("typer") == {"cli", "flags", "slurm"}
+    assert users("typer") == {"baseline_cli", "cli", "flags", "slurm"}
 
 
 @pytest.mark.parametrize("package", ["torch", "pynvml", "psutil", "numpy"])
@@ -298,18 +299,25 @@ TABLE = "mostly a table of cases"
 BOUNDARY = "everything that can be given to one boundary of the program, in sections"
 
 LONG = {
+    "checks/gpu_health.py": ONE_FILE,
+    "checks/gpu_links.py": ONE_FILE,
     "checks/gpu_visible.py": ONE_FILE,
     "checks/host_software.py": ONE_FILE,
     "checks/host_storage.py": ONE_FILE,
     "checks/net_interface.py": ONE_FILE,
     "checks/net_name.py": ONE_FILE,
+    "checks/net_speed.py": ONE_FILE,
+    "checks/net_rdma.py": ONE_FILE,
     "preflight/company.py": "host or guest, and the ways from one to the other, in one view",
     "preflight/host.py": "the only door to the machine: one method a place, none of them long",
     "preflight/isolate.py": "the only place that ends processes: the life of a call, in one view",
     "preflight/runner.py": "the order of a run, alone and with others, in one view",
     "preflight/model.py": "the words of all other files; nearly no code",
     "tests/checks/test_env_identity.py": TABLE,
+    "tests/checks/test_gpu_links.py": TABLE,
     "tests/checks/test_gpu_visible.py": TABLE,
+    "tests/checks/test_net_rdma.py": TABLE,
+    "tests/checks/test_net_speed.py": TABLE,
     "tests/checks/test_rdzv_reach.py": TABLE,
     "tests/checks/test_rdzv_torchrun.py": TABLE,
     "tests/test_meeting.py": BOUNDARY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from faults.gpu_health import HEALTH
 from faults.inject import Fault
 
 CROWDED = ("host.cpu cpus-few",)
@@ -180,4 +181,168 @@ SETTINGS = (
     ),
 )
 
-FAULTS = (*GPUS, *SETTINGS)
+RAILS = """
+port() {
+  there=tree/infiniband/$1; mkdir -p $there/ports/1/counters
+  echo MT4129 > $there/hca_type; cd $there/ports/1
+  echo "$2" > state; echo "$3" > phys_state; echo "$4" > rate; echo InfiniBand > link_layer
+  mkdir pkeys; echo 0xffff > pkeys/0
+  cd "$OLDPWD"
+}
+mkdir -p tree/net
+for n in 0 1 2 3 4 5 6 7; do port mlx5_$n '4: ACTIVE' '5: LinkUp' '400 Gb/sec (4X NDR)'; done
+%s
+mkdir net; mount --rbind /sys/class/net net
+mount --rbind tree /sys/class; mount --rbind net /sys/class/net
+"""
+"""Eight ports of InfiniBand, as far as /sys/class shows them, and what is wrong with them."""
+
+ONE_PORT = "rm -r tree/infiniband/mlx5_2; port mlx5_2 %s"
+POLLING = "'1: DOWN' '2: Polling' '10 Gb/sec (4X SDR)'"
+INIT = "'2: INIT' '5: LinkUp' '400 Gb/sec (4X NDR)'"
+
+NET_RDMA = (
+    Fault(
+        "one of eight InfiniBand ports has no cable",
+        "net.rdma",
+        "port-down",
+        "n1 · mlx5_2 · port 1",
+        says="mlx5_2:1 state Down, physical Polling",
+        setup=RAILS % (ONE_PORT % POLLING),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "one of eight InfiniBand ports has no subnet manager",
+        "net.rdma",
+        "no-subnet-manager",
+        "n1 · mlx5_2 · port 1",
+        status="warn",
+        exit=0,
+        says="mlx5_2:1 state Init, physical LinkUp",
+        setup=RAILS % (ONE_PORT % INIT),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a port that NCCL_IB_HCA names has no cable",
+        "net.rdma",
+        "named-down",
+        "n1 · mlx5_9 · port 1",
+        status="warn",
+        exit=0,
+        env={"NCCL_IB_HCA": "=mlx5_0,mlx5_9"},
+        setup=RAILS % f"port mlx5_9 {POLLING}; echo MT4119 > tree/infiniband/mlx5_9/hca_type",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a link of InfiniBand that makes errors",
+        "net.rdma",
+        "errors-growing",
+        "n1 · mlx5_3 · port 1",
+        status="warn",
+        exit=0,
+        setup=RAILS
+        % "(for n in $(seq 1 400); do echo ${n}00 > tree/infiniband/mlx5_3/ports/1/counters/"
+        "symbol_error; sleep 0.05; done) > /dev/null 2>&1 &",
+        scenario={},
+        **ON_4,
+    ),
+)
+
+BARE_METAL = """
+    sed 's/ hypervisor//' /proc/cpuinfo > bare; mount --bind bare /proc/cpuinfo
+"""
+TRANSLATED = """
+    mount -t tmpfs groups /sys/kernel
+    for gpu in 18 28 38 48; do
+        mkdir -p /sys/kernel/iommu_groups/$gpu
+        echo DMA-FQ > /sys/kernel/iommu_groups/$gpu/type
+        ln -s ../../../kernel/iommu_groups/$gpu /sys/bus/pci/devices/0000:$gpu:00.0/iommu_group
+    done
+"""
+PCIE = {"name": "NVIDIA L40S", "topology": 20}
+
+LINKS = (
+    Fault(
+        "two NVLink lanes of one GPU are down",
+        "gpu.links",
+        "nvlink-down",
+        "n1 · GPU 2",
+        status="warn",
+        exit=0,
+        says="link 4, 7 down",
+        scenario={"links": 18, "gpu2.link4.state": 0, "gpu2.link7.state": 0},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU without a lane to its switch",
+        "gpu.links",
+        "nvlink-down",
+        "n1 · GPU 1",
+        says="0 of 18",
+        scenario={"links": 18, "gpu1.link_state": 0},
+        **ON_4,
+    ),
+    Fault(
+        "no P2P between GPUs with NVLink",
+        "gpu.links",
+        "nvlink-p2p-off",
+        "n1 · GPU 3",
+        scenario={"links": 18, "gpu3.p2p.0": 5, "gpu3.p2p.1": 5, "gpu3.p2p.2": 5},
+        **ON_4,
+    ),
+    Fault(
+        "one pair below a PCIe switch without P2P",
+        "gpu.links",
+        "p2p-differs",
+        "n1 · GPU 0",
+        status="warn",
+        exit=0,
+        setup=BARE_METAL,
+        scenario={**PCIE, "gpu0.p2p.1": 1},
+        **ON_4,
+    ),
+    Fault(
+        "the IOMMU translates copies over PCIe",
+        "gpu.links",
+        "p2p-iommu",
+        status="warn",
+        exit=0,
+        setup=BARE_METAL + TRANSLATED,
+        scenario=PCIE,
+        **ON_4,
+    ),
+    Fault(
+        "NCCL_P2P_LEVEL=SYS with RTX 4090",
+        "gpu.links",
+        "p2p-asked",
+        status="warn",
+        exit=0,
+        env={"NCCL_P2P_LEVEL": "SYS"},
+        scenario={"name": "NVIDIA GeForce RTX 4090", "p2p": 1},
+        **ON_4,
+    ),
+    Fault(
+        "RTX 4090 with an early driver of branch 525",
+        "gpu.links",
+        "p2p-claimed",
+        "n1 · GPU 0",
+        status="warn",
+        exit=0,
+        scenario={**PCIE, "name": "NVIDIA GeForce RTX 4090", "driver": "525.60.11"},
+        **ON_4,
+    ),
+    Fault(
+        "the driver hangs when it is asked for NVLink",
+        "gpu.links",
+        "links-hang",
+        "n1 · GPU 2",
+        scenario={"gpu2.hang.nvmlDeviceGetNvLinkState": 1},
+        seconds=10,
+        **ON_4,
+    ),
+)
+
+FAULTS = (*GPUS, *SETTINGS, *NET_RDMA, *LINKS, *HEALTH)

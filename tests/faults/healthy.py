@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from faults.accelerators import RAILS
 from faults.inject import Fault
 from lab.host import HOSTS, NOBODY, Machine
 
@@ -179,6 +180,14 @@ VARIANTS = (
         needs=("gcc",),
     ),
     healthy("4 GPUs", nproc=2, gpus=4, scenario={}, args=("--level", "quick", "--only", "gpu.*")),
+    healthy(
+        "8 ports of InfiniBand",
+        nproc=2,
+        gpus=4,
+        setup=RAILS % "port mlx5_8 '1: DOWN' '3: Disabled' '10 Gb/sec (4X SDR)'; "
+        "echo MT4125 > tree/infiniband/mlx5_8/hca_type",
+        args=("--level", "quick", "--only", "net.rdma,host.limits,env.vars"),
+    ),
     healthy(
         "Kubeflow's variables",
         env={

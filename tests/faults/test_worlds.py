@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 
 import pytest
-from faults import agents, agreement, naming, network
+from faults import agents, agreement, naming, network, rails
 from faults.world import WorldFault, healthy_twin, judge, lacking, needs_torch, run
 
-FAULTS = (*network.FAULTS, *naming.FAULTS, *agreement.FAULTS, *agents.FAULTS)
+FAULTS = (*network.FAULTS, *naming.FAULTS, *agreement.FAULTS, *agents.FAULTS, *rails.FAULTS)
 
 
 def _marked(fault: WorldFault) -> object:

@@ -6,8 +6,17 @@
  *   count = 8                      driver = 550.54.15            cuda = 12040
  *   gpu2.name = NVIDIA L4          and uuid, bus (0000:18:00.0), minor, capability (9.0), memory,
  *                                  used, compute_mode, mig, persistence; without gpuN. for all GPUs
+ *   gpu2.temperature = 34          and slowdown_at, width, width_max, ecc_volatile, ecc_aggregate,
+ *                                  remap_rows, remap_pending, remap_failure, retired_pending,
+ *                                  virtual; reasons (0x8), and reasons2 from the second time on;
+ *                                  numa (else not supported)
+ *   gpu2.field.230 = 1             a field value (field.ID.SCOPE for one scope), else not supported
+ *   gpu2.processes = 4242:2147483648,77:0       pid:bytes of compute programs; graphics: of others
+ *   fabric_state = 3               and fabric_status, fabric_mask, fabric_summary; fabric_version:
+ *                                  the newest structure that this driver knows, 3
  *   error.nvmlInit = 18            this call answers with that nvmlReturn_t
  *   gpu2.error = 15                every call about this GPU does
+ *   gpu2.lost_after = 6            every call about this GPU after the sixth answers 15
  *   sleep_ms.CALL = 3000, hang.CALL = 1, crash.CALL = 1         each also as gpu2.sleep_ms.CALL …
  *
  * CALL is the name without the version that it may end in: nvmlDeviceGetCount. A function that is
@@ -21,12 +30,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, INSUFFICIENT_SIZE = 7 };
-enum { NO_GPU = -1, TEXT_MAX = 256 };
+enum {
+    OK = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    INSUFFICIENT_SIZE = 7,
+    LOST = 15,
+    VERSION_MISMATCH = 25
+};
+enum { NO_GPU = -1, TEXT_MAX = 256, GPUS_MAX = 64 };
 
 typedef struct gpu *gpu_t; /* the handle: its index + 1 */
 
 static int users; /* nvmlInit without nvmlShutdown */
+static int calls[GPUS_MAX]; /* about each GPU so far */
 
 /* --- the scenario --- */
 
@@ -106,6 +124,8 @@ static int enter(const char *call, int gpu)
     snprintf(key, sizeof key, "gpu%d.error", gpu);
     if (gpu != NO_GPU && look_up(key, value))
         return atoi(value);
+    if (gpu != NO_GPU && gpu < GPUS_MAX && ++calls[gpu] > number(gpu, "lost_after", 1 << 30))
+        return LOST;
     return (int)about("error", call, gpu);
 }
 
@@ -259,3 +279,122 @@ CALL("nvmlDeviceGetPciInfo", nvmlDeviceGetPciInfo_v3, (gpu_t gpu, struct pci *ou
      snprintf(out->bus_id, sizeof out->bus_id, "%08X:%02X:%02X.0", out->domain, out->bus,
               out->device);
      memcpy(out->old_bus_id, out->bus_id + 4, 13);)
+
+/* --- how well it is --- */
+
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "width", 16)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "width_max", 16)
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending", 0)
+NUMBER(nvmlDeviceGetVirtualizationMode, "virtual", 0)
+
+CALL("nvmlDeviceGetNumaNodeId", nvmlDeviceGetNumaNodeId, (gpu_t gpu, int *out),
+     *out = (int)number(index_of(gpu), "numa", -1);
+     if (*out < 0)
+         return NOT_SUPPORTED;)
+
+CALL("nvmlDeviceGetTemperature", nvmlDeviceGetTemperature, (gpu_t gpu, unsigned sensor, unsigned *out),
+     (void)sensor;
+     *out = (unsigned)number(index_of(gpu), "temperature", 34);)
+
+CALL("nvmlDeviceGetTemperatureThreshold", nvmlDeviceGetTemperatureThreshold,
+     (gpu_t gpu, unsigned which, unsigned *out),
+     *out = (unsigned)number(index_of(gpu), which == 1 ? "slowdown_at" : "shutdown_at",
+                             which == 1 ? 87 : 92);)
+
+CALL("nvmlDeviceGetTotalEccErrors", nvmlDeviceGetTotalEccErrors,
+     (gpu_t gpu, unsigned uncorrected, unsigned aggregate, unsigned long long *out),
+     const char *key = aggregate ? "ecc_aggregate" : "ecc_volatile";
+     *out = uncorrected ? (unsigned long long)number(index_of(gpu), key, 0) : 0;)
+
+CALL("nvmlDeviceGetRemappedRows", nvmlDeviceGetRemappedRows,
+     (gpu_t gpu, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed),
+     *corrected = 0;
+     *uncorrected = (unsigned)number(index_of(gpu), "remap_rows", 0);
+     *pending = (unsigned)number(index_of(gpu), "remap_pending", 0);
+     *failed = (unsigned)number(index_of(gpu), "remap_failure", 0);)
+
+/* 0x1: idle */
+#define REASONS(symbol)                                                           \
+    CALL(#symbol, symbol, (gpu_t gpu, unsigned long long *out),                   \
+         static int asked[GPUS_MAX];                                              \
+         int index = index_of(gpu) % GPUS_MAX;                                    \
+         long long first = number(index_of(gpu), "reasons", 1);                   \
+         *out = (unsigned long long)(asked[index]++ ?                             \
+             number(index_of(gpu), "reasons2", first) : first);)
+REASONS(nvmlDeviceGetCurrentClocksEventReasons)
+REASONS(nvmlDeviceGetCurrentClocksThrottleReasons)
+
+struct field {
+    unsigned id, scope;
+    long long when, took;
+    unsigned type, code;
+    unsigned long long value;
+};
+
+CALL("nvmlDeviceGetFieldValues", nvmlDeviceGetFieldValues,
+     (gpu_t gpu, int count, struct field *fields),
+     for (int i = 0; i < count; i++) {
+         char key[TEXT_MAX];
+         char value[TEXT_MAX];
+         snprintf(key, sizeof key, "field.%u.%u", fields[i].id, fields[i].scope);
+         int found = look_up_for(index_of(gpu), key, value);
+         snprintf(key, sizeof key, "field.%u", fields[i].id);
+         found = found || look_up_for(index_of(gpu), key, value);
+         fields[i].code = found ? OK : NOT_SUPPORTED;
+         fields[i].type = 1; /* an unsigned int */
+         fields[i].value = found ? strtoull(value, NULL, 0) : 0;
+     })
+
+struct process {
+    unsigned pid;
+    unsigned long long memory;
+    unsigned gpu_instance, compute_instance;
+};
+
+/* What `key` lists as pid:bytes,… into an array with room for *count. */
+static int processes(int gpu, const char *key, unsigned *count, struct process *out)
+{
+    char list[TEXT_MAX] = "";
+    unsigned room = *count;
+
+    *count = 0;
+    look_up_for(gpu, key, list);
+    for (char *one = strtok(list, ","); one; one = strtok(NULL, ",")) {
+        struct process found = { 0, 0, ~0u, ~0u };
+        if (sscanf(one, "%u:%llu", &found.pid, &found.memory) != 2)
+            return INVALID_ARGUMENT;
+        if (out && *count < room)
+            out[*count] = found;
+        ++*count;
+    }
+    return *count > room || (*count && !out) ? INSUFFICIENT_SIZE : OK;
+}
+
+CALL("nvmlDeviceGetComputeRunningProcesses", nvmlDeviceGetComputeRunningProcesses_v3,
+     (gpu_t gpu, unsigned *count, struct process *out),
+     return processes(index_of(gpu), "processes", count, out);)
+CALL("nvmlDeviceGetGraphicsRunningProcesses", nvmlDeviceGetGraphicsRunningProcesses_v3,
+     (gpu_t gpu, unsigned *count, struct process *out),
+     return processes(index_of(gpu), "graphics", count, out);)
+
+struct fabric {
+    unsigned version;
+    unsigned char cluster[16];
+    unsigned status, clique;
+    unsigned char state;
+    unsigned mask;
+    unsigned char summary;
+};
+
+/* the version is the topmost byte, the size the others, as in nvml.h: 0x3000028 */
+CALL("nvmlDeviceGetGpuFabricInfo", nvmlDeviceGetGpuFabricInfoV, (gpu_t gpu, struct fabric *out),
+     unsigned version = out->version >> 24;
+     if (version > number(NO_GPU, "fabric_version", 3))
+         return VERSION_MISMATCH;
+     out->state = (unsigned char)number(index_of(gpu), "fabric_state", 0);
+     out->status = (unsigned)number(index_of(gpu), "fabric_status", 0);
+     out->mask = (unsigned)number(index_of(gpu), "fabric_mask", 0);
+     if (version > 2)
+         out->summary = (unsigned char)number(index_of(gpu), "fabric_summary", 0);)
+
+#include "fake_nvml_links.h"

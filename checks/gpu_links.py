@@ -1,0 +1,441 @@
+"""Are the GPUs of a node joined as their peers are, and can NCCL use what joins them?
+
+Looks at     NVLink lanes of every GPU (state, version, what they lead to), P2P status and topology
+             level of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether
+             this is a virtual machine; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_IGNORE_DISABLED_P2P
+Fails if     GPUs with NVLink between them may not copy to each other: NCCL then gives up; a GPU has
+             no lane to its switch, where most of its model have; the driver hangs when it is asked
+             for links
+Warns if     a GPU has fewer lanes than most of its model here and on the other nodes, a pair fewer
+             than on the other nodes; a pair has no P2P where most such pairs have; an IOMMU that
+             translates, or ACS, is in the way of copies over PCIe on a machine that is no virtual
+             one; a GeForce claims P2P under a driver known to fail at it, or NCCL is told to use
+             P2P that the driver doesn't offer
+Undecided    nvidia-ml-py is not installed; NVML could not start or may not be asked for links
+Not covered  whether data really arrives, and how fast; lanes where nobody else has GPUs of the
+             model, or no more than two; ACS settings without root; P2P, IOMMU and ACS
+             of virtual machines, where the host decides; GPUs cut into instances; AMD's
+Seen as      "P2P is disabled between NVLINK connected GPUs", "peer access is not supported between
+             these two devices", the first all-reduce hangs while the GPUs show 100 % utilisation,
+             it works with NCCL_P2P_DISABLE=1, half of the usual bandwidth
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from preflight.check import Check, Context, Scope, Stage
+from preflight.compare import parties
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge import lanes, links, nvidia
+from preflight.knowledge.lanes import by_nvlink
+from preflight.knowledge.links import Joined, Pair
+from preflight.knowledge.readers import strtoll
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural
+
+CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0, needs=("gpu.visible",))
+
+# the rest of the budget is for one call that takes long, and for the way back
+ASKING = 0.6
+TEXT = 64
+SHOWN = 6
+
+GEFORCE = re.compile("GeForce")
+# GeForce of the Ada generation have no P2P. Drivers of the branches 525 and 535 could tell NCCL
+# otherwise, and it hung: NVIDIA/nccl-tests#117, NVIDIA/nccl#1127. The first patched modules that
+# bring it are of branch 550 (tinygrad/open-gpu-kernel-modules): there the claim is meant.
+ADA = re.compile(r"GeForce RTX 40[0-9]{2}")
+MEANT = 550
+# fixed in 535.183.06, issue 4547730 of its release notes: GPUs of an H100 system that NVML says
+# have no P2P, though the fabric manager runs
+FORGETFUL = re.compile(r"535\.")
+
+FAIL, WARN = Status.FAIL, Status.WARN
+LIKELY = Confidence.LIKELY
+FOLLOWS = ("gpu.p2p", "world.nccl", "world.bandwidth")
+NOTHING = "no NVIDIA GPU or driver here"
+
+ADVICE = {
+    "links-hang": Advice(
+        who="cluster administrator",
+        cause="a damaged NVLink bridge, a sick GPU or a driver that is stuck",
+        means="NCCL asks the same when it starts and hangs there; so does nvidia-smi topo -m",
+        now="take the node out of the job",
+        text="drain the node and reboot it; look for NVLink errors (Xid 74) and at the bridges",
+        commands=(
+            Command("dmesg -T | grep -E 'NVRM|Xid'; nvidia-smi nvlink -s", "the node, as root"),
+        ),
+    ),
+    "nvlink-down": Advice(
+        who="cluster administrator",
+        cause="a lane that failed in training or was switched off after errors, a bridge or a "
+        "board that isn't seated well, a fabric manager that did not finish",
+        means="no error: NCCL takes what is left, and every all-reduce waits for this GPU",
+        now="take the node out of the job, or accept its speed",
+        text="reset the GPUs or reboot; when the lane stays down, reseat or replace",
+        commands=(
+            Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; dmesg | grep 'Xid.*74'", "{node}"),
+        ),
+    ),
+    "nvlink-differs": Advice(
+        who="cluster administrator",
+        cause="an NVLink bridge that is missing, broken or sits on other slots",
+        means="this pair copies over PCIe, the others over NVLink: the node is the slow one",
+        text="put the bridge in as on the other nodes, or group nodes of one kind",
+        commands=(Command("nvidia-smi nvlink -s; nvidia-smi topo -m", "{node}"),),
+    ),
+    "nvlink-p2p-off": Advice(
+        who="cluster administrator",
+        cause="an NVLink fault, a fabric manager that doesn't run, or P2P that was switched off",
+        means="NCCL stops: 'P2P is disabled between NVLINK connected GPUs'",
+        now="take the node out of the job; NCCL_IGNORE_DISABLED_P2P=1 goes on without P2P, slowly",
+        text="look at the fabric manager and at NVLink errors, reset the GPUs or reboot",
+        commands=(
+            Command("nvidia-smi topo -p2p r; systemctl status nvidia-fabricmanager", "{node}"),
+        ),
+    ),
+    "p2p-differs": Advice(
+        who="cluster administrator",
+        cause="a BIOS or driver setting, or a slot that differs from the others",
+        means="this pair copies through the host's memory, and all wait for it",
+        text="compare BIOS, /etc/modprobe.d and slots with a node where the pair can",
+        commands=(Command("nvidia-smi topo -p2p r; nvidia-smi topo -m", "{node}"),),
+    ),
+    "p2p-claimed": Advice(
+        who="cluster administrator",
+        cause="a driver that says yes to P2P on cards that have none",
+        means="the first all-reduce hangs at 100 % utilisation, or its sum is wrong",
+        now="export NCCL_P2P_DISABLE=1",
+        text="install a driver of branch 550 or later",
+    ),
+    "p2p-asked": Advice(
+        who="job author",
+        cause="NCCL_P2P_LEVEL of another machine",
+        means="nothing: NCCL asks the driver too and copies through the host's memory",
+        now="unset NCCL_P2P_LEVEL",
+        text="remove it from the job; GeForce cards without NVLink have no P2P",
+    ),
+    "p2p-iommu": Advice(
+        who="cluster administrator",
+        cause="an IOMMU that translates what the GPUs say to each other over PCIe",
+        means="the first all-reduce may hang at 100 % utilisation, or its sum be wrong: CUDA does "
+        "not support this on bare metal",
+        now="export NCCL_P2P_DISABLE=1",
+        text="boot with iommu=pt, or switch the IOMMU off; ACS off on the bridges above the GPUs",
+        commands=(
+            Command("cat /proc/cmdline /sys/kernel/iommu_groups/*/type | sort -u", "{node}"),
+        ),
+    ),
+    "p2p-acs": Advice(
+        who="cluster administrator",
+        cause="ACS, which sends all that GPUs say to each other up to the CPU and back",
+        means="copies over PCIe are slow, or the first all-reduce hangs at 100 % utilisation",
+        now="export NCCL_P2P_DISABLE=1 if it hangs",
+        text="switch ACS off in the BIOS, or on these bridges after each boot",
+        commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """How the GPUs of a node are joined, and what the job wants of it.
+
+    virtual   whether this is a virtual machine; None: nothing tells. amd: an AMD processor
+    mask      CUDA_VISIBLE_DEVICES; disable, level, ignore: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL and
+              NCCL_IGNORE_DISABLED_P2P, empty when not set
+    """
+
+    joined: Joined
+    virtual: bool | None = None
+    amd: bool = False
+    mask: str | None = None
+    disable: str = ""
+    level: str = ""
+    ignore: str = ""
+
+
+def observe(host: Host, ctx: Context) -> Links:
+    answer = links.ask(host, ctx.mark, ASKING * ctx.seconds)
+    if answer.code in (nvidia.NOT_LOADED, nvidia.NO_LIBRARY):
+        raise NotApplicable(NOTHING)
+    if answer.code:
+        raise CannotObserve(f"nvmlInit: {answer.text} ({answer.code})")
+    if not answer.count:
+        raise NotApplicable("no GPU is given to this job")
+    if {links.STATE, links.P2P} <= {*answer.refused} | (
+        {links.P2P} if answer.count == 1 else set()
+    ):
+        raise CannotObserve(f"NVML does not tell: {', '.join(answer.refused)}")
+    conf = host.nccl_conf()
+
+    def setting(name: str) -> str:
+        value = host.environ.get(name, conf[name].value if name in conf else "")
+        return value[:TEXT].encode(errors="replace").decode()
+
+    mask = host.environ.get("CUDA_VISIBLE_DEVICES")
+    return Links(
+        joined=answer,
+        virtual=links.virtual_machine(host),
+        amd=links.amd(host),
+        mask=None if mask is None else mask[:4096].encode(errors="replace").decode(),
+        disable=setting("NCCL_P2P_DISABLE"),
+        level=setting("NCCL_P2P_LEVEL"),
+        ignore=setting("NCCL_IGNORE_DISABLED_P2P"),
+    )
+
+
+def judge(world: World[Links], expect: Expect) -> Iterator[Finding]:
+    yield from _hangs(world)
+    yield from _compared(world)
+    for here, seen in world.each():
+        # by hand and alone it is the node that is looked at, not a job
+        alone = world.topology.ranks_on(here.node) == 1 and world.topology.launcher == "local"
+        yield from _pairs(here, seen, _used(seen, None if alone else len(here.ranks)))
+
+
+def _compared(world: World[Links]) -> Iterator[Finding]:
+    nodes = {key: seen.joined for key, seen in world.seen.items()}
+    virtual = frozenset(key for key, seen in world.seen.items() if seen.virtual)
+    fewer = lanes.fewer(nodes, virtual)
+    for key, gpus in fewer.items():
+        here = world.subject(key)
+        none = any(not found.gpu.active for found in gpus)
+        yield _finding(
+            "nvlink-down",
+            FAIL if none else WARN,
+            [_gpu(here, found.gpu.index) for found in gpus],
+            " · ".join(found.text for found in gpus[:SHOWN]),
+            f"{gpus[0].usual} lanes, as on {parties(gpus[0].holders)}",
+            sure=not none,
+        )
+    for key, pairs in lanes.fewer_between(nodes).items():
+        if key not in fewer:
+            saw = f"NVLink lanes between {' · '.join(pairs[:SHOWN])}"
+            usual = "as many as on most nodes with these GPUs"
+            yield _finding("nvlink-differs", WARN, [world.subject(key)], saw, usual, sure=False)
+    for key, odd in lanes.without(nodes, virtual).items():
+        saw = f"{_names(odd)}: {odd[0].reason}"
+        usual = "P2P, as between most pairs of this model"
+        subjects = _gpus(world.subject(key), odd)
+        yield _finding("p2p-differs", WARN, subjects, saw, usual, sure=False)
+
+
+def _hangs(world: World[Links]) -> Iterator[Finding]:
+    for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE).items():
+        last = missing.marks[-1] if missing.marks else None
+        if last and last.name.startswith(("NVLink of ", "P2P of ")):
+            took = duration(max(0, missing.seconds - last.at))
+            gpu = Subject(Kind.GPU, world.subject(key).node, last.name.partition(" of ")[2])
+            saw = f"the driver was asked for {last.name} and did not answer in {took}"
+            yield _finding("links-hang", FAIL, [gpu], saw, "an answer in less than 1 s", sure=False)
+
+
+def _finding(
+    code: str,
+    status: Status,
+    subjects: Iterable[Subject],
+    saw: str,
+    expected: str,
+    *,
+    blame: Blame = Blame.NODE,
+    sure: bool = True,
+    alternatives: tuple[str, ...] = (),
+    bridge: str = "",
+) -> Finding:
+    of = tuple(subjects)
+    return Finding(
+        code,
+        status,
+        of,
+        saw,
+        expected,
+        blame=blame,
+        confidence=Confidence.CERTAIN if sure else LIKELY,
+        explains=FOLLOWS,
+        alternatives=alternatives,
+        fields={"node": of[0].node} | ({"bridge": bridge} if bridge else {}),
+    )
+
+
+def _gpu(here: Subject, index: int) -> Subject:
+    return Subject(Kind.GPU, here.node, f"GPU {index}")
+
+
+def _gpus(here: Subject, pairs: Iterable[Pair]) -> list[Subject]:
+    return [_gpu(here, i) for i in sorted({i for pair in pairs for i in pair.ends})]
+
+
+def _names(pairs: list[Pair]) -> str:
+    return f"GPU pair{'s' * (len(pairs) > 1)} {parties([pair.name for pair in pairs], SHOWN)}"
+
+
+def _used(seen: Links, ranks: int | None) -> set[int]:
+    """The GPUs that this many ranks use: the first of those that the mask leaves them."""
+    gpus = seen.joined.gpus
+    shown = nvidia.shown(seen.mask, [gpu.uuid for gpu in gpus]).indexes
+    # fewer than ranks: each may have a mask of its own
+    return set(shown[:ranks]) if len(shown) >= (ranks or 1) else set(range(len(gpus)))
+
+
+def _pairs(here: Subject, seen: Links, used: set[int]) -> Iterator[Finding]:
+    """What NCCL meets between the GPUs that it uses."""
+    joined = seen.joined
+    asked = links.asked_reach(seen.disable, seen.level)
+    far = links.reach(asked, seen.amd, len(used))
+    linked, wired = [], []
+    for pair in joined.pairs:
+        one, other = joined.ends(pair)
+        if one.whole and other.whole and by_nvlink(one, other):
+            linked.append(pair)
+        elif one.whole and other.whole and pair.level is not None and pair.level <= far:
+            wired += [pair] if pair.ends <= used else []
+    if far >= links.ONLY_NVLINK and any(pair.reason for pair in linked):
+        yield _broken(here, seen, linked, used)
+    may = [pair for pair in wired if pair.reason == ""]
+    refused = [pair for pair in wired if pair.reason and _any(joined, pair, GEFORCE)]
+    if asked is not None and refused:
+        yield _finding(
+            "p2p-asked",
+            WARN,
+            [here],
+            f"NCCL_P2P_LEVEL={seen.level!r} · {_names(refused)}: {refused[0].reason}",
+            "no such setting for cards without P2P",
+            blame=Blame.JOB,
+        )
+    branch = int(found[0]) if (found := re.match("[0-9]{1,5}", joined.driver)) else MEANT
+    claimed = [pair for pair in may if _any(joined, pair, ADA)] if branch < MEANT else []
+    if claimed:
+        yield _finding(
+            "p2p-claimed",
+            WARN,
+            _gpus(here, claimed),
+            f"driver {joined.driver} says that {joined.gpus[claimed[0].one].name} have P2P",
+            "no P2P, or a driver of branch 550 or later",
+            sure=False,
+        )
+    else:
+        yield from _redirected(here, seen, may)
+
+
+def _any(joined: Joined, pair: Pair, model: re.Pattern[str]) -> bool:
+    return any(model.search(gpu.name) for gpu in joined.ends(pair))
+
+
+def _broken(here: Subject, seen: Links, linked: list[Pair], used: set[int]) -> Finding:
+    """NVLink without P2P. The GPUs at fault are those of which no pair is right. A warning where
+    the job doesn't meet it."""
+    bad = [pair for pair in linked if pair.reason]
+    good = {i for pair in linked if not pair.reason for i in pair.ends}
+    guilty = [_gpu(here, i) for i in sorted({i for p in bad for i in p.ends} - good)]
+    ignored = strtoll(seen.ignore)[0] != 0
+    forgetful = "a driver that is wrong about it: 535 before 535.183.06 on NVSwitch systems"
+    doubt = bool(FORGETFUL.match(seen.joined.driver))
+    return _finding(
+        "nvlink-p2p-off",
+        FAIL if any(p.ends <= used for p in bad) and not ignored else WARN,
+        guilty if good and guilty else [here],
+        f"NVLink joins them, but no P2P: {_names(bad)}: {bad[0].reason}"
+        + f" · NCCL_IGNORE_DISABLED_P2P={seen.ignore!r}" * ignored,
+        "P2P between GPUs with NVLink",
+        sure=not doubt,
+        alternatives=(forgetful,) if doubt else (),
+    )
+
+
+def _redirected(here: Subject, seen: Links, may: list[Pair]) -> Iterator[Finding]:
+    """P2P over PCIe with an IOMMU or ACS in its way. In a virtual machine these are the host's
+    business. CUDA Programming Guide, "IOMMU on Linux"; NCCL user guide, "PCI Access Control
+    Services (ACS)"."""
+    joined = seen.joined
+    modes = {gpu.virtual for pair in may for gpu in joined.ends(pair)}
+    if seen.virtual is not False or modes - {0, None}:
+        return
+    acs = {
+        bridge: None
+        for pair in may
+        for bridge in links.between(*joined.ends(pair))
+        if joined.redirects.get(bridge, 0) & links.REDIRECT
+    }
+    translated = [p for p in may if any(g.iommu.startswith("DMA") for g in joined.ends(p))]
+    by_acs = f"ACS redirects at {parties(list(acs))}"
+    if translated:
+        kind = next(g.iommu for g in joined.ends(translated[0]) if g.iommu.startswith("DMA"))
+        yield _finding(
+            "p2p-iommu",
+            WARN,
+            [here],
+            f"{_names(translated)} copy over PCIe through an IOMMU in mode {kind}"
+            + f" · {by_acs}" * bool(acs),
+            "mode identity (iommu=pt), or no IOMMU",
+            sure=False,
+        )
+    elif acs:
+        through = [p for p in may if set(links.between(*joined.ends(p))) & set(acs)]
+        yield _finding(
+            "p2p-acs",
+            WARN,
+            [here],
+            f"{by_acs} · {_names(through)} copy over PCIe",
+            "no redirection on bridges above GPUs",
+            sure=False,
+            bridge=next(iter(acs)),
+        )
+
+
+def measured(world: World[Links]) -> Measured:
+    seen = list(world.seen.values())
+    gpus = [gpu for of in seen for gpu in of.joined.gpus]
+    pairs = [pair for of in seen for pair in of.joined.pairs]
+    if not gpus:
+        return Measured()
+    up = sorted({gpu.active for gpu in gpus})
+    versions = sorted({n.version for gpu in gpus for n in gpu.lanes if n.version is not None})
+    may = sum(pair.reason == "" for pair in pairs)
+    reasons = sorted({pair.reason for pair in pairs if pair.reason})
+    levels = sorted({pair.level for pair in pairs if pair.level is not None})
+    hidden = sum(len(of.joined.hidden) for of in seen)
+    count = " / ".join(map(str, up[:SHOWN]))
+    told = not any(links.STATE in of.joined.refused for of in seen)
+    none = "no NVLink" if told else "NVLink not told"
+    parts = [f"{count} NVLink lanes a GPU" if up[-1] else none]
+    if pairs:
+        why = f" ({', '.join(reasons[:2])})" if reasons else ""
+        parts.append(f"P2P {may} of {plural(len(pairs), 'pair')}{why}")
+        parts.append("/".join(links.NEAR.get(level, str(level)) for level in levels))
+    modes = sorted({gpu.iommu for gpu in gpus if gpu.iommu})
+    parts += [f"IOMMU {', '.join(modes[:2])}"] if modes else []
+    left = sum(s.joined.count * (s.joined.count - 1) // 2 for s in seen) - len(pairs)
+    parts += [f"{plural(left, 'pair')} not asked"] if left > 0 else []
+    # only root may read it, and it matters where GPUs copy over PCIe
+    matters = hidden and may and not up[-1] and not any(s.virtual for s in seen)
+    parts += ["ACS not readable"] if matters else []
+    values = {
+        "lanes": up,
+        "nvlink_versions": versions,
+        "pairs": len(pairs),
+        "p2p_pairs": may,
+        "p2p_reasons": reasons,
+        "levels": levels,
+        "iommu": modes,
+        "acs_hidden": hidden,
+    }
+    return Measured(" · ".join(part for part in parts if part), values)

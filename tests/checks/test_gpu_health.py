@@ -1,0 +1,385 @@
+"""gpu.health: GPUs that are sick, slow or taken, on machines of many kinds; nothing where all are
+well. The machines are a table of their own: lab/gpu_machines.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import nvml
+from lab.gpu_machines import FAULTY, GIB, H100, HEALTHY, UP, Machine, record, xid
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import gpu_health
+from preflight.host import Host
+from preflight.knowledge.health import Fabric, Process, Told, Vitals
+from preflight.knowledge.xid import KEPT, Log, Xid, logged
+from preflight.model import (
+    Blame,
+    CannotObserve,
+    Cause,
+    Confidence,
+    Mark,
+    Missing,
+    NotApplicable,
+    Status,
+)
+
+conforms(gpu_health)
+
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+REFUSED = Log(refused="/dev/kmsg: Operation not permitted")
+
+
+def gpu(index: int, **changes: Any) -> Vitals:
+    well = Vitals(
+        index,
+        name="NVIDIA H100 80GB HBM3",
+        uuid=f"GPU-{index}a",
+        bus=f"0000:{0x18 + 0x10 * index:02x}:00.0",
+        virtual=0,
+        persistent=True,
+        volatile=0,
+        aggregate=0,
+        rows=0,
+        remap_pending=False,
+        remap_failed=False,
+        recovery=0,
+        brakes=0,
+        temperature=34,
+        slowdown_at=87,
+        width=16,
+        width_max=16,
+        memory=80 * GIB,
+        used=500 << 20,
+        fabric=Fabric(3, 0, 0x51AA, 1),
+    )
+    return replace(well, **changes)
+
+
+def seen(*gpus: Vitals, **changes: Any) -> gpu_health.Health:
+    gpus = gpus or tuple(map(gpu, range(4)))
+    made = gpu_health.Health(
+        told=Told(len(gpus), gpus),
+        log=Log(),
+        uptime=UP,
+        bus=tuple(f"0000:{0x18 + 0x10 * i:02x}:00.0" for i in range(4)),
+        mask=None,
+        job="",
+        tasks=0,
+    )
+    return replace(made, **changes)
+
+
+def one(index: int = 2, **changes: Any) -> gpu_health.Health:
+    """Four GPUs, one of them different."""
+    return seen(*(gpu(i, **(changes if i == index else {})) for i in range(4)))
+
+
+def every(**changes: Any) -> gpu_health.Health:
+    return seen(*(gpu(i, **changes) for i in range(4)))
+
+
+def silent(cause: Cause, *marks: str, detail: str = "") -> Missing:
+    made = tuple(Mark(name, 0.01) for name in ("/sys/bus/pci", *marks))
+    return Missing(cause, detail, seconds=4.0, marks=made)
+
+
+HANGS = "nvmlDeviceGetTotalEccErrors of GPU 3"
+LOST = {"nvmlDeviceGetTotalEccErrors": 15}
+OTHERS = (Process(77, "python", 1001, 6 * GIB),)
+CASES = (
+    Case("healthy", seen()),
+    Case("nothing was seen", {}),
+    Case("no GPU", Missing(Cause.NOT_APPLICABLE, "no NVIDIA GPU or driver here")),
+    Case("can't look", Missing(Cause.CANNOT_OBSERVE, "no nvidia-ml-py")),
+    Case("nothing is told", seen(*(Vitals(i) for i in range(4)))),
+    Case("the kernel log is not readable", seen(log=REFUSED)),
+    Case("a call hangs", silent(Cause.TIMED_OUT, HANGS), "nvml-hangs", FAIL, subject="n1 · GPU 3"),
+    Case(
+        "its start hangs",
+        silent(Cause.UNKILLABLE, "nvmlInit"),
+        "nvml-hangs",
+        FAIL,
+        subject="n1 · NVIDIA driver",
+    ),
+    Case("too busy a machine: can't tell", silent(Cause.TIMED_OUT)),
+    Case("the kernel log hangs: can't tell", silent(Cause.TIMED_OUT, HANGS, "/dev/kmsg")),
+    Case("a call crashes", silent(Cause.CRASHED, HANGS), "nvml-crashes", UNDECIDED),
+    Case("our own fault", silent(Cause.CRASHED, HANGS, detail="Traceback …\nKeyError: 1")),
+    Case("lost", one(failed=LOST), "gpu-gone", FAIL, subject="n1 · GPU 2"),
+    Case("the rows are used up", one(remap_failed=True), "memory-worn", FAIL),
+    Case("a remap is pending", one(remap_pending=True), "remap-pending", FAIL),
+    Case("memory errors", one(volatile=3, recovery=None), "memory-errors", FAIL),
+    Case("memory errors, dealt with", one(volatile=3), "memory-errors", WARN),
+    Case("old memory errors", every(aggregate=12, rows=3)),
+    Case("a reset is wanted", one(recovery=1), "recovery-needed", FAIL),
+    Case("an action of tomorrow", one(recovery=99), "recovery-needed", FAIL),
+    Case(
+        "Xid", replace(one(recovery=None), log=Log((Xid(gpu(2).bus, 119, 3, 60.0),))), "xid", FAIL
+    ),
+    Case("Xid of yesterday", replace(one(recovery=None), log=Log((Xid(gpu(2).bus, 119, 3, 9e4),)))),
+    Case("Xid of a GPU of others", seen(log=Log((Xid("0000:e8:00.0", 119, 1, 60.0),)))),
+    Case("another mask", replace(one(0, recovery=1), mask="2,3"), "recovery-needed", WARN),
+    Case("all tasks", replace(one(recovery=1), mask="0", tasks=4), "recovery-needed", FAIL),
+    Case(
+        "all tasks of the half",
+        replace(one(recovery=1), mask="0", tasks=2, job="0,1"),
+        "recovery-needed",
+        WARN,
+    ),
+    Case("power brake", every(brakes=0x88), "clocks-braked", WARN),
+    Case("as hot as can be", one(temperature=87), "too-hot", WARN),
+    Case("warm", every(temperature=86)),
+    Case("x8", one(width=8), "pcie-narrow", WARN, subject="n1 · GPU 2"),
+    Case("a slot of x8", every(width=8, width_max=8)),
+    Case("a virtual machine's slot", every(width=0, width_max=0)),
+    Case("no fabric manager", every(fabric=Fabric(1)), "fabric-down", FAIL),
+    Case("one GPU of eight", seen(gpu(0, fabric=Fabric(1))), "fabric-down", WARN),
+    Case(
+        "the fabric just after boot",
+        replace(every(fabric=Fabric(2)), uptime=90.0),
+        "fabric-down",
+        UNDECIDED,
+    ),
+    Case("the fabric is late", every(fabric=Fabric(2)), "fabric-down", FAIL),
+    Case("no such fabric", every(fabric=Fabric(0))),
+    Case("a bad route", one(fabric=Fabric(3, 0, 0x10)), "fabric-unwell", FAIL),
+    Case("an unhealthy fabric", one(fabric=Fabric(3, 0, 0, 2)), "fabric-unwell", WARN),
+    Case("a driver without health", every(fabric=Fabric(3))),
+    Case("taken", one(used=6 * GIB, processes=OTHERS), "gpu-busy", WARN),
+    Case("full", one(used=79 * GIB, processes=OTHERS), "gpu-busy", FAIL),
+    Case("a small program", one(used=900 << 20, processes=(replace(OTHERS[0], memory=300 << 20),))),
+    Case("taken by nobody", one(used=30 * GIB), "gpu-busy", WARN),
+    Case("taken by ourselves", one(used=30 * GIB, ours=1)),
+    Case("taken, but not ours", replace(one(0, used=79 * GIB, processes=OTHERS), mask="1")),
+    Case("corrupt InfoROM", one(failed={"nvmlDeviceGetTotalEccErrors": 14}), "inforom", WARN),
+    Case("an odd error", one(failed={"nvmlDeviceGetName": 999}), "not-told", UNDECIDED),
+    Case("no permission", every(refused=("nvmlDeviceGetTotalEccErrors",)), "not-told", UNDECIDED),
+    Case("no permission with MIG", every(refused=("nvmlDeviceGetTotalEccErrors",), mig=True)),
+    Case("no time", seen(told=Told(8, tuple(map(gpu, range(4))))), "not-told", UNDECIDED),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(gpu_health, case)
+
+
+def test_what_speaks_against_one_gpu_is_one_finding() -> None:
+    changes = {"volatile": 2, "remap_pending": True, "recovery": 1}
+    saw = replace(one(**changes), log=Log((Xid(gpu(2).bus, 95, 1, 60.0),)))
+    (found,) = judged(gpu_health, Case("", saw, topology=topology(4)))
+    assert (found.code, found.blame, found.subjects[0].ranks) == ("remap-pending", Blame.NODE, (2,))
+    for part in (
+        "remap is pending",
+        "2 uncorrectable",
+        "a reset of the GPU",
+        "Xid 95 (uncontained",
+    ):
+        assert part in found.saw
+
+
+def test_the_same_of_all_gpus_is_one_finding() -> None:
+    (found,) = judged(gpu_health, Case("", every(fabric=Fabric(1))))
+    assert [s.name for s in found.subjects] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
+
+
+def test_who_is_blamed() -> None:
+    """No node is drained for programs of others, nor for what its whole domain needs."""
+    cases = (every(fabric=Fabric(2)), one(used=79 * GIB, processes=OTHERS), one(recovery=5))
+    found = [judged(gpu_health, Case("", saw))[0] for saw in cases]
+    assert [f.blame for f in found] == [Blame.NODE, Blame.UNKNOWN, Blame.UNKNOWN]
+
+
+def test_the_row_says_what_was_not_readable() -> None:
+    saw = replace(every(persistent=False), log=REFUSED)
+    measured = gpu_health.measured(world("gpu.health", saw))
+    assert measured.text == (
+        "4 GPUs · 34 °C · ECC 0 · x16 · kernel log unreadable · persistence off on 4"
+    )
+
+
+# --- machines ---
+
+
+def tree(root: Path, machine: Machine) -> Path:
+    """The files of a machine with these GPUs."""
+    nvml.machine(root, int(str(machine.scenario["count"])))
+    (root / "proc/uptime").write_text(f"{UP:.2f} 1.00\n")
+    (root / "dev/kmsg").write_text("".join(f"{line}\n" for line in machine.log))
+    for pid, name in ((77, "python"), (78, "nvidia-cuda-mps")):
+        (root / f"proc/{pid}").mkdir()
+        (root / f"proc/{pid}/comm").write_text(name + "\n")
+    return root
+
+
+def observed(root: Path, machine: Machine, **more: Any) -> nvml.Observed:
+    made = tree(root, machine)
+    return nvml.observed("gpu.health", machine.scenario, root=made, environ=machine.environ, **more)
+
+
+@pytest.mark.parametrize("machine", HEALTHY, ids=str)
+def test_a_healthy_machine(machine: Machine, tmp_path: Path) -> None:
+    saw = observed(tmp_path, machine).value
+    round_trips(saw)
+    assert saw.told.count == len(saw.told.gpus) == machine.scenario["count"]
+    assert not saw.log.refused
+    assert_case(gpu_health, Case("", saw, topology=topology(min(2, saw.told.count))))
+
+
+@pytest.mark.parametrize("machine", FAULTY, ids=str)
+def test_a_faulty_machine(machine: Machine, tmp_path: Path) -> None:
+    saw = observed(tmp_path, machine).value
+    round_trips(saw)
+    found = judged(gpu_health, Case("", saw, topology=topology(saw.told.count)))
+    assert [f.code for f in found] == [machine.code]
+    assert found[0].status == machine.status
+    assert found[0].subjects[0].name == machine.subject
+
+
+def test_there_are_machines_of_every_kind() -> None:
+    named = " ".join(str(m.scenario.get("name", "H100")) for m in (*HEALTHY, *FAULTY))
+    assert len(HEALTHY) + len(FAULTY) >= 25
+    for model in ("A100", "H100", "L4", "RTX 4090", "GB200", "A16-8C", "V100"):
+        assert model in named
+    assert any(m.scenario.get("mig") for m in HEALTHY)
+
+
+def test_what_is_observed(tmp_path: Path) -> None:
+    changes = {"gpu2.processes": f"77:{5 * GIB},4000000:0", "gpu2.field.230": 4, "count": 4}
+    machine = Machine("", {**H100, **changes}, log=(xid(60, 95), xid(7, 95)))
+    got = observed(tmp_path, machine)
+    vitals = got.value.told.gpus[2]
+    assert vitals.processes == (
+        Process(77, "python", tmp_path.stat().st_uid, 5 * GIB),
+        Process(4000000, "", None, 0),
+    )
+    assert (vitals.recovery, vitals.bus) == (4, "0000:38:00.0")
+    assert vitals.fabric == Fabric(3, 0, 0x51AA, 1)
+    assert got.value.log == Log((Xid("0000:38:00.0", 95, 2, 7.0),))
+    assert got.marks[:3] == ("/sys/bus/pci", "nvmlInit", "nvmlDeviceGetCount")
+    assert "nvmlDeviceGetRemappedRows of GPU 3" in got.marks
+    assert got.marks[-1] == "/dev/kmsg"
+
+
+def test_a_program_of_this_job_is_no_stranger(tmp_path: Path) -> None:
+    machine = Machine("", {**H100, "count": 1, "used": 40 * GIB, "processes": f"77:{39 * GIB}"})
+    tree(tmp_path, machine)
+    (tmp_path / "proc/self").mkdir()
+    for process, step in (("self", "step_0"), ("77", "step_1")):
+        path = f"0::/system.slice/slurmstepd.scope/job_812/{step}/user/task_0\n"
+        (tmp_path / f"proc/{process}/cgroup").write_text(path)
+    saw = nvml.observed("gpu.health", machine.scenario, root=tmp_path).value
+    assert (saw.told.gpus[0].processes, saw.told.gpus[0].ours) == ((), 1)
+    assert_case(gpu_health, Case("", saw, topology=topology(1)))
+
+
+def test_what_it_said_until_it_was_lost_stays(tmp_path: Path) -> None:
+    machine = Machine("", {**H100, "count": 2, "gpu1.error.nvmlDeviceGetFieldValues": 15})
+    vitals = observed(tmp_path, machine).value.told.gpus[1]
+    assert (vitals.gone, vitals.bus, vitals.temperature) == (15, "0000:28:00.0", None)
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetGpuFabricInfo"])
+def test_a_call_that_hangs_is_named(call: str, tmp_path: Path) -> None:
+    machine = Machine("", {**H100, f"gpu3.hang.{call}": 1})
+    process = nvml.start("gpu.health", machine.scenario, root=tree(tmp_path, machine))
+    marks: list[str] = []
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            marks.append(line.strip())
+            if call in line and line.strip().endswith("of GPU 3"):
+                break
+        time.sleep(0.3)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+    (found,) = judged(gpu_health, Case("", silent(Cause.TIMED_OUT, *marks)))
+    assert (found.code, str(found.subjects[0])) == ("nvml-hangs", "n1 · GPU 3")
+    assert found.saw.startswith(call)
+    assert found.confidence is Confidence.LIKELY
+
+
+def test_a_call_that_crashes_is_named(tmp_path: Path) -> None:
+    machine = Machine("", {**H100, "gpu3.crash.nvmlDeviceGetRemappedRows": 1})
+    process = nvml.start("gpu.health", machine.scenario, root=tree(tmp_path, machine))
+    _, marks = process.communicate(timeout=60)
+    assert process.returncode == -11
+    died = silent(Cause.CRASHED, *marks.splitlines()[1:], detail="killed by SIGSEGV")
+    (found,) = judged(gpu_health, Case("", died))
+    assert found.saw == "nvmlDeviceGetRemappedRows of GPU 3: killed by SIGSEGV"
+
+
+def test_slow_answers_leave_gpus_unasked(tmp_path: Path) -> None:
+    machine = Machine("", {**H100, "sleep_ms.nvmlDeviceGetTemperature": 300})
+    saw = observed(tmp_path, machine, seconds=1.0).value
+    assert 1 <= len(saw.told.gpus) < 8
+    assert_case(gpu_health, Case("", saw, "not-told", UNDECIDED))
+
+
+def test_without_a_gpu_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable):
+        gpu_health.observe(Host(str(tmp_path)), context())
+    machine = Machine("", {"count": 0})
+    assert observed(tmp_path, machine).raised == "NotApplicable"
+
+
+@pytest.mark.parametrize("scenario", [{"count": 2, "error.nvmlInit": 18}, None], ids=str)
+def test_a_driver_that_does_not_start(
+    scenario: Mapping[str, object] | None, tmp_path: Path
+) -> None:
+    nvml.machine(tmp_path, 2)
+    assert nvml.observed("gpu.health", scenario, root=tmp_path).raised == "CannotObserve"
+
+
+def test_a_copied_tree_can_not_answer(tmp_path: Path) -> None:
+    nvml.machine(tmp_path, gpus=1)
+    with pytest.raises(CannotObserve):
+        gpu_health.observe(Host(str(tmp_path)), context())
+
+
+# --- the kernel's log ---
+
+
+def log_of(root: Path, text: bytes, uptime: str = f"{UP} 1\n") -> Log:
+    (root / "dev").mkdir(exist_ok=True)
+    (root / "proc").mkdir(exist_ok=True)
+    (root / "dev/kmsg").write_bytes(text)
+    (root / "proc/uptime").write_text(uptime)
+    return logged(Host(str(root)), 5.0)
+
+
+def test_a_hostile_log(tmp_path: Path) -> None:
+    lines = [
+        xid(5, 9999),
+        xid(5, 79, "zz:00:00"),
+        xid(5, 79).replace(";", ""),
+        record(5, "x" * 100_000 + xid(5, 79)),
+        "9" * 400 + ",1,1,-;NVRM: Xid (PCI:0000:38:00): 79",
+        *(xid(5, 79, f"0000:{n % 256:02x}:{n // 256:02x}") for n in range(1000)),
+    ]
+    log = log_of(tmp_path, "\n".join(lines).encode() + b"\xff\xfe\0no end")
+    assert len(log.xids) == KEPT
+    assert not log.refused
+    assert log_of(tmp_path, b"", "soon\n").refused
+    assert log_of(tmp_path, b"") == Log()
+
+
+def test_a_log_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/uptime").write_text("5.0 1\n")
+    assert logged(Host(str(tmp_path)), 1.0).refused == "/dev/kmsg: No such file or directory"
+
+
+def test_the_time_of_a_later_boot_is_not_taken_for_an_age(tmp_path: Path) -> None:
+    """A clock of the log that is ahead: it has only just come."""
+    log = log_of(tmp_path, (xid(-100, 119) + "\n").encode())
+    assert [x.age for x in log.xids] == [0.0]

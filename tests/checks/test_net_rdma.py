@@ -1,0 +1,448 @@
+"""net.rdma: a port that ought to be up is named, what was never meant to be used is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hcas import LOCAL, ROCE, V1, V2, V4, gpus, hca, write
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import net_rdma
+from preflight.host import Host
+from preflight.knowledge.hca import Fabric
+from preflight.knowledge.rdma import DOWN, ETHERNET, INIT, Gid, Port
+from preflight.model import Blame, CannotObserve, Confidence, Node, NotApplicable, Status, Topology
+
+conforms(net_rdma)
+
+FAIL, WARN = Status.FAIL, Status.WARN
+POLLING, DISABLED, LINK_UP = 2, 3, 5
+NODES = ("n1", "n2", "n3", "n4")
+
+
+def port(number: int = 0, **changes: Any) -> Port:
+    """An active port of NDR InfiniBand."""
+    plain = Port(
+        f"mlx5_{number}",
+        1,
+        rate=400.0,
+        width="4X NDR",
+        kind="MT4129 A",
+        card=f"0000:{number:02x}:00",
+        driver="mlx5_core",
+        pkey=0xFFFF,
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def roce(number: int = 0, *gids: tuple[str, str], **changes: Any) -> Port:
+    table = tuple(Gid(i, a, {V1: 1, V2: 2}[v]) for i, (a, v) in enumerate(gids or ROCE) if a)
+    plain = {"layer": ETHERNET, "gids": table, "gid_slots": 16, "mtu": 9000, "pkey": None}
+    return port(number, **{**plain, **changes})
+
+
+def down(number: int = 0, **changes: Any) -> Port:
+    return port(number, **{"state": DOWN, "physical": POLLING, "rate": 10.0, **changes})
+
+
+def init(number: int = 0, **changes: Any) -> Port:
+    return port(number, state=INIT, physical=LINK_UP, **changes)
+
+
+def rails(count: int = 8, *others: Port) -> tuple[Port, ...]:
+    """`count` active ports, some of which are replaced by others of the same name."""
+    instead = {p.name: p for p in others}
+    plain = [instead.pop(p.name, p) for p in map(port, range(count))]
+    return (*plain, *instead.values())
+
+
+def fabric(*ports: Port, **changes: Any) -> Fabric:
+    return dataclasses.replace(Fabric(ports or rails(), gpus=8, peering=True), **changes)
+
+
+def job(nodes: int = 2) -> Topology:
+    each = tuple(Node(name, (i,)) for i, name in enumerate(NODES[:nodes]))
+    return topology(nodes, nodes=each)
+
+
+def nodes(*fabrics: Fabric) -> dict[str, Fabric]:
+    return dict(zip(NODES, fabrics, strict=False))
+
+
+GOOD = fabric()
+AZURE = fabric(*rails(8), roce(20, kind="MT4118", rate=100.0, gids=()))
+SPARE = down(3, card="0000:02:00")
+"""The second port of a card whose first is in use."""
+
+STORAGE = port(8, kind="MT4125 S", rate=200.0)
+
+
+def several(name: str, first: Fabric, *rest: Any, subject: str | None = None, **more: Any) -> Case:
+    """Node n1 and a healthy second one."""
+    saw = nodes(first, GOOD)
+    code, status = (*rest, None, None)[:2]
+    return Case(name, saw, code, status, topology=job(), subject=subject, **more)
+
+
+CASES = (
+    Case("eight rails", GOOD),
+    several("eight rails on two nodes", GOOD),
+    Case("nobody has a GPU", fabric(*rails(8, down(2)), gpus=0)),
+    # --- ports that are down ---
+    Case(
+        "one of eight has no cable",
+        fabric(*rails(8, down(2))),
+        "port-down",
+        FAIL,
+        subject="n1 · mlx5_2 · port 1",
+    ),
+    Case("two of eight", fabric(*rails(8, down(2), down(3))), "port-down", WARN),
+    Case("one of four", fabric(*rails(4, down(2))), "port-down", FAIL),
+    Case("one of three may be a spare", fabric(*rails(3, down(2)))),
+    Case("half of them are not used here", fabric(*rails(4, down(2), down(3)))),
+    Case("one of another make", fabric(*rails(8), down(9, kind="MT4125 S"))),
+    Case("the second port of a card in use", fabric(*rails(8, SPARE))),
+    Case("virtual functions that nobody has", fabric(*rails(8), down(9, virtual=True))),
+    Case("Ethernet that was never set up", fabric(*rails(8), roce(9, state=DOWN, kind="x"))),
+    Case("NCCL is kept away", fabric(*rails(8, down(2)), off="NCCL_IB_DISABLE=1")),
+    Case(
+        "no node has it",
+        nodes(fabric(*rails(8, down(2))), fabric(*rails(8, down(2)))),
+        topology=job(),
+    ),
+    Case(
+        "two nodes, and one has it",
+        nodes(fabric(*rails(8, down(2))), GOOD),
+        "port-down",
+        FAIL,
+        topology=job(),
+        subject="n1 · mlx5_2 · port 1",
+    ),
+    Case(
+        "most nodes have it",
+        nodes(fabric(port(0), down(1)), *[fabric(port(0), port(1))] * 3),
+        "port-down",
+        FAIL,
+        topology=job(4),
+        subject="n1 · mlx5_1 · port 1",
+    ),
+    Case("ours by the config", fabric(port(0), down(1), ours="mlx5_[0-3]"), "port-down", FAIL),
+    Case("ours, without a GPU", fabric(down(1), ours="mlx5_1:1", gpus=0), "port-down", FAIL),
+    Case("not ours", fabric(port(0), down(4, kind="y"), ours="mlx5_[0-3]")),
+    Case("named", fabric(port(0), down(1), rule="=mlx5_0,mlx5_1"), "named-down", WARN),
+    Case("a prefix names nobody", fabric(port(0), down(1), rule="mlx5")),
+    Case("switched off", fabric(*rails(8, down(1, physical=DISABLED))), "port-down", FAIL),
+    Case("a link, but no more", fabric(*rails(8, down(1, physical=LINK_UP))), "port-down", FAIL),
+    Case("nothing says how it is", fabric(port(0), port(1, state=-1, physical=-1))),
+    # --- no subnet manager ---
+    Case("one has no manager", fabric(*rails(8, init(2))), "no-subnet-manager", WARN),
+    several("none has", fabric(*map(init, range(8))), "no-subnet-manager", FAIL),
+    Case("ours has none", fabric(port(0), init(1), ours="mlx5_1"), "no-subnet-manager", FAIL),
+    # --- rates ---
+    Case(
+        "slower than on most nodes",
+        nodes(fabric(*rails(8, port(3, rate=100.0, width="4X EDR"))), GOOD, GOOD),
+        "rate-low",
+        FAIL,
+        topology=job(3),
+        subject="n1 · mlx5_3 · port 1",
+    ),
+    Case(
+        "of two nodes neither is the odd one",
+        nodes(fabric(*rails(8, port(3, rate=100.0))), GOOD),
+        topology=job(),
+    ),
+    Case(
+        "slower cards",
+        nodes(fabric(*rails(8, port(3, rate=100.0, kind="old"))), GOOD, GOOD),
+        topology=job(3),
+    ),
+    Case(
+        "faster than on most nodes",
+        nodes(fabric(*rails(8, port(3, rate=800.0))), GOOD, GOOD),
+        topology=job(3),
+    ),
+    Case(
+        "storage that was named",
+        fabric(*rails(8), STORAGE, rule="=" + ",".join(p.device for p in (*rails(8), STORAGE))),
+        "slow-taken",
+        WARN,
+        subject="n1 · mlx5_8 · port 1",
+    ),
+    several("storage that nobody named", fabric(*rails(8), STORAGE)),
+    several("storage that is left out", fabric(*rails(8), STORAGE, rule="^mlx5_8")),
+    # --- the choice ---
+    several(
+        "storage that is not ours",
+        fabric(*rails(8), STORAGE, ours="mlx5_[0-7]"),
+        "not-ours",
+        WARN,
+        subject="n1 · mlx5_8 · port 1",
+    ),
+    several("only ours are taken", fabric(*rails(8), STORAGE, ours="mlx5_[0-7]", rule="^mlx5_8")),
+    several("two kinds of fast ports", fabric(*rails(4), roce(4)), "layers-mixed", WARN),
+    several("two kinds, and one is chosen", fabric(*rails(4), roce(4), rule="=mlx5_0,mlx5_1")),
+    several("an Ethernet card for all else", AZURE),
+    several(
+        "which was named", dataclasses.replace(AZURE, rule="mlx5,mlx5_20"), "layers-mixed", WARN
+    ),
+    several("a rule for other machines", fabric(rule="ib"), "hca-unmatched", FAIL, subject="n1"),
+    several("a port that is none", fabric(rule="=mlx5_0:2"), "hca-unmatched", FAIL),
+    Case("one node needs no HCA", fabric(rule="ib")),
+    several(
+        "a rule for a port without a cable",
+        fabric(*rails(2), down(9, kind="z"), rule="mlx5_9:1,ib"),
+        "named-down",
+        FAIL,
+    ),
+    several(
+        "a prefix that leaves only what is down",
+        fabric(*rails(2), *(down(90 + i, kind="z") for i in range(2)), rule="mlx5_9"),
+        "hca-unmatched",
+    ),
+    several(
+        "EFA, which the rule is not about", fabric(port(driver="efa", layer="Unknown"), rule="ib")
+    ),
+    several(
+        "a pod that was given one of eight",
+        fabric(*(port(i, given=i == 3) for i in range(8)), inside="kubernetes"),
+    ),
+    several("GPUs behind the host", fabric(peering=False), "gpudirect-missing", WARN),
+    several("nothing says whether they are", fabric(peering=None)),
+    several("GPUs behind EFA", fabric(port(driver="efa", layer="Unknown"), peering=False)),
+    # --- addresses ---
+    several("RoCE", fabric(*map(roce, range(8)))),
+    several(
+        "RoCE without an address", fabric(roce(0, (LOCAL, V1), (LOCAL, V2))), "gid-unusable", WARN
+    ),
+    several("RoCE without any GID", fabric(roce(gids=())), "gid-unusable", FAIL),
+    several("another card without any", fabric(roce(0), roce(1, gids=())), "gid-unusable", WARN),
+    several("the GIDs can't be looked at", fabric(roce(gids=(), gid_slots=0))),
+    several("iWARP has none", fabric(roce(gids=(), iwarp=True))),
+    several("an index that is right", fabric(roce(), gid_index=3)),
+    several("an index that is empty", fabric(roce(), gid_index=7), "gid-unusable", FAIL),
+    several("an index of RoCE v1", fabric(roce(), gid_index=2), "gid-unusable", WARN),
+    several("InfiniBand looks at no index", fabric(gid_index=7)),
+    several("NCCL searches in a way of its own", fabric(roce(gids=()), searched=False)),
+    several("IPv6", fabric(roce(0, (LOCAL, V1), (V4, V2)), ipv6=True), "gid-unusable", WARN),
+    several("no partition key", fabric(port(pkey=0)), "pkey-unusable", FAIL),
+    several("nor at that index", fabric(port(pkey=0), pkey_index=1), "pkey-unusable", FAIL),
+    several("a limited member among full ones", fabric(*rails(8, port(0, pkey=0x7FFF)))),
+    Case(
+        "limited members only",
+        nodes(fabric(port(pkey=0x7FFF)), fabric(port(pkey=0x7FFF))),
+        "pkey-unusable",
+        WARN,
+        topology=job(),
+    ),
+    several("no key is readable", fabric(port(pkey=None))),
+    # --- across nodes ---
+    Case(
+        "one of two with another MTU",
+        nodes(fabric(roce(mtu=1500)), fabric(roce())),
+        "mtu-differs",
+        WARN,
+        topology=job(),
+    ),
+    Case(
+        "one of three with another MTU",
+        nodes(fabric(roce()), fabric(roce()), fabric(roce(mtu=1500))),
+        "mtu-differs",
+        WARN,
+        topology=job(3),
+        subject="n3",
+    ),
+    Case(
+        "MTUs that are the same for RDMA",
+        nodes(fabric(roce(mtu=4200)), fabric(roce(mtu=9000))),
+        topology=job(),
+    ),
+    Case(
+        "one HCA has gone",
+        nodes(fabric(*rails(7)), GOOD, GOOD),
+        "hca-missing",
+        WARN,
+        topology=job(3),
+        subject="n1",
+    ),
+    Case(
+        "another kind of node",
+        nodes(fabric(*rails(4), gpus=4), GOOD, GOOD),
+        topology=job(3),
+    ),
+    # --- counters ---
+    Case("errors", fabric(port(grown={"symbol_error": 40})), "errors-growing", WARN),
+    Case("a link that goes down", fabric(port(grown={"link_downed": 1})), "errors-growing", WARN),
+    Case("one symbol in a while", fabric(port(grown={"symbol_error": 1}))),
+    Case("errors of a port that is down", fabric(down(grown={"port_rcv_errors": 99}))),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(net_rdma, case)
+
+
+def test_eight_dead_ports_are_one_finding() -> None:
+    dead = fabric(*map(down, range(8)), ours="mlx5_*")
+    (finding,) = judged(net_rdma, Case("", dead))
+    assert len(finding.subjects) == 8
+    assert finding.saw.endswith("and 4 more")
+    assert finding.saw.startswith("mlx5_0:1 state Down, physical Polling; mlx5_1:1 ")
+    assert finding.fields["device"] == "mlx5_0"
+
+
+@pytest.mark.parametrize(
+    ("seen", "blame", "confidence"),
+    [
+        (fabric(*rails(8, down(2))), Blame.NODE, Confidence.LIKELY),
+        (fabric(port(0), down(1), ours="mlx5_1"), Blame.NODE, Confidence.CERTAIN),
+        # a script for another cluster takes no node away
+        (fabric(port(0), down(1), rule="=mlx5_0,mlx5_1"), Blame.UNKNOWN, Confidence.LIKELY),
+        (fabric(port(0), init(1), ours="mlx5_1"), Blame.NETWORK, Confidence.CERTAIN),
+    ],
+)
+def test_whose_fault_a_dead_port_is(seen: Fabric, blame: Blame, confidence: Confidence) -> None:
+    (finding,) = judged(net_rdma, Case("", seen))
+    assert (finding.blame, finding.confidence) == (blame, confidence)
+
+
+def test_a_container_with_a_network_of_its_own_is_no_fault_of_its_node() -> None:
+    for inside, blame in (("", Blame.NODE), ("kubernetes", Blame.JOB)):
+        seen = fabric(roce(gids=()), inside=inside)
+        case = Case("", nodes(seen, fabric(roce())), topology=job())
+        assert [f.blame for f in judged(net_rdma, case)] == [blame]
+
+
+def test_of_two_mtus_neither_is_to_blame() -> None:
+    case = Case("", nodes(fabric(roce(mtu=1500)), fabric(roce())), topology=job())
+    (finding,) = judged(net_rdma, case)
+    assert (finding.blame, len(finding.subjects)) == (Blame.UNKNOWN, 2)
+    assert finding.saw == "RDMA MTU 1024 on n1 · RDMA MTU 4096 on n2"
+
+
+def test_measured() -> None:
+    case = Case("", fabric(*rails(8, down(2)), STORAGE))
+    shown = net_rdma.measured(_world(case))
+    assert shown.text == (
+        "8 of 9 ports active · InfiniBand 200 Gb/s (4X NDR) · InfiniBand 400 Gb/s (4X NDR)"
+        " · not mlx5_2:1"
+    )
+    assert shown.values == {"ports": 9, "active": 8, "gbit_s": 200.0}
+    far = fabric(port(numa=0), gpu_numa=(0, 1), off="NCCL_IB_DISABLE=1")
+    text = net_rdma.measured(_world(Case("", far))).text
+    assert text.endswith("NCCL_IB_DISABLE=1 · no HCA near the GPUs of NUMA node 1")
+    assert net_rdma.measured(_world(Case("", {}))).text == ""
+
+
+def _world(case: Case) -> Any:
+    return world("net.rdma", case.saw)
+
+
+# --- what is read ---
+
+
+def test_a_machine_without_rdma() -> None:
+    with pytest.raises(NotApplicable, match="no RDMA device here"):
+        net_rdma.observe(Host("/nonexistent", {}), context())
+
+
+def test_this_machine() -> None:
+    here = Host()
+    if here.exists("/sys/class/infiniband"):
+        round_trips(net_rdma.observe(here, context()))
+    else:
+        with pytest.raises(NotApplicable):
+            net_rdma.observe(here, context())
+
+
+def test_observe(tmp_path: Path) -> None:
+    for n in range(4):
+        hca(tmp_path, f"mlx5_{n}", pci=f"0000:{n}8:00.0", verbs=n, numa=n // 2)
+    gpus(tmp_path, 4)
+    gpu = tmp_path / "sys/bus/pci/devices/0000:1b:00.0"
+    write(gpu, {"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "1"})
+    environ = {"NCCL_IB_HCA": "=mlx5_0,mlx5_1", "NCCL_IB_GID_INDEX": "-1", "NCCL_IB_PKEY": "0"}
+    began = time.monotonic()
+    seen = net_rdma.observe(Host(str(tmp_path), environ), context(options={"ports": "mlx5_[01]"}))
+    assert time.monotonic() - began >= net_rdma.BETWEEN
+    assert (seen.gpus, seen.gpu_numa, seen.peering, seen.inside) == (4, (1,), True, "")
+    assert (seen.ours, seen.rule, seen.gid_index, seen.pkey_index) == (
+        "mlx5_[01]",
+        "=mlx5_0,mlx5_1",
+        None,
+        0,
+    )
+    assert [p.name for p in seen.taken] == ["mlx5_0:1", "mlx5_1:1"]
+    round_trips(seen)
+    assert not list(net_rdma.judge(_world(Case("", seen)), {}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("environ", "off"),
+    [
+        ({"NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=1"),
+        ({"NCCL_IB_DISABLE": "0"}, ""),
+        ({"NCCL_NET": "Socket"}, "NCCL_NET=Socket"),
+        ({"NCCL_NET": "AWS Libfabric"}, ""),
+    ],
+)
+def test_what_keeps_nccl_away(tmp_path: Path, environ: dict[str, str], off: str) -> None:
+    hca(tmp_path, counters={})
+    assert net_rdma.observe(Host(str(tmp_path), environ), context()).off == off
+
+
+def test_geforce_has_no_gpudirect(tmp_path: Path) -> None:
+    hca(tmp_path, counters={})
+    gpus(tmp_path, 2, driver="x86_64 Kernel Module")
+    assert net_rdma.observe(Host(str(tmp_path), {}), context()).peering is False
+    card = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
+    write(card, {"information": "Model: \t\t NVIDIA GeForce RTX 4090"})
+    assert net_rdma.observe(Host(str(tmp_path), {}), context()).peering is None
+
+
+def test_counters_that_grow_while_it_looks(tmp_path: Path) -> None:
+    here = hca(tmp_path)
+    gpus(tmp_path)
+    later = threading.Timer(0.1, lambda: write(here / "counters", {"symbol_error": "900"}))
+    later.start()
+    seen = net_rdma.observe(Host(str(tmp_path), {}), context())
+    later.join()
+    assert seen.ports[0].grown == {"symbol_error": 900}
+    (finding,) = judged(net_rdma, Case("", seen))
+    assert (finding.code, finding.saw) == (
+        "errors-growing",
+        f"mlx5_0:1 symbol_error +900 in {seen.apart:.1f} s",
+    )
+
+
+def test_a_container_that_was_given_none(tmp_path: Path) -> None:
+    hca(tmp_path, state=1, physical=2, verbs=None)
+    pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    with pytest.raises(NotApplicable, match="not given to this container"):
+        net_rdma.observe(Host(str(tmp_path), pod), context())
+    assert net_rdma.observe(Host(str(tmp_path), {}), context()).ports[0].state == DOWN
+
+
+def test_files_that_nobody_may_read(tmp_path: Path) -> None:
+    (hca(tmp_path) / "state").unlink()
+    with pytest.raises(CannotObserve, match="no state of a port is readable"):
+        net_rdma.observe(Host(str(tmp_path), {}), context())
+
+
+def test_one_cable_of_a_whole_machine(tmp_path: Path) -> None:
+    """From the files to the finding."""
+    for n in range(8):
+        bad = {"state": 1, "physical": 2, "rate": "10 Gb/sec (4X SDR)"} if n == 2 else {}
+        hca(tmp_path, f"mlx5_{n}", pci=f"0000:{n}8:00.0", verbs=n, counters={}, **bad)  # type: ignore[arg-type]
+    gpus(tmp_path)
+    (finding,) = judged(net_rdma, Case("", net_rdma.observe(Host(str(tmp_path), {}), context())))
+    assert (finding.code, str(finding.subjects[0])) == ("port-down", "n1 · mlx5_2 · port 1")
+    assert finding.saw == "mlx5_2:1 state Down, physical Polling"
+    assert finding.expected == "Active: as the 7 others like it here"

@@ -1,0 +1,125 @@
+"""GPUs that are listed and answer, but are not well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.inject import Fault
+
+ON_4: dict[str, Any] = {"nproc": 4, "gpus": 4, "also": ("host.cpu cpus-few",)}
+KMSG = (
+    "printf '%s\\n' '3,9,{at},-;NVRM: Xid (PCI:0000:38:00): 119, pid=77, name=python' >/dev/kmsg\n"
+)
+
+HEALTH = (
+    Fault(
+        "a row remap is pending",
+        "gpu.health",
+        "remap-pending",
+        "n1 · GPU 2",
+        scenario={"gpu2.remap_pending": 1, "gpu2.ecc_volatile": 2},
+        **ON_4,
+    ),
+    Fault(
+        "uncorrectable memory errors",
+        "gpu.health",
+        "memory-errors",
+        "n1 · GPU 1",
+        scenario={"gpu1.ecc_volatile": 2},
+        **ON_4,
+    ),
+    Fault(
+        "the driver wants a GPU reset",
+        "gpu.health",
+        "recovery-needed",
+        "n1 · GPU 0",
+        scenario={"field.230": 0, "gpu0.field.230": 1},
+        **ON_4,
+    ),
+    Fault(
+        "GSP timed out a moment ago",
+        "gpu.health",
+        "xid",
+        "n1 · GPU 2",
+        says="Xid 119",
+        # the machine's own /dev, not the kernel's log
+        setup=KMSG.replace("{at}", "'$(cut -d. -f1 /proc/uptime)'000000"),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU is lost while it is asked",
+        "gpu.health",
+        "gpu-gone",
+        "n1 · GPU 3",
+        scenario={"gpu3.lost_after": 14},
+        **ON_4,
+    ),
+    Fault(
+        "one GPU hangs when it is asked for its memory errors",
+        "gpu.health",
+        "nvml-hangs",
+        "n1 · GPU 1",
+        says="nvmlDeviceGetTotalEccErrors",
+        scenario={"gpu1.hang.nvmlDeviceGetTotalEccErrors": 1},
+        seconds=10,
+        **ON_4,
+    ),
+    Fault(
+        "NVML crashes when it is asked for remapped rows",
+        "gpu.health",
+        "nvml-crashes",
+        "n1 · GPU 1",
+        says="nvmlDeviceGetRemappedRows",
+        status="undecided",
+        exit=4,
+        scenario={"gpu1.crash.nvmlDeviceGetRemappedRows": 1},
+        **ON_4,
+    ),
+    Fault(
+        "the fabric manager does not run",
+        "gpu.health",
+        "fabric-down",
+        "n1 · GPU 0",
+        scenario={"fabric_state": 1},
+        **ON_4,
+    ),
+    Fault(
+        "another program has filled a GPU",
+        "gpu.health",
+        "gpu-busy",
+        "n1 · GPU 3",
+        scenario={"gpu3.used": 84000000000, "gpu3.processes": "4000000:83000000000"},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU under power brake",
+        "gpu.health",
+        "clocks-braked",
+        "n1 · GPU 2",
+        status="warn",
+        exit=0,
+        scenario={"gpu2.reasons": 0x88},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU in a slot of half the lanes",
+        "gpu.health",
+        "pcie-narrow",
+        "n1 · GPU 2",
+        status="warn",
+        exit=0,
+        scenario={"gpu2.width": 8},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU at its slowdown temperature",
+        "gpu.health",
+        "too-hot",
+        "n1 · GPU 2",
+        status="warn",
+        exit=0,
+        scenario={"gpu2.temperature": 88},
+        **ON_4,
+    ),
+)
