@@ -2,22 +2,32 @@
 
 Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 MiB between all GPUs
              in a group that meets on a free port: each element of the sums, the time and the bus
-             bandwidth of each size
+             bandwidth of each size; what NCCL logs meanwhile (network, transport of each
+             connection, GPUDirect RDMA, NVLink, warnings), and /sys/class/infiniband
 Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong; a rank dies, fails
-             or does not come to the step where the others wait; an all-reduce does not come back
-Warns if     never: an all-reduce is as slow on every rank as its slowest connection
+             or does not come to the step where the others wait; an all-reduce does not come back;
+             ranks chose different networks; TCP was chosen between nodes that all have InfiniBand,
+             EFA or fast RoCE ports
+Warns if     TCP was chosen beside slow RoCE ports; GPUs that NVLink joins don't use it; GPUDirect
+             RDMA is off on some nodes only; NCCL warns of what has a known cause; its own
+             diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1) found something.
+             Never for a slow all-reduce: it is as slow on every rank as its slowest connection
 Undecided    torch is not installed
-Not covered  the bandwidth at the size of gradients (from 1 GiB on); which transport NCCL chose
+Not covered  the bandwidth at the size of gradients (from 1 GiB on); which way the data goes where
+             the job's collectives are others than all-reduce; ranks that chose different networks
+             with an NCCL before 2.22, which hangs before they can be compared. The log's forms are
+             those of NCCL 2.18 to 2.31; what a later one words otherwise is passed over
 Seen as      "Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Bootstrap : no
              socket interface found", "failed to extend /dev/shm/nccl-", "Mismatched NCCL version
              detected", "ncclUnhandledSystemError", "ncclUnhandledCudaError", "ncclInternalError",
              "NET/IB : No device found", "CUDA error: system not yet initialized", "Watchdog caught
-             collective operation timeout", a hang in the first collective
+             collective operation timeout", a hang in the first collective, "Using network Socket",
+             "via NET/Socket", "via SHM/direct/direct", "GPU Direct RDMA Disabled for HCA", training
+             that is much slower on several nodes than on one
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +36,7 @@ from typing import Any
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import container, stall, sums
+from preflight.knowledge import container, overheard, stall, sums, transport
 from preflight.knowledge.group import (
     Steps,
     Trouble,
@@ -35,10 +45,13 @@ from preflight.knowledge.group import (
     join,
     leave,
     own_gpu,
+    pooled,
     readable,
 )
+from preflight.knowledge.overheard import Overheard
 from preflight.knowledge.stall import Signature, stalls
 from preflight.knowledge.sums import Reduced
+from preflight.knowledge.transport import Heard
 from preflight.model import Advice, Blame, Command, Finding, Measured, World
 from preflight.units import KIB, MIB
 
@@ -56,6 +69,9 @@ CHECK = Check(
 # bytes: repeats. 4 B is latency; the protocols LL, LL128 and Simple follow each other as the size
 # grows
 SIZES = {4: 5, 64 * KIB: 5, MIB: 5, 64 * MIB: 5}
+
+WARNED = ("shm-full", "fabric-failed", "p2p-disabled", "nvls-failed")
+"""What NCCL may warn of and get over: it then takes a slower way."""
 
 RECHECK = Command("preflight run --only world.nccl", "the node", "the GPUs for some seconds")
 
@@ -87,7 +103,7 @@ SIGNATURES = (
         expected="the network that NCCL_NET names, or no NCCL_NET",
     ),
     Signature(
-        r"ibv_|IMEX|Got completion from peer",
+        r"ibv_|IMEX|Got completion from peer|Got async .*(port error|catastrophic)",
         "fabric-failed",
         Blame.NODE,
         "registered memory and queue pairs",
@@ -97,6 +113,12 @@ SIGNATURES = (
         "p2p-disabled",
         Blame.NODE,
         "peer access between GPUs that NVLink joins",
+    ),
+    Signature(
+        r"NVLS\) [Mm]ulticast",
+        "nvls-failed",
+        Blame.NODE,
+        "multicast memory in the NVSwitches",
     ),
     Signature(r"[Oo]ut of memory", "gpu-full", Blame.UNKNOWN, "1 GiB free on every GPU"),
     Signature(
@@ -118,6 +140,7 @@ SIGNATURES = (
 ADVICE = {
     **stall.ADVICE,
     **sums.ADVICE,
+    **transport.ADVICE,
     "gpu-shared": Advice(
         who="job author",
         cause="no torch.cuda.set_device(local_rank), or a CUDA_VISIBLE_DEVICES that repeats a GPU",
@@ -172,6 +195,15 @@ ADVICE = {
         now="export NCCL_IGNORE_DISABLED_P2P=1   slower",
         commands=(Command("nvidia-smi topo -p2p r", "the node"),),
     ),
+    "nvls-failed": Advice(
+        who="cluster administrator",
+        cause="a fabric manager that is old, failed or was restarted under a running driver; a "
+        "container or virtual machine that may not use multicast",
+        means="'Failed to bind NVLink SHARP (NVLS) Multicast memory', 'unhandled cuda error'",
+        now="export NCCL_NVLS_ENABLE=0   somewhat slower within the node",
+        text="restart nvidia-fabricmanager with all GPUs idle, in the driver's own version",
+        commands=(Command("nvidia-smi -q | grep -A3 -i fabric", "the node"),),
+    ),
     "gpu-full": Advice(
         who="job author",
         cause="another process on the GPU, often a rank of a job that has not ended",
@@ -200,11 +232,13 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class GpuSums:
-    """The all-reduces of a rank in rising size, as far as it came, and the NCCL that torch has."""
+    """The all-reduces of a rank in rising size, as far as it came, the NCCL that torch has, and
+    what that said of the ways that it took; None where it never came to that."""
 
     nccl: str
     reduced: tuple[Reduced, ...]
     trouble: Trouble | None = None
+    heard: Heard | None = None
 
 
 def observe(host: Host, ctx: Context) -> GpuSums:
@@ -223,17 +257,25 @@ def observe(host: Host, ctx: Context) -> GpuSums:
         decline(ctx, steps.trouble.text)  # the others need not wait for us
         return GpuSums("", (), steps.trouble)
     agree(ctx, obstacle)
-    # what NCCL complains about goes to the end of this process's output; the job's setting wins
-    os.environ.setdefault("NCCL_DEBUG", "WARN")
     reduced: list[Reduced] = []
-    with steps.until_trouble():
+    with Overheard() as ear, steps.until_trouble():
         # with its device the group connects at once, and not in the first collective
         join(host, ctx, steps, "nccl", device)
-        reduced.extend(
-            sums.all_reduce(ctx, steps, SIZES, device)
-        )  # an error leaves the ones before
+        if not _apart(ctx, steps, ear):  # then the first collective would hang
+            reduced.extend(
+                sums.all_reduce(ctx, steps, SIZES, device)
+            )  # an error leaves the ones before
+    heard = overheard.heard(host, ear.log(ctx.rank))  # before the others hang up
     leave(ctx, steps)
-    return GpuSums(_version(torch), tuple(reduced), steps.trouble)
+    return GpuSums(_version(torch), tuple(reduced), steps.trouble, heard)
+
+
+def _apart(ctx: Context, steps: Steps, ear: Overheard) -> bool:
+    """Whether the ranks chose networks that can't talk to each other; the same on all ranks."""
+    if ctx.local_world_size == ctx.world_size:
+        return False  # within a node none is used
+    steps.at("network")
+    return bool(pooled(ctx, "network", ear.log(ctx.rank).network, transport.apart))
 
 
 def _obstacle(ctx: Context) -> str:
@@ -261,11 +303,28 @@ def _version(torch: Any) -> str:
 
 
 def judge(world: World[GpuSums], expect: Expect) -> Iterator[Finding]:
-    yield from sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
-    yield from stalls(world, SIGNATURES, explains=("world.ddp",))
+    found = list(sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()}))
+    found += stalls(world, SIGNATURES, explains=("world.ddp",))
+    heard = _heard(world)
+    found += transport.findings(world, heard)
+    yield from found
+    codes = set(WARNED) - {f.code for f in found}
+    yield from transport.warned(world, heard, [s for s in SIGNATURES if s.code in codes])
+
+
+def _heard(world: World[GpuSums]) -> dict[str, Heard]:
+    return {k: v.heard for k, v in world.seen.items() if v.heard is not None}
 
 
 def measured(world: World[GpuSums]) -> Measured:
-    version = next((v.nccl for v in world.seen.values() if v.nccl), "")
-    reduced = {k: v.reduced for k, v in world.seen.items()}
-    return sums.shown(reduced, f"NCCL {version}" if version else "")
+    heard = _heard(world)
+    # the library that ran; torch may have been built with another one
+    version = next((h.log.version.partition("+")[0] for h in heard.values() if h.log.version), "")
+    version = version or next((v.nccl for v in world.seen.values() if v.nccl), "")
+    made = sums.shown(
+        {k: v.reduced for k, v in world.seen.items()}, f"NCCL {version}" if version else ""
+    )
+    way = transport.shown(heard)
+    # first, since a narrow screen cuts the end
+    values = {**made.values, "transport": way} if way else made.values
+    return Measured(" · ".join(filter(None, (way, made.text))), values)

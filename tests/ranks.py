@@ -85,6 +85,7 @@ def run_ranks(
     flip: Collection[int] = (),
     send: Mapping[int, tuple[str, int]] | None = None,
     nodes: Sequence[str] = (),
+    target: str = _observer.TARGET,
     **context: Any,
 ) -> World[Any]:
     """What `n` ranks of a check saw, as its judge gets it: one observation a rank, or one in all
@@ -96,6 +97,7 @@ def run_ranks(
     flip        ranks whose sums are wrong
     send        rank -> the mark at which it gets a signal, and which
     nodes       rank -> its node, each with workers of its own; what they say is relayed
+    target      what the processes run: a stand-in may prepare the way for the observer
     """
     module = imported(check_id)
     alone = module.CHECK.scope is Scope.NODE
@@ -133,10 +135,10 @@ def run_ranks(
             "MASTER_ADDR": str(given["master_addr"]),
             "MASTER_PORT": str(given["master_port"]),
         }
-        target = "ranks:flipped" if rank in flip else _observer.TARGET
+        runs = "ranks:flipped" if rank in flip else target
         calls[rank] = pools[node.name].call(
             "torch",
-            "ranks:nothing" if rank in absent else target,
+            "ranks:nothing" if rank in absent else runs,
             _observer.request(check_id, "/", encode(here), **given),
             seconds=seconds,
             label=key_of(node.name, None if alone else rank),

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 from ranks import run_ranks
-from support import Case, assert_case
+from support import Case, assert_case, judged, topology
+from support import world as observed
 
 from preflight.check import conforms
 from preflight.checks import world_nccl
 from preflight.checks.world_nccl import SIZES, GpuSums
 from preflight.knowledge.group import Trouble, readable
+from preflight.knowledge.nccllog import Link, Log, parse
 from preflight.knowledge.sums import Reduced
-from preflight.model import Cause, Mark, Missing, Seen, Status
+from preflight.knowledge.transport import Fabric, Heard
+from preflight.model import Blame, Cause, Confidence, Mark, Missing, Node, Seen, Status, World
 
 conforms(world_nccl)
 
@@ -59,7 +66,230 @@ P2P = "P2P is disabled between NVLINK connected GPUs 0 and 1"
 GONE = "Found no NVIDIA driver on your system."
 NOT_READY = "CUDA error: system not yet initialized"
 
+CAPTURES = Path(__file__).parents[1] / "captures/nccl"
+
+IB = Fabric(infiniband=("mlx5_0:1", "mlx5_1:1"))
+EFA = Fabric(efa=("rdmap16s27:1",))
+ROCE = Fabric(ethernet=("mlx5_bond_0:1",), gbits=400)
+CARD = Fabric(ethernet=("mlx5_0:1",), gbits=50)
+NONE = Fabric()
+
+
+def capture(name: str, rank: int = 0) -> Log:
+    return parse((CAPTURES / f"{name}.log").read_text().split("\n"), rank)
+
+
+def heard(log: Log, fabric: Fabric = NONE, *told: str) -> GpuSums:
+    return replace(FINE, heard=Heard(log, fabric, told))
+
+
+def over(network: str, *links: Link, **more: Any) -> Log:
+    return Log(version="2.28.9+cuda12.9", network=network, links=links, **more)
+
+
+def ring(rank: int, size: int, way: str, gdr: bool = False) -> Link:
+    """The connection of a rank, alone on its node, with the next one."""
+    return Link((rank + 1) % size, way, 4, gdr)
+
+
+def nodes(*saw: Any, each: int = 1) -> dict[str, Any]:
+    """`each` ranks a node."""
+    return {f"n{rank // each + 1}/{rank}": value for rank, value in enumerate(saw)}
+
+
+def many(name: str, saw: dict[str, Any], *rest: Any, **more: Any) -> Case:
+    """A case with several nodes."""
+    ranks: dict[str, list[int]] = {}
+    for key in saw:
+        node, _, rank = key.partition("/")
+        ranks.setdefault(node, []).append(int(rank))
+    met = tuple(Node(node, tuple(own)) for node, own in ranks.items())
+    return Case(name, saw, *rest, topology=topology(len(saw), nodes=met), **more)
+
+
+def net(count: int, network: str, fabric: Fabric, *told: str) -> dict[str, Any]:
+    """Nodes with a rank each that all talk over one network."""
+    return nodes(
+        *(
+            heard(over(network, ring(r, count, f"NET/{network}")), fabric, *told)
+            for r in range(count)
+        )
+    )
+
+
+def gdr(*on: bool, far: str = "NET/IB") -> dict[str, Any]:
+    return nodes(*(heard(over("IB", ring(r, len(on), far, g)), IB) for r, g in enumerate(on)))
+
+
+JOINED = over("Socket", Link(1, "SHM", 2), nvlink=(1,))
+REFUSED = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401"
+MEMLOCK = "Call to ibv_reg_mr failed with error Cannot allocate memory"
+
+WAYS = (
+    many("InfiniBand", net(4, "IB", IB)),
+    many("RoCE", net(4, "IB", ROCE)),
+    many("EFA", net(4, "AWS Libfabric", EFA)),
+    many("TCP, and there is nothing else", net(4, "Socket", NONE)),
+    many("TCP beside InfiniBand", net(4, "Socket", IB), "sockets-chosen", Status.FAIL),
+    many(
+        "TCP of two nodes beside InfiniBand",
+        net(2, "Socket", IB, "NCCL_IB_DISABLE=1"),
+        "sockets-chosen",
+        Status.FAIL,
+        subject="n1",
+    ),
+    many("TCP beside EFA", net(2, "Socket", EFA), "sockets-chosen", Status.FAIL),
+    many("TCP beside RoCE", net(2, "Socket", ROCE), "sockets-chosen", Status.FAIL),
+    many("TCP beside plain Ethernet cards", net(2, "Socket", CARD), "sockets-chosen", Status.WARN),
+    many(
+        "TCP, the only network that one node has",
+        nodes(
+            *(
+                heard(over("Socket", ring(r, 3, "NET/Socket")), f)
+                for r, f in enumerate((IB, NONE, IB))
+            )
+        ),
+    ),
+    many(
+        "libfabric over TCP beside EFA",
+        nodes(
+            *(
+                heard(over("Libfabric", ring(r, 2, "NET/Libfabric"), provider="tcp;ofi_rxm"), EFA)
+                for r in range(2)
+            )
+        ),
+        "sockets-chosen",
+    ),
+    many(
+        "NVLink between the nodes, TCP chosen and not used",
+        nodes(*(heard(over("Socket", ring(r, 2, "P2P/MNNVL")), IB) for r in range(2))),
+    ),
+    many(
+        "connections that were not logged",
+        nodes(*(heard(over("Socket"), IB) for _ in range(2))),
+        "sockets-chosen",
+    ),
+    Case("TCP is chosen and not used on one node", world(*[heard(over("Socket"), IB)] * 2)),
+    many(
+        "one node of three chose TCP",
+        nodes(heard(over("IB"), IB), heard(over("IB"), IB), heard(over("Socket"), IB)),
+        "nets-differ",
+        Status.FAIL,
+        subject="n3 · rank 2",
+    ),
+    many(
+        "one node of two chose TCP, with more ranks",
+        {
+            "n1/0": heard(over("IB"), IB),
+            "n2/1": heard(over("Socket"), NONE),
+            "n2/2": heard(over("Socket"), NONE),
+        },
+        "nets-differ",
+        Status.FAIL,
+        subject="job",
+    ),
+    many(
+        "two against two",
+        nodes(*(heard(over(n), IB) for n in ("IB", "Socket") * 2)),
+        "nets-differ",
+        subject="job",
+    ),
+    many(
+        "one rank's log was not read",
+        nodes(heard(over("IB"), IB), heard(Log(), IB), FINE, heard(over("IB"), IB)),
+    ),
+    Case(
+        "NVLink that is not used",
+        world(heard(JOINED), heard(over("Socket", Link(0, "SHM", 2), nvlink=(0,)))),
+        "p2p-unused",
+        Status.WARN,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "NVLink that is used to one peer, shared memory to another that it does not join",
+        world(
+            heard(over("Socket", Link(1, "P2P/CUMEM", 2), Link(2, "SHM", 2), nvlink=(1,))),
+            heard(over("Socket", Link(0, "P2P/CUMEM", 2), nvlink=(0,))),
+            heard(over("Socket", Link(0, "SHM", 2))),
+        ),
+    ),
+    many(
+        "NVLink joins GPUs of other nodes too, which are reached by the network",
+        nodes(*(heard(over("IB", ring(r, 2, "NET/IB"), nvlink=(1 - r,)), IB) for r in range(2))),
+    ),
+    many("GPUDirect RDMA everywhere", gdr(True, True, True)),
+    many("GPUDirect RDMA nowhere", gdr(False, False, False)),
+    many(
+        "GPUDirect RDMA on all but one",
+        gdr(True, True, False),
+        "gdr-off",
+        Status.WARN,
+        subject="n3",
+    ),
+    many("GPUDirect RDMA on one of two", gdr(True, False), "gdr-off", Status.WARN, subject="n2"),
+    many(
+        "GPUDirect RDMA for the GPUs near a card only",
+        nodes(
+            *(heard(over("IB", Link((r + 2) % 4, "NET/IB", 4, r % 2 == 0)), IB) for r in range(4)),
+            each=2,
+        ),
+    ),
+    many(
+        "GPUDirect RDMA for all GPUs of one node, for one of the other",
+        nodes(
+            *(heard(over("IB", Link((r + 2) % 4, "NET/IB", 4, r != 3)), IB) for r in range(4)),
+            each=2,
+        ),
+    ),
+    Case(
+        "a warning with a known cause that was got over",
+        world(heard(over("IB", warnings=(REFUSED,))), heard(over("IB"))),
+        "nvls-failed",
+        Status.WARN,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "a warning of memory",
+        world(heard(over("IB", warnings=("something", MEMLOCK))), heard(over("IB"))),
+        "fabric-failed",
+        Status.WARN,
+    ),
+    Case(
+        "what NCCL's own diagnostics found",
+        world(heard(over("IB", diagnosed=("p2p: 52/56 directed GPU P2P edges verified",))), FINE),
+        "diagnosed",
+        Status.WARN,
+        subject="job",
+    ),
+    Case("a warning that nobody knows", world(heard(over("IB", warnings=("moon is full",))), FINE)),
+    Case(
+        "refused for good",
+        world(nccl("ncclUnhandledCudaError", REFUSED), silent(3)),
+        "nvls-failed",
+        Status.FAIL,
+    ),
+    *(
+        Case(f"the capture {name}", world(*[heard(capture(name, rank))] * (rank + 1)))
+        for name, rank in (("l40s-shm-2.21", 2), ("mi300-rccl-2.22", 0), ("gb200-mnnvl-2.28", 0))
+    ),
+    many(
+        "the capture of NVSwitch and InfiniBand",
+        nodes(*[heard(capture("h100-ib-2.27"), IB), *[FINE] * 15], each=8),
+    ),
+    many(
+        "the capture of TCP, beside InfiniBand",
+        nodes(*[FINE, heard(capture("a100-socket-2.18", 1), IB), FINE, FINE], each=2),
+        "sockets-chosen",
+    ),
+    Case(
+        "the capture of P2P that is switched off",
+        world(heard(capture("v100-p2p-off-2.28"), NONE, "NCCL_P2P_DISABLE=1"), FINE, FINE, FINE),
+        "p2p-unused",
+    ),
+)
+
 CASES = (
+    *WAYS,
     Case("right", world(*[FINE] * 4)),
     Case("no GPU", world(*[Missing(Cause.NOT_APPLICABLE, "no GPU")] * 2)),
     Case("a wrong sum", world(FINE, FINE, WRONG, FINE), "wrong-sum", subject="n1 · rank 2"),
@@ -98,6 +328,47 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(world_nccl, case)
+
+
+def found(name: str) -> Any:
+    case = next(case for case in WAYS if case.name == name)
+    return judged(world_nccl, case)[0]
+
+
+def test_what_a_finding_about_a_way_says() -> None:
+    tcp = found("TCP of two nodes beside InfiniBand")
+    assert tcp.saw == (
+        "NCCL sends over TCP between the nodes, beside active InfiniBand ports mlx5_0:1, mlx5_1:1 "
+        "· NCCL_IB_DISABLE=1"
+    )
+    assert (tcp.blame, tcp.confidence) == (Blame.JOB, Confidence.LIKELY)
+    assert found("TCP beside InfiniBand").blame is Blame.UNKNOWN
+    assert found("one node of three chose TCP").saw == (
+        "NCCL chose different networks · IB: rank 0 on n1 and rank 1 on n2 · Socket: rank 2 on n3"
+    )
+    assert found("NVLink that is not used").saw == (
+        "rank 0 reaches rank 1 by SHM, though NVLink joins their GPUs · so ranks 0, 1"
+    )
+    assert found("GPUDirect RDMA on one of two").saw == ("no GPUDirect RDMA on n2; there is on n1")
+
+
+def test_the_way_is_shown() -> None:
+    def text(*saw: Any) -> str:
+        return world_nccl.measured(observed("world.nccl", nodes(*saw))).text
+
+    ib = text(heard(capture("h100-ib-2.27")), heard(capture("h100-ib-2.27")))
+    assert ib.startswith("transport NET/IB/GDRDMA + P2P/CUMEM + NVLS · sums right · ")
+    assert ib.endswith(" · NCCL 2.27.5")
+    assert text(heard(capture("l40s-shm-2.21"))).startswith("transport SHM · sums right")
+    assert text(heard(over("IB")), FINE).startswith("network IB · sums right")
+    assert text(FINE).startswith("sums right")
+    assert text(FINE).endswith("· NCCL 2.29.7")
+    assert text(silent(3)) == ""
+
+
+def test_a_report_from_before_the_ways_were_looked_at_is_judged() -> None:
+    old: World[GpuSums] = observed("world.nccl", world(FINE, FINE))
+    assert list(world_nccl.judge(old, {})) == []  # type: ignore[arg-type]
 
 
 def test_the_reason_comes_first() -> None:
