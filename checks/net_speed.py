@@ -4,7 +4,8 @@ Looks at     bytes a second in both directions and round trips between pairs of 
              address that NCCL or Gloo takes, one TCP connection a pair: up to five rounds in which
              every node meets another partner, all pairs of a round at once; segments sent again;
              what decides something is measured twice
-Fails if     never: a slow network is no reason not to start
+Fails if     a node or a link moves less than is expected (--expect tcp_gbits); never without that:
+             a slow network is no reason not to start
 Warns if     one node sends or receives with less than 40 % of what the others do, with each of its
              partners; one link has less than 40 % of what both its ends do elsewhere; a round trip
              takes over 1 ms and ten times that of the others; 2 % of the segments of one node or
@@ -25,7 +26,7 @@ from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.knowledge import pairs, speeds
-from preflight.knowledge.speeds import OUT, Edge, Fabric, Rate
+from preflight.knowledge.speeds import IN, OUT, Edge, Fabric, Rate
 from preflight.knowledge.tour import ROUNDS, Tour, Trial
 from preflight.knowledge.ways import chosen
 from preflight.model import (
@@ -58,6 +59,8 @@ CHECK = Check(
 # more slow links than this part of the nodes, and it is no matter of single links
 CROWD = 0.25
 KEPT = 4
+GBIT = 1.25e8
+VERBS = ((OUT, "sends"), (IN, "receives"))
 
 TEST = (
     Command("iperf3 -s", "{to}"),
@@ -89,6 +92,13 @@ ADVICE = {
         "management network taken for the data network",
         means="no error at all: training is slow",
         text="compare with a third node; see that NCCL_SOCKET_IFNAME names the fast network",
+        commands=(CARD, *TEST),
+    ),
+    "below-expected": Advice(
+        who="cluster administrator",
+        cause="what slows a node or a link, where all are slow alike and none is behind the others",
+        means="no error at all: training is slower than it was when this was found to be good",
+        text="what changed since: preflight baseline diff",
         commands=(CARD, *TEST),
     ),
     "latency-high": Advice(
@@ -146,19 +156,41 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
     if speeds.all_broken(seen):
         yield _unclear(seen, list(seen.rates), "every edge is that slow")
         return
-    lossy = speeds.lossy_nodes(seen)
+    low = speeds.below(seen, (expect.number("tcp_gbits") or 0.0) * GBIT)
+    yield from _below(world, seen, low, expect)
+    told = {*low.nodes, *(node for edge in low.edges for node in edge)}
+    lossy = {n: ends for n, ends in speeds.lossy_nodes(seen).items() if n not in told}
     # what is lost slows it down
     slow = {n: e for n, e in speeds.slow_nodes(seen).items() if not set(e) <= {*lossy.get(n, ())}}
+    slow = {n: ends for n, ends in slow.items() if n not in told}
     for node, ends in slow.items():
         yield _slow_node(world, seen, node, ends)
     lossy = {n: ends for n, ends in lossy.items() if n not in slow}
     for node, ends in lossy.items():
         yield _lossy_node(world, seen, node, ends)
-    blamed = {*slow, *lossy}
+    blamed = {*told, *slow, *lossy}
     # of the edges of a node that is named already nothing more is said
     yield from _slow_links(seen, blamed)
     yield from _far(world, seen, blamed)
     yield from _lossy_links(seen, blamed)
+
+
+def _below(
+    world: World[Speed], seen: Fabric, low: speeds.Below, expect: Expect
+) -> Iterator[Finding]:
+    """What is slower than somebody said, however slow the others are."""
+    wanted = f"at least {_bits((expect.number('tcp_gbits') or 0.0) * GBIT)}"
+    expected = wanted + expect.aside("tcp_gbits")
+    for node in low.nodes:
+        ways = [(word, e) for end, word in VERBS if (e := seen.at(node, end))]
+        does = [f"{word} {_range([r.rate for r in e.values()])}" for word, e in ways]
+        saw = f"{node} {', '.join(does)} · its partners do better with others"
+        partners = list(ways[0][1])
+        found = _warning("below-expected", (_node(world, node),), saw, expected, partners[0])
+        yield found.with_(status=Status.FAIL)
+    if low.edges:
+        found = _unclear(seen, low.edges, f"{plural(len(low.edges), 'edge')} of {len(seen.rates)}")
+        yield found.with_(code="below-expected", status=Status.FAIL, expected=expected)
 
 
 def _fabric(world: World[Speed]) -> Fabric:

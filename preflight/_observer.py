@@ -133,9 +133,11 @@ def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
 def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
     """Write a report: a temporary file beside it, then a rename, so that nobody reads half of it.
     What is no regular file (a FIFO, /dev/stderr) is written to directly. `mode`: of the file; None:
-    as the umask has it. Why not, or empty."""
+    as the umask has it; `new`: a file that is there stays as it is. Why not, or empty."""
     path = args["path"]
     try:
+        if args.get("new") and os.path.isfile(path):
+            return f"{path}: is there already"
         if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(args["text"])

@@ -26,6 +26,7 @@ from preflight.model import (
     Node,
     Observation,
     Observations,
+    PreflightError,
     Report,
     Seen,
     Setting,
@@ -304,12 +305,26 @@ def summarise(workers: Workers, outputs: Iterable[Output], report: Report) -> No
         screen.say(f"preflight: {SUMMARY}: {problem}")
 
 
-def read(path: str, limit: int) -> tuple[str, str]:
-    """The text of a report, or why it can't be had."""
-    args = {"path": config.absolute(path), "limit": limit}
+def saved(path: str) -> Report:
+    """A saved report; PreflightError where it can't be had."""
+    from preflight.render import json as as_json
+
+    args = {"path": config.absolute(path), "limit": as_json.LIMIT}
     with session(Interrupt()) as workers:
         found = _in_worker(workers, "read_file", args, path, lambda why: {"error": why})
-    return found.get("text", ""), found.get("error", "")
+    if problem := found.get("error", ""):
+        raise PreflightError(problem)
+    try:
+        return as_json.parse(found.get("text", ""))
+    except PreflightError as error:
+        raise PreflightError(f"{path}: {error}") from None
+
+
+def keep(path: str, text: str) -> str:
+    """Write a new file; why it could not be done, or empty. One that is there stays as it is."""
+    args = {"path": config.absolute(path), "text": text, "new": True}
+    with session(Interrupt()) as workers:
+        return str(_in_worker(workers, "write_file", args, path, str))
 
 
 def _in_worker(

@@ -11,14 +11,25 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from preflight import __version__, agent, check, config, outset, redact, screen, slurm, verdict
+from preflight import (
+    __version__,
+    agent,
+    baseline_cli,
+    check,
+    config,
+    outset,
+    redact,
+    screen,
+    slurm,
+    verdict,
+)
 from preflight.agent import Ending, Wish
 from preflight.config import Flags
 from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.forkserver import reap_orphans
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
-from preflight.model import PreflightError, Report, Status, Verdict
+from preflight.model import PreflightError, Status, Verdict
 
 USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
 
@@ -38,7 +49,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(slurm.app, name="slurm", context_settings={"help_option_names": ["-h", "--help"]})
+for name, group in (("baseline", baseline_cli.app), ("slurm", slurm.app)):
+    app.add_typer(group, name=name, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback(invoke_without_command=True)
@@ -173,7 +185,7 @@ def show(
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
     given = Flags(output=tuple(output or ()), sources={"output": "-o"})
     outputs = config.outputs(given, [], "")
-    read = _read(report)
+    read = agent.saved(report)
     code = 0
     if judge:
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
@@ -212,7 +224,7 @@ def merge(
         output=tuple(output or ()),
     )
     chosen, catalogue = agent.configured(Wish(flags, config_file))
-    whole = merged([_read(path).observations for path in reports])
+    whole = merged([agent.saved(path).observations for path in reports])
     report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy)
     look = screen.look(color, ascii_only, quiet, verbose)
     with agent.session(ctx.obj) as workers:
@@ -235,19 +247,6 @@ def schema() -> None:
     from importlib.resources import files
 
     _print(files("preflight").joinpath("report-v1.schema.json").read_text(encoding="utf-8"))
-
-
-def _read(path: str) -> Report:
-    """A saved report."""
-    from preflight.render import json as as_json
-
-    text, problem = agent.read(path, as_json.LIMIT)
-    if problem:
-        raise PreflightError(problem)
-    try:
-        return as_json.parse(text)
-    except PreflightError as error:
-        raise PreflightError(f"{path}: {error}") from None
 
 
 # --- one run ---

@@ -1,4 +1,5 @@
-"""What is expected, each value with its source: flags > config file > baseline.
+"""What is expected, each value with its source: flags > config file, which `preflight baseline
+record` may have written.
 
 Absolute expectations beat the peers' majority. Knows no check; a judge asks by key.
 """
@@ -24,6 +25,7 @@ KEYS: Mapping[str, tuple[type, str]] = {
     "shm_gib": (float, "floor of the size of /dev/shm, in GiB"),
     "cpus_per_rank": (float, "floor of the CPUs that each rank may use"),
     "free_gib": (float, "floor of the free space in TMPDIR and the checkpoint directory, in GiB"),
+    "tcp_gbits": (float, "floor of what one TCP stream moves between two nodes, in Gbit/s"),
     "loader_workers": (int, "DataLoader workers of each rank"),
 }
 

@@ -144,6 +144,32 @@ def slow_nodes(seen: Fabric) -> dict[str, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Below:
+    """Who is below a floor: the nodes that don't reach it with any partner, though two of those
+    reach it elsewhere, and the edges of which that can't be said."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+
+
+def below(seen: Fabric, floor: float) -> Below:
+    """`floor`: bytes a second."""
+    near = {edge: rate.able for edge, rate in seen.rates.items() if not rate.far}
+    fine = {end: {edge[end] for edge, able in near.items() if able >= floor} for end in (OUT, IN)}
+    nodes = [
+        node
+        for node in seen.nodes
+        if any(
+            node not in fine[end]
+            and sum(e[1 - end] in fine[1 - end] for e in near if e[end] == node) > 1
+            for end in (OUT, IN)
+        )
+    ]
+    rest = [e for e, able in near.items() if able < floor and not set(e) & set(nodes)]
+    return Below(tuple(nodes), tuple(rest))
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """Slow edges with what their ends do elsewhere: `certain` links, and those that may as well be
     one of their ends."""

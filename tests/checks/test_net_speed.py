@@ -19,6 +19,7 @@ from preflight.knowledge import pairs, tour
 from preflight.knowledge.tour import ABSENT, Trial
 from preflight.knowledge.transfer import Burst, Moved
 from preflight.model import (
+    Blame,
     CannotObserve,
     Cause,
     Confidence,
@@ -91,15 +92,18 @@ def case(
     code: str | None = None,
     status: Status | None = None,
     subject: str | None = None,
+    gbits: float | None = None,
 ) -> Case:
-    return Case(name, saw, code, status, topology=nodes(count), subject=subject)
+    expect = {} if gbits is None else {"tcp_gbits": gbits}
+    return Case(name, saw, code, status, topology=nodes(count), subject=subject, expect=expect)
 
 
 def every(count: int, made: Burst) -> dict[str, Any]:
     return fabric(count, lambda a, b: made)
 
 
-NODE, LINK, LOW = "node-slow", "link-slow", "speed-low"
+NODE, LINK, LOW, BELOW = "node-slow", "link-slow", "speed-low", "below-expected"
+FAIL = Status.FAIL
 LATENCY, LOST, BLIND = "latency-high", "packets-lost", "not-measured"
 WARN = Status.WARN
 
@@ -181,6 +185,12 @@ CASES = (
         Status.UNDECIDED,
         subject="n0",
     ),
+    case("as fast as expected", 4, fabric(4), gbits=9.4),
+    case("for want of a CPU only", 4, every(4, burst(3, starved=0.7)), gbits=9),
+    case("all below", 4, every(4, burst(5)), BELOW, FAIL, subject="n0->n1", gbits=8),
+    case("two nodes, below", 2, every(2, burst(5)), BELOW, FAIL, subject="n0->n1", gbits=8),
+    case("a node below", 4, fabric(4, slow_out(2, gbits=5)), BELOW, FAIL, subject="n2", gbits=8),
+    case("a link below", 4, fabric(4, slow_edges((0, 2), gbits=5)), BELOW, FAIL, "n0->n2", 8),
     case(
         "with one node",
         4,
@@ -206,6 +216,27 @@ def test_a_slow_node_is_all_that_is_named() -> None:
         for bad in (slow_out(1), slow_in(1), slow_node(1)):
             found = findings(count, fabric(count, bad))
             assert [(f.code, str(f.subjects[0])) for f in found] == [(NODE, "n1")], count
+
+
+def test_what_is_below_the_floor_is_named_once() -> None:
+    for count in (3, 4, 5, 8, 64):
+        for bad in (slow_out(1), slow_in(1), slow_node(1)):
+            found = judged(net_speed, case("", count, fabric(count, bad), gbits=8))
+            assert [(f.code, str(f.subjects[0])) for f in found] == [(BELOW, "n1")], count
+            assert (found[0].blame, found[0].status) == (Blame.NODE, FAIL)
+            assert "at least 8.0 Gbit/s (" in found[0].expected
+
+
+def test_where_all_are_below_the_floor_no_node_is_blamed() -> None:
+    for count in (2, 3, 8):
+        (found,) = judged(net_speed, case("", count, every(count, burst(0.9)), gbits=8))
+        assert (found.code, found.blame, found.status) == (BELOW, Blame.NETWORK, FAIL)
+        assert found.alternatives
+
+
+def test_what_is_far_is_held_against_no_floor() -> None:
+    far = fabric(4, slow_out(2), trip=lambda a, b: 0.03)
+    assert judged(net_speed, case("", 4, far, gbits=8)) == []
 
 
 def test_a_slow_link_is_all_that_is_named() -> None:

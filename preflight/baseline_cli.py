@@ -1,0 +1,91 @@
+"""`preflight baseline …`: a good report kept as expectations, and two reports compared. Wiring
+only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from preflight import agent, screen
+from preflight.check import nearest
+from preflight.model import PreflightError
+
+OUTPUT_FAILED = 74
+FORMATS = ("human", "json")
+
+app = typer.Typer(
+    name="baseline",
+    help="Keep a good report as expectations; say what changed since.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SavedReport = typer.Argument(help="A saved JSON report.")
+
+
+@app.command(epilog="Exit codes: 0 · 2 usage, or a report that is not READY · 74 not written.")
+def record(
+    report: Annotated[str, SavedReport],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A new file; - is stdout.", metavar="FILE")
+    ] = "-",
+) -> None:
+    """The [expect] part of a config file out of a report that is READY: what is the same on all of
+    its nodes, versions and limits as floors."""
+    from preflight import baseline
+    from preflight.render import toml
+
+    if not output:
+        raise PreflightError("-o names no file")
+    read = agent.saved(report)
+    try:
+        found = baseline.learnt(read)
+    except PreflightError as error:
+        raise PreflightError(f"{report}: {error}") from None
+    text = toml.render(report, read, found)
+    if output == "-":
+        _print(text)
+    elif problem := agent.keep(output, text):
+        screen.say(f"preflight: could not write the expectations: {problem}")
+        raise typer.Exit(OUTPUT_FAILED)
+
+
+@app.command(epilog="Exit codes: 0, whatever has changed · 2 usage.")
+def diff(
+    before: Annotated[str, SavedReport],
+    after: Annotated[str, SavedReport],
+    output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="All changes, and all numbers.")
+    ] = False,
+    color: Annotated[str, typer.Option("--color", help="auto, always or never.")] = "auto",
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="No other glyphs.")] = False,
+) -> None:
+    """What changed from one report to another of the same cluster: checks, software, variables,
+    limits, addresses, and the numbers that are further apart than noise."""
+    from preflight.difference import difference
+    from preflight.render import diff as as_diff
+
+    for name, value, words in (
+        ("-o", output, FORMATS),
+        ("--color", color, ("auto", "always", "never")),
+    ):
+        if value not in words:
+            known = ", ".join(words)
+            raise PreflightError(
+                f"{name} is one of {known}, got {value!r:.40}{nearest(value, words)}"
+            )
+    reports = agent.saved(before), agent.saved(after)
+    found = difference(*reports)
+    if output == "json":
+        _print(as_diff.as_json(*reports, found))
+    else:
+        look = screen.look(color, ascii_only, quiet=False, verbose=verbose)
+        _print(as_diff.render((before, after), reports, found, look))
+
+
+def _print(text: str) -> None:
+    if problem := screen.write(text):
+        screen.say(f"preflight: {problem}")
+        raise typer.Exit(OUTPUT_FAILED)
