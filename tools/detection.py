@@ -38,6 +38,7 @@ from faults import (  # noqa: E402
     naming,
     network,
     node,
+    rails,
     ranks,
 )
 from faults.world import ARRIVE  # noqa: E402
@@ -74,7 +75,12 @@ PARTS = (
     Part("What is wrong with the machine", ONE, node.FAULTS, rows.machine_fault),
     Part("What is wrong with its GPUs", ONE, accelerators.FAULTS, rows.machine_fault),
     Part("What shows when ranks start and work together", ONE, ranks.FAULTS, rows.machine_fault),
-    Part("Between machines: the network", MANY, network.FAULTS, rows.world_fault),
+    Part(
+        "Between machines: the network",
+        MANY,
+        (*network.FAULTS, *rails.FAULTS),
+        rows.world_fault,
+    ),
     Part("Between machines: names and addresses", MANY, naming.FAULTS, rows.world_fault),
     Part("Between machines: what must agree", MANY, agreement.FAULTS, rows.world_fault),
     Part(
