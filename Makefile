@@ -17,7 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PIN := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
 TORCH ?= $(PIN)
 PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
-PYTEST_ARGS ?= -n 2
+# worksteal: the slow tests stand side by side, and would otherwise all fall to one process
+PYTEST_ARGS ?= -n 2 --dist worksteal
 
 # The environment is as new as its stamp: a second `make run` starts no pip. It is stale when the
 # project's metadata, the pins or TORCH have changed.
