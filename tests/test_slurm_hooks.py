@@ -297,3 +297,23 @@ def test_the_line_about_leftovers() -> None:
         "5 files (5 MiB) in /dev/shm: nccl-0, nccl-1, nccl-2, ... [epilog job 31]"
     )
     assert words.leftovers({"processes": [], "files": []}, "31", 1000) == ""
+
+
+# --- environments that slurmd gives, by version ---
+
+
+def recorded(version: str) -> dict[str, str]:
+    file = Path(__file__).parent / "hooks" / f"prolog-{version}.env"
+    lines = (line for line in file.read_text().splitlines() if not line.startswith("#"))
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_a_prolog_finds_its_node_and_its_job_whatever_the_version(version: str) -> None:
+    environ = recorded(version)
+    # the older one calls the list of nodes otherwise: nothing may rest on it
+    assert ("SLURM_JOB_NODELIST" in environ) is (version == "24.11")
+    look.forget_the_job(environ)
+    assert words.node_name(environ["SLURMD_NODENAME"]) == "n1"
+    assert words.job_number(environ["SLURM_JOB_ID"]) == "1"
+    assert set(environ) <= {*look.KEPT, "LANG"}
