@@ -56,7 +56,6 @@ CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0, needs=("gpu.vis
 
 # the rest of the budget is for one call that takes long, and for the way back
 ASKING, LOG_SECONDS = 0.55, 0.5
-MASK = 4096
 # a GPU that was reset or came back says nothing of it in the log: older Xids tell no present state
 RECENT = 3600.0
 # NVIDIA's fabric manager brings a fabric of eight GPUs up in a minute or two after boot
@@ -96,7 +95,6 @@ UNHEALTHY, LIMITED = 2, 3
 """nvml.h, NVML_GPU_FABRIC_HEALTH_SUMMARY_*."""
 
 # of processes that srun or mpirun started here, each with an environment of its own
-TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 FOLLOWS = ("gpu.links", "gpu.p2p", "gpu.compute", "world.nccl", "world.bandwidth")
 RESET = Command("nvidia-smi --gpu-reset -i {index}", "the node", "all jobs on that GPU")
@@ -268,21 +266,10 @@ def observe(host: Host, ctx: Context) -> Health:
         log=xid.logged(host, LOG_SECONDS),
         uptime=xid.uptime(host),
         bus=tuple(gpu.bus for gpu in pci),
-        mask=_text(host.environ, "CUDA_VISIBLE_DEVICES"),
-        job=_text(host.environ, "SLURM_JOB_GPUS") or "",
-        tasks=max(_number(host.environ, name) for name in TASKS),
+        mask=nvidia.variable(host.environ, "CUDA_VISIBLE_DEVICES"),
+        job=nvidia.variable(host.environ, "SLURM_JOB_GPUS") or "",
+        tasks=max(nvidia.number(host.environ, name) or 0 for name in nvidia.TASKS),
     )
-
-
-def _text(environ: Mapping[str, str], name: str) -> str | None:
-    """A variable, cut. Bytes that are no UTF-8 come as lone surrogates: no report can hold them."""
-    value = environ.get(name)
-    return None if value is None else value[:MASK].encode(errors="replace").decode()
-
-
-def _number(environ: Mapping[str, str], name: str) -> int:
-    found = re.match(r"[0-9]{1,6}", environ.get(name, ""), re.ASCII)
-    return int(found[0]) if found else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,15 +52,12 @@ CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0)
 ASKING = 0.6
 # healthy nodes answer in 0.3 s, with persistence mode off each GPU adds a second or more
 SLOW = 2.0
-MASK = 4096
-"""Characters kept of a mask: 64 UUIDs have 2624."""
 
 NO_DAEMON = "no nvidia-persistenced"
 """A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
 
 ABSENT = (nvidia.NOT_LOADED, nvidia.NO_LIBRARY)
 NOTHING = "no NVIDIA GPU or driver here"
-TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 PROC = "/proc/driver/nvidia"
 FAIL = Status.FAIL
 FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
@@ -232,7 +228,7 @@ def observe(host: Host, ctx: Context) -> Visible:
     # the driver answers for its files in /proc and may hang there as well
     ctx.mark(PROC if host.exists(PROC) else "/sys/bus/pci")
     pci, module = nvidia.on_pci(host), nvidia.module_version(host)
-    slurm = _number(host.environ, "SLURM_GPUS_ON_NODE")
+    slurm = nvidia.number(host.environ, "SLURM_GPUS_ON_NODE")
     if not (host.live or pci or module):
         raise NotApplicable(NOTHING)
     if not any(host.exists(f"{run}/nvidia-persistenced/socket") for run in ("/run", "/var/run")):
@@ -251,30 +247,19 @@ def observe(host: Host, ctx: Context) -> Visible:
         # libcuda calls it (setuid) for the device nodes that it lacks
         makes_nodes=host.exists("/usr/bin/nvidia-modprobe"),
         libraries=nvidia.libraries(host) if answer.code == nvidia.MISMATCH else (),
-        mask=_text(host.environ, "CUDA_VISIBLE_DEVICES"),
-        image=_text(host.environ, "NVIDIA_VISIBLE_DEVICES") or "",
+        mask=nvidia.variable(host.environ, "CUDA_VISIBLE_DEVICES"),
+        image=nvidia.variable(host.environ, "NVIDIA_VISIBLE_DEVICES") or "",
         slurm=slurm,
         tasks=_tasks(host.environ),
     )
 
 
-def _text(environ: Mapping[str, str], name: str) -> str | None:
-    """A variable, cut. Bytes that are no UTF-8 come as lone surrogates: no report can hold them."""
-    value = environ.get(name)
-    return None if value is None else value[:MASK].encode(errors="replace").decode()
-
-
 def _tasks(environ: Mapping[str, str]) -> int:
     """How many processes of this node have an environment of their own; 0 when nothing says so.
     What torchrun starts shares its."""
-    names = TASKS if "TORCHELASTIC_RUN_ID" in environ else (*TASKS, "LOCAL_WORLD_SIZE")
-    return max(_number(environ, name) or 0 for name in names)
-
-
-def _number(environ: Mapping[str, str], name: str) -> int | None:
-    """The number that a variable begins with: SLURM writes 4(x2) for two nodes of 4."""
-    found = re.match(r"[0-9]{1,6}", environ.get(name, ""))
-    return int(found[0]) if found else None
+    shared = "TORCHELASTIC_RUN_ID" in environ
+    names = nvidia.TASKS if shared else (*nvidia.TASKS, "LOCAL_WORLD_SIZE")
+    return max(nvidia.number(environ, name) or 0 for name in names)
 
 
 def _finding(

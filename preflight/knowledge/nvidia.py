@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,12 @@ from preflight.model import CannotObserve
 
 TEXT = 200
 """Characters kept of any text that a driver or an environment gives."""
+
+MASK = 4096
+"""Characters kept of a mask: 64 UUIDs have 2624."""
+
+TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Variables of launchers that give every process of a node an environment of its own."""
 
 VENDOR = 0x10DE
 DISPLAY = (0x0300, 0x0302)
@@ -80,6 +86,18 @@ class PciGpu:
     model: str
     driver: str
     minor: int | None
+
+
+def variable(environ: Mapping[str, str], name: str) -> str | None:
+    """A variable, cut. Bytes that are no UTF-8 come as lone surrogates: no report can hold them."""
+    value = environ.get(name)
+    return None if value is None else value[:MASK].encode(errors="replace").decode()
+
+
+def number(environ: Mapping[str, str], name: str) -> int | None:
+    """The number that a variable begins with: SLURM writes 4(x2) for two nodes of 4."""
+    found = re.match(r"[0-9]{1,6}", environ.get(name, ""))
+    return int(found[0]) if found else None
 
 
 def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Answer:

@@ -17,7 +17,7 @@ from preflight.check import conforms
 from preflight.checks import gpu_visible
 from preflight.document import encode
 from preflight.host import Host
-from preflight.knowledge.nvidia import Answer, Gpu, PciGpu
+from preflight.knowledge.nvidia import MASK, Answer, Gpu, PciGpu
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -328,7 +328,7 @@ def test_observe_survives_a_hostile_environment(node: Path) -> None:
         "SLURM_STEP_TASKS_PER_NODE": "-(x",
     }
     seen = nvml.observed("gpu.visible", nvml.settings(8), root=node, environ=environ).value
-    assert len(seen.mask) == len(seen.image) == gpu_visible.MASK
+    assert len(seen.mask) == len(seen.image) == MASK
     json.dumps(encode(seen), ensure_ascii=False).encode()
     judged(gpu_visible, Case("", seen))
 
