@@ -30,6 +30,7 @@ from preflight.model import (
     Report,
     Seen,
     Setting,
+    Status,
     Topology,
     Verdict,
     place_of,
@@ -145,34 +146,13 @@ def ending_of(
         launchers_store=company is not None and company.agent.store,
     )
     started = datetime.datetime.now(datetime.UTC)
-    run = Run(
-        plan,
-        workers,
-        lambda i, seen, top: verdict.passed(i, seen, catalogue, top, chosen.expect, chosen.policy),
-        watch,
-        lambda: interrupt.name,
-        company,
-    )
+    run = Run(plan, workers, passes(catalogue, chosen), watch, lambda: interrupt.name, company)
     outcome = run.observe()
     if company is not None:
         _last_roll(outcome, company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:
         return told
-    tool = {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
-    if torch := (workers.preloaded(TORCH) or {}).get("torch", {}).get("version"):
-        tool["torch"] = torch
-    observations = Observations(
-        tool=tool,
-        started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        seconds=round(outcome.seconds, 3),
-        settings={"nproc": Setting(here.met, here.facts["nproc"].source), **chosen.shown},
-        topology=run.topology,
-        checks=in_order(outcome.checks, run.topology),
-        interrupted=outcome.interrupted,
-        left_behind=workers.left_behind,
-    )
-    observations = redact.without(observations, redact.secrets(os.environ))
-    report = verdict.judge(observations, catalogue, chosen.expect, chosen.policy)
+    report = report_of(run, outcome, chosen, started)
     own = verdict.code_of_node(report, run.node.name)
     if company is not None:
         by_node = {n.name: verdict.code_of_node(report, n.name) for n in run.topology.nodes}
@@ -182,11 +162,46 @@ def ending_of(
     return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part)
 
 
+def passes(
+    catalogue: check.Catalogue, chosen: Config
+) -> Callable[[str, Mapping[str, Observation], Topology], Mapping[str, Status]]:
+    """What a run goes by to know whether the needs of a check are met."""
+    return lambda check_id, seen, top: verdict.passed(
+        check_id, seen, catalogue, top, chosen.expect, chosen.policy
+    )
+
+
+def tool() -> dict[str, str]:
+    """Who made a report."""
+    return {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
+
+
+def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.datetime) -> Report:
+    """What a run has seen, without secrets, and its judgement."""
+    plan, workers = run.plan, run.workers
+    made_by = tool()
+    if torch := (workers.preloaded(TORCH) or {}).get("torch", {}).get("version"):
+        made_by["torch"] = torch
+    nproc = Setting(plan.topology.met, plan.topology.facts["nproc"].source)
+    observations = Observations(
+        tool=made_by,
+        started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        seconds=round(outcome.seconds, 3),
+        settings={"nproc": nproc, **chosen.shown},
+        topology=run.topology,
+        checks=in_order(outcome.checks, run.topology),
+        interrupted=outcome.interrupted,
+        left_behind=workers.left_behind,
+    )
+    observations = redact.without(observations, redact.secrets(os.environ))
+    return verdict.judge(observations, plan.catalogue, chosen.expect, chosen.policy)
+
+
 def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:
     """The other agents of this job, where there are any and this level asks them."""
     if not outset.meets(chosen, here):
         return None
-    store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = os.environ.get(outset.STORE) == "True"
     if store:
         open_torch(workers)
     from preflight.company import Company

@@ -9,9 +9,9 @@ import typer
 
 from preflight import agent, screen
 from preflight.check import nearest
+from preflight.exits import OUTPUT, printed
 from preflight.model import PreflightError
 
-OUTPUT_FAILED = 74
 FORMATS = ("human", "json")
 
 app = typer.Typer(
@@ -45,10 +45,10 @@ def record(
         raise PreflightError(f"{report}: {error}") from None
     text = toml.render(report, read, found)
     if output == "-":
-        _print(text)
+        printed(text)
     elif problem := agent.keep(output, text):
         screen.say(f"preflight: could not write the expectations: {problem}")
-        raise typer.Exit(OUTPUT_FAILED)
+        raise typer.Exit(OUTPUT)
 
 
 @app.command(epilog="Exit codes: 0, whatever has changed · 2 usage.")
@@ -79,13 +79,7 @@ def diff(
     reports = agent.saved(before), agent.saved(after)
     found = difference(*reports)
     if output == "json":
-        _print(as_diff.as_json(*reports, found))
+        printed(as_diff.as_json(*reports, found))
     else:
         look = screen.look(color, ascii_only, quiet=False, verbose=verbose)
-        _print(as_diff.render((before, after), reports, found, look))
-
-
-def _print(text: str) -> None:
-    if problem := screen.write(text):
-        screen.say(f"preflight: {problem}")
-        raise typer.Exit(OUTPUT_FAILED)
+        printed(as_diff.render((before, after), reports, found, look))

@@ -25,13 +25,12 @@ from preflight import (
 )
 from preflight.agent import Ending, Wish
 from preflight.config import Flags
+from preflight.exits import INTERNAL, NOT_EXECUTABLE, NOT_FOUND, OUTPUT, USAGE, printed
 from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.forkserver import reap_orphans
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
 from preflight.model import PreflightError, Status, Verdict
-
-USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
@@ -60,7 +59,7 @@ def _top(
     ] = False,
 ) -> None:
     if version:
-        _print(f"preflight {__version__} from {os.path.dirname(__file__)}\n")
+        printed(f"preflight {__version__} from {os.path.dirname(__file__)}\n")
         raise typer.Exit
 
 
@@ -116,7 +115,7 @@ def plan(ctx: typer.Context, **given: Any) -> None:
     planned = redact.without(planned, redact.secrets(os.environ))
     look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
     asked = next(output.format for output in chosen.outputs if output.file == "-")
-    _print(as_plan.as_json(planned) if asked == "json" else as_plan.render(planned, look))
+    printed(as_plan.as_json(planned) if asked == "json" else as_plan.render(planned, look))
     raise typer.Exit(ctx.obj.exit_code)
 
 
@@ -132,10 +131,10 @@ def list_checks(
         import json
 
         everything = [manual.data(loaded) for loaded in catalogue]
-        _print(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+        printed(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
     else:
         columns = screen.width(sys.stdout) if screen.is_terminal(sys.stdout) else None
-        _print(screen.spelled(manual.table(catalogue, columns)))
+        printed(screen.spelled(manual.table(catalogue, columns)))
 
 
 @app.command()
@@ -154,11 +153,11 @@ def explain(
     if output == "json":
         import json
 
-        _print(json.dumps(manual.data(loaded), indent=1, ensure_ascii=False) + "\n")
+        printed(json.dumps(manual.data(loaded), indent=1, ensure_ascii=False) + "\n")
     elif output == "human":
         also = manual.owners(catalogue, code)
         text = manual.explain(loaded, code, min(110, screen.width(sys.stdout)), also)
-        _print(screen.spelled(text))
+        printed(screen.spelled(text))
     else:
         raise PreflightError(f"explain prints human or json, not {output!r:.40}")
 
@@ -246,7 +245,7 @@ def schema() -> None:
     """The JSON schema of the report."""
     from importlib.resources import files
 
-    _print(files("preflight").joinpath("report-v1.schema.json").read_text(encoding="utf-8"))
+    printed(files("preflight").joinpath("report-v1.schema.json").read_text(encoding="utf-8"))
 
 
 # --- one run ---
@@ -321,12 +320,6 @@ def _become(command: list[str]) -> NoReturn:
         screen.say(f"preflight: {command[0]} can't be started: {error.strerror}")
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(NOT_FOUND if missing else NOT_EXECUTABLE) from None
-
-
-def _print(text: str) -> None:
-    if problem := screen.write(text):
-        screen.say(f"preflight: {problem}")
-        raise typer.Exit(OUTPUT)
 
 
 # --- the outermost ---

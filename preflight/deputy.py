@@ -18,6 +18,7 @@ from dataclasses import replace
 from preflight import __version__, agent, orders, parcel, screen, wire
 from preflight.agent import Ending, Wish
 from preflight.document import encode
+from preflight.exits import OUTPUT
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
 from preflight.model import PreflightError
@@ -137,12 +138,12 @@ def _deliver(lines: Iterable[str]) -> int:
         left = until - time.monotonic()
         if left <= 0 or not select.select([], [STDOUT], [], left)[1]:
             screen.say(f"preflight: nobody took what was to be told within {DELIVERY_SECONDS:g} s")
-            return 74
+            return OUTPUT
         try:
             data = data[os.write(STDOUT, data[:CHUNK]) :]
         except BlockingIOError:
             time.sleep(0.01)  # a socket that takes less than this at once
         except OSError as error:
             screen.say(f"preflight: stdout: {error.strerror}")
-            return 74
+            return OUTPUT
     return 0

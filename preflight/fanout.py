@@ -173,8 +173,7 @@ def _nobody(launch: Launch, hosts: Sequence[str], flags: Flags, started: str) ->
         master_addr=addr or (os.environ.get("MASTER_ADDR", "")[:256] or hosts[0]),
         master_port=port or topology.DEFAULT_PORT,
     )
-    tool = {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
-    return nobody(tool, started, top)
+    return nobody(agent.tool(), started, top)
 
 
 # --- starting ---

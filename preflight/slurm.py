@@ -12,10 +12,10 @@ import typer
 
 from preflight import agent, screen
 from preflight.check import nearest
+from preflight.exits import printed
 from preflight.isolate import Workers
 from preflight.model import PreflightError
 
-OUTPUT_FAILED = 74
 FOLDER = "/run/preflight"
 """Where the hooks keep what they have to tell each other; root's, and gone after a boot."""
 
@@ -89,10 +89,8 @@ def snippet(
         raise PreflightError(
             f"no hook {hook!r:.40}, there are {', '.join(HOOKS)}{nearest(hook, HOOKS)}"
         )
-    text = script(hook, os.path.abspath(sys.executable), FOLDER, os.environ.get("SLURM_CONF", ""))
-    if problem := screen.write(text):
-        screen.say(f"preflight: {problem}")
-        raise typer.Exit(OUTPUT_FAILED)
+    python = os.path.abspath(sys.executable)
+    printed(script(hook, python, FOLDER, os.environ.get("SLURM_CONF", "")))
 
 
 def _end(ctx: typer.Context, hook: Callable[[Any, Workers], int]) -> None:

@@ -280,7 +280,7 @@ def test_who_starts_and_ends_processes() -> None:
 
 def test_who_draws() -> None:
     assert users("rich") <= {"render.human", "cli"}
-    assert users("typer") == {"baseline_cli", "cli", "flags", "slurm"}
+    assert users("typer") == {"baseline_cli", "cli", "exits", "flags", "slurm"}
 
 
 @pytest.mark.parametrize("package", ["torch", "pynvml", "psutil", "numpy"])

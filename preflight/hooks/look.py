@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from preflight import __version__, agent, check, redact, topology, verdict
+from preflight import agent, check, topology
 from preflight.agent import Wish
 from preflight.calls import Returned
 from preflight.config import Flags
 from preflight.isolate import Workers
-from preflight.model import Observations, Report, Setting
+from preflight.model import Report
 from preflight.plan import Plan
 from preflight.runner import Run
 from preflight.start import open_light
@@ -103,22 +102,8 @@ def at_node(workers: Workers, node: str, config_file: str | None, root: str) -> 
     )
     started = datetime.datetime.now(datetime.UTC)
     open_light(workers)
-    outcome = Run(
-        plan,
-        workers,
-        lambda i, seen, top: verdict.passed(i, seen, catalogue, top, chosen.expect, chosen.policy),
-    ).observe()
-    observations = Observations(
-        tool={"name": "preflight", "version": __version__, "python": sys.version.split()[0]},
-        started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        seconds=round(outcome.seconds, 3),
-        settings={"nproc": Setting(1, here.facts["nproc"].source), **chosen.shown},
-        topology=here,
-        checks=agent.in_order(outcome.checks, here),
-        left_behind=workers.left_behind,
-    )
-    observations = redact.without(observations, redact.secrets(os.environ))
-    return verdict.judge(observations, catalogue, chosen.expect, chosen.policy)
+    run = Run(plan, workers, agent.passes(catalogue, chosen))
+    return agent.report_of(run, run.observe(), chosen, started)
 
 
 def _about_the_node(check_id: str, catalogue: check.Catalogue) -> bool:
