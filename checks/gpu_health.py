@@ -2,24 +2,30 @@
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
              recovery that the driver asks for, what brakes the clocks, temperature, PCIe width,
-             NVSwitch fabric, memory in use, programs on it; Xids in /dev/kmsg, where it is readable
+             NVSwitch fabric, memory in use, programs on it; Xids in /dev/kmsg, where readable.
+             AMD: amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver wants a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid came in the last hour and nothing says
              that it is over; the fabric is not up or routes through it are unhealthy; nearly all
-             memory of a GPU is in use by others
+             memory of a GPU is in use by others; pages of an AMD GPU wait to be put out of use, or
+             its reset has failed
 Warns if     power brake, heat or another brake of the hardware slows a GPU down; it is as hot as
              its slowdown temperature; it runs on fewer PCIe lanes than it could; the fabric has
-             less bandwidth; other programs use its memory; a GPU that no rank uses is unwell
+             less bandwidth; other programs use its memory; a GPU that no rank uses is unwell;
+             errors of an AMD GPU could not be corrected since its driver was loaded
 Undecided    NVML crashes or is refused; a GPU was not asked for want of time; errors of NVML that
-             say nothing of the GPU; the fabric comes up just after boot
+             say nothing of the GPU; the fabric comes up just after boot; amdsmi is not installed,
+             or not that of this ROCm
 Not covered  the kernel log where it is not readable (said in the row); Fabric Manager before
              Hopper; corrected errors; PCIe generation and brakes under load; persistence mode is
              told only (gpu.visible says what it costs); driver, masks, compute mode, MIG:
-             gpu.visible; links: gpu.links. Seen with a fake NVML only, not yet on these GPUs
+             gpu.visible; links: gpu.links. Seen with a fake NVML and a fake amdsmi only, not yet on
+             these GPUs
 Seen as      "uncorrectable ECC error encountered", "CUDA error: an illegal memory access" on one
              rank only, "Error 802: system not yet initialized", "NVRM: Xid", "GPU is lost", "GPU
-             requires reset", "CUDA out of memory" at the first allocation, one rank slower than all
+             requires reset", "CUDA out of memory" at the first allocation, one rank slower than the
+             others, "HIP error: an illegal memory access", "amdgpu: GPU reset(2) failed"
 """
 
 from __future__ import annotations
@@ -32,9 +38,10 @@ from typing import Any
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import health, nvidia, xid
+from preflight.knowledge import amdhealth, health, nvidia, vendor, xid
+from preflight.knowledge.amdhealth import Resets
 from preflight.knowledge.health import Told, Vitals
-from preflight.knowledge.nvidia import Shown
+from preflight.knowledge.nvidia import Masks, Shown
 from preflight.knowledge.xid import Log, Xid
 from preflight.model import (
     Advice,
@@ -91,15 +98,21 @@ WEAK = (
     (12, 0x3, (2,), "no partition is assigned"),
     (14, 0x3, (2,), "the fabric manager is disconnected"),
 )
+AMD_MARKS = ("amdsmi", "import of amdsmi", "/sys/class/kfd", "ras of /sys")
+BRAKES_OF_AMD = {bit: name for bit, (_, name) in amdhealth.BRAKES.items()}
 UNHEALTHY, LIMITED = 2, 3
 """nvml.h, NVML_GPU_FABRIC_HEALTH_SUMMARY_*."""
 
-# of processes that srun or mpirun started here, each with an environment of its own
+AMD = vendor.AMD.NAME
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 FOLLOWS = ("gpu.links", "gpu.p2p", "gpu.compute", "world.nccl", "world.bandwidth")
 RESET = Command("nvidia-smi --gpu-reset -i {index}", "the node", "all jobs on that GPU")
 LOG = Command("dmesg -T | grep -E 'NVRM|Xid'", "the node, as root")
 QUERY = Command("nvidia-smi -q -i {index}", "the node")
+AMD_LOG = Command("dmesg -T | grep amdgpu", "the node, as root")
+AMD_RESET = Command(
+    "amd-smi reset --gpureset -g {bus}", "the node, as root", "all jobs on that GPU"
+)
 
 ADVICE = {
     "nvml-hangs": Advice(
@@ -122,7 +135,7 @@ ADVICE = {
         cause="a permission, an old driver, or no time: NVML was too slow for all GPUs",
         means="nothing is known of how well these GPUs are",
         text="run it again, alone or with more time (--timeout gpu.health=30s), or as root",
-        commands=(Command("nvidia-smi -q", "the node"),),
+        commands=(Command("nvidia-smi -q || amd-smi metric", "the node"),),
     ),
     "gpu-gone": Advice(
         who="cluster administrator",
@@ -177,14 +190,18 @@ ADVICE = {
         cause="a power supply or cooling that is not enough, or a sensor that says so",
         means="this GPU computes at a fraction of its speed, and every step waits for it",
         text="look at power supplies, fans and airflow of the node",
-        commands=(Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER", "the node"),),
+        commands=(
+            Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER || amd-smi metric", "the node"),
+        ),
     ),
     "too-hot": Advice(
         who="cluster administrator",
         cause="fans, airflow, coolant, or dust",
         means="the GPU slows down under load, or shuts off; every step waits for it",
         text="look at the cooling of the node",
-        commands=(Command("nvidia-smi -q -d TEMPERATURE,PERFORMANCE", "the node"),),
+        commands=(
+            Command("nvidia-smi -q -d TEMPERATURE,PERFORMANCE || amd-smi metric", "the node"),
+        ),
     ),
     "pcie-narrow": Advice(
         who="cluster administrator",
@@ -220,7 +237,7 @@ ADVICE = {
         means="'CUDA out of memory' at the first allocation or in NCCL's start; slow steps",
         text="end them, or let the scheduler give GPUs to one job at a time",
         commands=(
-            Command("nvidia-smi; fuser -v /dev/nvidia*", "the node, as root"),
+            Command("fuser -v /dev/nvidia* /dev/dri/renderD*", "the node, as root"),
             Command("kill {pid}", "the node", "ends that program"),
         ),
     ),
@@ -231,7 +248,49 @@ ADVICE = {
         text="have it looked at by the vendor",
         commands=(QUERY,),
     ),
+    # AMD
+    "amdsmi-hangs": Advice(
+        who="cluster administrator",
+        cause="a GPU that is stuck, or is being reset again and again",
+        means="HIP hangs at its start or in the middle of the job, amd-smi too",
+        now="take the node out of the job",
+        text="drain the node, look into the kernel log, reboot it",
+        commands=(AMD_LOG, Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE")),
+    ),
+    "amdsmi-untold": Advice(
+        who="whoever made the environment",
+        cause="a Python environment without ROCm's package amdsmi, or with that of another ROCm",
+        means="heat, brakes and programs on the GPUs are not known; errors only as /sys has them",
+        text="install the one that lies beside ROCm; the index has it too, in ROCm's version",
+        commands=(Command("pip install /opt/rocm/share/amd_smi", "the environment of the job"),),
+    ),
+    "ras-errors": Advice(
+        who="cluster administrator",
+        cause="memory or another part of the GPU that fails; the driver resets it each time",
+        means="'Memory access fault by GPU node' or 'HIP error' on one rank; the others wait",
+        text="look at the counts by block and at the bad pages; when they grow, replace the GPU",
+        commands=(Command("amd-smi metric --ecc --ecc-blocks -g {bus}", "the node"), AMD_LOG),
+    ),
+    "bad-pages": Advice(
+        who="cluster administrator",
+        cause="memory that is broken and could not yet be put out of use",
+        means="'Memory access fault by GPU node' hours into the job, when it is touched again",
+        now="take the node out of the job",
+        text="reset the GPU while nothing uses it, else reboot; when pages stay so, replace it",
+        commands=(Command("amd-smi bad-pages -g {bus}", "the node, as root"), AMD_RESET),
+    ),
+    "reset-failed": Advice(
+        who="cluster administrator",
+        cause="a GPU that did not come back from the reset that an error had made necessary",
+        means="the first HIP call of one rank fails or hangs, the others wait for it",
+        now="take the node out of the job",
+        text="reboot the node; when it happens again, replace the GPU",
+        commands=(AMD_LOG, Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE")),
+    ),
 }
+
+
+NO_RESETS = Resets()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +298,9 @@ class Health:
     """What was seen of the GPUs here.
 
     uptime   of the machine in seconds; None where nothing says so
-    bus      the PCI addresses of NVIDIA's GPUs in /sys
+    bus      the PCI addresses of the vendor's GPUs in /sys
     mask     CUDA_VISIBLE_DEVICES; job: SLURM_JOB_GPUS; tasks: how many have an environment each
+    make     the vendor; of AMD mask and first are as in amd.masks(), and resets stand for the log
     """
 
     told: Told
@@ -250,25 +310,33 @@ class Health:
     mask: str | None
     job: str
     tasks: int
+    make: str = vendor.NVIDIA.NAME
+    first: str | None = None
+    resets: Resets = NO_RESETS
 
 
 def observe(host: Host, ctx: Context) -> Health:
     ctx.mark("/sys/bus/pci")
-    pci = nvidia.on_pci(host)
+    make = vendor.found(host)
+    pci, amd = make.on_pci(host), make is vendor.AMD
     if not (host.live or pci):
         raise NotApplicable("no NVIDIA GPU or driver here")
-    told = health.ask(host, ctx.mark, ASKING * ctx.seconds)
+    told = (amdhealth if amd else health).ask(host, ctx.mark, ASKING * ctx.seconds)
     if not told.count:
-        raise NotApplicable("NVML lists no GPU")
+        raise NotApplicable("no AMD GPU is given to this job" if amd else "NVML lists no GPU")
     ctx.mark(xid.KMSG)
+    masks = make.masks(host.environ)
     return Health(
         told=told,
-        log=xid.logged(host, LOG_SECONDS),
+        log=Log() if amd else xid.logged(host, LOG_SECONDS),
         uptime=xid.uptime(host),
         bus=tuple(gpu.bus for gpu in pci),
-        mask=nvidia.variable(host.environ, "CUDA_VISIBLE_DEVICES"),
+        mask=masks.mask,
         job=nvidia.variable(host.environ, "SLURM_JOB_GPUS") or "",
         tasks=max(nvidia.number(host.environ, name) or 0 for name in nvidia.TASKS),
+        make=make.NAME,
+        first=masks.first,
+        resets=amdhealth.failed_resets(host, LOG_SECONDS) if amd else NO_RESETS,
     )
 
 
@@ -286,9 +354,13 @@ def judge(world: World[Health], expect: Expect) -> Iterator[Finding]:
     for here, seen in world.each():
         gpus = _gpus(here, seen)
         for gpu in gpus:
-            yield from _unwell(gpu, seen.log)
+            yield from _unwell(gpu, seen.log) if seen.make != AMD else _unwell_amd(gpu, seen.resets)
         yield from _vanished(here, seen)
-        found = [f for gpu in gpus for f in (*_slow(gpu), *_fabric(gpu, seen), *_busy(gpu))]
+        found = [
+            f
+            for gpu in gpus
+            for f in (*_slow(gpu, seen.make == AMD), *_fabric(gpu, seen), *_busy(gpu))
+        ]
         yield from _together(found)
         yield from _together([*_untold(here, seen, gpus)])
 
@@ -298,24 +370,27 @@ def _stuck(world: World[Health]) -> Iterator[Finding]:
     causes = (Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED)
     for key, missing in world.missing(*causes).items():
         last = missing.marks[-1] if missing.marks else None
-        if last is None or not last.name.startswith("nvml"):
+        if last is None or not last.name.startswith(("nvml", *AMD_MARKS)):
             continue  # it was not the driver
+        amd = last.name.startswith(AMD_MARKS)
         here = world.subject(key)
         found = re.search(r"^(\S+) of GPU ([0-9]+)$", last.name)
-        subject = replace(here, kind=Kind.SOFTWARE, name="NVIDIA driver")
+        driver = f"{AMD if amd else vendor.NVIDIA.NAME} driver"
+        subject = replace(here, kind=Kind.SOFTWARE, name=driver)
         if found:
             subject = Subject(Kind.GPU, here.node, f"GPU {found[2]}")
         if missing.cause is Cause.CRASHED:
             if "Traceback" in missing.detail:
                 continue  # our own fault, not the library's
             why = f"{last.name}: {(missing.detail.strip().splitlines() or ['it died'])[-1][:160]}"
-            yield _finding("nvml-crashes", UNDECIDED, subject, why, blame=Blame.UNKNOWN)
+            code = "amdsmi-untold" if amd else "nvml-crashes"
+            yield _finding(code, UNDECIDED, subject, why, blame=Blame.UNKNOWN)
             continue
         unkillable = missing.cause is Cause.UNKILLABLE
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
         facts += ["SIGKILL has no effect"] * unkillable
         yield _finding(
-            "nvml-hangs",
+            "amdsmi-hangs" if amd else "nvml-hangs",
             FAIL,
             subject,
             " · ".join(facts),
@@ -337,7 +412,8 @@ def _finding(
 def _gpus(here: Subject, seen: Health) -> list[_Gpu]:
     """The GPUs that NVML let us look at, each with its rank where every local rank has one."""
     uuids = {gpu.index: gpu.uuid for gpu in seen.told.gpus}
-    mask = nvidia.shown(seen.mask, [uuids.get(i, "") for i in range(seen.told.count)])
+    listed = [uuids.get(i, "") for i in range(seen.told.count)]
+    mask = vendor.shown(Masks(mask=seen.mask, first=seen.first), listed)
     ours = _ours(seen, mask)
     users: dict[int, tuple[int, ...]] = {}
     if seen.tasks < 2 and len(here.ranks) <= len(mask.indexes):
@@ -414,6 +490,32 @@ def _unwell(gpu: _Gpu, log: Log) -> Iterator[Finding]:
         yield _finding("inforom", WARN, gpu.subject, saw, fields=_fields(one))
 
 
+def _unwell_amd(gpu: _Gpu, resets: Resets) -> Iterator[Finding]:
+    """The same of an AMD GPU. Errors alone are a warning: after each of them the driver has reset
+    the GPU and put the page out of use."""
+    one = gpu.vitals
+    failed = [r for r in resets.failed if r.bus == one.bus and r.age < RECENT]
+    facts = [f"its reset failed {_ago(r.age)}" for r in failed]
+    facts += ["pages of its memory wait to be put out of use"] * bool(one.pages_pending)
+    facts += ["pages of its memory could not be put out of use"] * bool(one.remap_failed)
+    if one.volatile:
+        facts.append(f"{plural(one.volatile, 'uncorrectable error')} since the driver was loaded")
+    if facts:
+        code, status = "ras-errors", WARN
+        if failed:
+            code, status = "reset-failed", FAIL
+        elif one.pages_pending or one.remap_failed:
+            code, status = "bad-pages", FAIL
+        yield _finding(
+            code,
+            status if gpu.used else WARN,
+            gpu.subject,
+            " · ".join(facts),
+            confidence=Confidence.LIKELY,
+            fields=_fields(one),
+        )
+
+
 def _facts(one: Vitals) -> Iterator[str]:
     if one.gone:
         call = next(call for call, code in one.failed.items() if code == one.gone)
@@ -469,15 +571,16 @@ def _fields(one: Vitals) -> Mapping[str, str]:
 # --- slower than it should be ---
 
 
-def _slow(gpu: _Gpu) -> Iterator[Finding]:
+def _slow(gpu: _Gpu, amd: bool) -> Iterator[Finding]:
     one = gpu.vitals
     if one.brakes:
-        bits = [name for bit, name in health.BRAKES.items() if one.brakes & bit]
+        names = BRAKES_OF_AMD if amd else health.BRAKES
+        bits = [name for bit, name in names.items() if one.brakes & bit]
         saw = f"clocks are braked: {', '.join(bits)}"
         yield _finding("clocks-braked", WARN, gpu.subject, saw, fields=_fields(one))
     hot, limit = one.temperature, one.slowdown_at
     if hot is not None and limit and hot >= limit:
-        saw = f"{hot} °C · it slows down at {limit} °C"
+        saw = f"{hot} °C · it {'is critical' if amd else 'slows down'} at {limit} °C"
         yield _finding("too-hot", WARN, gpu.subject, saw, fields=_fields(one))
     # with Grace the data go over NVLink-C2C; a virtual slot says nothing of the real one
     real = not one.coherent and one.virtual != health.VGPU
@@ -588,15 +691,20 @@ def _untold(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator[Findi
     if asked < count:
         saw = f"{asked} of {plural(count, 'GPU')} answered in the time that there was"
         yield _finding("not-told", UNDECIDED, here, saw, blame=Blame.UNKNOWN)
+    if seen.told.untold:
+        # errors that /sys counts were looked at
+        saw = f"{seen.told.untold} · /sys tells of errors, memory and PCIe only"
+        yield _finding("amdsmi-untold", UNDECIDED, here, saw, blame=Blame.UNKNOWN)
     known = {nvidia.LOST, nvidia.RESET, health.INFOROM}
     for gpu in gpus:
         one = gpu.vitals
-        odd = [f"{c}: error {n}" for c, n in one.failed.items() if n not in known]
+        odd = [f"{c}: error {abs(n)}" for c, n in one.failed.items() if n not in known]
         if not one.mig:
             odd += [f"{c}: no permission" for c in one.refused]
         if odd and gpu.used and not one.gone:
             more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-            saw = f"NVML did not tell: {', '.join(odd[:3])}{more}"
+            who = "amdsmi" if seen.make == AMD else "NVML"
+            saw = f"{who} did not tell: {', '.join(odd[:3])}{more}"
             yield _finding("not-told", UNDECIDED, gpu.subject, saw, blame=Blame.UNKNOWN)
 
 
@@ -609,7 +717,7 @@ def measured(world: World[Health]) -> Measured:
     errors = [g.volatile for g in gpus if g.volatile is not None]
     widths = sorted({g.width for g in gpus if g.width}, reverse=True)
     off = sum(g.persistent is False for g in gpus)
-    blind = sum(bool(one.log.refused) for one in seen)
+    blind = sum(bool(one.log.refused or one.resets.refused) for one in seen)
     old = sum(x.age >= RECENT for one in seen for x in one.log.xids)
     words = [plural(len(gpus), "GPU")]
     words += [f"{max(heat)} °C"] if heat else []

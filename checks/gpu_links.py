@@ -2,7 +2,8 @@
 
 Looks at     NVLink lanes of every GPU (state, version, what they lead to), P2P status and topology
              level of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether
-             this is a virtual machine; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_IGNORE_DISABLED_P2P
+             this is a virtual machine; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_IGNORE_DISABLED_P2P;
+             of AMD's GPUs the XGMI of every pair, as KFD has it in /sys
 Fails if     GPUs with NVLink between them may not copy to each other: NCCL then gives up; a GPU has
              no lane to its switch, where most of its model have; the driver hangs when it is asked
              for links
@@ -10,11 +11,13 @@ Warns if     a GPU has fewer lanes than most of its model here and on the other 
              than on the other nodes; a pair has no P2P where most such pairs have; an IOMMU that
              translates, or ACS, is in the way of copies over PCIe on a machine that is no virtual
              one; a GeForce claims P2P under a driver known to fail at it, or NCCL is told to use
-             P2P that the driver doesn't offer
+             P2P that the driver doesn't offer; a pair of AMD GPUs has no XGMI where most of its
+             model have it, here or between the same GPUs of the other nodes
 Undecided    nvidia-ml-py is not installed; NVML could not start or may not be asked for links
 Not covered  whether data really arrives, and how fast; lanes where nobody else has GPUs of the
              model, or no more than two; ACS settings without root; P2P, IOMMU and ACS
              of virtual machines, where the host decides; GPUs cut into instances; AMD's
+             P2P over PCIe, and XGMI that is slow (seen with trees of files only)
 Seen as      "P2P is disabled between NVLINK connected GPUs", "peer access is not supported between
              these two devices", the first all-reduce hangs while the GPUs show 100 % utilisation,
              it works with NCCL_P2P_DISABLE=1, half of the usual bandwidth
@@ -30,7 +33,7 @@ from preflight.check import Check, Context, Scope, Stage
 from preflight.compare import parties
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import lanes, links, nvidia
+from preflight.knowledge import amdlinks, lanes, links, nvidia, vendor
 from preflight.knowledge.lanes import by_nvlink
 from preflight.knowledge.links import Joined, Pair
 from preflight.knowledge.readers import strtoll
@@ -72,6 +75,7 @@ FAIL, WARN = Status.FAIL, Status.WARN
 LIKELY = Confidence.LIKELY
 FOLLOWS = ("gpu.p2p", "world.nccl", "world.bandwidth")
 NOTHING = "no NVIDIA GPU or driver here"
+AMD = vendor.AMD.NAME
 
 ADVICE = {
     "links-hang": Advice(
@@ -152,6 +156,15 @@ ADVICE = {
         text="switch ACS off in the BIOS, or on these bridges after each boot",
         commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
     ),
+    "xgmi-missing": Advice(
+        who="cluster administrator",
+        cause="XGMI that failed in training, a GPU that has not joined its hive, a bridge that is "
+        "missing or not seated well",
+        means="no error: RCCL copies over PCIe for this pair, and every all-reduce waits for it",
+        now="take the node out of the job, or accept its speed",
+        text="reboot; when it stays so, have the board or the bridge looked at",
+        commands=(Command("amd-smi topology; dmesg | grep -iE 'xgmi|hive'", "{node}, as root"),),
+    ),
 }
 
 
@@ -162,6 +175,7 @@ class Links:
     virtual   whether this is a virtual machine; None: nothing tells. amd: an AMD processor
     mask      CUDA_VISIBLE_DEVICES; disable, level, ignore: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL and
               NCCL_IGNORE_DISABLED_P2P, empty when not set
+    make      the vendor; of AMD's GPUs a lane is a GPU that XGMI leads to, and there are no pairs
     """
 
     joined: Joined
@@ -171,9 +185,15 @@ class Links:
     disable: str = ""
     level: str = ""
     ignore: str = ""
+    make: str = vendor.NVIDIA.NAME
 
 
 def observe(host: Host, ctx: Context) -> Links:
+    if vendor.found(host) is vendor.AMD:
+        joined = amdlinks.ask(host, ctx.mark)
+        if not joined.count:
+            raise NotApplicable("no GPU is given to this job")
+        return Links(joined, virtual=links.virtual_machine(host), make=AMD)
     answer = links.ask(host, ctx.mark, ASKING * ctx.seconds)
     if answer.code in (nvidia.NOT_LOADED, nvidia.NO_LIBRARY):
         raise NotApplicable(NOTHING)
@@ -213,7 +233,8 @@ def judge(world: World[Links], expect: Expect) -> Iterator[Finding]:
 
 
 def _compared(world: World[Links]) -> Iterator[Finding]:
-    nodes = {key: seen.joined for key, seen in world.seen.items()}
+    yield from _without_xgmi(world)
+    nodes = {key: seen.joined for key, seen in world.seen.items() if seen.make != AMD}
     virtual = frozenset(key for key, seen in world.seen.items() if seen.virtual)
     fewer = lanes.fewer(nodes, virtual)
     for key, gpus in fewer.items():
@@ -237,6 +258,25 @@ def _compared(world: World[Links]) -> Iterator[Finding]:
         usual = "P2P, as between most pairs of this model"
         subjects = _gpus(world.subject(key), odd)
         yield _finding("p2p-differs", WARN, subjects, saw, usual, sure=False)
+
+
+def _without_xgmi(world: World[Links]) -> Iterator[Finding]:
+    nodes = {key: seen.joined for key, seen in world.seen.items() if seen.make == AMD}
+    apart = amdlinks.apart(nodes)
+    for key, pairs in apart.items():
+        named = [f"{one.index}/{other.index}" for one, other in pairs]
+        saw = f"no XGMI between GPUs {parties(named, SHOWN)}"
+        ends = sorted({gpu.index for pair in pairs for gpu in pair})
+        # the GPU that all of these pairs have in common is the one at fault
+        shared = [i for i in ends if all(i in (one.index, other.index) for one, other in pairs)]
+        subjects = [_gpu(world.subject(key), i) for i in (shared if len(shared) == 1 else ends)]
+        usual = f"XGMI, as between most {pairs[0][0].name} here"
+        yield _finding("xgmi-missing", WARN, subjects, saw, usual, sure=False)
+    for key, words in lanes.fewer_between(nodes).items():
+        if key not in apart:
+            saw = f"XGMI between {' · '.join(words[:SHOWN])}"
+            usual = "as on most nodes with these GPUs"
+            yield _finding("xgmi-missing", WARN, [world.subject(key)], saw, usual, sure=False)
 
 
 def _hangs(world: World[Links]) -> Iterator[Finding]:
@@ -415,8 +455,10 @@ def measured(world: World[Links]) -> Measured:
     hidden = sum(len(of.joined.hidden) for of in seen)
     count = " / ".join(map(str, up[:SHOWN]))
     told = not any(links.STATE in of.joined.refused for of in seen)
-    none = "no NVLink" if told else "NVLink not told"
-    parts = [f"{count} NVLink lanes a GPU" if up[-1] else none]
+    of_amd = all(of.make == AMD for of in seen)
+    wire, lane = ("XGMI", "links") if of_amd else ("NVLink", "lanes")
+    none = f"no {wire}" if told else f"{wire} not told"
+    parts = [f"{count} {wire} {lane} a GPU" if up[-1] else none]
     if pairs:
         why = f" ({', '.join(reasons[:2])})" if reasons else ""
         parts.append(f"P2P {may} of {plural(len(pairs), 'pair')}{why}")
@@ -424,7 +466,7 @@ def measured(world: World[Links]) -> Measured:
     modes = sorted({gpu.iommu for gpu in gpus if gpu.iommu})
     parts += [f"IOMMU {', '.join(modes[:2])}"] if modes else []
     left = sum(s.joined.count * (s.joined.count - 1) // 2 for s in seen) - len(pairs)
-    parts += [f"{plural(left, 'pair')} not asked"] if left > 0 else []
+    parts += [f"{plural(left, 'pair')} not asked"] if left > 0 and not of_amd else []
     # only root may read it, and it matters where GPUs copy over PCIe
     matters = hidden and may and not up[-1] and not any(s.virtual for s in seen)
     parts += ["ACS not readable"] if matters else []

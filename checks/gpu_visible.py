@@ -1,26 +1,31 @@
-"""Does the NVIDIA driver answer in time, and does every rank have a GPU?
+"""Does the GPUs' driver answer in time, and does every rank have a GPU?
 
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
-             CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES
+             CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES; of AMD's GPUs what
+             KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, refuses or is of another version than the kernel module; a GPU is lost or
              in error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or than
              ranks that a launcher started; the mask hides all GPUs of a job that asked for some;
-             a GPU of the job forbids compute; /dev/nvidia-uvm is missing
+             a GPU of the job forbids compute; /dev/nvidia-uvm is missing; a job that asked for GPUs
+             may not open /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask names no device and
              hides those after it; every task has a GPU of its own; compute mode is exclusive; MIG
-             is on under several ranks; there are GPUs, but no driver for them
+             is on under several ranks; there are GPUs, but no driver for them, or no right to open
+             them
 Undecided    nvidia-ml-py is not installed; the driver's library crashed
-Not covered  ECC, clocks, links, foreign processes; masks that differ from rank to rank; AMD and
-             Intel GPUs
+Not covered  ECC, clocks, links, foreign processes; masks that differ from rank to rank; Intel's
+             GPUs; partitions of AMD's. AMD: seen with trees of files only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
              devices were found", "CUDA error: invalid device ordinal", "no CUDA-capable device is
              detected", "all CUDA-capable devices are busy or unavailable", "Duplicate GPU
-             detected", "Failed to initialize NVML: Unknown Error", nvidia-smi that never returns
+             detected", "Failed to initialize NVML: Unknown Error", nvidia-smi that never returns,
+             "Unable to open /dev/kfd read-write: Permission denied", "No HIP GPUs are available"
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,8 +33,8 @@ from typing import Any
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import nvidia
-from preflight.knowledge.nvidia import Answer, Gpu, PciGpu, Shown
+from preflight.knowledge import amd, nvidia, vendor
+from preflight.knowledge.nvidia import Answer, Gpu, Masks, PciGpu, Shown
 from preflight.model import (
     Advice,
     Blame,
@@ -59,6 +64,8 @@ NO_DAEMON = "no nvidia-persistenced"
 ABSENT = (nvidia.NOT_LOADED, nvidia.NO_LIBRARY)
 NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
+AMD = vendor.AMD.NAME
+AMD_MARKS = ("/sys/class/kfd", f"open {amd.KFD}", f"open {amd.DRI}")
 FAIL = Status.FAIL
 FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
@@ -139,7 +146,9 @@ ADVICE = {
         cause="a GPU that did not come up at boot, or a job that was given fewer than it asked for",
         means="'CUDA error: invalid device ordinal' on the last ranks, the others wait for them",
         text="compare the PCI bus with nvidia-smi; ask the scheduler or the pod for all GPUs",
-        commands=(Command("lspci -d 10de: ; nvidia-smi -L", "the node"),),
+        commands=(
+            Command("lspci -d 10de: ; lspci -d 1002: ; ls /dev/nvidia* /dev/dri", "the node"),
+        ),
     ),
     "gpu-model": Advice(
         who="job author",
@@ -156,16 +165,16 @@ ADVICE = {
     ),
     "mask-empty": Advice(
         who="job author",
-        cause="CUDA_VISIBLE_DEVICES is empty, -1, NoDevFiles, or names no device of this node",
+        cause="CUDA_VISIBLE_DEVICES or the like is empty, -1, NoDevFiles, or names no device here",
         means="'no CUDA-capable device is detected'; torch quietly runs on the CPU",
-        now="unset CUDA_VISIBLE_DEVICES",
+        now="unset {variable}",
         text="look who sets it: the job script, the image, or a SLURM job without --gpus",
     ),
     "mask-invalid": Advice(
         who="job author",
-        cause="a CUDA_VISIBLE_DEVICES that was written for another node or outside the container",
+        cause="a mask that was written for another node or outside the container",
         means="CUDA stops reading at the first unknown device: those after it are not visible",
-        text="name only devices that nvidia-smi -L shows here",
+        text="name only devices that there are here (nvidia-smi -L, amd-smi list)",
     ),
     "mask-per-task": Advice(
         who="job author",
@@ -195,6 +204,44 @@ ADVICE = {
         text="let nvidia-persistenced run at boot",
         commands=(Command("nvidia-smi -pm 1", "the node, as root"),),
     ),
+    # AMD
+    "amdgpu-hangs": Advice(
+        who="cluster administrator",
+        cause="a sick GPU, or one that is being reset and does not come back",
+        means="every HIP program on this node will hang at its start, amd-smi too",
+        now="take the node out of the job",
+        text="drain the node and reboot it",
+        commands=(
+            Command("dmesg -T | grep amdgpu", "the node, as root"),
+            Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE"),
+        ),
+    ),
+    "amdgpu-missing": Advice(
+        who="cluster administrator",
+        cause="the module amdgpu was not loaded, or not built for this kernel",
+        means="'No HIP GPUs are available'; the job runs on the CPU or not at all",
+        text="install the driver; after a kernel update let dkms build it, then load it",
+        commands=(Command("modprobe amdgpu; dmesg -T | tail", "the node, as root"),),
+    ),
+    "kfd-not-given": Advice(
+        who="job author",
+        cause="a container that was started without its GPUs, or with only part of their devices",
+        means="'No HIP GPUs are available', though the host has them",
+        text="docker: --device=/dev/kfd --device=/dev/dri --group-add video --group-add render; "
+        "apptainer: --rocm; pod: resources.limits amd.com/gpu",
+    ),
+    "kfd-refused": Advice(
+        who="job author",
+        cause="a user who is in neither of the groups video and render, on the host or inside the "
+        "container, where the same group may have another number",
+        means="'Unable to open /dev/kfd read-write: Permission denied', HIP finds no device",
+        text="container: --group-add with the number of the group that owns the device; host: ask "
+        "the administrator for both groups, then log in anew",
+        commands=(
+            Command("id; stat -c '%n %a %g %G' /dev/kfd /dev/dri/renderD*", "where the job runs"),
+            Command("usermod -a -G video,render USER", "the host, as root"),
+        ),
+    ),
 }
 
 
@@ -208,6 +255,8 @@ class Visible:
     nodes      names in /dev that begin with nvidia; libraries: libnvidia-ml.so.* (on mismatch)
     mask       CUDA_VISIBLE_DEVICES; image: NVIDIA_VISIBLE_DEVICES; slurm: SLURM_GPUS_ON_NODE
     tasks      processes that srun or mpirun started here, each with an environment of its own
+    make       the vendor. AMD: answer.code is an errno; nodes are render nodes of /dev/dri;
+               mask_name and first: see amd.masks()
     """
 
     answer: Answer
@@ -222,35 +271,47 @@ class Visible:
     image: str
     slurm: int | None
     tasks: int
+    make: str = vendor.NVIDIA.NAME
+    mask_name: str = "CUDA_VISIBLE_DEVICES"
+    first: str | None = None
 
 
 def observe(host: Host, ctx: Context) -> Visible:
     # the driver answers for its files in /proc and may hang there as well
     ctx.mark(PROC if host.exists(PROC) else "/sys/bus/pci")
-    pci, module = nvidia.on_pci(host), nvidia.module_version(host)
+    make = vendor.found(host)
+    pci, module = make.on_pci(host), make.module_version(host)
     slurm = nvidia.number(host.environ, "SLURM_GPUS_ON_NODE")
     if not (host.live or pci or module):
         raise NotApplicable(NOTHING)
-    if not any(host.exists(f"{run}/nvidia-persistenced/socket") for run in ("/run", "/var/run")):
+    of_nvidia = make is vendor.NVIDIA
+    if of_nvidia and not any(
+        host.exists(f"{run}/nvidia-persistenced/socket") for run in ("/run", "/var/run")
+    ):
         ctx.mark(NO_DAEMON)
-    answer = nvidia.ask(host, ctx.mark, ASKING * ctx.seconds)
-    if answer.code in ABSENT and not (pci or module or slurm):
+    answer = make.ask(host, ctx.mark, ASKING * ctx.seconds)
+    if of_nvidia and answer.code in ABSENT and not (pci or module or slurm):
         raise NotApplicable(NOTHING)
-    withheld, unlisted = (0, ()) if answer.code else nvidia.beyond(host, ctx.mark, answer, pci)
+    withheld, unlisted = (0, ()) if answer.code else make.beyond(host, ctx.mark, answer, pci)
+    masks = make.masks(host.environ)
+    folder, prefix = ("/dev", "nvidia") if of_nvidia else (amd.DRI, "renderD")
     return Visible(
         answer=answer,
         module=module,
         pci=pci,
         withheld=withheld,
         unlisted=unlisted,
-        nodes=tuple(n for n in host.listdir("/dev") if n.startswith("nvidia"))[:256],
+        nodes=tuple(n for n in host.listdir(folder) if n.startswith(prefix))[:256],
         # libcuda calls it (setuid) for the device nodes that it lacks
         makes_nodes=host.exists("/usr/bin/nvidia-modprobe"),
-        libraries=nvidia.libraries(host) if answer.code == nvidia.MISMATCH else (),
-        mask=nvidia.variable(host.environ, "CUDA_VISIBLE_DEVICES"),
+        libraries=nvidia.libraries(host) if of_nvidia and answer.code == nvidia.MISMATCH else (),
+        mask=masks.mask,
         image=nvidia.variable(host.environ, "NVIDIA_VISIBLE_DEVICES") or "",
         slurm=slurm,
         tasks=_tasks(host.environ),
+        make=make.NAME,
+        mask_name=masks.name,
+        first=masks.first,
     )
 
 
@@ -281,9 +342,10 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Finding]:
     for here, seen in world.each():
         asked = wanted or seen.slurm or 0
         if seen.answer.code:
-            yield from _no_answer(here, seen, asked > 0)
+            no_answer = _no_answer_of_amd if seen.make == AMD else _no_answer
+            yield from no_answer(here, seen, asked > 0)
             continue
-        mask = nvidia.shown(seen.mask, _uuids(seen.answer))
+        mask = vendor.shown(Masks(mask=seen.mask, first=seen.first), _uuids(seen.answer))
         apart = _apart(seen, len(mask.indexes))
         gpus = _subjects(here, seen.answer, mask, apart)
         faults = [*_lost(here, seen, mask, gpus)]
@@ -311,17 +373,19 @@ def _failed(findings: Sequence[Finding]) -> bool:
 def _hangs(world: World[Visible]) -> Iterator[Finding]:
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE).items():
         last = missing.marks[-1] if missing.marks else None
-        if last is None or not last.name.startswith((PROC, "nvml", "device ", "open /dev/nvidia")):
+        of_nvidia = (PROC, "nvml", "device ", "open /dev/nvidia")
+        if last is None or not last.name.startswith((*of_nvidia, *AMD_MARKS)):
             continue  # it was not the driver that took the time
+        of_amd = any(mark.name.startswith(AMD_MARKS) for mark in missing.marks)
         unkillable = missing.cause is Cause.UNKILLABLE
-        daemon = not any(mark.name == NO_DAEMON for mark in missing.marks)
+        daemon = of_amd or not any(mark.name == NO_DAEMON for mark in missing.marks)
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
         facts += ["SIGKILL has no effect"] * unkillable
         facts += [line[:160] for line in missing.detail.strip().splitlines()[-1:]]  # after a stack
         yield _finding(
-            "driver-hangs",
+            "amdgpu-hangs" if of_amd else "driver-hangs",
             FAIL,
-            _driver(world.subject(key)),
+            _driver(world.subject(key), AMD if of_amd else vendor.NVIDIA.NAME),
             " · ".join(facts),
             expected="an answer in less than 1 s",
             confidence=Confidence.CERTAIN if unkillable and daemon else Confidence.LIKELY,
@@ -330,8 +394,8 @@ def _hangs(world: World[Visible]) -> Iterator[Finding]:
         )
 
 
-def _driver(here: Subject) -> Subject:
-    return replace(here, kind=Kind.SOFTWARE, name="NVIDIA driver")
+def _driver(here: Subject, make: str = vendor.NVIDIA.NAME) -> Subject:
+    return replace(here, kind=Kind.SOFTWARE, name=f"{make} driver")
 
 
 def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
@@ -359,6 +423,27 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
             return
     sure = Confidence.CERTAIN if code == "driver-mismatch" else Confidence.LIKELY
     yield _finding(code, status, _driver(here), saw, blame=blame, confidence=sure)
+
+
+def _no_answer_of_amd(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
+    """HIP will not start. The same silence where no GPU was meant to be here."""
+    status, blame = FAIL if wanted else Status.WARN, Blame.JOB
+    saw = seen.answer.text
+    if not seen.module:
+        own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
+        code, blame = "amdgpu-missing", Blame.NODE
+        saw += f" · {plural(own, 'AMD GPU')} on the PCI bus"
+        if not (own or wanted):
+            return
+    elif seen.answer.code == errno.EACCES:
+        code = "kfd-refused"
+    else:
+        code = "kfd-not-given"
+        saw += f" · {plural(seen.answer.count, 'GPU')} could be opened in {amd.DRI}"
+        if not (wanted or seen.answer.count):
+            return
+    likely = Confidence.LIKELY
+    yield _finding(code, status, _driver(here, AMD), saw, blame=blame, confidence=likely)
 
 
 def _uuids(answer: Answer) -> tuple[str, ...]:
@@ -421,7 +506,8 @@ def _counted(here: Subject, seen: Visible, asked: int, goal: str, apart: bool) -
     count = seen.answer.count
     if count >= asked or apart:
         return []
-    saw = f"NVML lists {plural(count, 'GPU')} · {len(seen.pci)} on the PCI bus"
+    lists = "KFD" if seen.make == AMD else "NVML"
+    saw = f"{lists} lists {plural(count, 'GPU')} · {len(seen.pci)} on the PCI bus"
     saw += f" · {seen.withheld} of them not given to this process" if seen.withheld else ""
     blame = Blame.JOB if seen.withheld else Blame.NODE
     return [_finding("gpu-count", FAIL, here, saw, expected=goal, blame=blame)]
@@ -451,10 +537,14 @@ def _masked(
         elif visible == 1 and seen.answer.count >= ranks:
             confidence, alternatives = Confidence.LIKELY, (OWN_MASKS,)
     saw = f"{visible} of {plural(seen.answer.count, 'GPU')} visible, {plural(ranks, 'rank')} here"
-    saw += "" if seen.mask is None else f" · CUDA_VISIBLE_DEVICES={seen.mask[:80]!r}"
+    saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
+    saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
     more = {"blame": Blame.JOB, "confidence": confidence, "alternatives": alternatives}
     saw += f": {mask.problem}" if mask.problem else ""
-    return [_finding(code, status, here, saw, fields={"count": str(visible)}, **more)]
+    by_first = seen.mask is None and seen.first is not None
+    variable = "ROCR_VISIBLE_DEVICES" if by_first else seen.mask_name
+    fields = {"count": str(visible), "variable": variable}
+    return [_finding(code, status, here, saw, fields=fields, **more)]
 
 
 def _modes(
@@ -483,6 +573,8 @@ def _modes(
 def _surroundings(here: Subject, seen: Visible) -> Iterator[Finding]:
     """What CUDA needs beside NVML, and how long the driver takes."""
     count, asked = seen.answer.count, len(seen.answer.gpus)
+    if seen.make == AMD:
+        return
     if seen.module and count and "nvidia-uvm" not in seen.nodes and not seen.makes_nodes:
         saw = f"no /dev/nvidia-uvm · there are {', '.join(seen.nodes[:12]) or 'no /dev/nvidia*'}"
         likely = Confidence.LIKELY

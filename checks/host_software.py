@@ -7,7 +7,8 @@ Fails if     torch is there, but can't be imported, or its import hangs; another
              symbol that torch needs; the driver is older than torch's CUDA runs on, or torch has no
              code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
              torch.distributed or the NCCL backend; a version is not the expected one (--expect);
-             a cuda-compat library that this driver or these GPUs don't support is searched first
+             a cuda-compat library that this driver or these GPUs don't support is searched first;
+             torch is built for another vendor's GPUs than a launcher's job has
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; torch on a GPU machine is built for the CPU only;
              the user has no name where torch.compile needs one (torch before 2.13)
@@ -33,7 +34,7 @@ from typing import Any
 from preflight.check import Check, Context, Level, Scope, Stage
 from preflight.expect import Expect, numbers
 from preflight.host import Host
-from preflight.knowledge import container, nccl, nvidia
+from preflight.knowledge import amd, container, nccl, nvidia, vendor
 from preflight.model import (
     Advice,
     Blame,
@@ -144,6 +145,14 @@ ADVICE = {
         text="install torch from the CUDA index: pip install torch --index-url "
         "https://download.pytorch.org/whl/cu…",
     ),
+    "other-vendor": Advice(
+        who="image author",
+        cause="torch from another vendor's index: CUDA on AMD's GPUs or ROCm on NVIDIA's",
+        means="'No HIP GPUs are available', 'Found no NVIDIA driver', or the job is quietly on the "
+        "CPU",
+        text="install torch for these GPUs: pip install torch --index-url "
+        "https://download.pytorch.org/whl/rocm… or …/cu…",
+    ),
     "no-distributed": Advice(
         who="image author",
         cause="torch was built with USE_DISTRIBUTED=0",
@@ -201,6 +210,7 @@ class Software:
     search    LD_LIBRARY_PATH without the folder of that library
     nameless  the user's number where the user has no name: see container.nameless()
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
+    amd_gpus  how many GPUs of AMD this process may open, where there are none of NVIDIA
     """
 
     python: str
@@ -219,6 +229,7 @@ class Software:
     driver_library: tuple[str, str] = ("", "")
     search: str = ""
     nameless: int | None = None
+    amd_gpus: int = 0
 
 
 def observe(host: Host, ctx: Context) -> Software:
@@ -254,6 +265,7 @@ def observe(host: Host, ctx: Context) -> Software:
         driver_library=driver_library,
         search=_without(host, driver_library[0]),
         nameless=nameless,
+        amd_gpus=len(amd.visible(host)) if vendor.found(host) is vendor.AMD else 0,
         no_gpu=host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"),
         # last, since the driver may hang
         cards=_cards(host, ctx) if driver else (),
@@ -423,9 +435,23 @@ def _nccl(torch: Subject, seen: Software) -> Iterator[Finding]:
     yield _finding("two-nccl", WARN, torch, saw, goal, explains=("world.nccl", "world.bandwidth"))
 
 
+def _vendor(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Finding]:
+    """torch for ROCm where the GPUs are NVIDIA's, and any other torch where they are AMD's."""
+    build, for_rocm = seen.build, "hip" in seen.build.other.split()
+    wrong = len(seen.cards) if for_rocm else seen.amd_gpus
+    if build.version and wrong and not seen.no_gpu:
+        built = f"CUDA {build.cuda}" if build.cuda else build.other or "the CPU"
+        saw = f"torch {build.version} is built for {'ROCm' if for_rocm else built}"
+        saw += f" · {plural(wrong, 'NVIDIA GPU' if for_rocm else 'AMD GPU')}"
+        status = WARN if world.topology.launcher == "local" else FAIL
+        goal, sure = "a torch for the GPUs that are here", Confidence.LIKELY
+        yield _finding("other-vendor", status, torch, saw, goal, confidence=sure, explains=ON_GPUS)
+
+
 def _fits(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Finding]:
     """torch, the driver and the GPUs. Without a GPU for this process there is nothing to fit."""
     build, cards = seen.build, seen.cards
+    yield from _vendor(torch, seen, world)
     if not cards or build.other or not build.cuda:
         if cards and not build.other and not seen.no_gpu:
             # by hand it may be a try on the CPU, a launcher's job was given GPUs to use them

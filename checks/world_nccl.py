@@ -16,7 +16,8 @@ Undecided    torch is not installed
 Not covered  the bandwidth at the size of gradients (from 1 GiB on); which way the data goes where
              the job's collectives are others than all-reduce; ranks that chose different networks
              with an NCCL before 2.22, which hangs before they can be compared. The log's forms are
-             those of NCCL 2.18 to 2.31; what a later one words otherwise is passed over
+             those of NCCL 2.18 to 2.31; what a later one words otherwise is passed over. On AMD's
+             GPUs torch calls RCCL nccl, and its variables are NCCL_* too: not seen there yet
 Seen as      "Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Bootstrap : no
              socket interface found", "failed to extend /dev/shm/nccl-", "Mismatched NCCL version
              detected", "ncclUnhandledSystemError", "ncclUnhandledCudaError", "ncclInternalError",
@@ -122,11 +123,11 @@ SIGNATURES = (
     ),
     Signature(r"[Oo]ut of memory", "gpu-full", Blame.UNKNOWN, "1 GiB free on every GPU"),
     Signature(
-        r"CUDA (driver|error|unknown|initialization)|NVIDIA driver|CUDA GPUs|cudaError|"
+        r"(CUDA|HIP) (driver|error|unknown|initialization)|NVIDIA driver|(CUDA|HIP) GPUs|cudaError|"
         r"[Cc]uda failure|ncclUnhandledCudaError",
         "cuda-failed",
         Blame.NODE,
-        "a CUDA context on every rank's GPU",
+        "a CUDA or HIP context on every rank's GPU",
     ),
     Signature(
         r"ncclUnhandledSystemError|unhandled system error|ncclSystemError|ncclInternalError|"
@@ -147,7 +148,7 @@ ADVICE = {
         means="'Duplicate GPU detected : rank … and rank … both on CUDA device …'",
         now="echo $CUDA_VISIBLE_DEVICES   on each rank: the masks of two ranks must not overlap",
         text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first use of CUDA",
-        commands=(Command("nvidia-smi -L", "the node"),),
+        commands=(Command("nvidia-smi -L || amd-smi list", "the node"),),
     ),
     "version-mismatch": Advice(
         who="image author",
@@ -209,7 +210,10 @@ ADVICE = {
         cause="another process on the GPU, often a rank of a job that has not ended",
         means="'CUDA out of memory' or an NCCL error before the first step",
         now="end the processes that hold the memory",
-        commands=(Command("nvidia-smi --query-compute-apps=pid,used_memory --format=csv"),),
+        commands=(
+            Command("nvidia-smi --query-compute-apps=pid,used_memory --format=csv"),
+            Command("amd-smi process", "a node with AMD GPUs"),
+        ),
     ),
     "cuda-failed": Advice(
         who="cluster administrator",
@@ -218,7 +222,10 @@ ADVICE = {
         "old', or training on the CPU without a word",
         now="leave that machine out",
         text="a driver for the CUDA that torch was built with; nvidia-fabricmanager on NVSwitch",
-        commands=(Command("nvidia-smi", "the node"), Command("dmesg -T | grep -i xid", "the node")),
+        commands=(
+            Command("nvidia-smi || amd-smi", "the node"),
+            Command("dmesg -T | grep -iE 'xid|amdgpu'", "the node"),
+        ),
     ),
     "nccl-failed": Advice(
         who="job author",
@@ -288,7 +295,7 @@ def _obstacle(ctx: Context) -> str:
     try:
         torch.cuda.init()
     except RuntimeError as error:
-        if re.search(r"No CUDA GPUs|no NVIDIA driver", str(error)):
+        if re.search(r"No (CUDA|HIP) GPUs|no NVIDIA driver", str(error)):
             return readable(str(error))
         raise
     count = torch.cuda.device_count()

@@ -47,13 +47,25 @@ def request(check_id: str, root: str, topology: Any, **context: Any) -> dict[str
     return {"check": check_id, "root": root, "context": {"topology": topology, **context}}
 
 
-def count_gpus(args: object, channel: Channel, preloaded: object) -> int:
-    """How many GPUs NVML counts; 0 without a driver, without even importing its bindings."""
+def count_gpus(args: object, channel: Channel, preloaded: object) -> dict[str, Any]:
+    """How many GPUs NVML counts, or KFD where they are AMD's, less those that a mask of AMD's
+    hides; 0 without a driver, without even importing its bindings."""
     if not os.path.exists("/dev/nvidiactl"):
-        return 0
+        gpus = _amd_gpus(Host(), channel) if os.path.exists("/dev/kfd") else 0
+        return {"gpus": gpus, "by": "KFD" if gpus else "NVML"}
     channel.mark("nvmlInit")
     with Host().nvml() as nvml:
-        return int(nvml.nvmlDeviceGetCount())
+        return {"gpus": int(nvml.nvmlDeviceGetCount()), "by": "NVML"}
+
+
+def _amd_gpus(host: Host, channel: Channel) -> int:
+    from preflight.knowledge import amd, vendor
+
+    channel.mark("/sys/class/kfd")
+    if vendor.found(host) is not vendor.AMD:
+        return 0  # the display of a machine without other GPUs
+    uuids = [node.uuid for node in amd.visible(host)]
+    return len(vendor.shown(amd.masks(host.environ), uuids).indexes)
 
 
 def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:

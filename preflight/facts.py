@@ -8,7 +8,8 @@ checks of today.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -90,6 +91,68 @@ def _gpus(value: object) -> Iterator[tuple[Name, str]]:
     yield (GPUS, "CUDA of the driver"), text(value, "answer.cuda")
 
 
+def _alike(texts: Iterable[str]) -> str:
+    """`7 x 18, 1 x 16`: how often each text is there, the commonest first."""
+    counts = Counter(texts)
+    return ", ".join(f"{n} x {t}" for t, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])))
+
+
+def _sum(numbers: Iterable[int | None]) -> str:
+    """A sum; empty where nobody told any."""
+    known = [n for n in numbers if n is not None]
+    return str(sum(known)) if known else ""
+
+
+def _vitals(value: object) -> Iterator[tuple[Name, str]]:
+    """What stays as it is on a good day. Errors since the driver was loaded, heat and programs do
+    not: the check judges them."""
+    gpus = entries(value, "told.gpus")
+    widths = [whole(gpu, "width") for gpu in gpus]
+    yield (GPUS, "PCIe lanes"), _alike(f"x{width}" for width in widths if width)
+    yield (GPUS, "memory errors ever"), _sum(whole(gpu, "aggregate") for gpu in gpus)
+    # rows of NVIDIA's memory, pages of AMD's
+    yield (GPUS, "memory put out of use"), _sum(whole(gpu, "rows") for gpu in gpus)
+    modes = [at(gpu, "persistent") for gpu in gpus]
+    words = ["on" if mode else "off" for mode in modes if isinstance(mode, bool)]
+    yield (GPUS, "persistence mode"), _alike(words)
+    fabric = [state for gpu in gpus if (state := whole(gpu, "fabric.state"))]
+    yield (GPUS, "in an NVSwitch fabric"), _sum(int(state == 3) for state in fabric)
+
+
+def _links(value: object) -> Iterator[tuple[Name, str]]:
+    gpus, pairs = entries(value, "joined.gpus"), entries(value, "joined.pairs")
+    up = [[lane for lane in entries(g, "lanes") if at(lane, "active") is True] for g in gpus]
+    wire = "XGMI links" if text(value, "make") == "AMD" else "NVLink lanes"
+    yield (GPUS, f"{wire} a GPU"), _alike(str(len(lanes)) for lanes in up)
+    buses = {text(gpu, "bus") for gpu in gpus} - {""}
+    between = Counter(
+        (text(gpu, "bus"), remote)
+        for gpu, lanes in zip(gpus, up, strict=True)
+        for lane in lanes
+        if (remote := text(lane, "remote")) in buses and text(gpu, "bus") < remote
+    )
+    yield (GPUS, f"{wire} a pair"), _alike(str(n) for n in between.values())
+    read_write = [(whole(pair, "read"), whole(pair, "write")) for pair in pairs]
+    may = [both == (0, 0) for both in read_write if None not in both]
+    yield (GPUS, "pairs with P2P"), f"{sum(may)} of {len(may)}" if may else ""
+    yield (GPUS, "IOMMU"), _alike(kind for gpu in gpus if (kind := text(gpu, "iommu")))
+
+
+def _rdma(value: object) -> Iterator[tuple[Name, str]]:
+    for port in entries(value, "ports"):
+        name, layer = text(port, "device"), text(port, "layer")
+        if name and layer:
+            state = "active" if whole(port, "state") == 4 else "not active"
+            rate, mtu = number(port, "rate") or 0, whole(port, "mtu") or 0
+            parts = [f"{rate:g} Gb/s", text(port, "width"), layer, f"MTU {mtu}" * bool(mtu), state]
+            told = " ".join(part for part in parts if part)
+            yield (ADDRESSES, f"{name}:{whole(port, 'number')}"), told
+            yield (ADDRESSES, f"{name} firmware"), text(port, "firmware")
+    peering = at(value, "peering")
+    words = ("no", "yes")[peering] if isinstance(peering, bool) else ""
+    yield (ADDRESSES, "HCAs reach into GPU memory"), words
+
+
 def _limits(value: object) -> Iterator[tuple[Name, str]]:
     for name, path, written in (
         ("locked memory", "memlock", size),
@@ -149,6 +212,9 @@ READERS: Mapping[str, Callable[[object], Iterator[tuple[Name, str]]]] = MappingP
     {
         "host.software": _software,
         "gpu.visible": _gpus,
+        "gpu.health": _vitals,
+        "gpu.links": _links,
+        "net.rdma": _rdma,
         "env.vars": _variables,
         "host.limits": _limits,
         "host.cpu": _cpus,

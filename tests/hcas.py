@@ -56,7 +56,8 @@ def hca(
     here.mkdir(parents=True)
     if not (folder / "device").is_symlink():
         (folder / "device").symlink_to(f"../../../devices/pci0000:00/{pci}")
-    write(folder, {"hca_type": kind, "board_id": "MT_0000000838", "node_type": node_type})
+    about = {"hca_type": kind, "board_id": "MT_0000000838", "fw_ver": "28.39.1002"}
+    write(folder, about | {"node_type": node_type})
     write(
         here,
         {

@@ -95,6 +95,39 @@ def test_what_was_not_looked_at_both_times_has_not_changed() -> None:
     assert ("checks", "host.limits", "pass", "undecided", ("gpu-b08",)) in told(found)
 
 
+def test_a_gpu_that_lost_lanes_and_a_port_that_is_slower_are_told() -> None:
+    """The checks of GPUs and ports were not made on these nodes: both get them, one with a loss."""
+
+    def with_gpus(lanes: int, width: int, rate: float, errors: int) -> Callable[[Any], None]:
+        def change(made: Any) -> None:
+            gpus = [
+                {"bus": str(i), "lanes": [{"active": True, "remote": "s"}] * (lanes if i else 18)}
+                for i in range(2)
+            ]
+            vitals = [{"width": width if i else 16, "aggregate": errors} for i in range(2)]
+            port = {"device": "mlx5_0", "number": 1, "layer": "InfiniBand", "state": 4}
+            seen = {
+                "gpu.links": {"joined": {"gpus": gpus, "pairs": []}},
+                "gpu.health": {"told": {"gpus": vitals}},
+                "net.rdma": {"ports": [port | {"rate": rate}]},
+            }
+            for check, value in seen.items():
+                made["observations"][check] = {"gpu-b07": {"ok": value}}
+
+        return change
+
+    before, after = changed(TWO, with_gpus(18, 16, 400, 0)), changed(TWO, with_gpus(17, 8, 200, 3))
+    assert [c for c in told(difference(before, after)) if c[0] in ("GPUs", "network")] == [
+        ("GPUs", "PCIe lanes", "2 x x16", "1 x x16, 1 x x8", ("gpu-b07",)),
+        ("GPUs", "memory errors ever", "0", "6", ("gpu-b07",)),
+        ("GPUs", "NVLink lanes a GPU", "2 x 18", "1 x 17, 1 x 18", ("gpu-b07",)),
+        (
+            *("network", "mlx5_0:1", "400 Gb/s InfiniBand active", "200 Gb/s InfiniBand active"),
+            ("gpu-b07",),
+        ),
+    ]
+
+
 def test_a_container_bridge_and_a_new_ipv6_address_are_no_change() -> None:
     bridge = {"name": "veth12ab34c", "up": True, "running": True, "loopback": False, "mtu": 1500}
 

@@ -15,12 +15,15 @@ from preflight import facts
 from preflight.baseline import SOURCES
 from preflight.checks.agree_hardware import Hardware
 from preflight.checks.env_vars import Settings
+from preflight.checks.gpu_health import Health
+from preflight.checks.gpu_links import Links
 from preflight.checks.gpu_visible import Visible
 from preflight.checks.host_cpu import Cpus
 from preflight.checks.host_limits import Limits
 from preflight.checks.host_software import Software
 from preflight.checks.net_interface import Choices
 from preflight.checks.net_speed import Speed
+from preflight.knowledge.hca import Fabric
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
@@ -32,7 +35,8 @@ JSON = st.recursive(
             )
             | st.sampled_from(
                 ["interfaces", "addresses", "speeds", "variables", "proxies", "files"]
-            ),
+            )
+            | st.sampled_from(["told", "joined", "lanes", "pairs", "ports", "fabric", "active"]),
             inner,
             max_size=4,
         )
@@ -63,6 +67,40 @@ EXAMPLES: Mapping[str, tuple[type, Any]] = {
     "gpu.visible": (
         Visible,
         {"answer": {"count": 1, "cuda": "12.8", "gpus": [{"name": "NVIDIA L4", "memory": 1}]}},
+    ),
+    "gpu.health": (
+        Health,
+        {
+            "told": {
+                "gpus": [
+                    {"width": 16, "aggregate": 0, "rows": 2, "persistent": True}
+                    | {"fabric": {"state": 3}}
+                ]
+            }
+        },
+    ),
+    "gpu.links": (
+        Links,
+        {
+            "make": "NVIDIA",
+            "joined": {
+                "gpus": [
+                    {"bus": "a", "iommu": "DMA", "lanes": [{"active": True, "remote": "b"}]},
+                    {"bus": "b", "iommu": "DMA", "lanes": [{"active": False, "remote": "a"}]},
+                ],
+                "pairs": [{"read": 0, "write": 0}],
+            },
+        },
+    ),
+    "net.rdma": (
+        Fabric,
+        {
+            "ports": [
+                {"device": "mlx5_0", "number": 1, "layer": "InfiniBand", "state": 4, "rate": 400.0}
+                | {"width": "4X NDR", "mtu": 0, "firmware": "28.39.1002"}
+            ],
+            "peering": True,
+        },
     ),
     "env.vars": (
         Settings,
@@ -108,6 +146,12 @@ NAMES_OF_FACTS = {
         *("torch", "torch from", "CUDA of torch", "NVIDIA driver", "Python", "NCCL", "NCCL from")
     },
     "gpu.visible": {"models", "memory", "CUDA of the driver"},
+    "gpu.health": {
+        *("PCIe lanes", "memory errors ever", "memory put out of use"),
+        *("persistence mode", "in an NVSwitch fabric"),
+    },
+    "gpu.links": {"NVLink lanes a GPU", "NVLink lanes a pair", "pairs with P2P", "IOMMU"},
+    "net.rdma": {"mlx5_0:1", "mlx5_0 firmware", "HCAs reach into GPU memory"},
     "env.vars": {"NCCL_DEBUG", "http_proxy"},
     "host.limits": {"locked memory", "open files", "/dev/shm"},
     "host.cpu": {"CPUs", "CPUs given", "CPU quota"},
@@ -133,3 +177,35 @@ def test_where_a_rate_stands_in_an_observation() -> None:
     value = {"trials": [{"peer": 1, "moved": {"inward": {"rate": 1.25e8}}}]}
     assert misplaced(Speed, value) == []
     assert SOURCES["tcp_gbits"].read(value) == 1.0
+
+
+def said(check: str, value: Any) -> dict[str, str]:
+    return {name: text for (_, name), text in facts.facts(check, value).items()}
+
+
+def test_gpus_that_are_alike_are_counted() -> None:
+    """Which GPU is which is not kept: a node that came back from repair may number them anew."""
+    lanes = [{"active": n < 17, "remote": "switch"} for n in range(18)]
+    whole = [{"active": True, "remote": "switch"}] * 18
+    gpus = [{"bus": str(i), "lanes": lanes if i == 5 else whole} for i in range(8)]
+    pairs = [{"read": int(i == 0), "write": 0} for i in range(28)] + [{"read": None, "write": 0}]
+    found = said("gpu.links", {"joined": {"gpus": gpus, "pairs": pairs}})
+    assert found == {"NVLink lanes a GPU": "7 x 18, 1 x 17", "pairs with P2P": "27 of 28"}
+    four = [
+        {"bus": bus, "lanes": [{"active": True, "remote": r} for r in "abcd" if r != bus]}
+        for bus in "abcd"
+    ]
+    amd = said("gpu.links", {"make": "AMD", "joined": {"gpus": four}})
+    assert amd == {"XGMI links a GPU": "4 x 3", "XGMI links a pair": "6 x 1"}
+
+
+def test_what_differs_from_day_to_day_is_no_fact() -> None:
+    well = {"width": 16, "aggregate": 3, "rows": 0, "persistent": False}
+    today = {"temperature": 60, "volatile": 1, "used": 9, "brakes": 8, "processes": [{"pid": 1}]}
+    one, other = ({"told": {"gpus": [well | more] * 2}} for more in ({}, today))
+    assert said("gpu.health", one) == said("gpu.health", other)
+    assert said("gpu.health", one)["memory errors ever"] == "6"
+    ports = [{"device": "mlx5_0", "number": 1, "layer": "Ethernet", "state": 4, "rate": 100}]
+    grown = [ports[0] | {"grown": {"symbol_error": 5}, "gids": [{"address": "::1"}]}]
+    assert said("net.rdma", {"ports": ports}) == said("net.rdma", {"ports": grown})
+    assert said("net.rdma", {"ports": ports}) == {"mlx5_0:1": "100 Gb/s Ethernet active"}

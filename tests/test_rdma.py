@@ -124,6 +124,7 @@ def test_an_active_port(tmp_path: Path) -> None:
     (port,) = ports(Host(str(tmp_path), {}))
     assert (port.name, port.layer, port.state, port.rate) == ("mlx5_0:1", INFINIBAND, ACTIVE, 400)
     assert (port.width, port.kind, port.card) == ("4X NDR", "MT4129 MT_0000000838", "0000:18:00")
+    assert port.firmware == "28.39.1002"
     assert (port.driver, port.numa, port.given, port.pkey) == ("mlx5_core", 1, True, 0xFFFF)
     assert (port.gids, port.virtual, port.iwarp) == ((), False, False)
 

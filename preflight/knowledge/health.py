@@ -121,10 +121,12 @@ class Vitals:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """All GPUs that were asked; fewer than `count` when there was no time for all."""
+    """All GPUs that were asked; fewer than `count` when there was no time for all. `untold`: why
+    the vendor's library told nothing of them, empty where it did."""
 
     count: int
     gpus: tuple[Vitals, ...]
+    untold: str = ""
 
 
 class _Gone(Exception):
@@ -169,7 +171,7 @@ def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Told:
         import pynvml
     except ImportError:
         raise CannotObserve("the package nvidia-ml-py is not installed") from None
-    mine = _job(host, "self"), _ancestors(host)
+    mine = job(host, "self"), ancestors(host)
     mark("nvmlInit")
     told = None
     try:
@@ -194,8 +196,8 @@ def _told(
     count = int(nvml.nvmlDeviceGetCount())
     gpus: list[Vitals] = []
     while len(gpus) < min(count, DEVICES_MAX) and time.monotonic() < until:
-        each = mark if count <= MARKED_MAX else _silent
-        if each is _silent:
+        each = mark if count <= MARKED_MAX else silent
+        if each is silent:
             mark(f"nvmlDevice… of GPU {len(gpus)}")
         gpus.append(_vitals(nvml, len(gpus), each, host, mine))
     if any(gpu.brakes for gpu in gpus):
@@ -204,7 +206,7 @@ def _told(
     return Told(count, tuple(gpus))
 
 
-def _silent(name: str) -> None:
+def silent(name: str) -> None:
     """No mark: the marks of one observation are bounded, and a late one must not be lost."""
 
 
@@ -226,7 +228,7 @@ def _vitals(
     except _Gone:
         pass
     if "programs" in known:
-        known |= _sorted_out(known.pop("programs"), host, *mine)
+        known |= sorted_out(known.pop("programs"), host, *mine)
     return Vitals(index, **known, failed=ask_it.failed, refused=tuple(ask_it.refused))
 
 
@@ -325,8 +327,8 @@ def _programs(ask_it: _Asker, handle: Any) -> dict[str, Any]:
 # --- whose program is it ---
 
 
-def _sorted_out(
-    programs: Any, host: Host, job: str, ancestors: frozenset[int]
+def sorted_out(
+    programs: Any, host: Host, own_job: str, own: frozenset[int]
 ) -> Mapping[str, object]:
     """Those of others, with their names. The job's own are whoever has started us, and what is in
     the same job or container by its control group; NVIDIA's MPS serves all."""
@@ -334,8 +336,8 @@ def _sorted_out(
     for program in programs:
         pid = int(program.pid)
         name = (host.read_or_none(f"/proc/{pid}/comm") or "").strip()[:64]
-        own = pid in ancestors or (job and _job(host, str(pid)) == job)
-        if own or name.startswith("nvidia-cuda-mp"):
+        mine = pid in own or (own_job and job(host, str(pid)) == own_job)
+        if mine or name.startswith("nvidia-cuda-mp"):
             ours += 1
             continue
         memory = None if program.usedGpuMemory is None else int(program.usedGpuMemory)
@@ -350,14 +352,14 @@ def _owner(host: Host, pid: int) -> int | None:
         return None
 
 
-def _job(host: Host, process: str) -> str:
+def job(host: Host, process: str) -> str:
     """The job, pod or container that a process's control group names; empty where it names none."""
     text = host.read_or_none(f"/proc/{process}/cgroup") or ""
     found = re.search(r"/(job_[0-9]+)\b|pod([0-9a-f]{8}[0-9a-f_-]{28})|([0-9a-f]{64})", text)
     return next(filter(None, found.groups()), "") if found else ""
 
 
-def _ancestors(host: Host) -> frozenset[int]:
+def ancestors(host: Host) -> frozenset[int]:
     """This process and those that it comes from, without init."""
     pid, found = os.getpid(), set[int]()
     while pid > 1 and len(found) < ANCESTORS_MAX and pid not in found:

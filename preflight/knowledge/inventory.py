@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from preflight.check import Context
 from preflight.host import Host, Interface
-from preflight.knowledge import ifname, nvidia
+from preflight.knowledge import ifname, nvidia, vendor
 from preflight.knowledge.ways import NCCL, Ways, chosen
 from preflight.model import CannotObserve
 
@@ -27,7 +27,7 @@ class Hardware:
     interfaces          without loopback; speeds: in Mbit/s, where the driver tells
     used                which of them NCCL and Gloo take first and which leads to MASTER_ADDR, in
                         this order; carries: the one that carries the data, empty where RDMA does
-    gpus                names by NVML; None: it did not answer. off: the job hides them on purpose
+    gpus                names by NVML or KFD; None: no answer. off: the job hides them on purpose
     """
 
     host: str
@@ -84,14 +84,14 @@ def taken(host: Host, ctx: Context) -> Hardware:
 
 
 def _gpus(host: Host) -> tuple[str, ...] | None:
-    """The names of the GPUs that NVML shows; asked in a thread, since a driver may hang."""
+    """The names of the GPUs that the driver shows; asked in a thread, since a driver may hang."""
     import threading
 
     answers: list[nvidia.Answer] = []
 
     def ask() -> None:
         try:
-            answers.append(nvidia.ask(host, lambda _: None, PATIENCE / 2))
+            answers.append(vendor.found(host).ask(host, lambda _: None, PATIENCE / 2))
         except CannotObserve:
             return  # gpu.visible says so
 

@@ -25,6 +25,7 @@ MASK = 4096
 TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 """Variables of launchers that give every process of a node an environment of its own."""
 
+NAME = "NVIDIA"
 VENDOR = 0x10DE
 DISPLAY = (0x0300, 0x0302)
 """PCI classes of GPUs, VGA and 3D controllers; the file `class` has one more byte at its end."""
@@ -249,6 +250,20 @@ def module_version(host: Host) -> str:
     text = host.read_or_none("/proc/driver/nvidia/version") or ""
     found = re.search(r"^NVRM version:.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})\s", text, re.MULTILINE)
     return found[1] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """The variable that hides GPUs from programs, by name and value. `first`: one that is applied
+    before it, so that it counts what that one has left."""
+
+    name: str = "CUDA_VISIBLE_DEVICES"
+    mask: str | None = None
+    first: str | None = None
+
+
+def masks(environ: Mapping[str, str]) -> Masks:
+    return Masks(mask=variable(environ, "CUDA_VISIBLE_DEVICES"))
 
 
 @dataclass(frozen=True, slots=True)

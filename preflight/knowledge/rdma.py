@@ -82,6 +82,7 @@ class Port:
     gids      the filled ones of `gid_slots` entries (of an active Ethernet port)
     pkey      the key at the index that NCCL_IB_PKEY names; None: not readable
     grown     counter -> by how much it grew between two looks
+    firmware  of the card, as its driver says it
     """
 
     device: str
@@ -103,6 +104,7 @@ class Port:
     gid_slots: int = 0
     pkey: int | None = None
     grown: Mapping[str, int] = field(default_factory=dict)
+    firmware: str = ""
 
     @property
     def name(self) -> str:
@@ -213,6 +215,7 @@ def ports(host: Host) -> Iterator[Port]:
                 gids=tuple(_gids(host, here, slots)),
                 gid_slots=len(slots),
                 pkey=None if ethernet else host.read_int(f"{here}/pkeys/{pkey}"),
+                firmware=_text(host, f"{folder}/fw_ver"),
             )
 
 

@@ -61,6 +61,11 @@ def ranks(world: World[Any], keys: Iterable[str]) -> str:
     return " and ".join(parts)
 
 
+def numbered(numbers: Iterable[int]) -> str:
+    """`rank 5`, `ranks 4, 5` of ranks that are known by their numbers alone."""
+    return _numbers(str(number) for number in sorted(numbers))
+
+
 def _numbers(keys: Iterable[str]) -> str:
     numbers = [key if (rank := place_of(key)[1]) is None else str(rank) for key in keys]
     shown = ", ".join(numbers[:RANKS]) + (", …" if len(numbers) > RANKS else "")

@@ -87,16 +87,13 @@ def logged(host: Host, seconds: float) -> Log:
         return Log(refused="/proc/uptime says nothing")
     found: dict[tuple[str, int], tuple[int, float]] = {}
     try:
-        for line in _records(host, time.monotonic() + seconds):
-            head, _, text = line.partition(";")
-            at = re.match(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),", head)
+        for age, text in of_kernel(host, up, time.monotonic() + seconds):
             told = LINE.search(text[:400])
-            # facility 0 is the kernel's own; programs of root may write there, too
-            if not at or not told or int(at[1]) >> 3 or int(told[2]) not in CRITICAL:
+            if not told or int(told[2]) not in CRITICAL:
                 continue
             key = bus_id(told[1]) + ".0", int(told[2])
             count, _ = found.pop(key, (0, 0.0))
-            found[key] = count + 1, max(0.0, up - int(at[2]) / 1e6)
+            found[key] = count + 1, age
     except CannotObserve as error:
         return Log(refused=str(error))
     newest = list(found.items())[-KEPT:]
@@ -107,6 +104,17 @@ def uptime(host: Host) -> float | None:
     """Seconds since boot."""
     told = re.match(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s", host.read_or_none("/proc/uptime") or "")
     return float(told[1]) if told else None
+
+
+def of_kernel(host: Host, up: float, until: float) -> Iterator[tuple[float, str]]:
+    """What the kernel itself has logged, oldest first: how many seconds ago, and its text. `up`:
+    the machine's uptime. CannotObserve where the log can't be read to its end in time."""
+    for line in _records(host, until):
+        head, _, text = line.partition(";")
+        at = re.match(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),", head)
+        # facility 0 is the kernel's own; programs of root may write there, too
+        if at and not int(at[1]) >> 3:
+            yield max(0.0, up - int(at[2]) / 1e6), text
 
 
 def _records(host: Host, until: float) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import amd_cases
 import pytest
 from lab import nvml
 from lab.gpu_machines import FAULTY, GIB, H100, HEALTHY, UP, Machine, record, xid
@@ -163,6 +164,7 @@ CASES = (
     Case("no permission", every(refused=("nvmlDeviceGetTotalEccErrors",)), "not-told", UNDECIDED),
     Case("no permission with MIG", every(refused=("nvmlDeviceGetTotalEccErrors",), mig=True)),
     Case("no time", seen(told=Told(8, tuple(map(gpu, range(4))))), "not-told", UNDECIDED),
+    *amd_cases.HEALTH,
 )
 
 

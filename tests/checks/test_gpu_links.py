@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import amd_cases
 import pytest
 from lab import nvml
 from support import Case, assert_case, context, judged, round_trips, topology, world
@@ -271,7 +272,7 @@ FAULTS = (
         subject="n1 · GPU 1",
     ),
 )
-CASES = (*HEALTHY, *FAULTS)
+CASES = (*HEALTHY, *FAULTS, *amd_cases.LINKS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import amd_cases
 import pytest
 from lab import nvml
 from support import Case, assert_case, context, judged, round_trips, topology, world
@@ -226,6 +227,7 @@ CASES = (
     ),
     Case("three for four tasks", has(3, tasks=4), "too-few-gpus", FAIL, topology=SLURM),
     Case("odd bytes", but(mask="\0{x}%s" * 600), "mask-empty", FAIL),
+    *amd_cases.VISIBLE,
 )
 
 

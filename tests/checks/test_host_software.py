@@ -8,6 +8,7 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
+import amd_cases
 import pytest
 from lab import nvml
 from support import Case, assert_case, context, judged, round_trips, topology, world
@@ -145,7 +146,7 @@ CASES = (
     Case("CPU torch on a GPU node", but(build=CPU), "cpu-build", FAIL, topology=TORCHRUN),
     Case("by hand it may be meant", but(build=CPU), "cpu-build", WARN),
     Case("no GPU is wanted", but(build=CPU, no_gpu=True), topology=TORCHRUN),
-    Case("built for AMD", built(cuda="", other="hip", architectures=("gfx942",))),
+    *amd_cases.software(NODE, CPU),
     Case("old driver", but(driver="550.54.15"), "driver-too-old", FAIL),
     Case(
         "old driver, compat",
