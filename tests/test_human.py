@@ -133,7 +133,7 @@ def test_marks_stand_under_the_name_of_their_node(width: int) -> None:
     lines = shown(judged("healthy"), width=width).splitlines()
     heading = next(line for line in lines if line.strip() == "gpu-b07")
     column = heading.index("gpu-b07")
-    rows = [line for line in lines if re.match(r"  [a-z]+\.[a-z]+ ", line)]
+    rows = [line for line in lines if re.match(r"  [a-z]+\.[a-z0-9]+ ", line)]
     assert len(rows) == len(judged("healthy").rows)
     for row in rows:
         assert row[column] in "✓–"

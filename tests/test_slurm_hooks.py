@@ -146,6 +146,14 @@ def test_whose_a_drain_is(text: str, drain: bool, resume: bool) -> None:
     assert words.may_resume(state, ["host.limits"]) is resume
 
 
+def test_a_check_with_a_digit_in_its_name() -> None:
+    reason = OURS.replace("host.limits", "gpu.p2p").replace("gone", "gone (also net.port, a.b2c)")
+    state = words.state_of(IDLE.format("IDLE+DRAIN", reason))
+    assert state is not None
+    assert words.may_resume(state, ["gpu.p2p", "net.port", "a.b2c"])
+    assert not words.may_resume(state, ["gpu.p2p"])
+
+
 def test_what_is_no_answer_is_none() -> None:
     for text in ("", "Node n9 not found\n", "slurm_load_node error: Unable to contact"):
         assert words.state_of(text) is None

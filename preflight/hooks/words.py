@@ -17,7 +17,7 @@ PREFIX = "preflight: "
 WHAT_LENGTH, LINE_LENGTH = 120, 220
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-OURS = re.compile(r"preflight: ([a-z]+\.[a-z]+) .*?(?: \(also ([a-z., ]+)\))? \[[a-z0-9 ]+\]")
+OURS = re.compile(r"preflight: ([a-z]+\.[a-z0-9]+) .*?(?: \(also ([a-z0-9., ]+)\))? \[[a-z0-9 ]+\]")
 
 SAID_BY = re.compile(r" Reason=(.*) \[[^\s@\]]+@(?:\d{4}-[\dT:-]+|Unknown|None)\]")
 """A reason, as far as the last [user@time]: it may have brackets of its own."""

@@ -1,0 +1,342 @@
+"""Does what one GPU copies to another arrive, exactly and as fast as between the others?
+
+Looks at     copies between all GPUs that this agent sees, every pair in both directions, one after
+             the other: a pattern of its own for each pair over memory that was made wrong before,
+             compared on the GPU and in part by the host; the speed of each, twice; whether the
+             driver lets them write to each other, and what joins them by NVML
+Fails if     another content arrives than was sent; a copy raises an error; a copy does not end
+Warns if     the same where NCCL is told to do without (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL); a GPU
+             or a pair does half of what its like do: the same model, with as many NVLink lanes, or
+             below PCIe switches of one machine; a pair does less than 40 % of its way back
+Undecided    CUDA does not start on a GPU or has too little memory for it; no time for all pairs
+Not covered  copies between processes (CUDA IPC), all pairs at once (world.bandwidth); GPUs that
+             this agent doesn't see; slow pairs that lead through CPUs; pairs beyond the eight peers
+             that CUDA maps for a GPU without NVSwitch. Seen with a stand-in only, not yet on GPUs
+Seen as      the first all-reduce hangs while the GPUs show 100 % utilisation, it works with
+             NCCL_P2P_DISABLE=1; a loss that is NaN or differs from run to run; "peer access is not
+             supported between these two devices"; IO_PAGE_FAULT in the kernel log
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import blame, parties
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge import carrier, copies, links
+from preflight.knowledge.carrier import Carrier
+from preflight.knowledge.copies import Copied, Copy, Slow
+from preflight.knowledge.devices import found
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Cause,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=60.0,
+    needs=("gpu.visible", "gpu.compute"),
+    level=Level.STANDARD,
+    requires=frozenset({Requirement.TORCH, Requirement.GPU}),
+    torch=True,
+    disturbs="1 GiB of every GPU, for some seconds",
+)
+
+# parts of the budget: for copying, and for one that does not end. The rest is for the way back
+COPYING, WAITING = 0.65, 0.2
+# 256 MiB, which are timed at once, take 1 s over one lane of PCIe 1
+STUCK = 5.0
+SHOWN = 4
+NODES_SHOWN = 8
+"""Nodes of which the matrix is in the values: more are in the observations."""
+
+AVOIDED = "NCCL does without"
+"""A mark, since it must outlive the observation."""
+
+# said by CUDA of GPUs that others have: nothing against the GPU or the way to it
+TAKEN = re.compile(r"out of memory|busy or unavailable", re.IGNORECASE)
+
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+FOLLOWS = ("world.nccl", "world.bandwidth")
+HOST_MEMORY = "export NCCL_P2P_DISABLE=1   slower: NCCL then copies through the host's memory"
+IOMMU = "boot with iommu=pt, or the IOMMU off; ACS off in the BIOS or on the bridges above the GPUs"
+LOOK = Command(
+    "dmesg -T | grep -E 'NVRM|Xid|IO_PAGE_FAULT|DMAR'; cat /proc/cmdline; nvidia-smi topo -p2p w",
+    "{node}, as root",
+)
+
+ADVICE = {
+    "copy-wrong": Advice(
+        who="cluster administrator",
+        cause="an IOMMU or ACS that sends copies over PCIe elsewhere, a driver that claims P2P for "
+        "GPUs without it, an NVLink or memory that fails",
+        means="no error: sums of gradients are wrong, the loss is NaN; or the first all-reduce "
+        "hangs at 100 % utilisation, since a flag never arrives",
+        now=HOST_MEMORY,
+        text=f"without NVLink: {IOMMU}. With it: take the node out, reset or replace the GPU",
+        commands=(LOOK,),
+    ),
+    "copy-fails": Advice(
+        who="cluster administrator",
+        cause="a GPU, an NVLink or a driver that fails, or P2P that the driver claims and hasn't",
+        means="'unhandled cuda error' in the first collective, or 'CUDA error' on one rank",
+        now=HOST_MEMORY,
+        text="what the kernel log says of these GPUs; reset them; reboot the node",
+        commands=(LOOK,),
+    ),
+    "pair-hangs": Advice(
+        who="cluster administrator",
+        cause="an IOMMU or ACS in the way of copies over PCIe, a bad NVLink bridge, a stuck GPU",
+        means="the first all-reduce hangs, the GPUs show 100 % utilisation at low power",
+        now=HOST_MEMORY,
+        text=f"{IOMMU}; with NVLink: its errors, its bridges (Xid 74); reboot the node",
+        commands=(LOOK, Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e", "{node}")),
+    ),
+    "copy-slow": Advice(
+        who="cluster administrator",
+        cause="lanes that are down or full of errors, a slot with fewer lanes, ACS on one bridge",
+        means="no error: every all-reduce waits for this pair or GPU",
+        now="take the node out of the job, or accept its speed",
+        text="lanes, error counters and slots of these GPUs beside those of others; nothing else "
+        "may use them meanwhile",
+        commands=(
+            Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; nvidia-smi topo -m", "{node}"),
+            Command("preflight run --only gpu.p2p", "{node}", "the GPUs for some seconds"),
+        ),
+    ),
+    "not-copied": Advice(
+        who="whoever runs this node",
+        cause="programs that hold the GPUs or their memory, slow copies, an error before",
+        means="whether data arrive between these GPUs is not known",
+        text="end what uses the GPUs, and run it again with more time (--timeout gpu.p2p=120s)",
+        commands=(Command("nvidia-smi", "{node}"),),
+    ),
+}
+
+
+def observe(host: Host, ctx: Context) -> Copied:
+    ctx.mark("CUDA")
+    return between_all(host, ctx, Carrier(found()))
+
+
+def between_all(host: Host, ctx: Context, by: Carrier) -> Copied:
+    """Copies between all of these devices."""
+    until = time.monotonic() + COPYING * ctx.seconds
+    try:
+        count = by.devices.count
+    except RuntimeError as error:
+        raise CannotObserve(f"CUDA: {error}"[: copies.TEXT]) from None
+    if count < 2:
+        raise NotApplicable("torch sees one GPU here: there is no pair")
+    if avoided := _avoided(host):
+        ctx.mark(AVOIDED)
+    seen = carrier.carried(host, by, ctx.mark, until, WAITING * ctx.seconds)
+    return replace(seen, avoided=avoided)
+
+
+def _avoided(host: Host) -> bool:
+    conf = host.nccl_conf()
+    disable, level = (
+        host.environ.get(name, conf[name].value if name in conf else "")
+        for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+    )
+    return links.asked_reach(disable, level) == links.NO_P2P
+
+
+def judge(world: World[Copied], expect: Expect) -> Iterator[Finding]:
+    yield from _lost(world)
+    for here, seen in world.each():
+        bad = [*_bad(here, seen.copies)]
+        bad += [_hangs(here, c, c.stuck) for c in seen.copies if c.stuck and c.stuck >= STUCK]
+        rest = _untried(seen)
+        harmless = seen.avoided and all(c.peer is not False or c.exact for c in seen.copies)
+        yield from (_qualified(one, rest, harmless) for one in bad)
+        yield from _left(here, seen, "" if bad else rest)
+    for key, slow in copies.slow(world.seen).items():
+        here = world.subject(key)
+        yield from (_slow(here, one) for one in slow)
+
+
+def _finding(
+    code: str, status: Status, subjects: Sequence[Subject], saw: str, expected: str
+) -> Finding:
+    """A finding that blames the node, if it blames anybody."""
+    blind = status is UNDECIDED
+    return Finding(
+        code,
+        status,
+        tuple(subjects),
+        saw,
+        expected,
+        blame=Blame.UNKNOWN if blind else Blame.NODE,
+        confidence=Confidence.POSSIBLE if blind else Confidence.CERTAIN,
+        explains=FOLLOWS if status is FAIL else (),
+        fields={"node": subjects[0].node},
+    )
+
+
+def _gpus(here: Subject, numbers: Iterable[int]) -> list[Subject]:
+    return [Subject(Kind.GPU, here.node, f"GPU {n}") for n in sorted({*numbers})]
+
+
+def _names(some: Sequence[Copy]) -> str:
+    return parties([str(copy) for copy in some], SHOWN)
+
+
+# --- content, errors, copies that do not end ---
+
+
+def _bad(here: Subject, made: Sequence[Copy]) -> Iterator[Finding]:
+    tried = [c for c in made if c.stuck is None and not c.beyond and not TAKEN.search(c.error)]
+    kinds: tuple[tuple[str, Callable[[Copy], str]], ...] = (
+        ("copy-wrong", lambda copy: copy.wrong),
+        ("copy-fails", lambda copy: copy.error),
+    )
+    for code, told in kinds:
+        bad = [copy for copy in tried if told(copy)]
+        if bad:
+            through = " · through the host's memory" * all(copy.peer is False for copy in bad)
+            saw = f"GPU {_names(bad)}, of {plural(len(tried), 'pair')}{through}: {told(bad[0])}"
+            goal = "what was sent, in every word" if code == "copy-wrong" else "a copy, no error"
+            yield _finding(code, FAIL, _accused(here, bad, tried), saw, goal)
+
+
+def _accused(here: Subject, bad: Sequence[Copy], tried: Sequence[Copy]) -> list[Subject]:
+    """The GPUs that all bad pairs have in common while the others do well without them; the ends
+    of few pairs; else the node."""
+    edges = {(str(copy.source), str(copy.target)) for copy in tried}
+    blamed = blame({(str(copy.source), str(copy.target)) for copy in bad}, edges)
+    ends = {number for copy in bad for number in copy.pair}
+    everybody = {number for copy in tried for number in copy.pair}
+    if blamed.nodes:
+        links = {int(n) for edge in (*blamed.links, *blamed.undetermined) for n in edge}
+        return _gpus(here, {int(n) for n in blamed.nodes} | links)
+    return [here] if ends == everybody and len(ends) > 2 else _gpus(here, ends)
+
+
+def _qualified(one: Finding, rest: str, harmless: bool) -> Finding:
+    """With what was not tried after it. NCCL that is told to go through the host's memory starts
+    all the same; programs that copy between GPUs themselves do not."""
+    saw = " · ".join(filter(None, (one.saw, rest, "NCCL is told to do without" * harmless)))
+    return one.with_(saw=saw, status=WARN, explains=()) if harmless else one.with_(saw=saw)
+
+
+def _hangs(here: Subject, copy: Copy, seconds: float) -> Finding:
+    saw = f"the copy from GPU {copy.source} to GPU {copy.target} has not ended in "
+    found = _finding(
+        "pair-hangs",
+        FAIL,
+        [*_gpus(here, [copy.source]), *_gpus(here, [copy.target])],
+        saw + duration(seconds),
+        "an end in less than 1 s",
+    )
+    # who names an alternative is not sure enough for the node to be drained
+    others = () if copy.way.startswith("NVLink") else ("an IOMMU or ACS in the way over PCIe",)
+    return found.with_(confidence=Confidence.LIKELY, alternatives=others)
+
+
+def _lost(world: World[Copied]) -> Iterator[Finding]:
+    """What the marks tell of an observation that never answered."""
+    ended = (Cause.TIMED_OUT, Cause.UNKILLABLE)
+    for key, missing in world.missing(*ended, Cause.CRASHED, Cause.INTERRUPTED).items():
+        here = world.subject(key)
+        made, at = copies.recalled(missing.marks)
+        bad = [*_bad(here, made)]
+        if at is not None and missing.cause in ended and missing.seconds - at[1] >= STUCK:
+            bad.append(_hangs(here, at[0], missing.seconds - at[1]))
+        harmless = any(mark.name == AVOIDED for mark in missing.marks)
+        yield from (_qualified(one, "", harmless) for one in bad)
+
+
+def _untried(seen: Copied) -> str:
+    """How many pairs were not even begun, and why; empty when all were."""
+    ready = sum(not party.lacks for party in seen.parties)
+    pairs = ready * (ready - 1)
+    left = pairs - len(seen.copies)
+    return f"{left} of {pairs} pairs were not tried: {seen.ended}" if left > 0 else ""
+
+
+def _left(here: Subject, seen: Copied, rest: str) -> Iterator[Finding]:
+    """What was not copied, and why."""
+    reasons: dict[str, list[int]] = {}
+    for party in seen.parties:
+        if party.lacks:
+            reasons.setdefault(party.lacks, []).append(party.number)
+    for why, numbers in reasons.items():
+        yield _finding("not-copied", UNDECIDED, _gpus(here, numbers), why, "copies to all others")
+    taken = [c for c in seen.copies if TAKEN.search(c.error)]
+    short = [c for c in seen.copies if c.stuck is not None and c.stuck < STUCK]
+    for some, why in ((taken, taken[0].error if taken else ""), (short, "no time to wait for it")):
+        if some:
+            ends = {number for copy in some for number in copy.pair}
+            saw = f"GPU {_names(some)}: {why}"
+            yield _finding("not-copied", UNDECIDED, _gpus(here, ends), saw, "copies of all pairs")
+    if rest:
+        yield _finding("not-copied", UNDECIDED, [here], rest, "copies of all pairs")
+
+
+# --- speed ---
+
+
+def _slow(here: Subject, one: Slow) -> Finding:
+    rates = ", ".join(f"{copy} {_gb(copy.rate or 0.0)}" for copy in one.copies[:SHOWN])
+    more = len(one.copies) - SHOWN
+    rates += f" and {more} more" if more > 0 else ""
+    way = one.copies[0].way
+    like = "the way back" if one.back else f"the median of copies over {way}"
+    goal = f"about {_gb(one.usual)} GB/s, as {like}"
+    found = _finding("copy-slow", WARN, _gpus(here, one.gpus), f"GPU {rates} GB/s", goal)
+    return found.with_(
+        confidence=Confidence.LIKELY,
+        alternatives=("another program used these GPUs or their links meanwhile",),
+    )
+
+
+def _gb(rate: float) -> str:
+    number = rate * 1e-9
+    return f"{number:.0f}" if number >= 100 else f"{number:.1f}"
+
+
+def measured(world: World[Copied]) -> Measured:
+    made = [copy for seen in world.seen.values() for copy in seen.copies]
+    if not made:
+        return Measured()
+    exact = [copy for copy in made if copy.exact]
+    rates = [copy.rate for copy in exact if copy.rate]
+    beyond = sum(copy.beyond for copy in made)
+    words = [f"{len(exact)} pairs exact" if len(exact) == len(made) - beyond else ""]
+    words[0] = words[0] or f"{len(exact)} of {len(made) - beyond} pairs exact"
+    if rates:
+        low, high = _gb(min(rates)), _gb(max(rates))
+        words[0] += f", {low if low == high else f'{low}-{high}'} GB/s"
+    staged = sum(copy.peer is False for copy in exact)
+    words += [f"{staged} through the host's memory"] if staged else []
+    words += [f"{beyond} beyond eight peers a GPU"] if beyond else []
+    values = {
+        "pairs": len(made),
+        "exact": len(exact),
+        "direct": sum(copy.peer is True for copy in exact),
+        "gb_per_s": {
+            node: {str(c): round(c.rate * 1e-9, 1) for c in seen.copies if c.exact and c.rate}
+            for node, seen in list(world.seen.items())[:NODES_SHOWN]
+        },
+    }
+    return Measured(" · ".join(words), values)
