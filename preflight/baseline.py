@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 from preflight import facts
 from preflight.knowledge.speeds import FAST, SLOW
-from preflight.model import Cause, Missing, PreflightError, Report, Verdict
+from preflight.knowledge.sums import busbw
+from preflight.model import Cause, Missing, PreflightError, Report, Verdict, place_of
 from preflight.units import GIB, plural
 
 UNLIMITED = -1
@@ -82,6 +83,17 @@ def _gbits(value: object) -> float | None:
     return min(max(rates), FAST) / 1.25e8 if rates else None
 
 
+def _busbw(value: object) -> float | None:
+    """What the largest all-reduce had on the wire, between GPUs of several nodes only: one node
+    alone has NVLink and does better, and without GPUs it is the CPUs that count."""
+    points = facts.entries(value, "curve")
+    ranks, each = facts.whole(value, "ranks"), facts.whole(value, "each")
+    if facts.text(value, "backend") != "nccl" or not (points and ranks and each and ranks > each):
+        return None
+    most, seconds = facts.whole(points[-1], "bytes"), facts.number(points[-1], "seconds")
+    return busbw(most, seconds, ranks) or None if most and seconds else None
+
+
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
         "gpus_per_node": Source("gpu.visible", _gpu_count),
@@ -97,6 +109,8 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nofile": Source("host.limits", _files, least=65536),
         # less than this part of its peers' speed is what net.speed calls a slow node
         "tcp_gbits": Source("net.speed", _gbits, part=SLOW),
+        # runs of the same nodes scatter by a few percent, and more nodes reach somewhat less
+        "allreduce_busbw_gbs": Source("world.bandwidth", _busbw, part=0.8),
     }
 )
 """Key of `[expect]` -> where its value comes from."""
@@ -139,9 +153,12 @@ def _learnt(report: Report, key: str) -> Learnt | None:
     source = SOURCES[key]
     check = source.check
     nodes = [node.name for node in report.observations.topology.nodes]
-    seen = {name: facts.seen(report, check).get(name) for name in nodes}
-    values = {name: source.read(value) for name, value in seen.items()}
-    told = {name: value for name, value in values.items() if value not in (None, "")}
+    values: dict[str, str | int | float | None] = {}
+    for place, seen in facts.seen(report, check).items():
+        # of the ranks of a node the first one that has something to say speaks for it
+        node = place if place in nodes else place_of(place)[0]
+        values[node] = source.read(seen) if values.get(node) in (None, "") else values[node]
+    told = {name: value for name in nodes if (value := values.get(name)) not in (None, "")}
 
     def left_out(why: str) -> Learnt:
         return Learnt(key, check, None, why)

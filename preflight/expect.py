@@ -26,6 +26,10 @@ KEYS: Mapping[str, tuple[type, str]] = {
     "cpus_per_rank": (float, "floor of the CPUs that each rank may use"),
     "free_gib": (float, "floor of the free space in TMPDIR and the checkpoint directory, in GiB"),
     "tcp_gbits": (float, "floor of what one TCP stream moves between two nodes, in Gbit/s"),
+    "allreduce_busbw_gbs": (
+        float,
+        "floor of an all-reduce's bus bandwidth over all ranks, in GB/s",
+    ),
     "loader_workers": (int, "DataLoader workers of each rank"),
 }
 

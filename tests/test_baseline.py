@@ -82,6 +82,7 @@ def test_what_is_recorded_of_a_machine_with_gpus() -> None:
         "shm_gib": 32.0,
         "nofile": 1048576,
         "tcp_gbits": None,
+        "allreduce_busbw_gbs": None,
     }
     assert why(judged(GPUS), "memlock_gib") == "unlimited, which no number says"
 
@@ -207,6 +208,37 @@ def test_what_one_stream_can_not_show_is_not_expected() -> None:
 
 def test_a_network_that_moves_nothing_is_no_bar() -> None:
     assert why(changed("two-nodes", speeds(0.001, 6.0)), "tcp_gbits").startswith("0.001 is too")
+
+
+def rates(seconds: float, backend: str = "nccl", ranks: int = 16) -> Callable[[Any], None]:
+    """What all-reduces of 1 GiB took on two nodes."""
+
+    def plant(made: Any) -> None:
+        seen = {"backend": backend, "ranks": ranks, "each": 8}
+        point = {"bytes": 1 << 30, "seconds": seconds}
+        made["observations"]["world.bandwidth"] = {
+            f"{node}/{rank}": {"ok": {**seen, "curve": [point] if rank % 8 else []}}
+            for node, first in (("gpu-b07", 0), ("gpu-b08", 8))
+            for rank in range(first, first + 8)
+        }
+
+    return plant
+
+
+def test_the_floor_of_an_all_reduce_is_that_of_gpus_of_several_nodes() -> None:
+    key = "allreduce_busbw_gbs"
+    report = changed("two-nodes", rates(0.01))
+    assert values(report)[key] == 161.06
+    assert "# world.bandwidth, 80% of the slowest node's 201" in written(report)
+    expect = expectations(written(report))
+    for seconds, code in ((0.012, None), (0.013, "below-expected")):
+        later = changed("two-nodes", rates(seconds))
+        found = verdict.judge(later.observations, catalogue(), expect).findings
+        codes = [f.code for f in found if f.check == "world.bandwidth"]
+        assert codes == ([code] if code else [])
+    assert key not in values(changed("two-nodes", rates(0.01, "gloo"))), "it measures CPUs"
+    assert key not in values(changed("two-nodes", rates(0.01, ranks=8))), "NVLink alone"
+    assert key not in values(changed("two-nodes", rates(0.0)))
 
 
 @pytest.mark.parametrize("name", ["port-held", "absent", "no-torch", "nodes-64"])

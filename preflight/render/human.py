@@ -68,6 +68,10 @@ def lines(report: Report, look: Look) -> Iterator[Line]:
     if look.verbose:
         yield from _provenance(report, look)
     yield from findings(report, look)
+    if "world.bandwidth" in report.observations.checks:
+        from preflight.render.heatmap import heat  # with statistics 10 ms, which quick runs save
+
+        yield from heat(report, look)
     yield from _verdict(report, look)
 
 
@@ -79,7 +83,9 @@ def title(report: Report) -> list[str]:
     if top.job and top.job != "none":
         parts.append(f"job {top.job}")
     parts.append(_world(top))
-    if level := seen.settings.get("level"):
+    if rehearsed := seen.settings.get("rehearsed"):
+        parts.append(str(rehearsed.value))
+    elif level := seen.settings.get("level"):
         limit = seen.settings.get("deadline")
         most = f", at most {_seconds(limit.value)}" if limit else ""
         parts.append(f"level {level.value}{most}")
@@ -101,6 +107,10 @@ def _header(report: Report, look: Look) -> Iterator[Line]:
         f"meeting at {_meeting(top)}{note}",
         "expectations: " + (", ".join(expected) if expected else unsaid),
     ]
+    if "rehearsed" in seen.settings and len(top.nodes) < 2:
+        added = [name.removeprefix("set.") for name in seen.settings if name.startswith("set.")]
+        told = [str(seen.settings["command"].value)]
+        told += [f"set for it: {', '.join(added)}"] if added else []
     yield from flow([look.say(part) for part in told], look, [], 2)
 
 

@@ -1,0 +1,396 @@
+"""How much data do all ranks move together, and is one node or one link behind the rest?
+
+Looks at     all-reduces in rising size (4 KiB to 1 GiB over NCCL where every rank has a GPU, to
+             16 MiB over Gloo on several nodes without): median time and bus bandwidth of each; then
+             exchanges both ways between the first ranks of two nodes, up to five rounds in which
+             every node meets another partner, all pairs of a round at once, each round twice
+Fails if     the bus bandwidth of the largest all-reduce is less than is expected (--expect
+             allreduce_busbw_gbs); never for being slow without that; a rank dies, fails or hangs
+Warns if     one of four or more nodes exchanges at least 25 % less than the others (60 % over Gloo)
+             with each of its partners; two or more nodes do: it may be what they share; two nodes
+             exchange 60 % less (85 %) with each other than both do elsewhere
+Undecided    torch is not installed; less than 2 GiB are free on a GPU
+Not covered  which GPU or network card of a node it is: between nodes only the first rank's is
+             measured (net.rdma looks at the others); GPUs of one node one by one (gpu.p2p); two or
+             three nodes, of which none can be called the slow one; a fabric that is slow between
+             any two nodes. On GPUs it was seen with a stand-in only, never over NCCL
+Seen as      no error at all: every step takes as long as its slowest pair; tokens per second that
+             drop from two nodes on; many small all-reduces (bucket_cap_mb) that take half a step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import parties
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge import pairwise, reached, remote, stall
+from preflight.knowledge.busbw import Bench, Point
+from preflight.knowledge.group import (
+    Steps,
+    Trouble,
+    agree,
+    decline,
+    join,
+    leave,
+    own_gpu,
+    pooled,
+)
+from preflight.knowledge.pairs import Place
+from preflight.knowledge.pairwise import Exchange, Limits, Pair, Rates
+from preflight.knowledge.reached import gbs
+from preflight.knowledge.speeds import FAST, SLOW
+from preflight.knowledge.sums import busbw
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+    place_of,
+)
+from preflight.units import GIB, KIB, MIB, duration, plural, size
+
+# after world.ddp it has the network and the GPUs to itself, and what hangs there is named there;
+# world.nccl can't be needed: it has nothing to look at where there are no GPUs
+CHECK = Check(
+    scope=Scope.WORLD,
+    stage=Stage.TRAINING,
+    budget=45.0,
+    needs=("world.ddp",),
+    level=Level.STANDARD,
+    required=False,
+    requires=frozenset({Requirement.TORCH}),
+    torch=True,
+    disturbs="2 GiB of every GPU, the fabric",
+)
+
+NCCL, GLOO = "nccl", "gloo"
+SIZES = {
+    NCCL: (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB),
+    GLOO: (4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB),
+}
+MOST = {NCCL: 256 * MIB, GLOO: 4 * MIB}
+"""Bytes of an exchange between two nodes at most."""
+FREE = 2 * GIB
+"""The largest all-reduce, both ends of an exchange and what NCCL takes."""
+
+# a dead rail of four is 25 %, a port at half its rate 50 %; healthy nodes of one fabric scatter by
+# a few percent. Over TCP the CPUs count as well: there it takes as much as in net.speed
+LIMITS = {NCCL: Limits(0.25), GLOO: Limits(1 - SLOW, FAST / 1e9)}
+# between two switches that share an uplink the half is usual; over TCP a link has one stream only,
+# and two busy CPUs
+LINKS = {NCCL: Limits(0.6), GLOO: Limits(0.85, FAST / 1e9)}
+
+SEVERAL = 2
+"""Slow nodes from which on they may share the cause."""
+KEPT = 4
+LISTED = 512
+"""Pairs whose rates are kept in the report one by one; of more, the slowest so many."""
+
+
+TEST = (Command("preflight run --only world.bandwidth -v", "the job"),)
+PORTS = Command("ibstat; nvidia-smi topo -m", "{node}")
+
+ADVICE = {
+    **stall.ADVICE,
+    **remote.ADVICE,
+    "below-expected": Advice(
+        who="cluster administrator",
+        cause="a slow port or cable, GPUs that NVLink no longer joins, another transport or tree "
+        "than when this was found to be good, other jobs on the same switches",
+        means="no error at all: training is slower than it was",
+        text="the transport that world.nccl shows; what changed since: preflight baseline diff",
+        commands=TEST,
+    ),
+    "node-slow": Advice(
+        who="cluster administrator",
+        cause="a port of the node that is down or fell back to a lower rate, a bad cable, "
+        "GPUDirect RDMA that is off, a card far from its GPU",
+        means="no error at all: every all-reduce of every rank waits for this node",
+        now="leave {node} out",
+        text="its ports, rates and error counters beside those of another node",
+        commands=(PORTS, *TEST),
+    ),
+    "link-slow": Advice(
+        who="network administrator",
+        cause="a path through a congested or broken switch port or uplink, or a bad route",
+        means="no error at all: a ring that goes over this link is as slow as the link",
+        text="the way between the two, and the counters of the switch ports on it",
+        commands=(Command("ibtracert LID LID", "{node}"), *TEST),
+    ),
+    "nodes-slow": Advice(
+        who="network administrator",
+        cause="a leaf switch, an uplink or a rail that these nodes share",
+        means="no error at all: every all-reduce of every rank waits for these nodes",
+        now="leave them out, or run on them alone",
+        text="what they share: the switch, its uplinks, its firmware, a rack's cooling",
+        commands=(Command("ibnetdiscover", "{node}"), *TEST),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """What one rank measured. `each`: the ranks of its node. The first rank of a node also says
+    which number that has among the nodes, and what it exchanged with each partner."""
+
+    backend: str
+    ranks: int = 0
+    each: int = 0
+    gpu: str = ""
+    curve: tuple[Point, ...] = ()
+    place: Place | None = None
+    pairs: tuple[Exchange, ...] = ()
+    trouble: Trouble | None = None
+
+
+def observe(host: Host, ctx: Context) -> Bandwidth:
+    if ctx.world_size < 2:
+        raise NotApplicable("one rank: there is nobody to exchange with")
+    import torch
+
+    torch.set_num_threads(1)
+    steps = Steps(ctx)
+    gpu = None
+    with steps.until_trouble():
+        steps.at("CUDA")
+        gpu = _gpu(ctx)
+    if steps.trouble is not None:
+        decline(ctx, steps.trouble.text)  # the others need not wait for us
+        return Bandwidth(NCCL, trouble=steps.trouble)
+    alone = ctx.local_world_size == ctx.world_size
+    agree(ctx, "one node without a GPU for every rank" if alone and gpu is None else "")
+    backend = NCCL if _all(ctx, "gpu", gpu is not None) else GLOO
+    if backend == GLOO and alone:
+        raise NotApplicable("not every rank says that it has a GPU")
+    device, name = torch.device("cpu"), ""
+    if backend == NCCL:
+        device = torch.device("cuda", gpu)
+        name = torch.cuda.get_device_name(device)[:80]
+        if not _all(ctx, "memory", torch.cuda.mem_get_info(device)[0] >= FREE):
+            raise CannotObserve(f"less than {size(FREE)} are free on the GPU of a rank")
+    curve: list[Point] = []
+    best: dict[int, float] = {}
+    place = None
+    with steps.until_trouble():
+        join(host, ctx, steps, backend, device)
+        bench = Bench(ctx, steps, device)
+        curve.extend(bench.curve(SIZES[backend]))  # an error leaves what came before it
+        place = bench.pairs(curve[-1] if curve else None, MOST[backend], best)
+    leave(ctx, steps)
+    return Bandwidth(
+        backend,
+        ctx.world_size,
+        ctx.local_world_size,
+        name,
+        tuple(curve),
+        place,
+        tuple(Exchange(peer, rate) for peer, rate in sorted(best.items())),
+        steps.trouble,
+    )
+
+
+def _gpu(ctx: Context) -> int | None:
+    """The number of this rank's GPU, in use; None: it has none, or torch has no NCCL."""
+    import torch
+    import torch.distributed as dist
+
+    if not (dist.is_nccl_available() and torch.cuda.is_available()):
+        return None
+    gpu = own_gpu(ctx, torch.cuda.device_count())
+    if gpu is not None:
+        torch.cuda.set_device(gpu)
+        torch.zeros(1, device=torch.device("cuda", gpu))
+    return gpu
+
+
+def _all(ctx: Context, topic: str, mine: bool) -> bool:
+    """Whether it is so on every rank of the world: all must take the same way."""
+
+    def of_all(told: Mapping[int, Any]) -> bool:
+        return len(told) == ctx.world_size and all(told.values())
+
+    return pooled(ctx, topic, mine, of_all) is True
+
+
+def judge(world: World[Bandwidth], expect: Expect) -> Iterator[Finding]:
+    yield from stall.stalls(world, (stall.GLOO_UNREACHABLE,))
+    seen, backend = _rates(world), _backend(world)
+    slow = pairwise.slow_nodes(seen, LIMITS[backend])
+    below = _below(world, seen, slow, expect)
+    if below is not None:
+        yield below
+    elif len(slow) >= SEVERAL:
+        yield _together(world, seen, slow)
+    else:
+        yield from (_slow_node(world, seen, node, slow) for node in slow)
+    if len(slow) < SEVERAL:  # else these are of the same switch
+        for pair, usual in pairwise.slow_links(seen, LINKS[backend], slow).items():
+            yield _slow_link(seen, pair, usual)
+
+
+def _below(
+    world: World[Bandwidth], seen: Rates, slow: tuple[str, ...], expect: Expect
+) -> Finding | None:
+    """Less than somebody said. It is every rank's number; the pairs tell whose fault it is."""
+    floor = expect.number("allreduce_busbw_gbs")
+    curve = _curve(world)
+    if floor is None or not curve or any(v.trouble for v in world.seen.values()):
+        return None
+    most = max(curve)
+    rate = busbw(most, curve[most], _ranks(world))
+    if rate >= floor:
+        return None
+    blamed = slow if len(slow) < SEVERAL else ()
+    saw = f"busbw {gbs(rate)} in all-reduces of {size(most)}"
+    saw += "".join(f" · {_in_every(seen, node, slow)}" for node in blamed)
+    return Finding(
+        "below-expected",
+        Status.FAIL,
+        tuple(_node(world, node) for node in slow) or (Subject(Kind.JOB),),
+        saw=saw,
+        expected=f"at least {gbs(floor)}{expect.aside('allreduce_busbw_gbs')}{_hint(world)}",
+        blame=Blame.NODE if blamed else Blame.NETWORK,
+        confidence=Confidence.LIKELY if blamed else Confidence.POSSIBLE,
+        alternatives=() if blamed else ("all nodes alike", "a switch that is shared and busy"),
+        fields={"node": slow[0] if slow else "the nodes"},
+    )
+
+
+def _slow_node(world: World[Bandwidth], seen: Rates, node: str, slow: tuple[str, ...]) -> Finding:
+    usual = _usual(seen, slow)
+    return Finding(
+        "node-slow",
+        Status.WARN,
+        (_node(world, node),),
+        saw=_in_every(seen, node, slow),
+        expected=f"about {gbs(usual)}, as between the others",
+        blame=Blame.NODE,
+        confidence=Confidence.LIKELY,
+        fields={"node": node},
+    )
+
+
+def _in_every(seen: Rates, node: str, slow: tuple[str, ...]) -> str:
+    """That it is the node: whoever its partner is, the pair is slow."""
+    own = seen.of(node)
+    best, usual = max(own.values()), _usual(seen, slow)
+    return (
+        f"{node} is in every slow pair ({len(own)}/{len(own)}): {gbs(best)} or less, "
+        f"{best / usual:.0%} of the median of the others"
+    )
+
+
+def _together(world: World[Bandwidth], seen: Rates, slow: tuple[str, ...]) -> Finding:
+    usual = _usual(seen, slow)
+    shares = sorted(seen.best(node) / usual for node in slow)
+    span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
+    return Finding(
+        "nodes-slow",
+        Status.WARN,
+        tuple(_node(world, node) for node in slow),
+        saw=f"{plural(len(slow), 'node')} of {len(seen.nodes)} at {span} of the median: "
+        f"{parties(slow, KEPT)}; one leaf switch?",
+        expected=f"about {gbs(usual)}, as between the others",
+        blame=Blame.NETWORK,
+        confidence=Confidence.POSSIBLE,
+        alternatives=("each of these nodes by itself",),
+        fields={"node": slow[0]},
+    )
+
+
+def _slow_link(seen: Rates, pair: Pair, usual: float) -> Finding:
+    a, b = pair
+    return Finding(
+        "link-slow",
+        Status.WARN,
+        (Subject(Kind.LINK, a, to=b),),
+        saw=f"{a}-{b} {gbs(seen.pairs[pair])} · with others both do {gbs(usual)} or more",
+        expected=f"about {gbs(usual)}",
+        blame=Blame.NETWORK,
+        confidence=Confidence.LIKELY,
+        fields={"node": a, "to": b},
+    )
+
+
+def _usual(seen: Rates, slow: tuple[str, ...]) -> float:
+    """The median of the pairs that no slow node is in."""
+    others = sorted(seen.apart_from(slow))
+    return others[len(others) // 2] if others else seen.median
+
+
+def _node(world: World[Bandwidth], node: str) -> Subject:
+    return Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node))
+
+
+def _rates(world: World[Bandwidth]) -> Rates:
+    return pairwise.rates(
+        {place_of(k)[0]: (v.place, v.pairs) for k, v in world.seen.items() if v.place is not None}
+    )
+
+
+def _backend(world: World[Bandwidth]) -> str:
+    return NCCL if any(v.backend == NCCL for v in world.seen.values()) else GLOO
+
+
+def _ranks(world: World[Bandwidth]) -> int:
+    return max((v.ranks for v in world.seen.values()), default=0)
+
+
+def _curve(world: World[Bandwidth]) -> Mapping[int, float]:
+    """Bytes -> seconds of the slowest rank, as far as all came."""
+    found: dict[int, float] = {}
+    for value in world.seen.values():
+        for point in value.curve:
+            found[point.bytes] = max(point.seconds, found.get(point.bytes, 0.0))
+    return {count: seconds for count, seconds in sorted(found.items()) if seconds > 0}
+
+
+def _hint(world: World[Bandwidth]) -> str:
+    """What a node like this one is known to reach, where all ranks are on it."""
+    models = {v.gpu for v in world.seen.values()}
+    alone = {v.each for v in world.seen.values()} == {_ranks(world)}
+    return f" · {told}" if alone and (told := reached.hint(models, _ranks(world))) else ""
+
+
+def _latency(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs" if seconds < 0.001 else duration(seconds)
+
+
+def measured(world: World[Bandwidth]) -> Measured:
+    curve, seen = _curve(world), _rates(world)
+    if not curve:
+        return Measured()
+    speeds = {count: busbw(count, seconds, _ranks(world)) for count, seconds in curve.items()}
+    least, most = min(curve), max(curve)
+    bound = reached.bound_from(speeds)
+    text = f"busbw {gbs(speeds[most])}"
+    values: dict[str, Any] = {
+        "busbw_gbs": round(speeds[most], 6),
+        "latency_s": curve[least],
+        "bandwidth_bound_from": bound,
+        "seconds": {str(count): seconds for count, seconds in curve.items()},
+    }
+    if seen.pairs:
+        slowest = sorted(seen.pairs.items(), key=lambda item: item[1])
+        share = slowest[0][1] / seen.median
+        text += f" · {plural(len(seen.pairs), 'pair')} {gbs(seen.median)}"
+        text += f", slowest {share:.0%} of median" if len(seen.pairs) > 1 else ""
+        values["pairs"] = len(seen.pairs)
+        values["median_pair_gbs"] = seen.median
+        values["pairs_gbs"] = {f"{a}-{b}": rate for (a, b), rate in slowest[:LISTED]}
+    text += f" · {size(least)} {_latency(curve[least])}"
+    text += f", latency-bound below {size(bound)}" if bound > least else ""
+    return Measured(text + _hint(world), values)
