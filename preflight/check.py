@@ -36,7 +36,7 @@ if typing.TYPE_CHECKING:
     from preflight.roll import Roll
 
 SECTIONS = ("Looks at", "Fails if", "Warns if", "Undecided", "Not covered", "Seen as")
-ID = re.compile(r"[a-z]+\.[a-z]+")
+ID = re.compile(r"[a-z]+\.[a-z][a-z0-9]*")
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 T = TypeVar("T")
@@ -52,12 +52,17 @@ class Scope(StrEnum):
 
 
 class Stage(StrEnum):
-    """Stages follow each other, with a barrier between all ranks."""
+    """Stages follow each other, with a barrier between all ranks; those in LOCAL need nobody."""
 
     MACHINE = "machine"
     MEETING = "meeting"
     FABRIC = "fabric"
     TRAINING = "training"
+    REHEARSAL = "job"
+
+
+LOCAL = frozenset({Stage.REHEARSAL, Stage.MACHINE})
+"""What every agent does on its own, also where it can't reach the others."""
 
 
 class Level(StrEnum):
@@ -77,6 +82,8 @@ class Requirement(StrEnum):
     GPU = "gpu"
     PEERS = "peers"
     """Another agent: several nodes, or one process a rank."""
+    REHEARSAL = "rehearsal"
+    """A command that was rehearsed (`preflight rehearse`): no run has that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,11 @@ class Check:
     disturbs: str = "-"
     was: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def when(self) -> str:
+        """The level from which on a run has it, or the command that has it at any level."""
+        return "rehearse" if Requirement.REHEARSAL in self.requires else str(self.level)
 
 
 class Peers(Protocol):

@@ -31,7 +31,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 def world(workers: Workers, chosen: Config, wake: Callable[[], bool]) -> Topology:
     """Who is in this world. Only where neither a flag nor a launcher nor CUDA_VISIBLE_DEVICES says
-    how many ranks there are, NVML is asked: in a worker, and not for long."""
+    how many ranks there are, NVML or KFD is asked: in a worker, and not for long."""
     gpus, source = 0, ""
     if _counts_gpus(chosen):
         open_light(workers)
@@ -39,7 +39,7 @@ def world(workers: Workers, chosen: Config, wake: Callable[[], bool]) -> Topolog
         call = workers.call(LIGHT, target, None, seconds=COUNT_SECONDS)
         counted = wait(workers, call, COUNT_SECONDS + 3.0, wake)
         if isinstance(counted, Returned):
-            gpus, source = int(counted.value), "NVML: GPUs of this node"
+            gpus, source = int(counted.value["gpus"]), f"{counted.value['by']}: GPUs of this node"
     elif (mask := os.environ.get(MASK)) is not None:
         devices = [entry for entry in mask.split(",") if entry.strip()]
         gpus, source = min(len(devices), MASK_MOST), f"env {MASK}"
@@ -80,11 +80,12 @@ def selected(catalogue: check.Catalogue, chosen: Config, meeting: bool) -> Mappi
             enabled=chosen.enabled,
         )
     )
-    if not meeting and not chosen.only:
+    if not chosen.only:
+        left_out = {Requirement.REHEARSAL} | (set() if meeting else {Requirement.PEERS})
         for loaded in catalogue:
-            if Requirement.PEERS in loaded.check.requires:
+            if left_out & loaded.check.requires:
                 found.pop(loaded.id, None)
-    elif meeting and REACH in catalogue.checks:
+    if meeting and REACH in catalogue.checks:
         found.setdefault(REACH, "")
     return found
 
@@ -160,6 +161,8 @@ def _left_out(
     """Why a check is not for this run, as far as that shows before it; empty when it is."""
     one = loaded.check
     peers = Requirement.PEERS in one.requires
+    if Requirement.REHEARSAL in one.requires:
+        return "only of a command: preflight rehearse"
     if loaded.id not in would:
         if chosen.only:
             return "not named by --only"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from preflight.asking import Place, ask, without_torch
 from preflight.calls import Call
-from preflight.check import Loaded, Requirement, Scope, Stage
+from preflight.check import LOCAL, Loaded, Requirement, Scope, Stage
 from preflight.document import encode
 from preflight.ended import observation_of
 from preflight.isolate import Workers
@@ -198,7 +198,7 @@ class Run:
         """This agent is on its own: it says how that came, and runs nothing that needs others."""
         blocked = Missing(Cause.BLOCKED, by=REACH)
         for loaded in list(self.waiting):
-            if loaded.check.stage is not Stage.MACHINE and loaded.id != REACH:
+            if loaded.check.stage not in LOCAL and loaded.id != REACH:
                 self.waiting.remove(loaded)
                 self._settle(loaded, blocked)
 
@@ -238,16 +238,16 @@ class Run:
         """Whether its stage has come and its needs are done. After the machine stage that is the
         host's to say."""
         check, company = loaded.check, self.company
-        if company is not None and check.stage is not Stage.MACHINE and not company.gone:
+        if company is not None and check.stage not in LOCAL and not company.gone:
             if not company.decides:
                 return loaded.id in company.called
             if not company.assembled:
                 return False
         stages = tuple(Stage)
-        before = stages[: stages.index(check.stage)]
+        before = () if check.stage in LOCAL else stages[: stages.index(check.stage)]
         if before and self._unfinished(before[-1]):
             return False
-        if check.stage is not Stage.MACHINE and loaded.id != REACH and self._reach_is_open():
+        if check.stage not in LOCAL and loaded.id != REACH and self._reach_is_open():
             return False
         unfinished = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
         return not any(need in unfinished for need in check.needs)
@@ -287,7 +287,7 @@ class Run:
     def _shared(self, loaded: Loaded) -> bool:
         """Whether this agent has to start it on the others, too."""
         company = self.company
-        return company is not None and company.decides and loaded.check.stage is not Stage.MACHINE
+        return company is not None and company.decides and loaded.check.stage not in LOCAL
 
     def _subjects(self, loaded: Loaded) -> list[tuple[str, int | None]]:
         """What this agent observes of a check: one key a rank, or one for its node if it speaks for
@@ -338,7 +338,7 @@ class Run:
                     return Missing(Cause.BLOCKED, by=REACH)
                 return Missing(Cause.NOT_APPLICABLE, "all ranks are on one node")
         guest = company is not None and not company.decides and not company.gone
-        if guest and loaded.check.stage is not Stage.MACHINE:
+        if guest and loaded.check.stage not in LOCAL:
             return None  # the host has said that it is to be run
         for need in loaded.check.needs:
             if any(s is Status.FAIL for s in self._status(need).values()):
@@ -366,7 +366,7 @@ class Run:
 
     def _place(self, loaded: Loaded) -> Place:
         company, node = self.company, self.node
-        if company is None or loaded.check.stage is Stage.MACHINE or not company.nodes:
+        if company is None or loaded.check.stage in LOCAL or not company.nodes:
             return Place(node.name, node.ranks, len(node.ranks))
         here = company.nodes[company.number if company.decides else 0]
         seat = company.attending.seat if company.attending is not None else None

@@ -66,7 +66,7 @@ def _cells(loaded: Loaded) -> tuple[str, ...]:
     return (
         loaded.id,
         str(check.stage),
-        str(check.level),
+        check.when,
         f"{check.budget:g} s",
         ",".join([*check.needs, *sorted(str(r) for r in check.requires)]) or "-",
         check.disturbs,
@@ -162,7 +162,7 @@ def _heading(loaded: Loaded, width: int) -> Iterator[str]:
     check = loaded.check
     hang = len(loaded.id) + 3 if width >= NARROW else 2
     yield from wrapped(f"{loaded.id}   {loaded.question}", width, hang)
-    facts = [str(check.stage), str(check.level), f"at most {check.budget:g} s"]
+    facts = [str(check.stage), check.when, f"at most {check.budget:g} s"]
     facts.append("read only" if check.disturbs == "-" else f"touches {check.disturbs}")
     needs = [*check.needs, *sorted(str(requirement) for requirement in check.requires)]
     facts += [f"needs {', '.join(needs)}"] if needs else []
