@@ -44,6 +44,7 @@ lint: $(TESTABLE)
 
 bench: $(READY)
 	@$(BIN)/python bench/bench.py
+	@$(BIN)/python bench/overhead.py
 
 faults: $(TESTABLE) debian
 	$(BIN)/python tools/detection.py $(FAULTS)

@@ -31,7 +31,7 @@ def _interrupt() -> Interrupt:
     from preflight.interrupt import Interrupt
 
     interrupt = Interrupt()
-    if sys.argv[1:2] in (["run"], ["gate"], ["agent"]):
+    if sys.argv[1:2] in (["run"], ["gate"], ["agent"], ["rehearse"], ["attach"]):
         interrupt.listen()
     elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import os
 import re
 import signal
@@ -67,6 +68,10 @@ class Wish:
     config: tuple[str, str] | None = None
     """Name and text of the config file where another place has read it already; the name is empty
     where there is none."""
+    adjust: Callable[[Config], Config] = lambda chosen: chosen
+    """What a rehearsal has learnt of the command that it ran."""
+    before: float = 0.0
+    """Seconds that it took."""
 
 
 @contextlib.contextmanager
@@ -131,6 +136,7 @@ def ending_of(
             open_torch(workers)  # before the checks themselves are loaded: its import takes longest
 
     chosen, catalogue = configured(wish, begin, to_run=True)
+    chosen = wish.adjust(chosen)
     open_light(workers)
     here = outset.world(workers, chosen, lambda: bool(interrupt.name))
     company = _company(workers, chosen, here)
@@ -148,6 +154,7 @@ def ending_of(
     started = datetime.datetime.now(datetime.UTC)
     run = Run(plan, workers, passes(catalogue, chosen), watch, lambda: interrupt.name, company)
     outcome = run.observe()
+    outcome.seconds += wish.before
     if company is not None:
         _last_roll(outcome, company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:
@@ -333,6 +340,12 @@ def saved(path: str) -> Report:
         return as_json.parse(found.get("text", ""))
     except PreflightError as error:
         raise PreflightError(f"{path}: {error}") from None
+
+
+def write(workers: Workers, path: str, data: Any) -> str:
+    """Write JSON data for workers of ours; why it could not be done, or empty."""
+    args = {"path": path, "text": json.dumps(data)}
+    return str(_in_worker(workers, "write_file", args, path, str))
 
 
 def keep(path: str, text: str) -> str:

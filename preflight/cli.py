@@ -19,6 +19,7 @@ from preflight import (
     config,
     outset,
     redact,
+    rehearse_cli,
     screen,
     slurm,
     verdict,
@@ -61,6 +62,12 @@ def _top(
     if version:
         printed(f"preflight {__version__} from {os.path.dirname(__file__)}\n")
         raise typer.Exit
+
+
+app.command(context_settings={"allow_interspersed_args": False}, epilog=EXITS)(
+    rehearse_cli.rehearse
+)
+app.command(epilog=EXITS)(rehearse_cli.attach)
 
 
 @app.command(epilog=EXITS)

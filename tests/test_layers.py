@@ -53,6 +53,7 @@ def modules() -> Mapping[str, ast.Module]:
         ("preflight/render", "preflight.render"),
         ("preflight/hooks", "preflight.hooks"),
         ("preflight/knowledge", "preflight.knowledge"),
+        ("preflight/rehearsal", "preflight.rehearsal"),
         ("checks", "preflight.checks"),
     ):
         for path in (ROOT / folder).glob("*.py"):
@@ -260,7 +261,8 @@ def test_a_judge_does_no_io(name: str) -> None:
 
 
 def test_who_starts_and_ends_processes() -> None:
-    assert users("subprocess") == {"forkserver", "hooks._controller", "_fanout"}
+    in_workers = {"hooks._controller", "_fanout", "rehearsal.pyspy"}
+    assert users("subprocess") == {"forkserver", "rehearsal.command"} | in_workers
     assert users("multiprocessing") <= {"checks.host_storage"}  # where it would put its sockets
     used: dict[str, set[str]] = {}
     for name, tree in modules().items():
@@ -269,8 +271,9 @@ def test_who_starts_and_ends_processes() -> None:
                 used.setdefault(node.attr, set()).add(name.removeprefix("preflight."))
     # touch: in a worker, a child for each place that may be on a dead file system
     assert used["fork"] == {"forkserver", "_worker", "knowledge.touch"}
-    # interrupt: itself, of the second signal
-    assert used["kill"] | used["killpg"] == {"isolate", "_worker", "knowledge.touch", "interrupt"}
+    # interrupt: itself, of the second signal; rehearsal.folder: in a worker, what was rehearsed
+    ends = {"isolate", "_worker", "knowledge.touch", "interrupt", "rehearsal.folder"}
+    assert used["kill"] | used["killpg"] == ends
     assert used["execvp"] == {"cli"}
     others = {
         n for n in used if re.match(r"exec(?!vp$)|spawn|posix_spawn|forkpty|system$|popen$", n)
@@ -280,7 +283,7 @@ def test_who_starts_and_ends_processes() -> None:
 
 def test_who_draws() -> None:
     assert users("rich") <= {"render.human", "cli"}
-    assert users("typer") == {"baseline_cli", "cli", "exits", "flags", "slurm"}
+    assert users("typer") == {"baseline_cli", "cli", "exits", "flags", "rehearse_cli", "slurm"}
 
 
 @pytest.mark.parametrize("package", ["torch", "pynvml", "psutil", "numpy"])
@@ -308,6 +311,7 @@ LONG = {
     "checks/net_name.py": ONE_FILE,
     "checks/net_speed.py": ONE_FILE,
     "checks/net_rdma.py": ONE_FILE,
+    "preflight/check.py": "what a check is, and how checks are found: nearly half is documentation",
     "preflight/company.py": "host or guest, and the ways from one to the other, in one view",
     "preflight/host.py": "the only door to the machine: one method a place, none of them long",
     "preflight/isolate.py": "the only place that ends processes: the life of a call, in one view",

@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,6 +41,36 @@ class Screen:
     command: str
     exits: int
     fault: Callable[[], AbstractContextManager[None]] = nullcontext
+    script: str = ""
+    """What lies there as train.py."""
+
+
+JOB = Path("/tmp/job")
+"""Where a script lies: a name that a reader can pass over."""
+
+TRAIN = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train(rank: int) -> None:
+    model = DistributedDataParallel(torch.nn.Linear(16, 16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shard = TensorDataset(torch.randn(76 if rank == 2 else 80, 16))
+    for (batch,) in DataLoader(shard, batch_size=4):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+    dist.barrier()
+
+
+dist.init_process_group("gloo")
+train(dist.get_rank())
+dist.destroy_process_group()
+"""
+"""A shard of rank 2 is shorter than those of the others."""
 
 
 @contextmanager
@@ -65,6 +96,20 @@ def _port_taken() -> Iterator[None]:
         server.wait(10)
 
 
+@contextmanager
+def _written(script: str) -> Iterator[None]:
+    """The folder with the script, where there is one."""
+    if not script:
+        yield
+        return
+    JOB.mkdir()
+    try:
+        (JOB / "train.py").write_text(script, encoding="utf-8")
+        yield
+    finally:
+        shutil.rmtree(JOB)
+
+
 def _answers() -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 1):
         return True
@@ -75,6 +120,11 @@ SCREENS = {
     "green": Screen("preflight run --nproc 4", 0),
     "red": Screen(
         f"MASTER_ADDR=127.0.0.1 MASTER_PORT={PORT} preflight run --nproc 4", 3, _port_taken
+    ),
+    "rehearse": Screen(
+        "preflight rehearse --stuck 5s -- torchrun --nproc-per-node 3 train.py",
+        3,
+        script=TRAIN,
     ),
 }
 
@@ -138,14 +188,14 @@ def block(name: str) -> str:
     if name == "checks":
         return _table(
             ("Check", "Level", "Question"),
-            [(f"`{c.id}`", str(c.check.level), c.question) for c in check.load()],
+            [(f"`{c.id}`", c.check.when, c.question) for c in check.load()],
         )
     if name == "exits":
         codes = [(str(code), name, means, then) for code, name, means, then in EXITS]
         return _table(("Code", "Name", "Means", "A scheduler should"), codes)
     if kind == "screen" and rest in SCREENS:
         screen = SCREENS[rest]
-        with screen.fault():
+        with screen.fault(), _written(screen.script):
             return _fenced(f"$ {screen.command}\n{_run(screen.command, screen.exits)}")
     if kind == "nodes" and rest in NODES:
         return _fenced(f"$ {NODES[rest].command}      # on each of them\n{_on_nodes(NODES[rest])}")
@@ -174,11 +224,12 @@ def _run(command: str, exits: int) -> str:
     given = dict(word.split("=", 1) for word in words[:first])
     # the screen of a machine on which nothing was set: no launcher, no terminal, no colours
     environ = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    environ["PATH"] = f"{BIN}:{environ.get('PATH', '')}"
     environ |= {"COLUMNS": "98", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"} | given
     ended = subprocess.run(
         [str(BIN / "preflight"), *words[first + 1 :]],
         env=environ,
-        cwd="/tmp",
+        cwd=JOB if JOB.is_dir() else "/tmp",
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,0 +1,253 @@
+"""Do all ranks call the same collectives, and who keeps the others waiting?
+
+Looks at     what every rank of the rehearsed command has called (number, operation, shape and type
+             of the latest collectives of every process group), its stack and state, its steps,
+             batches and DataLoader; in a hang who waits for whom
+Fails if     ranks have other calls under one number, or in another order; one has no data left
+             while others go on; in a hang: one is elsewhere (in its own code, its DataLoader, a
+             file system), ranks wait for each other in different groups, or all have come to the
+             same call and it does not end
+Warns if     at the end of the watch others wait at least 10 s for a rank that is still at work
+Undecided    no collective and no step was seen in the time
+Not covered  calls of other libraries (MPI, Horovod); the order of calls that come from one line;
+             whether what a rank brings to a call is what was meant
+Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
+             operation to complete", "Received data size doesn't match expected size", "Detected
+             mismatch between collectives on ranks", GPUs at 100 % without progress, a training that
+             stands still at the end of an epoch, a loss that is wrong without any error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge import callorder, hangs, holdups, whowaits
+from preflight.knowledge.hangs import FOLLOWS, Hang
+from preflight.knowledge.record import OPTIONS, rehearsed
+from preflight.knowledge.rehearsed import Calls
+from preflight.knowledge.whom import numbered
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Measured,
+    Status,
+    World,
+)
+from preflight.units import duration
+
+CHECK = Check(
+    scope=Scope.RANK,
+    stage=Stage.REHEARSAL,
+    budget=5.0,
+    level=Level.DEEP,
+    requires=frozenset({Requirement.REHEARSAL}),
+    options=OPTIONS,
+)
+
+TIMEOUT = "the others wait until torch gives up after 10 to 30 minutes, and complain of each other"
+LIKELY = Confidence.LIKELY
+
+ADVICE = {
+    "collective-differs": Advice(
+        who="job author",
+        cause="a collective under a condition that not all ranks meet (if rank == 0), another "
+        "number of parameters or another batch size on one rank",
+        means="a hang until the timeout, 'Received data size doesn't match expected size', or a "
+        "wrong result",
+        text="look at what leads only some ranks to {line}: all ranks of a group make the same "
+        "calls, in the same order, with equal shapes",
+    ),
+    "order-swapped": Advice(
+        who="job author",
+        cause="calls in the order of a set, of hooks or of a condition that differs by rank",
+        means="no error at all: the sums of two different things are mixed, and the loss is wrong",
+        text="make the calls in one order on all ranks, such as sorted by name",
+    ),
+    "data-uneven": Advice(
+        who="job author",
+        cause="ranks that have different numbers of batches: files split by hand, an "
+        "IterableDataset, a sampler without equal parts",
+        means="the last step of an epoch hangs until the timeout on the ranks with more data",
+        now="stop all ranks after the smallest number of steps of any of them",
+        text="DistributedSampler with drop_last=True, an agreed number of steps for an "
+        "IterableDataset, or torch.distributed.algorithms.join.Join",
+    ),
+    "rank-stuck": Advice(
+        who="job author",
+        cause="a lock, a file or a server that one rank waits for, a sleep, a collective that only "
+        "the others call",
+        means=TIMEOUT,
+        text="look at what rank {rank} waits for at {line}",
+    ),
+    "rank-busy": Advice(
+        who="job author",
+        cause="work that one rank does for all: tokenising, evaluation, a checkpoint",
+        means="the others wait, and end with a timeout when it takes longer than 10 (NCCL) or 30 "
+        "minutes (Gloo)",
+        now="init_process_group(timeout=timedelta(hours=2)) if it takes that long",
+        text="prepare the data before the job, share the work, or let all ranks do their part",
+    ),
+    "loader-stuck": Advice(
+        who="job author",
+        cause="a worker of the DataLoader that hangs or has died: a lock taken before the fork "
+        "(OpenCV, OpenMP, a logger), /dev/shm too small, a file that can't be read",
+        means=TIMEOUT,
+        now="num_workers=0 shows the error where it happens; timeout=60 ends the wait",
+        text="multiprocessing_context='spawn' or 'forkserver', cv2.setNumThreads(0), no locks, "
+        "clients or open files shared with the workers",
+    ),
+    "storage-stuck": Advice(
+        who="cluster administrator",
+        cause="a file system (NFS, Lustre, FUSE, a disk) that does not answer",
+        means="the process can't even be killed; all other ranks wait for it",
+        now="move the data and checkpoints to another file system, or leave the node out",
+        text="look at the mounts of the node and at its kernel log",
+        commands=(
+            Command("dmesg -T | tail -50; nfsstat -m; df -h", "the node (df may hang as well)"),
+        ),
+    ),
+    "fabric-stuck": Advice(
+        who="cluster administrator, then job author",
+        cause="packets or a connection lost between ranks, a GPU or NIC that stands still, P2P "
+        "that does not work",
+        means="'Watchdog caught collective operation timeout' on all ranks, none of them late",
+        text="preflight run --level standard on the nodes of the job; NCCL_DEBUG=INFO says over "
+        "what the ranks are connected",
+        commands=(Command("preflight run --only net,world", "all nodes", "the fabric, 1 min"),),
+    ),
+    "nothing-seen": Advice(
+        who="job author",
+        cause="a start that takes longer than the watch; a training loop without torch.optim",
+        means="nothing: no statement about this command",
+        text="rehearse it for longer (--for), or on less data",
+    ),
+}
+
+
+def observe(host: Host, ctx: Context) -> Calls:
+    return rehearsed(host, ctx).calls
+
+
+def judge(world: World[Calls], expect: Expect) -> Iterator[Finding]:
+    hang = Hang.of(world)
+    if not hang.calls or hang.interrupted:
+        return
+    yield from (
+        _order(hang)
+        or hangs.uneven_ends(hang)
+        or holdups.held_up(hang)
+        or _swapped(hang)
+        or _nothing(hang)
+    )
+
+
+def _order(hang: Hang) -> list[Finding]:
+    """Other calls under one number."""
+    found = callorder.differences(hang.groups, equal=_equal(hang))
+    if not found:
+        return []
+    # the smallest number is not the earliest in another group: where there are several, one that
+    # has an odd one says more
+    first = min(found, key=lambda d: (d.tie, d.seq))
+    uneven = hangs.uneven(hang, first.calls)
+    if uneven:
+        return uneven
+    told = hangs.told(first)
+    odd = first.odd
+    line = next((str(first.calls[r].frame) for r in odd if first.calls[r].frame), "that line")
+    return [
+        Finding(
+            "collective-differs",
+            Status.FAIL,
+            hang.subjects(odd),
+            saw=f"{told}, number {first.seq}{hang.group(first.group)}",
+            expected=f"one {'call' if first.what == 'op' else first.what} on all ranks",
+            blame=Blame.JOB,
+            confidence=LIKELY if first.tie else Confidence.CERTAIN,
+            explains=FOLLOWS,
+            alternatives=hang.either(odd) if first.tie else (),
+            fields={"line": line},
+        )
+    ]
+
+
+def _equal(hang: Hang) -> frozenset[str]:
+    """Operations whose shapes are compared: of a job that goes on none; of one that failed not
+    those that NCCL takes with unequal parts."""
+    if hang.stopped:
+        return callorder.EQUAL
+    return callorder.EQUAL - callorder.SPLIT if hang.failed else frozenset()
+
+
+def _swapped(hang: Hang) -> list[Finding]:
+    found = callorder.swaps(hang.groups)
+    if not found:
+        return []
+    first = found[0]
+    way = "both orders are there" if first.tie else f"{numbered(first.odd)} the other way round"
+    return [
+        Finding(
+            "order-swapped",
+            Status.FAIL,
+            hang.subjects(first.odd),
+            saw=f"numbers {first.first} and {first.second}{hang.group(first.group)} come from "
+            f"{first.one} and {first.other}, on {way}"
+            if not first.tie
+            else f"numbers {first.first} and {first.second}{hang.group(first.group)}: {way}, "
+            f"{first.one} first and {first.other} first",
+            expected="one order on all ranks",
+            blame=Blame.JOB,
+            confidence=LIKELY,
+            explains=FOLLOWS,
+            alternatives=hang.either(first.odd) if first.tie else (),
+        )
+    ]
+
+
+def _nothing(hang: Hang) -> list[Finding]:
+    """Whether there was anything to judge. A command that ended by itself has said how it went."""
+    calls = hang.calls.values()
+    if all(seen.why == "ended" for seen in calls) or any(seen.ended for seen in calls):
+        return []
+    worked = any(seen.steps or any(group.completed for group in seen.groups) for seen in calls)
+    if not hang.stopped and (worked or not hang.distributed):
+        return []
+    watched = duration(max(seen.seconds for seen in calls))
+    where = hang.places()
+    stands = hang.stopped and worked
+    return [
+        Finding(
+            "nothing-seen",
+            Status.UNDECIDED,
+            hang.subjects(hang.calls),
+            saw=("it stands still" if stands else f"no step or collective in {watched}") + where,
+            expected="a step on every rank",
+            confidence=LIKELY,
+            explains=(),
+        )
+    ]
+
+
+def measured(world: World[Calls]) -> Measured:
+    seen = list(world.seen.values())
+    if not seen:
+        return Measured()
+    done = max(sum(group.completed for group in calls.groups) for calls in seen)
+    steps = max(calls.steps for calls in seen)
+    groups = len({(g.name, g.ranks) for calls in seen for g in calls.groups})
+    watched = max(calls.seconds for calls in seen)
+    values = {"collectives": done, "steps": steps, "groups": groups, "seconds": watched}
+    if not done and not steps and max(calls.world for calls in seen) < 2:
+        return Measured("no collectives: not distributed", values)
+    text = f"{done:,} collective{'s' * (done != 1)}, {steps:,} step{'s' * (steps != 1)}"
+    text += f" in {duration(watched)}"
+    pictured = whowaits.picture(dict(enumerate(seen)))
+    waiting = len(pictured.behind)
+    stuck = any(calls.why == "stuck" for calls in seen)
+    return Measured(text + (f" · {waiting} of {len(seen)} wait" if stuck else ""), values)

@@ -1,0 +1,345 @@
+"""Where does the time of a step go: data, other ranks, many small messages?
+
+Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
+             a step, the part of it in which it waited for its DataLoader, the part of the looks at
+             which it was in a collective or had one open, the line at which it was otherwise, and
+             how many collectives of which size it called
+Fails if     never: a slow job trains, too
+Warns if     a rank waits for its DataLoader in 30 % of its time; 50 collectives a step, half of
+             them below 64 KiB, and all ranks in them at 30 % of the looks; a rank or a few hardly
+             ever wait for a collective while the others do so at 40 % of the looks
+Undecided    fewer than 8 steps or 10 looks; not a rehearsal (preflight rehearse -- CMD)
+Not covered  what overlaps on a GPU: a rank seems to wait where it only has nothing to start; steps
+             without an optimizer; a rank that is slow now and then; why a rank is slow
+Seen as      no error at all: GPUs idle, "Timed out waiting" only when it gets much worse
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.compare import ENOUGH, outliers, parties
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.knowledge.record import OPTIONS, rehearsed
+from preflight.knowledge.rehearsed import Pace
+from preflight.model import (
+    Advice,
+    Blame,
+    CannotObserve,
+    Confidence,
+    Finding,
+    Kind,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+from preflight.units import duration, plural, size
+
+CHECK = Check(
+    scope=Scope.RANK,
+    stage=Stage.REHEARSAL,
+    budget=5.0,
+    level=Level.DEEP,
+    required=False,
+    requires=frozenset({Requirement.REHEARSAL}),
+    options=OPTIONS,
+)
+
+STEPS, LOOKS = 8, 10
+"""Below that a median is one odd step, and a part of the looks may be off by a third."""
+
+REGULAR = 0.5
+"""Part of the time that usual steps make up. Below, it went into a few that took very long, as an
+evaluation or a checkpoint does: looks and waits are theirs then, not those of every step."""
+
+LOADER = 0.3
+LOADER_GPU = 0.5
+"""With a GPU, which computes while the process waits: only what can hardly be hidden behind it."""
+LOADER_LEAST = 0.01
+"""Seconds a step. To hand over a batch from process to process takes milliseconds by itself: where
+less is lost, workers do not make it faster."""
+WORKERS_MAX = 8
+"""Advised at most, as by world.loader: more seldom help, and each takes memory and /dev/shm."""
+
+SMALL = 64 << 10
+"""Bytes of a collective that takes as long as an empty one: at 10 Gbit/s 64 KiB are on the way for
+0.05 ms, which is what a round trip takes."""
+MANY = 50
+"""Collectives a step. DDP has one for 25 MiB of gradients: with 32 bits that is 50 for 300 million
+parameters, and none of them is small."""
+WAITING = 0.3
+LATENCY = 0.05
+"""Seconds that a small collective takes at most where it is its latency. When it is longer, ranks
+wait for one that comes late, which fewer messages do not mend."""
+
+WAITED = 0.4
+"""Part of the looks at which the others are in a collective before somebody is called slow."""
+APART, APART_FEW = 0.3, 0.4
+"""By how much less a slow rank waits. With three ranks or less, where nothing tells what is usual,
+only what is gross."""
+SAME_PACE = 1.5
+"""Ranks that wait for each other in every step take as long for one; an evaluator, an actor or a
+server of parameters does not, and it does not hold them up by being elsewhere."""
+SLOW_LEAST = 0.01
+"""Seconds a step that the others lose. In steps of a few milliseconds a line of log is that."""
+NOISE = 4.0
+"""Standard errors that two parts of the looks must be apart. The smallest of many is taken, and
+looks one after the other are not independent."""
+
+KEPT = 4
+
+ADVICE = {
+    "loader-bound": Advice(
+        who="job author",
+        cause="no or too few workers, costly transforms, slow storage, workers started anew for "
+        "each epoch",
+        means="no error at all: the GPUs wait for data, and the other ranks for this one",
+        text="num_workers of the DataLoader: {workers}; persistent_workers=True; pin_memory=True "
+        "with a GPU; a larger prefetch_factor; data decoded and resized once, not in every epoch",
+    ),
+    "small-collectives": Advice(
+        who="job author",
+        cause="one all_reduce a parameter or a metric, a small bucket_cap_mb of DDP, values that "
+        "are reduced for the log at every step",
+        means="no error at all: each of them costs a round trip, however little it moves",
+        text="one flat tensor instead of many (torch.cat, or let DDP do it); bucket_cap_mb of DDP "
+        "at its 25 or above; metrics summed on the rank and reduced every some steps",
+    ),
+    "rank-slow": Advice(
+        who="job author",
+        cause="work that only this rank does (log, checkpoint, evaluation), a larger share of the "
+        "data, a slower or shared CPU or GPU",
+        means="no error at all: every step of every rank takes as long as on the slowest one",
+        text="look at {line}: do it more seldom, in a thread, or on all ranks alike; with the same "
+        "work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of which enough was seen."""
+
+    subject: Subject
+    pace: Pace
+
+    @property
+    def regular(self) -> bool:
+        return REGULAR * self.pace.mean <= self.pace.step
+
+    @property
+    def starved(self) -> bool:
+        pace = self.pace
+        least = LOADER_GPU if pace.cuda else LOADER
+        return self.regular and pace.loader >= least and pace.loader * pace.step >= LOADER_LEAST
+
+    @property
+    def held(self) -> float:
+        """Part of the looks at which a collective of it was open. Beside other work that is no
+        loss by itself; but it is the same on all ranks, unless one comes late."""
+        return max(self.pace.waiting, self.pace.pending)
+
+
+def observe(host: Host, ctx: Context) -> Pace:
+    pace = rehearsed(host, ctx).pace
+    if not enough(pace):
+        raise NotApplicable(
+            f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'look')}: too few to tell "
+            "where the time of a step goes"
+        )
+    if not pace.cpus:
+        try:
+            cpus = len(host.affinity()) / max(1, ctx.local_world_size)
+        except CannotObserve:
+            cpus = 0.0
+        pace = replace(pace, cpus=cpus)
+    return pace
+
+
+def enough(pace: Pace) -> bool:
+    """Whether its numbers say anything."""
+    parts = (pace.loader, pace.waiting, pace.pending, pace.own_part)
+    others = (pace.step, pace.mean, pace.collectives, pace.size, pace.cpus)
+    return (
+        pace.steps >= STEPS
+        and pace.looks >= LOOKS
+        and pace.step > 0
+        and all(0 <= part <= 1 for part in parts)
+        and all(0 <= number < math.inf for number in others)
+    )
+
+
+def judge(world: World[Pace], expect: Expect) -> Iterator[Finding]:
+    ranks = _ranks(world)
+    starved = [rank for rank in ranks if rank.starved]
+    slow = _slow(ranks)
+    if starved:
+        yield _loader(starved, [rank for rank in ranks if rank not in starved])
+    # who waits for data is late for that reason, and the others wait for nothing else
+    if slow and not any(rank in starved for rank in slow):
+        yield _late(slow, [rank for rank in ranks if rank not in slow])
+    elif ranks and not starved and all(_chatty(rank) for rank in ranks):
+        yield _small(ranks)
+
+
+def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
+    found = []
+    for here, pace in world.each():
+        if enough(pace):
+            known = pace.rank is not None
+            numbered = Subject(Kind.RANK, here.node, str(pace.rank), ranks=(pace.rank or 0,))
+            found.append(Rank(numbered if known else here, pace))
+    return tuple(found)
+
+
+def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Finding:
+    worst = max(starved, key=lambda rank: rank.pace.loader)
+    pace = worst.pace
+    advised = max(1, min(WORKERS_MAX, int(pace.cpus))) if pace.cpus else 0
+    cpus = f", {plural(int(pace.cpus) or 1, 'CPU')} a rank" if pace.cpus else ""
+    idle = f" · the others {_parts([r.pace.loader for r in others])}" if others else ""
+    if not advised:
+        workers = "more, at most one a CPU of the rank"
+    elif pace.workers < advised:
+        workers = str(advised)
+    else:
+        workers = "not more, the CPUs are used up; cheaper transforms, or data prepared beforehand"
+    return Finding(
+        "loader-bound",
+        Status.WARN,
+        tuple(rank.subject for rank in starved),
+        saw=f"{_who(starved)} {_parts([r.pace.loader for r in starved])} of the time for the "
+        f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} a step{idle} · "
+        f"num_workers={pace.workers}{cpus}",
+        expected=f"less than {_parts([LOADER_GPU if pace.cuda else LOADER])}",
+        blame=Blame.JOB,
+        confidence=Confidence.POSSIBLE if pace.cuda else Confidence.LIKELY,
+        alternatives=("the GPU computes meanwhile, and sets the pace",) if pace.cuda else (),
+        fields={"workers": workers},
+    )
+
+
+def _chatty(rank: Rank) -> bool:
+    pace = rank.pace
+    return (
+        rank.regular
+        and pace.collectives >= MANY
+        and 0 < pace.size < SMALL
+        and pace.waiting >= WAITING
+        and pace.waiting * pace.step / pace.collectives <= LATENCY
+    )
+
+
+def _small(ranks: Sequence[Rank]) -> Finding:
+    most = max(ranks, key=lambda rank: rank.pace.collectives).pace
+    return Finding(
+        "small-collectives",
+        Status.WARN,
+        tuple(rank.subject for rank in ranks),
+        saw=f"{most.collectives:.0f} collectives a step, half of them of {size(int(most.size))} or "
+        f"less · {_parts([r.pace.waiting for r in ranks])} of the looks are in one · "
+        f"{duration(most.step)} a step",
+        expected=f"fewer than {MANY}, or larger than {size(SMALL)}",
+        blame=Blame.JOB,
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
+    """Those that hardly wait where all others do: they are waited for."""
+    if len(ranks) < 2 or not all(rank.regular for rank in ranks):
+        return ()
+    steps = [rank.pace.step for rank in ranks]
+    if max(steps) > SAME_PACE * min(steps):
+        return ()
+    waits = {str(i): rank.held for i, rank in enumerate(ranks)}
+    if len(ranks) >= ENOUGH:
+        odd, apart = {int(key) for key in outliers(waits, high=False).odd}, APART
+    else:
+        odd, apart = {min(range(len(ranks)), key=lambda i: ranks[i].held)}, APART_FEW
+    slow = tuple(rank for i, rank in enumerate(ranks) if i in odd)
+    others = [rank for i, rank in enumerate(ranks) if i not in odd]
+    if not slow or median(rank.held for rank in others) < WAITED:
+        return ()
+    late = max(slow, key=lambda rank: rank.held)
+    soonest = min(others, key=lambda rank: rank.held)
+    gap = soonest.held - late.held
+    sure = gap >= max(apart, NOISE * _error(late, soonest))
+    lost = gap * min(steps) >= SLOW_LEAST
+    # it calls what they call
+    usual = median(rank.pace.collectives for rank in others)
+    alike = all(2 * rank.pace.collectives >= usual for rank in slow)
+    return slow if sure and lost and alike else ()
+
+
+def _error(one: Rank, other: Rank) -> float:
+    """Standard error of the difference between two parts of the looks, if they are really equal."""
+    part = (one.held + other.held) / 2
+    return math.sqrt(part * (1 - part) * (1 / one.pace.looks + 1 / other.pace.looks))
+
+
+def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Finding:
+    first = min(slow, key=lambda rank: rank.held)
+    own = first.pace.own
+    same = own is not None and any(rank.pace.own == own for rank in others)
+    where = ""
+    if own is not None:
+        most = "the others, too, when they don't wait" if same else "the others elsewhere"
+        where = (
+            f" · {_name(first)} is most often at {own} in {own.function} "
+            f"({_parts([first.pace.own_part])}), {most}"
+        )
+    return Finding(
+        "rank-slow",
+        Status.WARN,
+        tuple(rank.subject for rank in slow),
+        saw=f"{_who(slow)} for a collective at {_parts([r.held for r in slow])} of the "
+        f"looks, the others at {_parts([r.held for r in others])}{where} · "
+        f"{duration(first.pace.step)} a step",
+        expected="about as much waiting on every rank",
+        blame=Blame.JOB if own is not None and not same else Blame.UNKNOWN,
+        confidence=Confidence.LIKELY,
+        fields={"line": str(own) if own is not None else "what this rank does alone"},
+    )
+
+
+def _name(rank: Rank) -> str:
+    return f"rank {rank.subject.name}" if rank.subject.kind is Kind.RANK else str(rank.subject)
+
+
+def _who(ranks: Sequence[Rank]) -> str:
+    if len(ranks) == 1:
+        return f"{_name(ranks[0])} waits"
+    return f"ranks {parties([rank.subject.name for rank in ranks], KEPT)} wait"
+
+
+def _parts(numbers: Sequence[float]) -> str:
+    low, high = round(100 * min(numbers)), round(100 * max(numbers))
+    return f"{low} %" if low == high else f"{low}-{high} %"
+
+
+def measured(world: World[Pace]) -> Measured:
+    ranks = [rank.pace for rank in _ranks(world)]
+    if not ranks:
+        return Measured()
+    step = median(pace.step for pace in ranks)
+    waiting = median(pace.waiting for pace in ranks)
+    loader = median(pace.loader for pace in ranks)
+    return Measured(
+        f"{duration(step)} a step · {_parts([waiting])} in collectives · "
+        f"{_parts([loader])} for data",
+        {
+            "step_s": round(step, 6),
+            "steps": min(pace.steps for pace in ranks),
+            "waiting": round(waiting, 3),
+            "loader": round(loader, 3),
+            "collectives_a_step": round(median(pace.collectives for pace in ranks), 1),
+        },
+    )

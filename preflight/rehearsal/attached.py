@@ -1,0 +1,129 @@
+"""A look at a job that already runs, from outside: its processes on this machine, their stacks as
+py-spy reads them, and NCCL's own word (RAS) where it answers. Runs in a worker; changes nothing.
+
+    args    {"pid" or "job", "seconds"}
+    returns the Record as JSON
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from preflight._worker import Channel
+from preflight.document import encode
+from preflight.knowledge.rehearsed import Command, Life, Process, Rehearsed
+from preflight.model import CannotObserve
+from preflight.rehearsal import gathered, processes, pyspy
+from preflight.rehearsal.history import History, Look, stuck
+
+EVERY = 1.0
+MARGIN = 1.5
+"""Seconds less than the whole look for which nothing must have gone on: the first look is later."""
+PYTHON = "python"
+
+
+def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
+    """Look for some seconds, and say what there was."""
+    began = time.monotonic()
+    until = began + float(args["seconds"])
+    channel.mark("processes of the job")
+    pids = list(_ranks(args))
+    if not pids:
+        raise CannotObserve(f"no Python process of {_named(args)} on this machine")
+    histories = {pid: _history(pid, began) for pid in pids}
+    problem = ""
+    while True:
+        channel.mark("py-spy")
+        found, why = pyspy.stacks(pids)
+        problem = problem or why
+        for pid, history in histories.items():
+            stat = processes.stat(pid)
+            if stat is None or stat.ended:
+                continue
+            below = [s for child in processes.children(pid) if (s := processes.stat(child))]
+            frames = [[f.file, f.line, f.function, f.own] for f in found.get(pid, ())]
+            history.saw(
+                Look(
+                    at=time.monotonic(),
+                    cpu=stat.cpu + sum(s.cpu for s in below),
+                    rss=stat.rss + sum(s.rss for s in below),
+                    state=stat.state,
+                    wchan=processes.wchan(pid),
+                    children=tuple(_process(s) for s in below),
+                    pulse={"stack": frames} if pid in found else None,
+                )
+            )
+        if time.monotonic() + EVERY >= until:
+            break
+        time.sleep(EVERY)
+    now = time.monotonic()
+    patience = max(EVERY, now - began - MARGIN)
+    why = "stuck" if stuck(histories.values(), (), now, patience) else "time"
+    command = Command((_named(args),), None, why, round(now - began, 2))
+    memory = processes.memory()
+    ranks = [
+        Rehearsed(
+            Life(
+                command=command,
+                rank=h.rank,
+                world=h.world,
+                here=len(histories),
+                pid=h.pid,
+                joined=bool(h.stack),
+                watched="py-spy" if h.stack else "outside",
+                problem=problem,
+            ),
+            gathered.calls_of(h, {}, "", why, now, began),
+            gathered.pace_of(h, {}),
+            gathered.growth_of(h, began, memory, len(histories)),
+        )
+        for h in sorted(histories.values(), key=lambda h: h.rank or 0)
+    ]
+    return encode(gathered.record(ranks, command, problem))
+
+
+def _history(pid: int, began: float) -> History:
+    history = History(pid, began, inside=False)
+    if (found := processes.rank_of(pid)) is not None:
+        history.rank, history.world = found
+    return history
+
+
+def _process(stat: processes.Stat) -> Process:
+    return processes.described(stat)
+
+
+def _named(args: Mapping[str, Any]) -> str:
+    return f"SLURM job {args['job']}" if args.get("job") else f"pid {args['pid']}"
+
+
+def _ranks(args: Mapping[str, Any]) -> Iterator[int]:
+    """The ranks of a job: processes that a launcher gave a RANK, and not what these have started.
+    Of a process without any such below it: itself."""
+    if job := args.get("job"):
+        wanted = f"SLURM_JOB_ID={job}"
+        pids = [
+            int(name)
+            for name in os.listdir("/proc")
+            if name.isdecimal() and wanted in _environ(int(name))
+        ]
+    else:
+        pids = list(processes.below(int(args["pid"])))
+    told = [pid for pid in pids if processes.rank_of(pid) is not None and _is_python(pid)]
+    parents = {pid: stat.parent for pid in told if (stat := processes.stat(pid))}
+    found = [pid for pid, parent in parents.items() if parent not in parents]
+    yield from found or [pid for pid in pids[:1] if args.get("pid") and processes.stat(pid)]
+
+
+def _environ(pid: int) -> list[str]:
+    return processes.read(f"/proc/{pid}/environ", 1 << 20).split("\0")
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(PYTHON)
+    except OSError:
+        return False

@@ -1,0 +1,68 @@
+"""The rehearsed command as a child of ours: with our standard streams, in our process group, so
+that a terminal's signals reach it as they would without us."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+
+PR_SET_PDEATHSIG = 1
+
+TERM_SECONDS = 10.0
+"""How long it may take to end after SIGTERM: torchrun first ends its own."""
+TICK = 0.05
+
+SIZE = "2000"
+"""Entries of the flight recorder, as by default."""
+SWITCHES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def variables(environ: Mapping[str, str], folder: str, name: str) -> dict[str, str]:
+    """What is set for the command, beside what it would have without us."""
+    paths = [folder, *filter(None, [environ.get("PYTHONPATH", "")])]
+    found = {name: folder, "PYTHONPATH": os.pathsep.join(paths)}
+    found |= {switch: SIZE for switch in SWITCHES if environ.get(switch, "").strip() == "0"}
+    return found
+
+
+class Running:
+    """The command from its start on. `exit` is its exit status once it has ended, negative for a
+    signal. OSError where it can't be started."""
+
+    def __init__(self, argv: list[str], environ: Mapping[str, str]) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        parent = os.getpid()
+
+        def tie() -> None:
+            """It does not outlive us: nobody would watch it, or end it when the time is over."""
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        self._process = subprocess.Popen(argv, env=dict(environ), preexec_fn=tie)
+        self.began = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit(self) -> int | None:
+        return self._process.poll()
+
+    def signal(self, number: int) -> None:
+        """To the command itself, which passes it on or not, as it would without us."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def end(self) -> bool:
+        """SIGTERM, and some seconds for it; False when it is still there afterwards."""
+        self.signal(signal.SIGTERM)
+        until = time.monotonic() + TERM_SECONDS
+        while self.exit is None and time.monotonic() < until:
+            time.sleep(TICK)
+        return self.exit is not None

@@ -1,0 +1,260 @@
+"""What one process of the rehearsed command has done so far, from one look to the next; and when
+all of them together do nothing any more. No I/O: a look is data.
+
+Stuck is said only of ranks that wait for each other (or for data) while nobody does anything that
+shows: a rank that computes, reads or compiles is not stuck, however long the others wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.knowledge.rehearsed import FRAMES, Frame, Loader, Process
+from preflight.rehearsal.talk import frames, printable
+
+COLLECTIVES = (
+    "/torch/distributed/distributed_c10d.py",
+    "/torch/distributed/c10d_logger.py",
+    "/torch/distributed/_functional_collectives.py",
+    "/torch/distributed/nn/functional.py",
+)
+"""Files whose frame is the innermost one while a thread waits in a collective."""
+MEETING = "/torch/distributed/rendezvous.py"
+INIT = ("init_process_group", "rendezvous", "_store_based_barrier", "_new_process_group_helper")
+LOADING = "/torch/utils/data/"
+
+OPEN_SECONDS = 3.0
+"""A collective that is open for so long without a change is waited for, wherever the main thread
+is: in backward(), in wait(), or where a GPU's value is read."""
+IDLE = 0.05
+"""Part of a CPU below which a process does nothing: an answer to a look takes a thousandth."""
+CPU_SECONDS = 2.0
+"""Over how long its use of the CPU is averaged."""
+SAMPLES = 120
+"""Memory samples kept; with more, every second one is dropped and they are taken half as often."""
+WARM = 3
+"""Steps after which the pace is looked at: before, libraries load and kernels compile."""
+KEPT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one process, `at` seconds on a clock that only counts forward. `pulse` is what
+    its inside told, None when that gave no answer; cpu and rss are those of the process with its
+    children, in seconds and bytes, shm what all of the machine have in /dev/shm."""
+
+    at: float
+    cpu: float
+    rss: int
+    state: str = ""
+    wchan: str = ""
+    children: tuple[Process, ...] = ()
+    pulse: Mapping[str, Any] | None = None
+    shm: int = 0
+
+
+def number(told: Mapping[str, Any], name: str) -> int:
+    value = told.get(name)
+    return value if type(value) is int and 0 <= value < 1 << 53 else 0
+
+
+@dataclass(slots=True)
+class History:
+    """Of one process. `changed`: when it last did a step, a batch or a collective; `moved`: when it
+    last did anything that shows."""
+
+    pid: int
+    born: float
+    inside: bool = True
+    rank: int | None = None
+    world: int = 0
+    joined: bool = False
+    at: str = "own"
+    stack: tuple[Frame, ...] = ()
+    steps: int = 0
+    batches: int = 0
+    loader: Loader | None = None
+    groups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    changed: float = 0.0
+    moved: float = 0.0
+    stood: float = 0.0
+    """When its main thread was last seen at another place."""
+    cpu: float = 0.0
+    state: str = ""
+    wchan: str = ""
+    children: tuple[Process, ...] = ()
+    lost: int = 0
+    gpu_limit: int = 0
+    raised: bool = False
+    answered: float = 0.0
+    samples: list[tuple[float, int, int, int]] = field(default_factory=list)
+    shm: list[tuple[float, int, int]] = field(default_factory=list)
+    looks: int = 0
+    pending: int = 0
+    """Looks at which a collective was open."""
+    began: float = 0.0
+    last: float = 0.0
+    """The first and the last look at its pace."""
+    places: Counter[str] = field(default_factory=Counter)
+    own: Counter[Frame] = field(default_factory=Counter)
+    first: tuple[int, int] = (0, 0)
+    """What was done, and collectives, when the pace began to be looked at."""
+    _burnt: list[tuple[float, float]] = field(default_factory=list)
+    _every: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.changed = self.moved = self.stood = self.born
+
+    def saw(self, look: Look) -> None:
+        """Take one look into account."""
+        self._use_cpu(look)
+        self.state, self.wchan = look.state, look.wchan
+        gone = {c.pid for c in self.children} - {c.pid for c in look.children}
+        dead = {c.pid for c in look.children if c.state in ("Z", "X")}
+        before = {c.pid for c in self.children if c.state in ("Z", "X")}
+        self.lost = self.lost + len(dead - before) if self.at == "loader" else len(dead)
+        self.children = look.children
+        if gone:
+            self.moved = look.at
+        if look.pulse is not None and "error" not in look.pulse:
+            self._take(look.at, look.pulse)
+            self.answered = look.at
+        elif look.at - self.answered > OPEN_SECONDS:
+            self.at = "unknown"
+        gpu = look.pulse.get("gpu") if look.pulse is not None else None
+        used, self.gpu_limit = _pair(gpu) if gpu else (0, self.gpu_limit)
+        if not self.samples or look.at - self.samples[-1][0] >= self._every:
+            self.samples.append((round(look.at, 2), self.done, look.rss, used))
+            self.shm.append((round(look.at, 2), self.done, look.shm))
+            if len(self.samples) > SAMPLES:
+                self.samples, self.shm = self.samples[::2], self.shm[::2]
+                self._every *= 2
+
+    def _use_cpu(self, look: Look) -> None:
+        self._burnt.append((look.at, look.cpu))
+        while len(self._burnt) > 2 and look.at - self._burnt[1][0] >= CPU_SECONDS:
+            self._burnt.pop(0)
+        (then, before), (now, after) = self._burnt[0], self._burnt[-1]
+        self.cpu = max(0.0, after - before) / (now - then) if now > then else 0.0
+        if self.cpu >= IDLE:
+            self.moved = look.at
+
+    def _take(self, at: float, pulse: Mapping[str, Any]) -> None:
+        rank = pulse.get("rank")
+        self.rank = rank if type(rank) is int and 0 <= rank < 1 << 24 else self.rank
+        self.world = number(pulse, "world") or self.world
+        self.joined = self.joined or pulse.get("joined") is True
+        self.raised = self.raised or pulse.get("raised") is True
+        groups = _groups(pulse.get("groups"))
+        done = (number(pulse, "steps"), number(pulse, "batches"), groups)
+        if done != (self.steps, self.batches, self.groups):
+            self.changed = self.moved = at
+            self.steps, self.batches, self.groups = done
+        stack = frames(pulse.get("stack"), FRAMES)
+        if stack != self.stack:
+            self.stack, self.moved, self.stood = stack, at, at
+        self.loader = _loader(pulse.get("loader")) or self.loader
+        self.at = self._place(at)
+        if self.done >= WARM:
+            self._keep_pace(at)
+
+    def _place(self, at: float) -> str:
+        waits = any(enqueued > completed for enqueued, completed in self.groups.values())
+        found = place(self.stack)
+        # Gloo's count of what is done may lag behind, so it has to stand still as well
+        if found == "own" and waits and at - self.since >= OPEN_SECONDS:
+            return "collective"
+        return found
+
+    @property
+    def since(self) -> float:
+        """When it last did anything. What a thread burns that waits in a collective, for a GPU, is
+        nothing."""
+        if place(self.stack) in ("collective", "init"):
+            return self.changed
+        return max(self.changed, self.stood) if self.gpu_limit else self.moved
+
+    def _keep_pace(self, at: float) -> None:
+        if not self.looks:
+            self.first = (self.done, self.collectives)
+            self.began = at
+        self.looks += 1
+        self.places[self.at] += 1
+        self.pending += any(e > c for e, c in self.groups.values())
+        self.last = at
+        mine = next((f for f in self.stack if f.own), None)
+        if self.at == "own" and mine is not None and len(self.own) < KEPT:
+            self.own[mine] += 1
+
+    @property
+    def done(self) -> int:
+        """Steps of an optimizer, or batches where there is none."""
+        return self.steps or self.batches
+
+    @property
+    def collectives(self) -> int:
+        return sum(enqueued for enqueued, _ in self.groups.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks or for data."""
+        return self.at in ("collective", "init", "loader")
+
+
+def place(stack: Iterable[Frame]) -> str:
+    """Where a thread with this stack is: see Calls.at."""
+    inner = []
+    for frame in stack:
+        if frame.own:
+            break
+        inner.append(frame)
+    if not inner:
+        return "own"
+    if any(f.file.endswith(MEETING) or f.function in INIT for f in inner):
+        return "init"
+    if inner[0].file.endswith(COLLECTIVES):
+        return "collective"
+    return "loader" if any(LOADING in f.file for f in inner) else "own"
+
+
+def stuck(ranks: Iterable[History], others: Iterable[History], now: float, patience: float) -> bool:
+    """Whether nothing goes on any more: some rank has waited for `patience` seconds, and nobody
+    else has done anything meanwhile. `others` are processes that are to become ranks."""
+    living = list(ranks)
+    if not any(h.waits and now - h.changed >= patience for h in living):
+        return False
+    return idle([*living, *others], now, patience)
+
+
+def idle(processes: Iterable[History], now: float, patience: float) -> bool:
+    """Whether each of them has done nothing for so long."""
+    return all(now - h.since >= patience for h in processes)
+
+
+def _groups(told: object) -> dict[str, tuple[int, int]]:
+    if not isinstance(told, dict):
+        return {}
+    return {printable(name, 40): _pair(counts) for name, counts in list(told.items())[:64]}
+
+
+def _pair(told: object) -> tuple[int, int]:
+    match told:
+        case [int(one), int(two)]:
+            return max(0, one), max(0, two)
+    return 0, 0
+
+
+def _loader(told: object) -> Loader | None:
+    if not isinstance(told, dict):
+        return None
+    length = told.get("length")
+    return Loader(
+        length=length if type(length) is int and 0 <= length < 1 << 53 else None,
+        given=number(told, "given"),
+        exhausted=told.get("exhausted") is True,
+        workers=number(told, "workers"),
+        sampler=printable(told.get("sampler", ""), 60),
+    )

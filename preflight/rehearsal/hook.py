@@ -1,0 +1,83 @@
+"""What the rehearsed command's interpreters load as `sitecustomize`, by PYTHONPATH alone.
+
+It waits for torch.distributed and does nothing until that is imported; a sitecustomize that would
+have been loaded without it is loaded all the same. Runs in the user's Python, any from 3.8 on:
+imports nothing of ours, and nothing at all that the interpreter has not already.
+"""
+
+import os
+import sys
+
+NAMES = (
+    "torch.distributed.distributed_c10d",
+    "torch.optim.optimizer",
+    "torch.utils.data.dataloader",
+)
+
+
+class Waiting:
+    """A finder that finds nothing itself: it has the other finders find the modules above, and is
+    told when one of them has been loaded."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.inside = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in NAMES:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                break
+        else:
+            return None
+        load = getattr(spec.loader, "exec_module", None)
+        if load is not None:
+
+            def exec_module(module):
+                load(module)
+                self.loaded(name, module)
+
+            try:
+                spec.loader.exec_module = exec_module
+            except AttributeError:
+                pass
+        return spec
+
+    def loaded(self, name, module):
+        """Whatever goes wrong in what is ours: the user's program goes on as without us."""
+        try:
+            if self.inside is None:
+                path = os.path.join(self.folder, "inside.py")
+                with open(path, encoding="utf-8") as file:
+                    code = compile(file.read(), path, "exec")
+                known = {"__name__": "preflight_inside", "__file__": path}
+                exec(code, known)
+                self.inside = known
+            self.inside["imported"](name, module, self.folder)
+        except Exception:
+            pass
+
+
+def _next():
+    """The sitecustomize that this one stands before, if there is one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    for finder in sys.meta_path:
+        if getattr(finder, "__name__", "") == "PathFinder":
+            spec = finder.find_spec("sitecustomize", rest)
+            if spec is not None and spec.loader is not None:
+                module = type(sys)("sitecustomize")
+                module.__spec__, module.__loader__ = spec, spec.loader
+                module.__file__, module.__package__ = spec.origin, ""
+                sys.modules["sitecustomize"] = module
+                spec.loader.exec_module(module)
+            return
+
+
+_FOLDER = os.environ.get("PREFLIGHT_WATCHED", "")
+if _FOLDER and os.path.isdir(_FOLDER):
+    sys.meta_path.insert(0, Waiting(_FOLDER))
+_next()

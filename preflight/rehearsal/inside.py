@@ -1,0 +1,337 @@
+"""What runs inside of a process of the rehearsed command, from its import of torch.distributed on.
+
+It answers over a Unix socket where the main thread is, what the flight recorder has, how many steps
+and batches there were; leaves a word when the process ends; and opens torch's own worker server,
+which answers without the interpreter's lock. It changes nothing that the program computes, and an
+error here is swallowed: the user's program goes on as without us.
+
+Loaded from its text by hook.py into the user's Python, any from 3.8 on: the standard library only.
+"""
+
+import _thread
+import atexit
+import functools
+import json
+import math
+import os
+import socket
+import sys
+import time
+from collections import deque
+
+FRAMES = 40
+TEXT = 300
+RECORDED = 200
+"""Calls kept of every process group."""
+
+LIBRARY = os.path.dirname(os.__file__) + os.sep
+INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+
+class State:
+    folder = ""
+    pid = 0
+    main = 0
+    server = None
+    fault = None
+    c10d = None
+    steps = {}
+    last = {}
+    durations = deque(maxlen=512)
+    batches = 0
+    waited = 0.0
+    waits = deque(maxlen=512)
+    loader = None
+
+
+def imported(name, module, folder):
+    if name.endswith("distributed_c10d"):
+        start(module, folder)
+    elif name.endswith("optimizer"):
+        module.register_optimizer_step_post_hook(stepped)
+    else:
+        watch_loader(module._BaseDataLoaderIter)
+
+
+def start(module, folder):
+    State.folder, State.pid, State.c10d = folder, os.getpid(), module
+    State.main = _thread.get_ident()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(os.path.join(folder, f"{State.pid}.sock"))
+    listener.listen(8)
+    atexit.register(leave)
+    keep_last_place(folder)
+    _thread.start_new_thread(serve, (listener,))
+    open_torchs_server(folder)
+    environ = {name: os.environ[name][:20] for name in VARIABLES if name in os.environ}
+    leave_word("hello", {"pid": State.pid, "ppid": os.getppid(), "at": time.time(), "env": environ})
+
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+
+
+def open_torchs_server(folder):
+    """It says to stderr that it listens, which the user's terminal is not for."""
+    try:
+        from torch._C._distributed_c10d import _WorkerServer
+    except ImportError:
+        return
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        State.server = _WorkerServer(os.path.join(folder, f"{State.pid}.torch"))
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def keep_last_place(folder):
+    """Of a crash (SIGSEGV, SIGABRT …) the Python stacks go into a file. A program that wants them
+    elsewhere has said so, or says so later."""
+    import faulthandler
+
+    if not faulthandler.is_enabled():
+        path = os.path.join(folder, f"{State.pid}.fault")
+        State.fault = open(path, "wb", buffering=0)  # noqa: SIM115  it is needed when all is lost
+        faulthandler.enable(State.fault)
+
+
+# --- what the program does ---
+
+
+def stepped(optimizer, args, kwargs):
+    """After every step of every optimizer: with two of them, as for a GAN, a step of the program is
+    one of the first."""
+    now = time.monotonic()
+    key = id(optimizer)
+    State.steps[key] = State.steps.get(key, 0) + 1
+    if len(State.steps) == 1 or key == next(iter(State.steps)):
+        before = State.last.get(key)
+        if before is not None:
+            State.durations.append((round(now, 4), round(now - before, 6)))
+        State.last[key] = now
+    if len(State.steps) > 64:  # a new optimizer every step is not the program's clock
+        State.steps.clear()
+
+
+def watch_loader(iterator):
+    """How long the program waits for its batches. The wrapper is a plain call away from the
+    original, for iterators of both kinds."""
+    original = iterator.__next__
+
+    @functools.wraps(original)
+    def __next__(self):
+        if os.getpid() != State.pid:
+            return original(self)
+        if State.loader is None or State.loader["id"] != id(self):
+            State.loader = described(self)
+        loader = State.loader
+        began = time.monotonic()
+        try:
+            batch = original(self)
+        except StopIteration:
+            loader["exhausted"] = True
+            raise
+        now = time.monotonic()
+        State.waited += now - began
+        State.waits.append((round(now, 4), round(now - began, 6)))
+        State.batches += 1
+        loader["given"] += 1
+        return batch
+
+    iterator.__next__ = __next__
+
+
+def described(iterator):
+    known = {"id": id(iterator), "given": 0, "exhausted": False, "length": None, "workers": 0}
+    try:
+        known["workers"] = int(getattr(iterator, "_num_workers", 0))
+        sampler = getattr(iterator, "_index_sampler", None)
+        known["sampler"] = type(getattr(sampler, "sampler", sampler)).__name__[:60]
+        if sampler is not None and str(getattr(iterator, "_dataset_kind", "")) != "1":
+            known["length"] = len(sampler)
+    except Exception:
+        pass
+    return known
+
+
+# --- what is told ---
+
+
+def serve(listener):
+    while True:
+        try:
+            line, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            line.settimeout(2.0)
+            asked = line.recv(16)
+            try:
+                told = dump() if asked.startswith(b"dump") else pulse()
+            except Exception as error:
+                told = {"error": f"{type(error).__name__}: {error}"[:TEXT]}
+            line.sendall(json.dumps(told).encode("utf-8", "replace"))
+        except OSError:
+            pass
+        finally:
+            line.close()
+
+
+def pulse():
+    told = {
+        "steps": max(State.steps.values()) if State.steps else 0,
+        "batches": State.batches,
+        "loader": State.loader,
+        "stack": stack(sys._current_frames().get(State.main)),
+        "groups": counts(),
+    }
+    told.update(place())
+    told["raised"] = raised() is not None
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        told["gpu"] = [int(cuda.memory_allocated()), int(cuda.mem_get_info()[1])]
+    return told
+
+
+def place():
+    """Rank and world: the process group's, else what the launcher says."""
+    c10d = State.c10d
+    if c10d.is_initialized():
+        return {"rank": c10d.get_rank(), "world": c10d.get_world_size(), "joined": True}
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return {
+        "rank": int(rank) if rank.isdigit() else None,
+        "world": int(world) if world.isdigit() else 0,
+        "joined": False,
+    }
+
+
+def counts():
+    """Group -> collectives enqueued and completed, as the flight recorder counts them."""
+    import torch._C._distributed_c10d as binding
+
+    read = getattr(binding, "_dump_nccl_trace_json", None) or binding._dump_fr_trace_json
+    status = json.loads(read(False, False)).get("pg_status", {})
+    return {
+        group: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
+        for group, s in list(status.items())[:64]
+    }
+
+
+def dump():
+    """Everything that is asked for once, at the end of the watch."""
+    told = pulse()
+    told["recorded"] = recorded()
+    told["members"] = members()
+    told["waits"] = waits = list(State.waits)
+    between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
+    told["durations"] = list(State.durations) or between
+    return told
+
+
+def members():
+    """Group -> the ranks in it."""
+    world = getattr(State.c10d, "_world", None)
+    names, ranks = getattr(world, "pg_names", {}), getattr(world, "pg_group_ranks", {})
+    return {str(name): sorted(ranks.get(group, ()))[:4096] for group, name in names.items()}
+
+
+def recorded():
+    """Group -> its latest calls. The recorder's frames come as a pickle of torch's own making, read
+    here, where it was made: it crosses no border."""
+    import pickle
+
+    import torch._C._distributed_c10d as binding
+
+    read = getattr(binding, "_dump_nccl_trace", None) or binding._dump_fr_trace
+    found = {}
+    for entry in pickle.loads(read(True, True, False)).get("entries", ()):
+        group = str(next(iter(entry.get("process_group", ())), "?"))
+        calls = found.setdefault(group, deque(maxlen=RECORDED))
+        frames = ((f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()))
+        first = next((f for f in frames if is_own(f[0])), None)
+        p2p = bool(entry.get("is_p2p"))
+        calls.append(
+            {
+                "seq": entry.get("p2p_seq_id" if p2p else "collective_seq_id", 0),
+                "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
+                "shape": shape(entry),
+                "bytes": size(entry),
+                "at": entry.get("time_created_ns", 0) / 1e9,
+                "frame": [first[0][-TEXT:], first[1], first[2][:80], True] if first else None,
+                "p2p": p2p,
+                "done": bool(entry.get("retired")) or entry.get("state") == "completed",
+                "timeout": entry.get("timeout_ms", 0) / 1e3,
+            }
+        )
+    return {group: list(calls) for group, calls in list(found.items())[:64]}
+
+
+def shape(entry):
+    parts = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()))
+    return "; ".join(f"{list(sizes)} {dtype}" for sizes, dtype in parts)[:TEXT]
+
+
+ITEM = {"Double": 8, "Long": 8, "Half": 2, "BFloat16": 2, "Short": 2}
+ITEM.update({"Byte": 1, "Char": 1, "Bool": 1})  # bytes of an element, 4 of all others
+
+
+def size(entry):
+    parts = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()))
+    return sum(math.prod(sizes) * ITEM.get(dtype, 4) for sizes, dtype in parts)
+
+
+def is_own(path):
+    return not (
+        path.startswith((LIBRARY, "<", State.folder)) or any(part in path for part in INSTALLED)
+    )
+
+
+def stack(frame):
+    """The innermost first."""
+    found = []
+    while frame is not None and len(found) < FRAMES:
+        code = frame.f_code
+        if not code.co_filename.startswith(State.folder):
+            path = code.co_filename
+            found.append([path[-TEXT:], frame.f_lineno or 0, code.co_name[:80], is_own(path)])
+        frame = frame.f_back
+    return found
+
+
+# --- the end ---
+
+
+def raised():
+    """The exception that ends the program: set before any hook for it is called."""
+    return getattr(sys, "last_value", None)
+
+
+def leave():
+    if os.getpid() != State.pid:
+        return
+    error = raised()
+    word = {"at": time.time(), "how": "exited" if error is None else "raised"}
+    if error is not None:
+        word["text"] = f"{type(error).__name__}: {error}"[: 10 * TEXT]
+        frames, trace = [], getattr(error, "__traceback__", None)
+        while trace is not None and len(frames) < 1000:
+            code = trace.tb_frame.f_code
+            path = code.co_filename
+            frames.append([path[-TEXT:], trace.tb_lineno, code.co_name[:80], is_own(path)])
+            trace = trace.tb_next
+        word["frames"] = frames[::-1][:FRAMES]
+    try:
+        word["dump"] = dump()
+    except Exception:
+        pass
+    leave_word("end", word)
+
+
+def leave_word(kind, word):
+    path = os.path.join(State.folder, f"{State.pid}.{kind}")
+    with open(path + "~", "w", encoding="utf-8", errors="replace") as file:
+        json.dump(word, file)
+    os.rename(path + "~", path)

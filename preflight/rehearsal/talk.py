@@ -1,0 +1,150 @@
+"""Asking the processes of the rehearsed command what they do: all at once, with a deadline.
+
+Their answers are hostile input: bounded and parsed, of a shape that history.py and gathered.py
+check field by field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import selectors
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from preflight.knowledge.rehearsed import TEXT, Frame
+
+LIMIT = 8 << 20
+"""Bytes of one answer."""
+HEADER = b"\r\n\r\n"
+
+
+def ask(sockets: Mapping[int, str], question: str, seconds: float) -> dict[int, dict[str, Any]]:
+    """pid -> what our part inside of it answers (`pulse` or `dump`); those that don't in time are
+    not in it."""
+    raw = _exchange(sockets, f"{question}\n".encode(), seconds)
+    return {pid: told for pid, data in raw.items() if (told := _json(data)) is not None}
+
+
+def post(sockets: Mapping[int, str], handler: str, seconds: float) -> dict[int, str]:
+    """pid -> what torch's own worker server answers: it needs no interpreter lock."""
+    request = (
+        f"POST /handler/{handler} HTTP/1.0\r\nHost: rank\r\nConnection: close\r\n"
+        "Content-Length: 0\r\n\r\n"
+    )
+    raw = _exchange(sockets, request.encode(), seconds)
+    found = {}
+    for pid, data in raw.items():
+        head, _, body = data.partition(HEADER)
+        if head.startswith(b"HTTP/1") and b" 200" in head[:16]:
+            found[pid] = body.decode(errors="replace")
+    return found
+
+
+def _exchange(sockets: Mapping[int, str], request: bytes, seconds: float) -> dict[int, bytes]:
+    until = time.monotonic() + seconds
+    got: dict[int, bytes] = {}
+    with selectors.DefaultSelector() as selector:
+        try:
+            for pid, path in sockets.items():
+                line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                try:
+                    line.connect(path)
+                    line.send(request)
+                except OSError:
+                    line.close()
+                    continue
+                selector.register(line, selectors.EVENT_READ, pid)
+            answers: dict[int, bytes] = {}
+            while selector.get_map() and (left := until - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    data = _received(key.fileobj)
+                    answers[key.data] = answers.get(key.data, b"") + data
+                    if not data or len(answers[key.data]) > LIMIT:
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()  # type: ignore[union-attr]
+                        got[key.data] = answers[key.data]
+        finally:
+            for key in list(selector.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]
+    return got
+
+
+def _received(line: Any) -> bytes:
+    try:
+        return bytes(line.recv(1 << 16))
+    except OSError:
+        return b""
+
+
+def _json(data: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+PLACE = re.compile(
+    r'^  File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<in>\S{1,200})'
+)
+THREAD = re.compile(r"^(?P<current>Current )?[Tt]hread 0x[0-9a-f]{1,16} ", re.MULTILINE)
+THREADS = 1024
+OURS = "/inside.py"
+LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
+
+
+def frames_of(text: str) -> tuple[Frame, ...]:
+    """The frames that matter in what faulthandler writes of all threads, the innermost first: those
+    of the current thread where it is Python's, else those of the main thread, which comes last.
+    Our own thread in there is passed over."""
+    heads = list(THREAD.finditer(text))[:THREADS]
+    ends = [*(head.start() for head in heads[1:]), len(text)][: len(heads)]
+    found = [
+        (head["current"] is not None, _places(text[head.end() : end]))
+        for head, end in zip(heads, ends, strict=True)
+    ]
+    theirs = [(current, f) for current, f in found if f and not f[0].file.endswith(OURS)]
+    running = next((frames for current, frames in theirs if current), ())
+    return running or (theirs[-1][1] if theirs else ())
+
+
+def _places(text: str) -> tuple[Frame, ...]:
+    found = (PLACE.match(line) for line in text.splitlines()[:200])
+    return tuple(
+        Frame(printable(m["file"]), int(m["line"]), m["in"][:80], not LIBRARIES.search(m["file"]))
+        for m in found
+        if m is not None
+    )
+
+
+def frames(told: object, most: int) -> tuple[Frame, ...]:
+    """Frames as inside.py tells them; the innermost, and those of the user's own code."""
+    found = [_frame(entry) for entry in told[:200]] if isinstance(told, list) else []
+    sane = [frame for frame in found if frame is not None]
+    kept = sane[: most // 2] + [frame for frame in sane[most // 2 :] if frame.own]
+    return tuple(kept[:most])
+
+
+def _frame(entry: object) -> Frame | None:
+    match entry:
+        case [str(file), int(line), str(function), bool(own)]:
+            return Frame(printable(file), line, printable(function)[:80], own)
+    return None
+
+
+def frame(entry: object) -> Frame | None:
+    """One of them."""
+    return _frame(entry)
+
+
+def printable(text: object, most: int = TEXT) -> str:
+    """In one line, without what a terminal would obey."""
+    letters = (c if c.isprintable() else " " for c in str(text)[: 4 * most])
+    return " ".join("".join(letters).split())[:most].encode(errors="replace").decode()
+
+
+def numbers(values: Iterable[object]) -> tuple[int, ...]:
+    return tuple(v for v in values if type(v) is int and 0 <= v < 1 << 31)

@@ -1,0 +1,393 @@
+"""job.collectives: who calls something else, and whom the others wait for; silent where ranks may
+do different things."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hanging import (
+    ALL,
+    BEHIND,
+    GOES,
+    TWO,
+    WAITS,
+    at,
+    call,
+    gone,
+    group,
+    job,
+    loader,
+    over,
+    pair,
+    rank,
+    steady,
+    turns,
+)
+from support import Case, assert_case, context, judged, round_trips, world
+
+from preflight.check import conforms
+from preflight.checks import job_collectives
+from preflight.document import encode
+from preflight.host import Host
+from preflight.knowledge.rehearsed import (
+    Calls,
+    Command,
+    Group,
+    Life,
+    Process,
+    Record,
+    Rehearsed,
+)
+from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
+
+conforms(job_collectives)
+
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+SHORT = {"loader": loader(6, 6, done=True), "batches": 6}
+LONG = {"loader": loader(7, 8), "batches": 7}
+
+
+ROOTED = {"op": "broadcast", "functions": False}
+IN_CALL = rank("collective", group(call(7)), still=4.0, quiet=4.0)
+SENDER = group(call(1, "send 0->1", 50, p2p=True))
+RECEIVER = group(call(1, "recv 1<-0", 60, p2p=True))
+
+HEALTHY = (
+    Case("all go on", over("time", GOES, GOES, GOES, GOES)),
+    Case("all have done their steps", over("steps", GOES, GOES)),
+    Case("all ended well", over("ended", *[gone("exited")] * 4)),
+    Case("one evaluates for a while", over("time", GOES, IN_CALL, IN_CALL, IN_CALL)),
+    Case("a long step before the call", over("time", GOES, replace(IN_CALL, quiet=40.0))),
+    Case("a slow start of one", over("time", replace(GOES, groups=()), rank("init", quiet=30.0))),
+    Case("one call ahead", over("time", IN_CALL, replace(GOES, groups=(group(done=7),)))),
+    Case("root and receivers on their lines", steady(turns(1, 3, **ROOTED), turns(2, 3, **ROOTED))),
+    Case("each is the root in turn", steady(turns(1, 2, **ROOTED), turns(2, 1, **ROOTED))),
+    Case("mine in turn", steady(turns(1, 2, functions=False), turns(2, 1, functions=False))),
+    Case("other loops of equal counts", steady(turns(1, 1, 2), turns(3, 3, 4))),
+    Case(
+        "other groups do other things",
+        steady(
+            replace(turns(1, 2), name="a", ranks=TWO),
+            replace(turns(1, 2), name="a", ranks=TWO),
+            replace(turns(2, 1, op="all_gather"), name="a", ranks=(2, 3)),
+            replace(turns(2, 1, op="all_gather"), name="a", ranks=(2, 3)),
+        ),
+    ),
+    Case(
+        "uneven parts while it goes on",
+        over(
+            "time",
+            rank("collective", group(call(7, "all_gather", shape="[3] Float")), still=1.0),
+            rank("collective", group(call(7, "all_gather", shape="[5] Float")), still=1.0),
+        ),
+    ),
+    Case(
+        "scatter and all-to-all have sizes of their own",
+        over(
+            "time",
+            rank("own", group(call(7, "scatter", shape="", done=True))),
+            rank("own", group(call(7, "scatter", shape="[4] Float", done=True))),
+        ),
+    ),
+    Case("Join: one is done, nobody waits", over("time", gone("exited", **SHORT), GOES)),
+    Case("pipeline", over("time", rank("collective", SENDER, still=1), rank("own", still=1))),
+    Case("another raised: job.ranks'", job(WAITS, WAITS, gone("raised"), WAITS)),
+    Case("another was killed: job.ranks'", job(WAITS, gone("vanished"), why="ended")),
+    Case("one of two left: job.ranks'", job(WAITS, gone("exited"))),
+    Case("one of four left: job.ranks'", job(WAITS, WAITS, WAITS, gone("exited"))),
+    Case("interrupted", job(WAITS, BEHIND, why="interrupted")),
+    Case("one process, no collectives", {"n1/0": Calls(why="time", seconds=30.0)}),
+    Case("one process, ended", {"n1/0": Calls(why="ended", at="gone", ended="exited")}),
+    Case("restarted", over("time", replace(GOES, rank=0), gone("raised", rank=0), GOES)),
+)
+
+
+def finds(
+    code: str, name: str, saw: Mapping[str, Calls], of: int | None = None, **more: object
+) -> Case:
+    subject = None if of is None else f"n1 · rank {of}"
+    return Case(name, saw, code, **{"status": FAIL, "subject": subject} | more)  # type: ignore[arg-type]
+
+
+def differs(name: str, saw: Mapping[str, Calls], of: int | None = None) -> Case:
+    return finds("collective-differs", name, saw, of)
+
+
+OTHER = rank("collective", group(call(7, "broadcast", 40)))
+BARRIER = rank("collective", group(call(7, "barrier", 80, "")))
+X, Y = pair(call(3), done=2, name="x"), group(call(5), done=4, name="y")
+
+DIFFERS = (
+    differs("another operation", job(WAITS, OTHER, WAITS, WAITS), 1),
+    differs("another operation, of two", job(WAITS, OTHER, world=2), 1),
+    differs(
+        "and nobody was in a loop", job(rank("collective", group(call(7, "gather", 9))), OTHER)
+    ),
+    differs("while it goes on", job(WAITS, OTHER, WAITS, why="time"), 1),
+    differs(
+        "another size", job(WAITS, WAITS, rank("collective", group(call(7, shape="[4] Float")))), 2
+    ),
+    differs(
+        "another size, aborted",
+        job(
+            gone("raised", group(call(7))),
+            gone("raised", group(call(7))),
+            gone("vanished", group(call(7, shape="[4] Float"))),
+            why="ended",
+        ),
+        2,
+    ),
+    differs(
+        "another type, and it goes on",
+        steady(*[group(call(7, done=True))] * 2, group(call(7, shape="[8] Int", done=True))),
+        2,
+    ),
+    differs(
+        "one more than the others, who are done",
+        job(rank("collective", group(call(7, "barrier", 80, ""))), *[gone("exited")] * 3),
+        0,
+    ),
+    differs(
+        "one more, and failed",
+        job(gone("raised", group(call(7, "barrier", 80, ""))), *[gone("exited")] * 3, why="ended"),
+        0,
+    ),
+    differs(
+        "two groups in another order",
+        job(
+            rank("collective", X, group(done=4, name="y")),
+            rank("collective", pair(done=2, name="x"), Y),
+            rank("collective", Y),
+            rank("collective", Y),
+        ),
+        0,
+    ),
+    differs("nobody receives", job(rank("collective", SENDER), WAITS, WAITS), 0),
+    differs(
+        "both send",
+        job(
+            rank("collective", group(call(1, "send 0->1", p2p=True))),
+            rank("collective", group(call(1, "send 1->0", p2p=True))),
+        ),
+    ),
+    differs("new_group by some", job(rank("init"), rank("init"), WAITS, WAITS)),
+)
+
+SWAPPED = (
+    finds("order-swapped", "of three", steady(turns(1, 2), turns(2, 1), turns(1, 2)), 1),
+    finds("order-swapped", "of two", steady(turns(5, 1, 2), turns(5, 2, 1))),
+)
+
+UNEVEN = (
+    finds("data-uneven", "ended", job(gone("exited", **SHORT), WAITS, replace(WAITS, **LONG)), 0),
+    finds(
+        "data-uneven",
+        "elsewhere",
+        job(replace(WAITS, **LONG), rank("own", **SHORT)),
+        1,
+    ),
+    finds(
+        "data-uneven", "at the barrier", job(replace(WAITS, **LONG), replace(BARRIER, **SHORT)), 1
+    ),
+    finds(
+        "data-uneven",
+        "all have ended",
+        job(gone("raised", **LONG), gone("exited", **SHORT), why="ended"),
+        1,
+    ),
+)
+
+NOT_JOINED = [replace(rank(w), groups=(), world=2) for w in ("init", "own")]
+NFS = rank("own", state="D", wchan="nfs_wait_on_request", line=12)
+STANDS = (
+    finds("rank-stuck", "in its own code", job(WAITS, BEHIND, WAITS, WAITS), 1),
+    finds("rank-stuck", "two of them", job(WAITS, BEHIND, WAITS, BEHIND), 1),
+    finds("rank-stuck", "of two", job(BEHIND, WAITS), 0),
+    finds("rank-stuck", "through another group", job(
+        rank("collective", pair(call(3), name="x", done=2), group(done=4)),
+        rank("own", pair(name="x", done=2), group(done=4)),
+        rank("collective", group(call(5), done=4)),
+        rank("collective", group(call(5), done=4)),
+    ), 1),
+    finds("rank-stuck", "before init", job(*NOT_JOINED), 1),
+    finds("rank-stuck", "does not answer", job(WAITS, rank("unknown", state="T")), 1),
+    finds("rank-stuck", "does not receive", job(rank("collective", SENDER), BEHIND), 1),
+    finds("rank-stuck", "each for itself", job(BEHIND, BEHIND)),
+    finds("loader-stuck", "its loader", job(WAITS, rank("loader", loader=loader(3), lost=1)), 1),
+    finds("loader-stuck", "all loaders", job(*[rank("loader", loader=loader(3))] * 2), 0),
+    finds("loader-stuck", "alone", {"n1/0": rank("loader", Group(""), world=0)}, 0),
+    finds("storage-stuck", "NFS", job(WAITS, NFS), 1),
+    finds("storage-stuck", "a disk", job(WAITS, replace(NFS, wchan="folio_wait_bit_common")), 1),
+    finds(
+        "storage-stuck",
+        "of a worker",
+        job(WAITS, rank("loader", children=(Process(9, "pt_data_worker", "D", "rpc_wait_bit"),))),
+        1,
+    ),
+    finds("fabric-stuck", "all in one call", job(WAITS, WAITS, WAITS, WAITS), 0),
+    finds("fabric-stuck", "all in init", job(*[replace(rank("init"), groups=())] * 2, world=2), 0),
+    finds("fabric-stuck", "sent and asked for", job(
+        rank("collective", SENDER), rank("collective", RECEIVER)
+    )),
+)  # fmt: skip
+
+LATE = rank("collective", group(call(7)), still=12.0, quiet=12.0)
+CASES = (
+    *HEALTHY,
+    *DIFFERS,
+    *SWAPPED,
+    *UNEVEN,
+    *STANDS,
+    finds("rank-busy", "tokenises", over("time", GOES, LATE, LATE, LATE), 0, status=WARN),
+    finds(
+        "rank-busy",
+        "slow data",
+        over("time", replace(GOES, at="loader"), LATE),
+        0,
+        status=WARN,
+    ),
+    finds(
+        "nothing-seen",
+        "no step",
+        over("time", *[rank("own", Group(""), steps=0)] * 2),
+        status=UNDECIDED,
+    ),
+    finds(
+        "nothing-seen",
+        "waits for who is not watched",
+        job(WAITS, WAITS, WAITS),
+        status=UNDECIDED,
+    ),
+    finds(
+        "nothing-seen",
+        "alone, and stands still",
+        {"n1/0": replace(BEHIND, world=0, groups=(), steps=0)},
+        status=UNDECIDED,
+    ),
+    Case("no record", {"n1/0": Missing(Cause.CANNOT_OBSERVE, "no such file")}),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(job_collectives, case)
+    assert len(judged(job_collectives, case)) <= 1, "one cause"
+
+
+def found(name: str):  # type: ignore[no-untyped-def]
+    return judged(job_collectives, next(case for case in CASES if case.name == name))[0]
+
+
+def test_what_is_said_of_another_operation() -> None:
+    told = found("another operation")
+    assert told.saw == (
+        "rank 1: broadcast [8] Float at train.py:40; ranks 0, 2, 3: all_reduce [8] Float at "
+        "train.py:38, number 7"
+    )
+    assert (told.confidence, told.blame) == (Confidence.CERTAIN, Blame.JOB)
+    assert told.fields["line"] == "train.py:40"
+
+
+def test_of_two_both_are_named_and_either_may_be_right() -> None:
+    told = found("and nobody was in a loop")
+    assert [s.name for s in told.subjects] == ["0", "1"]
+    assert told.confidence is Confidence.LIKELY
+    assert len(told.alternatives) == 2
+
+
+def test_who_left_the_loop_of_both_is_named() -> None:
+    told = found("another operation, of two")
+    assert [s.name for s in told.subjects] == ["1"]
+    assert told.confidence is Confidence.LIKELY
+
+
+def test_what_is_said_of_a_rank_that_stands_still() -> None:
+    assert found("in its own code").saw == (
+        "rank 1 stands still since 21.0 s at train.py:99 in step, and sleeps · ranks 0, 2, 3 wait "
+        "21.0 s in all_reduce [8] Float at train.py:38, number 7; torch gives up after 30 min 0 s"
+    )
+
+
+def test_what_is_said_of_data() -> None:
+    assert found("elsewhere").saw == (
+        "rank 1: 6 steps, 6 batches, len(loader) 6, SequentialSampler and no more; rank 0: 6 "
+        "steps, 7 batches, len(loader) 8, SequentialSampler, and wait at train.py:38 in step"
+    )
+    assert found("all have ended").blame is Blame.UNKNOWN  # it folds under another cause
+
+
+def test_what_is_said_of_a_loader() -> None:
+    assert "3 of 10 batches, 2 workers, 1 child died" in found("its loader").saw
+
+
+def test_each_place_is_named() -> None:
+    told = found("two of them")
+    assert [s.name for s in told.subjects] == ["1", "3"]
+    assert told.saw.startswith("ranks 1, 3 stand still since 21.0 s at train.py:99 in step")
+    other = replace(BEHIND, stack=(at(120),))
+    saw = judged(job_collectives, Case("", job(WAITS, BEHIND, WAITS, other)))[0].saw
+    assert "rank 3 at train.py:120 in step" in saw
+
+
+def test_who_is_to_blame_for_storage() -> None:
+    assert found("NFS").blame is Blame.NETWORK
+    assert found("a disk").blame is Blame.UNKNOWN
+
+
+def test_the_group_is_said_where_it_is_not_that_of_all() -> None:
+    part = pair(call(3, "broadcast", 40), done=2, name="x")
+    saw = job(rank("collective", pair(call(3), done=2, name="x")), rank("collective", part), BEHIND)
+    told = judged(job_collectives, Case("", saw))[0]
+    assert told.saw.endswith("number 3 of the group of ranks 0, 1")
+
+
+def test_nodes_are_in_the_subjects() -> None:
+    saw = job(WAITS, BEHIND)
+    saw["n2/1"] = saw.pop("n1/1")
+    told = judged(job_collectives, Case("", saw))[0]
+    assert str(told.subjects[0]) == "n2 · rank 1"
+
+
+def test_a_stop_that_nobody_explains_is_undecided() -> None:
+    silent = rank("collective", group())
+    told = judged(job_collectives, Case("", job(silent, silent)))
+    assert [f.code for f in told] == ["nothing-seen"]
+    assert told[0].status is UNDECIDED
+
+
+def test_what_is_measured() -> None:
+    many = replace(GOES, groups=(Group("0", ALL, 1204, 1204),), steps=60, seconds=12.1)
+    text = job_collectives.measured(world("job.collectives", over("time", many, many))).text
+    assert text == "1,204 collectives, 60 steps in 12.1 s"
+    text = job_collectives.measured(world("job.collectives", job(WAITS, BEHIND))).text
+    assert text == "6 collectives, 6 steps in 33.0 s · 1 of 2 wait"
+    alone = {"n1/0": Calls(why="ended")}
+    text = job_collectives.measured(world("job.collectives", alone)).text
+    assert text == "no collectives: not distributed"
+
+
+# --- observe ---
+
+
+def test_each_rank_reads_its_own(tmp_path: Path) -> None:
+    seen = list(job(WAITS, BEHIND, rank("loader", loader=loader(3))).values())
+    command = Command(("torchrun",), None, "stuck", 33.0)
+    made = Record(tuple(Rehearsed(Life(command), calls) for calls in seen))
+    (tmp_path / "record.json").write_text(json.dumps(encode(made)), encoding="utf-8")
+    for number, calls in enumerate(seen):
+        ctx = context(local_rank=number, options={"record": "/record.json"})
+        told = job_collectives.observe(Host(str(tmp_path)), ctx)
+        assert told == calls
+        round_trips(told)
+    ctx = context(local_rank=3, options={"record": "/record.json"})
+    with pytest.raises(CannotObserve, match="has 3 ranks"):
+        job_collectives.observe(Host(str(tmp_path)), ctx)
+
+
+def test_without_a_rehearsal_there_is_nothing_to_look_at() -> None:
+    with pytest.raises(NotApplicable, match="preflight rehearse"):
+        job_collectives.observe(Host(), context())

@@ -1,0 +1,289 @@
+"""job.pace: what the time of a step goes into is named, and healthy steps are not blamed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import Case, assert_case, context, judged, round_trips, topology, world
+
+from preflight.check import conforms
+from preflight.checks import job_pace
+from preflight.document import encode
+from preflight.host import Host
+from preflight.knowledge.rehearsed import Command, Frame, Life, Pace, Record, Rehearsed
+from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
+
+conforms(job_pace)
+
+BACKWARD = Frame("/home/u/train.py", 40, "main", own=True)
+TOKENS = Frame("/home/u/train.py", 31, "tokenise", own=True)
+FINE = Pace(
+    step=0.21,
+    steps=60,
+    loader=0.03,
+    waiting=0.2,
+    looks=60,
+    own=BACKWARD,
+    own_part=0.4,
+    collectives=4,
+    size=25e6,
+    cpus=8.0,
+    mean=0.22,
+)
+
+
+def pace(**changes: Any) -> Pace:
+    return dataclasses.replace(FINE, **changes)
+
+
+def ranks(*paces: Pace | Missing) -> dict[str, Pace | Missing]:
+    return {
+        f"n1/{i}": p if isinstance(p, Missing) else dataclasses.replace(p, rank=i)
+        for i, p in enumerate(paces)
+    }
+
+
+def waits(*parts: float, **changes: Any) -> dict[str, Any]:
+    return ranks(*(pace(waiting=part, **changes) for part in parts))
+
+
+def slow(*parts: float, at: Frame = TOKENS) -> dict[str, Any]:
+    """The first of them is the slow one."""
+    first, *others = parts
+    return ranks(pace(waiting=first, own=at, own_part=0.9), *(pace(waiting=p) for p in others))
+
+
+STARVED = pace(loader=0.45)
+CHATTY = pace(collectives=400, size=4, waiting=0.6)
+LOADER, SMALL, SLOW = "loader-bound", "small-collectives", "rank-slow"
+WARN = Status.WARN
+
+HEALTHY = (
+    Case("balanced", waits(0.2, 0.22, 0.19, 0.2)),
+    Case("one rank", ranks(FINE)),
+    Case("no distributed job", {"n1": FINE}),
+    Case("two ranks, balanced", waits(0.3, 0.35)),
+    Case("all wait: the network, or the buckets", waits(0.6, 0.62, 0.58, 0.61)),
+    Case("nobody waits: NCCL", waits(0.0, 0.0, 0.0, 0.0, cuda=True)),
+    Case("29 % for data", ranks(pace(loader=0.29), pace(loader=0.28))),
+    Case("data takes 40 % of 12 ms", ranks(pace(step=0.012, loader=0.4, mean=0.013))),
+    Case("data behind the GPU's back", ranks(pace(loader=0.45, cuda=True))),
+    Case("all data in one validation", ranks(pace(loader=0.8, mean=1.0))),
+    Case("data of 7 steps", ranks(pace(loader=0.9, steps=7))),
+    Case("9 looks", waits(0.0, 1.0, looks=9)),
+    Case("7 steps", waits(0.0, 1.0, steps=7)),
+    Case("no steps", ranks(Pace(), Pace())),
+    Case("400 that nobody waits in", ranks(pace(collectives=400, size=4, waiting=0.1))),
+    Case("60 of 1 MiB", ranks(pace(collectives=60, size=1 << 20, waiting=0.5))),
+    Case("49 small ones", ranks(pace(collectives=49, size=4, waiting=0.5))),
+    Case("sizes not known", ranks(pace(collectives=400, size=0, waiting=0.5))),
+    Case(
+        "60 that take 0.1 s each",
+        ranks(pace(collectives=60, size=4, waiting=0.6, step=10.0, mean=10.0)),
+    ),
+    Case(
+        "small ones in one long evaluation",
+        ranks(pace(collectives=400, size=4, waiting=0.6, mean=1.0)),
+    ),
+    Case("one of them does not wait", ranks(CHATTY, dataclasses.replace(CHATTY, waiting=0.25))),
+    Case("one long evaluation on rank 0", waits(0.02, 0.6, 0.6, 0.6, mean=0.67)),
+    Case("of two", waits(0.02, 0.7, mean=0.67)),
+    Case("ragged batches", waits(0.3, 0.45, 0.5, 0.4)),
+    Case("39 points of two", waits(0.1, 0.49, looks=120)),
+    Case("29 points of four", waits(0.14, 0.43, 0.43, 0.43, looks=120)),
+    Case("a rank waits more, not less", waits(0.9, 0.1, 0.1, 0.1)),
+    Case("a half waits", waits(0.1, 0.1, 0.8, 0.8)),
+    Case("beside the backward pass of all", waits(0.05, 0.02, pending=0.8)),
+    Case("all different", waits(0.0, 0.3, 0.6, 0.9)),
+    Case("steps of 5 ms", waits(0.0, 0.9, 0.9, 0.9, step=0.005, mean=0.006)),
+    Case("ten looks of two scatter", waits(0.2, 0.6, looks=10)),
+    Case(
+        "another pace: an evaluator",
+        ranks(pace(waiting=0.0, step=2.0, mean=2.0), pace(waiting=0.9)),
+    ),
+    Case("it calls nothing: an actor", ranks(pace(waiting=0.0, collectives=0), *[CHATTY] * 4)),
+    Case("blocked", Missing(Cause.BLOCKED, by="job.ranks")),
+    Case("one was not seen", ranks(FINE, Missing(Cause.NOT_APPLICABLE, "3 steps timed"))),
+)
+
+CASES = (
+    *HEALTHY,
+    Case("data", ranks(STARVED), LOADER, WARN, subject="n1 · rank 0"),
+    Case("data on all", ranks(*[STARVED] * 4), LOADER, WARN, subject="n1 · rank 0"),
+    Case("data on one", ranks(FINE, FINE, STARVED), LOADER, WARN, subject="n1 · rank 2"),
+    Case("30 %", ranks(pace(loader=0.3)), LOADER, WARN),
+    Case("80 % with a GPU", ranks(pace(loader=0.8, cuda=True)), LOADER, WARN),
+    Case("mean not known", ranks(pace(loader=0.8, mean=0.0)), LOADER, WARN),
+    Case("no distributed job, data", {"n1/0": STARVED}, LOADER, WARN, subject="n1 · rank 0"),
+    Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
+    Case("50 of 63 KiB", ranks(pace(collectives=50, size=64511, waiting=0.3)), SMALL, WARN),
+    Case("one of two", slow(0.0, 0.95), SLOW, WARN, subject="n1 · rank 0"),
+    Case("one of three", waits(0.9, 0.03, 0.94), SLOW, WARN, subject="n1 · rank 1"),
+    Case("one of four", waits(0.9, 0.92, 0.95, 0.05), SLOW, WARN, subject="n1 · rank 3"),
+    Case(
+        "inside of backward()",
+        ranks(pace(waiting=0.02, pending=0.05), pace(waiting=0.02, pending=0.95)),
+        SLOW,
+        WARN,
+        subject="n1 · rank 0",
+    ),
+    Case("30 points of four", waits(0.15, 0.45, 0.46, 0.45, looks=120), SLOW, WARN),
+    Case("two of eight", waits(*[0.8] * 6, 0.1, 0.12), SLOW, WARN, subject="n1 · rank 6"),
+    Case("one that is seen", ranks(FINE, pace(steps=0), STARVED), LOADER, subject="n1 · rank 2"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(job_pace, case)
+
+
+def findings(saw: Any) -> list[Any]:
+    return judged(job_pace, Case("", saw))
+
+
+def test_one_cause_is_named_once() -> None:
+    """Who waits for data does not wait for others, and these wait for it."""
+    late = pace(loader=0.6, waiting=0.02)
+    found = findings(ranks(late, *[pace(waiting=0.7, loader=0.0)] * 3))
+    assert [(f.code, str(f.subjects[0])) for f in found] == [(LOADER, "n1 · rank 0")]
+    assert "· the others 0 % ·" in found[0].saw
+    # the many small ones are where the others wait for the slow one
+    found = findings(ranks(dataclasses.replace(CHATTY, waiting=0.05), *[CHATTY] * 3))
+    assert [f.code for f in found] == [SLOW]
+
+
+def test_what_is_said_of_a_slow_rank() -> None:
+    (finding,) = findings(slow(0.02, 0.9, 0.95))
+    assert finding.saw == (
+        "rank 0 waits for a collective at 2 % of the looks, the others at 90-95 % · rank 0 is most "
+        "often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · 210 ms a step"
+    )
+    assert (finding.blame, finding.confidence) == (Blame.JOB, Confidence.LIKELY)
+    assert finding.fields["line"] == "/home/u/train.py:31"
+    (finding,) = findings(slow(0.02, 0.9, 0.95, at=BACKWARD))
+    assert "the others, too, when they don't wait" in finding.saw
+    assert finding.blame is Blame.UNKNOWN, "the same work: a slow machine, or more of it"
+    (finding,) = findings(waits(0.02, 0.9, own=None))
+    assert "most often" not in finding.saw
+    assert finding.blame is Blame.UNKNOWN
+
+
+def test_what_is_said_of_data() -> None:
+    (finding,) = findings(ranks(FINE, dataclasses.replace(STARVED, workers=2)))
+    assert finding.saw == (
+        "rank 1 waits 45 % of the time for the DataLoader, 94 ms of 210 ms a step · "
+        "the others 3 % · num_workers=2, 8 CPUs a rank"
+    )
+    assert finding.fields["workers"] == "8"
+
+    def advised(**changes: Any) -> str:
+        (finding,) = findings(ranks(dataclasses.replace(STARVED, **changes)))
+        return str(finding.fields["workers"])
+
+    assert advised(cpus=3.5, workers=0) == "3"
+    assert advised(cpus=0.5, workers=0) == "1"
+    assert advised(cpus=96, workers=0) == "8"
+    assert advised(cpus=2, workers=2).startswith("not more")
+    assert advised(cpus=0, workers=0).startswith("more")
+    (finding,) = findings(ranks(pace(loader=0.8, cuda=True)))
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.alternatives
+
+
+def test_what_is_said_of_small_ones() -> None:
+    (finding,) = findings(ranks(*[CHATTY] * 6))
+    assert finding.saw == (
+        "400 collectives a step, half of them of 4 B or less · 60 % of the looks are in one · "
+        "210 ms a step"
+    )
+    assert len(finding.subjects) == 6
+
+
+def test_many_are_named_with_a_few() -> None:
+    (finding,) = findings(ranks(*[STARVED] * 64))
+    assert finding.saw.startswith("ranks 0, 1, 2, 3 and 60 more wait 45 % of the time")
+
+
+@given(st.integers(2, 16), st.integers(10, 200), st.floats(0, 1), st.integers(0, 1 << 32))
+@settings(max_examples=300, deadline=None)
+def test_ranks_that_wait_alike_are_not_told_apart(
+    count: int, looks: int, part: float, seed: int
+) -> None:
+    """All of them wait in the same part of the time, and are looked at a few times."""
+    made = random.Random(seed)
+    seen = [sum(made.random() < part for _ in range(looks)) / looks for _ in range(count)]
+    assert findings(waits(*seen, looks=looks)) == []
+
+
+@given(st.integers(2, 16), st.data(), st.integers(30, 200), st.floats(0, 0.05))
+@settings(max_examples=100, deadline=None)
+def test_a_rank_that_all_wait_for_is_named(
+    count: int, data: st.DataObject, looks: int, own: float
+) -> None:
+    guilty = data.draw(st.integers(0, count - 1))
+    parts = [own if i == guilty else data.draw(st.floats(0.86, 0.95)) for i in range(count)]
+    (finding,) = findings(waits(*parts, looks=looks))
+    assert (finding.code, [s.name for s in finding.subjects]) == (SLOW, [str(guilty)])
+
+
+@pytest.mark.parametrize(
+    "name", ["step", "mean", "loader", "waiting", "pending", "own_part", "size", "cpus"]
+)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_numbers_that_are_none_are_left_out(name: str, value: float) -> None:
+    bad = dataclasses.replace(STARVED, **{name: value})
+    assert findings(ranks(bad, bad)) == []
+    assert job_pace.measured(world("job.pace", ranks(bad))).text == ""
+
+
+def test_what_is_measured() -> None:
+    seen = job_pace.measured(world("job.pace", waits(0.3, 0.34, 0.4)))
+    assert seen.text == "210 ms a step · 34 % in collectives · 3 % for data"
+    assert seen.values["collectives_a_step"] == 4
+    assert job_pace.measured(world("job.pace", ranks(Pace()))).text == ""
+
+
+# --- observed from a record ---
+
+
+def record(tmp_path: Path, *paces: Pace) -> dict[str, str]:
+    life = Life(Command(("python", "train.py"), 0, "ended", 12.0))
+    path = tmp_path / "record.json"
+    made = Record(tuple(Rehearsed(life, pace=p) for p in paces))
+    path.write_text(json.dumps(encode(made)))
+    return {"record": str(path)}
+
+
+def test_a_record_is_read(tmp_path: Path) -> None:
+    options = record(tmp_path, FINE, dataclasses.replace(STARVED, rank=1))
+    seen = job_pace.observe(Host(), context(local_rank=1, options=options))
+    assert seen == dataclasses.replace(STARVED, rank=1)
+    round_trips(seen)
+
+
+def test_the_cpus_of_a_rank_are_its_part_of_the_mask(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Cpus_allowed_list:\t0-15\n")
+    record(tmp_path, pace(cpus=0.0))
+    options = {"record": "/record.json"}
+    ctx = context(options=options, local_world_size=4, topology=topology(4))
+    assert job_pace.observe(Host(str(tmp_path)), ctx).cpus == 4.0
+    (tmp_path / "proc/self/status").write_text("Name:\tpython\n")
+    assert job_pace.observe(Host(str(tmp_path)), ctx).cpus == 0.0
+
+
+def test_too_little_is_no_answer(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable, match="1 step timed, 60 looks: too few"):
+        job_pace.observe(Host(), context(options=record(tmp_path, pace(steps=1))))
+    with pytest.raises(NotApplicable, match="rehearse"):
+        job_pace.observe(Host(), context())
+    with pytest.raises(CannotObserve):
+        job_pace.observe(Host(), context(options={"record": str(tmp_path / "none.json")}))

@@ -1,0 +1,369 @@
+"""job.ranks: the first end that is nobody's consequence is named, and no other; nobody where all is
+well or was interrupted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import Case, assert_case, context, judged, round_trips, world
+
+from preflight.check import conforms
+from preflight.checks import job_ranks
+from preflight.document import encode
+from preflight.host import Host
+from preflight.knowledge.rehearsed import Calls, Command, End, Frame, Life, Record, Rehearsed
+from preflight.model import (
+    Blame,
+    CannotObserve,
+    Cause,
+    Confidence,
+    Missing,
+    Node,
+    NotApplicable,
+    Status,
+    Topology,
+)
+
+conforms(job_ranks)
+
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+CMD = ("torchrun", "--nproc-per-node", "4", "train.py")
+STEP = Frame("train.py", 31, "step", own=True)
+INNER = Frame("/usr/lib/python3/json/decoder.py", 355, "raw_decode")
+PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:34567"
+LATE = "RuntimeError: [x.cc:78] Timed out waiting 1800000ms for recv operation to complete"
+STORE = "DistStoreError: Timed out after 601 seconds waiting for clients. 2/3 clients joined."
+KEYS = "DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cpu//0/2"
+MODEL = "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params"
+OTHER = "ConnectionResetError: [Errno 104] Connection reset by peer"
+FORK = "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."
+
+
+def end(how: str, at: float = 100.0, code: int | None = None, text: str = "", *of: Frame) -> End:
+    return End(how, at, code, text, of)
+
+
+def raised(text: str = "ValueError: bad batch", at: float = 100.0, *of: Frame) -> End:
+    return end("raised", at, 1, text, *(of or (STEP,)))
+
+
+def told(at: float = 100.2, text: str = PEER) -> End:
+    """Of a rank whose peer is gone."""
+    return end("raised", at, 1, text, Frame("train.py", 33, "step", own=True))
+
+
+TERM = end("vanished", 100.5, -15)
+
+
+def job(
+    *ends: End | None, exit: int | None = 1, why: str = "ended", **more: object
+) -> dict[str, Life]:
+    """One life a rank, on one node."""
+    command = Command(CMD, exit, why, 12.1)
+    made = {
+        f"n1/{rank}": Life(command, rank, len(ends), len(ends), 1000 + rank, joined=True, end=each)
+        for rank, each in enumerate(ends)
+    }
+    return {key: replace(life, **more) for key, life in made.items()}  # type: ignore[arg-type]
+
+
+def running(*ends: End | None, why: str = "time", **more: object) -> dict[str, Life]:
+    return job(*ends, exit=None, why=why, **more)
+
+
+def but(lives: dict[str, Life], number: int, **changes: object) -> dict[str, Life]:
+    key = f"n1/{number}"
+    return lives | {key: replace(lives[key], **changes)}  # type: ignore[arg-type]
+
+
+WELL = end("exited", 100.0, 0)
+DONE = end("exited", 100.0)
+TWO = Topology(size=8, nodes=(Node("n1", (0, 1, 2, 3)), Node("n2", (4, 5, 6, 7))))
+
+HEALTHY = (
+    Case("all run", running(None, None, None, None)),
+    Case("all ended well", job(WELL, WELL, WELL, exit=0)),
+    Case("ended, their status unknown", job(DONE, DONE, exit=0)),
+    Case("ended with os._exit(0)", job(end("vanished", 99, 0), WELL, exit=0)),
+    Case("vanished, and the command is content", job(end("vanished", 99), WELL, exit=0)),
+    Case("one is done before the others", running(WELL, None, None)),
+    Case("three are done before the last", running(WELL, WELL, WELL, None, why="steps")),
+    Case("interrupted", job(raised("KeyboardInterrupt: "), TERM, exit=130, why="interrupted")),
+    Case("killed by the user's Ctrl-C", job(TERM, TERM, exit=-2, why="interrupted")),
+    Case("one process", {"n1/0": Life(Command(CMD, None, "time", 30.0), pid=5, rank=0, world=1)}),
+    Case("seen from outside", running(None, None, watched="outside", starting=3.0)),
+    Case(
+        "a slow start when time is up",
+        running(None, None, watched="outside", starting=90.0, joined=False),
+    ),
+    Case("stuck, all there: job.collectives'", running(None, None, why="stuck")),
+    Case("an OOM kill of somebody else", running(None, None, oom_kills=1)),
+    Case("not joined yet", running(None, None, joined=False)),
+    Case("a job of which this is a part", running(None, None, world=8)),
+)
+
+
+def alone(exit: int | None, why: str, problem: str = "") -> dict[str, Life]:
+    """Of a command in which no rank was seen."""
+    return {"n1/0": Life(Command(CMD, exit, why, 20.0), watched="", problem=problem)}
+
+
+def fails(
+    code: str, name: str, saw: dict[str, Life], rank: int | None = None, **more: object
+) -> Case:
+    subject = None if rank is None else f"n1 · rank {rank}"
+    return Case(name, saw, code, **{"status": FAIL, "subject": subject} | more)  # type: ignore[arg-type]
+
+
+def raises(name: str, saw: dict[str, Life], rank: int | None = None, **more: object) -> Case:
+    return fails("rank-raised", name, saw, rank, **more)
+
+
+def kills(name: str, rank: int | None, *ends: End, **more: object) -> Case:
+    return fails("rank-killed", name, job(*ends, **more), rank)  # type: ignore[arg-type]
+
+
+def leaves(name: str, saw: dict[str, Life], rank: int, **more: object) -> Case:
+    return fails("rank-exited", name, saw, rank, **more)
+
+
+def away(*ends: End | None, **more: object) -> dict[str, Life]:
+    """Ranks that wait for others in init_process_group."""
+    return job(*ends, **{"exit": None, "why": "stuck", "joined": False} | more)  # type: ignore[arg-type]
+
+
+def signal(number: int, at: float = 100.0) -> End:
+    return end("vanished", at, -number)
+
+
+RAISED = (
+    raises("raised", job(told(), raised(), told(100.3), TERM), 1),
+    raises("raised, noticed late", job(told(99.8), raised(at=100.4)), 1),
+    raises("raised alone", running(None, raised(), why="stuck"), 1),
+    raises("on all ranks the same", job(raised("E: 1 of 2"), raised("E: 2 of 2", 100.1))),
+    raises("raised, then started again", job(raised(), WELL, exit=0), status=WARN),
+    raises("started anew", but(running(None, raised(), None), 2, rank=1), status=WARN),
+    raises("only complaints", job(told(), told(101.0, LATE), TERM)),
+    raises("the model differs", job(raised(MODEL), TERM)),
+    raises("most are done, one wants more", job(told(100.4), WELL, WELL, WELL), 0),
+    raises("own connection", job(raised(OTHER), told()), 0),
+)
+
+KILLED = (
+    kills("killed", 2, told(), told(), signal(9, 100.6)),
+    kills("crashed", 0, signal(11), told()),
+    kills("aborted", 1, told(), signal(6)),
+    kills("/dev/shm", 1, told(), signal(7)),
+    kills("asked to end", None, TERM, TERM, exit=-15),
+    kills("a signal without a name", 1, told(), signal(60)),
+    kills("killed by status", 1, told(), end("vanished", 100.0, 139)),
+    fails("rank-oom", "out of memory", job(told(), signal(9), oom_kills=2), 1),
+    fails("rank-oom", "out of memory, vanished", job(told(), end("vanished"), oom_kills=1), 1),
+    fails("rank-oom", "a worker out of memory", job(raised(FORK), told(), oom_kills=1), 0),
+)
+
+LEFT = (
+    leaves("sys.exit(3)", job(told(), end("exited", 100.0, 3), TERM), 1),
+    leaves("os._exit(3)", job(TERM, end("vanished", 100.7, 3)), 1),
+    leaves("left, and the others fail", job(told(), WELL, told()), 1),
+    leaves("left, and the others stand still", running(None, None, WELL, why="stuck"), 2),
+    leaves("left without a word", running(None, end("vanished"), why="stuck"), 1),
+    leaves("vanished, the others fail", job(told(), end("vanished", 101.0)), 1),
+    leaves("vanished at the end", running(None, end("vanished")), 1, status=UNDECIDED),
+)
+
+ABSENT = (
+    fails("rank-absent", "two of three", away(None, None, world=3), subject="rank 2"),
+    fails(
+        "rank-absent",
+        "two of three, timed out",
+        away(told(700, STORE), told(700, KEYS), world=3, exit=1, why="ended"),
+        subject="rank 2",
+    ),
+    fails(
+        "rank-absent",
+        "said so by its launcher",
+        away(None, None, world=8, absent=(2, 3, 4, 5, 6, 7)),
+        topology=TWO,
+    ),
+    fails("rank-absent", "perhaps elsewhere", away(None, None, None, None, world=8), topology=TWO),
+    fails(
+        "rank-absent",
+        "still on its way",
+        but(away(None, None), 1, watched="outside", starting=31.0),
+        1,
+    ),
+    fails(
+        "rank-absent",
+        "did not join",
+        away(told(700, KEYS), signal(15, 700.3), exit=1, why="ended"),
+        1,
+    ),
+)
+
+CASES = (
+    *HEALTHY,
+    Case("no rank, and it ended with 0", alone(0, "ended")),
+    *RAISED,
+    *KILLED,
+    *LEFT,
+    *ABSENT,
+    fails("command-failed", "no such script", alone(2, "ended")),
+    fails("command-failed", "the launcher crashed", job(WELL, WELL, exit=-11)),
+    fails("not-watched", "isolated", alone(None, "blind", "it is isolated"), status=UNDECIDED),
+    fails("not-watched", "no process", alone(None, "time"), status=UNDECIDED),
+    Case("no record", {"n1/0": Missing(Cause.CANNOT_OBSERVE, "no such file")}),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_judge(case: Case) -> None:
+    assert_case(job_ranks, case)
+    assert len(judged(job_ranks, case)) <= 1, "one cause"
+
+
+def by_name(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def test_the_text_names_line_and_consequences() -> None:
+    found = judged(job_ranks, by_name("raised"))[0]
+    assert found.saw == (
+        "rank 1: ValueError: bad batch at train.py:31 in step · 3 others ended after it"
+    )
+    assert found.confidence is Confidence.CERTAIN
+    assert found.blame is Blame.JOB
+
+
+def test_the_own_frame_is_named() -> None:
+    found = judged(job_ranks, Case("", job(raised("E: x", 100.0, INNER, STEP), told())))[0]
+    assert "train.py:31" in found.saw
+
+
+def test_equal_errors_of_several_ranks_are_one() -> None:
+    found = judged(job_ranks, by_name("on all ranks the same"))[0]
+    assert [s.name for s in found.subjects] == ["0", "1"]
+    assert found.saw.startswith("ranks 0, 1: E: 1 of 2")
+
+
+def test_complaints_alone_blame_nobody() -> None:
+    found = judged(job_ranks, by_name("only complaints"))[0]
+    assert found.confidence is Confidence.POSSIBLE
+    assert found.alternatives
+    assert found.blame is Blame.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("/dev/shm", "/dev/shm"), ("aborted", "Gloo"), ("crashed", "SIGSEGV"), ("killed", "SIGKILL")],
+)
+def test_a_signal_has_its_usual_cause(name: str, word: str) -> None:
+    assert word in judged(job_ranks, by_name(name))[0].saw
+
+
+def test_where_it_crashed_is_told() -> None:
+    saw = job(end("vanished", 100.0, -11, "", INNER, STEP), told())
+    assert "SIGSEGV at train.py:31 in step: " in judged(job_ranks, Case("", saw))[0].saw
+
+
+def test_an_abort_inside_of_a_collective_says_so() -> None:
+    inside = Frame("/x/torch/distributed/distributed_c10d.py", 3252, "all_reduce")
+    saw = job(told(), end("vanished", 100.0, -6, "", inside, STEP))
+    text = judged(job_ranks, Case("", saw))[0].saw
+    assert "SIGABRT at train.py:31 in step: Gloo ends all_reduce so" in text
+
+
+def test_who_left_and_where_the_others_waited() -> None:
+    text = judged(job_ranks, by_name("left, and the others fail"))[0].saw
+    assert text == (
+        "rank 1: left by itself with exit status 0 · 2 others ended with errors after it, "
+        "waiting for it at train.py:33 in step"
+    )
+
+
+def test_an_abort_may_be_a_symptom() -> None:
+    found = judged(job_ranks, by_name("aborted"))[0]
+    assert (found.blame, found.confidence) == (Blame.UNKNOWN, Confidence.LIKELY)
+
+
+def test_where_a_rank_is_that_nobody_watches_is_only_possible() -> None:
+    found = judged(job_ranks, by_name("perhaps elsewhere"))[0]
+    assert found.confidence is Confidence.POSSIBLE
+    assert not found.explains
+    sure = judged(job_ranks, Case("", running(None, why="stuck", world=2, joined=False)))[0]
+    assert sure.explains
+
+
+def test_a_later_kill_is_the_launchers() -> None:
+    found = judged(job_ranks, Case("", job(raised(), end("vanished", 131.0, -9))))[0]
+    assert [s.name for s in found.subjects] == ["0"]
+
+
+def test_other_clocks_make_it_likely() -> None:
+    seen = job(raised(), None, exit=1)
+    seen["n2/1"] = replace(seen.pop("n1/1"), end=raised("KeyError: 'x'", 100.5))
+    found = judged(job_ranks, Case("", seen))[0]
+    assert found.confidence is Confidence.LIKELY
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+@pytest.mark.parametrize(
+    "cause",
+    [raised(), end("vanished", 100.4, -11), end("vanished", 99.5, -9), end("exited", 99.9, 7)],
+    ids=["raised", "crashed", "killed", "exited"],
+)
+def test_the_cause_is_named_however_it_is_noticed(order: tuple[int, ...], cause: End) -> None:
+    ends = [cause, told(99.9), TERM]
+    seen = job(*(ends[i] for i in order))
+    found = judged(job_ranks, Case("", seen))[0]
+    assert [s.name for s in found.subjects] == [str(order.index(0))]
+
+
+def test_what_is_measured() -> None:
+    text = job_ranks.measured(world("job.ranks", running(None, WELL))).text
+    assert text == "2 of 2 ranks · 1 alive · 1 ended well · watched for 12.1 s"
+    text = job_ranks.measured(world("job.ranks", alone(0, "ended"))).text
+    assert text == "ended by itself after 20.0 s, exit 0 · not distributed"
+
+
+# --- observe ---
+
+
+def record(folder: Path, *lives: Life) -> str:
+    made = Record(tuple(Rehearsed(life, Calls(rank=life.rank)) for life in lives))
+    (folder / "record.json").write_text(json.dumps(encode(made)), encoding="utf-8")
+    return "/record.json"
+
+
+def test_each_rank_reads_its_own(tmp_path: Path) -> None:
+    lives = list(job(WELL, raised()).values())
+    path = record(tmp_path, *lives)
+    for rank, life in enumerate(lives):
+        ctx = context(local_rank=rank, options={"record": path})
+        seen = job_ranks.observe(Host(str(tmp_path)), ctx)
+        assert seen == life
+        round_trips(seen)
+
+
+def test_without_a_rehearsal_there_is_nothing_to_look_at() -> None:
+    with pytest.raises(NotApplicable, match="preflight rehearse"):
+        job_ranks.observe(Host(), context())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"ranks": [{}]}', "[" * 100_000, '{"ranks": []}', "\x00"],
+    ids=["empty", "cut", "list", "no life", "deep", "no ranks", "zero"],
+)
+def test_what_is_no_record(tmp_path: Path, text: str) -> None:
+    (tmp_path / "record.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CannotObserve, match="record"):
+        job_ranks.observe(Host(str(tmp_path)), context(options={"record": "/record.json"}))
+
+
+def test_a_record_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CannotObserve, match="No such file"):
+        job_ranks.observe(Host(str(tmp_path)), context(options={"record": "/none"}))

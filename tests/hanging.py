@@ -1,0 +1,94 @@
+"""Worlds for the judges of a rehearsal: ranks with their groups, calls and places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from preflight.knowledge.rehearsed import Calls, Collective, Frame, Group, Loader
+
+TWO = (0, 1)
+ALL = (0, 1, 2, 3)
+
+
+def at(line: int, function: str = "step") -> Frame:
+    return Frame("train.py", line, function, own=True)
+
+
+def call(
+    seq: int, op: str = "all_reduce", line: int = 38, shape: str = "[8] Float", **more: object
+) -> Collective:
+    made = Collective(seq, op, shape, at(line), done=False, timeout=1800.0)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def group(*last: Collective, done: int = 6, ranks: tuple[int, ...] = ALL, name: str = "0") -> Group:
+    """A group with so many all-reduces done, then these calls."""
+    before = tuple(call(n, done=True) for n in range(1, done + 1))
+    enqueued = max((c.seq for c in last if not c.p2p), default=done)
+    completed = done + sum(c.done for c in last)
+    return Group(name, ranks, enqueued, completed, (*before, *last))
+
+
+def rank(where: str, *groups: Group, line: int = 38, **more: object) -> Calls:
+    made = Calls(
+        world=4,
+        why="stuck",
+        at=where,
+        still=21.0,
+        quiet=21.0,
+        stack=(at(line),),
+        steps=6,
+        batches=7,
+        groups=groups or (group(),),
+        seconds=33.0,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def job(*ranks: Calls, **all_of: object) -> dict[str, Calls]:
+    """Of one node, numbered in their order, unless one has its number."""
+    made = {}
+    for number, seen in enumerate(ranks):
+        numbered = seen if seen.rank is not None else replace(seen, rank=number)
+        made[f"n1/{number}"] = replace(numbered, **all_of)  # type: ignore[arg-type]
+    return made
+
+
+WAITS = rank("collective", group(call(7)))
+"""In all-reduce number 7, since 21 s."""
+BEHIND = rank("own", line=99, wchan="hrtimer_nanosleep", state="S")
+"""Elsewhere, six done."""
+
+
+def over(why: str, *ranks: Calls, **more: object) -> dict[str, Calls]:
+    """A job that did not hang."""
+    return job(*ranks, **{"why": why} | more)
+
+
+def gone(how: str, *groups: Group, **more: object) -> Calls:
+    return rank("gone", *groups, ended=how, **more)
+
+
+def loader(given: int, length: int | None = 10, *, done: bool = False, **more: object) -> Loader:
+    return replace(Loader(length, given, done, 2, "SequentialSampler"), **more)  # type: ignore[arg-type]
+
+
+GOES = rank("own", still=0.2, quiet=0.4, cpu=0.9)
+"""At work, like all others."""
+
+
+def pair(*last: Collective, **more: object) -> Group:
+    return group(*last, ranks=TWO, **more)  # type: ignore[arg-type]
+
+
+def turns(*lines: int, op: str = "all_reduce", functions: bool = True) -> Group:
+    """Collectives that are done, from these lines, each in its function."""
+    calls = (
+        call(n, op, line, done=True, frame=at(line, f"f{line}" if functions else "step"))
+        for n, line in enumerate(lines, 1)
+    )
+    return Group("0", (), len(lines), len(lines), tuple(calls))
+
+
+def steady(*groups: Group) -> dict[str, Calls]:
+    return over("time", *(replace(GOES, groups=(one,)) for one in groups))

@@ -1,0 +1,261 @@
+"""The parts of a rehearsal that need no command: flags, the live line, py-spy's answers, the end of
+what was started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preflight import rehearse
+from preflight.knowledge.rehearsed import (
+    Calls,
+    Collective,
+    Command,
+    Frame,
+    Group,
+    Life,
+    Record,
+    Rehearsed,
+)
+from preflight.model import PreflightError
+from preflight.rehearsal import attached, folder, gathered, processes, pyspy
+from preflight.rehearsal.command import variables
+from preflight.rehearsal.history import History, Look
+
+TOLD: dict[str, Any] = {
+    "seconds": 12.3,
+    "alive": 4,
+    "starting": 0,
+    "world": 4,
+    "steps": [17, 18],
+    "collectives": [40, 40],
+    "cpu": 2.04,
+    "rss": 3 << 30,
+    "shm": 0,
+    "workers": 0,
+    "waiting": [],
+    "quiet": 0.3,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, "12 of 60 s · 4/4 ranks · 17-18 steps · 40 collectives · 2.0 CPUs · 3.0 GiB"),
+        ({"workers": 8}, "8 loader workers"),
+        ({"starting": 2, "alive": 2}, "2/4 ranks · 2 starting"),
+        ({"shm": 64 << 20}, "/dev/shm +64 MiB"),
+        ({"waiting": [0, 2], "quiet": 9.0}, "nothing for 9 s, waiting: rank 0, 2"),
+    ],
+)
+def test_the_live_line(changes: dict[str, Any], wanted: str) -> None:
+    assert wanted in rehearse.line({**TOLD, **changes}, 60.0)
+
+
+def test_what_the_flags_say() -> None:
+    asked = rehearse.terms(["python", "x.py"], "2m", None, "5s", stop_when_ok=True)
+    assert (asked.seconds, asked.stuck, asked.steps) == (120.0, 5.0, rehearse.ENOUGH)
+    assert rehearse.terms(["x"], None, 7, None, stop_when_ok=True).steps == 7
+    for words, for_ in (([""], None), (["x"], "soon"), (["x"], "0s")):
+        with pytest.raises(PreflightError):
+            rehearse.terms(words, for_, None, None, stop_when_ok=False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "more"),
+    [
+        ({}, {"PYTHONPATH": "/w"}),
+        ({"PYTHONPATH": "/mine:/other"}, {"PYTHONPATH": "/w:/mine:/other"}),
+        ({"TORCH_FR_BUFFER_SIZE": "0"}, {"PYTHONPATH": "/w", "TORCH_FR_BUFFER_SIZE": "2000"}),
+        ({"TORCH_FR_BUFFER_SIZE": "500"}, {"PYTHONPATH": "/w"}),
+    ],
+)
+def test_what_is_set_for_the_command(environ: dict[str, str], more: dict[str, str]) -> None:
+    assert variables(environ, "/w", "WATCHED") == {"WATCHED": "/w", **more}
+
+
+def waiting(op: str, why: str = "stuck") -> Rehearsed:
+    call = Collective(3, op, "[8] Float", done=False)
+    calls = Calls(why=why, at="collective", groups=(Group("0", (0, 1), 3, 2, (call,)),))
+    return Rehearsed(Life(Command(("x",), None, why, 9.0)), calls)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "fabric"),
+    [
+        ((waiting("all_reduce"), waiting("all_reduce")), True),
+        ((waiting("all_reduce"), waiting("broadcast")), False),
+        ((waiting("all_reduce"),), False),
+        ((waiting("all_reduce", "time"), waiting("all_reduce", "time")), False),
+        ((waiting("all_reduce"), Rehearsed(Life(Command((), None, "stuck", 9.0)))), False),
+    ],
+)
+def test_the_fabric_is_looked_at_where_all_wait_in_one_call(
+    ranks: tuple[Rehearsed, ...], fabric: bool
+) -> None:
+    assert rehearse._is_the_fabric(Record(ranks)) is fabric
+
+
+# --- the end of what was started ---
+
+
+def test_all_that_was_started_is_ended_wherever_it_is(tmp_path: Path) -> None:
+    """A child that has left its session and its parent; others are not touched."""
+    mark = str(tmp_path)
+    environ = {**os.environ, folder.VARIABLE: mark}
+    code = "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(60)\n"
+    subprocess.run([sys.executable, "-c", code], env=environ, timeout=20, check=True)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    own = f"{folder.VARIABLE}={mark}"
+    try:
+        found = [pid for pid in folder._pids() if folder._is_of(pid, own)]
+        assert len(found) == 1
+        assert folder.end_all({"folder": mark}, None, None) == []
+        assert [pid for pid in folder._pids() if folder._is_of(pid, own)] == []
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_the_folder_is_ours_alone() -> None:
+    made = folder.make(None, None, None)
+    try:
+        assert os.stat(made).st_mode & 0o777 == 0o700
+        assert len(made) < 60, "the path of a socket in it has 107 bytes"
+        assert {"sitecustomize.py", "inside.py"} == set(os.listdir(made))
+    finally:
+        folder.remove(made, None, None)
+    assert not os.path.exists(made)
+
+
+# --- from outside ---
+
+
+@pytest.mark.parametrize(
+    "told", [b"", b"[", b"{}", b"[1]", b'[{"os_thread_id": 8}]', b'[{"os_thread_id": 7}]']
+)
+def test_what_pyspy_prints_may_be_anything(told: bytes) -> None:
+    assert not pyspy.frames_of(told, 7)
+
+
+def test_pyspy_tells_the_main_threads_stack(tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import time\ndef here():\n    time.sleep(60)\nprint(1, flush=True)\nhere()\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        time.sleep(0.2)
+        found, problem = pyspy.stacks([process.pid, 999_999_999])
+        assert problem.startswith("py-spy: ")
+        assert [(f.function, f.line, f.own) for f in found[process.pid]] == [
+            ("here", 3, True),
+            ("<module>", 5, True),
+        ]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_rank_that_is_seen_from_outside_is_in_the_call_of_its_stack() -> None:
+    history = History(1, 0.0, inside=False)
+    file = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    stack = [[file, 9, "all_reduce", False], ["/job/t.py", 4, "f", True]]
+    history.saw(Look(1.0, 0.0, 0, pulse={"stack": stack}))
+    (group,) = gathered.groups_of(history, {})
+    assert group.open is not None
+    assert (group.open.op, group.open.frame) == ("all_reduce", Frame("/job/t.py", 4, "f", True))
+
+
+def test_the_ranks_of_a_launcher_are_found(tmp_path: Path) -> None:
+    """Those that were given a RANK, and not what they have started themselves."""
+    code = (
+        "import os, subprocess, sys, time\n"
+        "c = [sys.executable, '-c', 'import os, subprocess, sys, time;"
+        'p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]);'
+        "time.sleep(60)']\n"
+        "p = [subprocess.Popen(c, env={**os.environ, 'RANK': str(r), 'WORLD_SIZE': '2'})"
+        " for r in (0, 1)]\n"
+        "print(*(q.pid for q in p), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert launcher.stdout is not None
+        ranks = {int(word) for word in launcher.stdout.readline().split()}
+        until = time.monotonic() + 10
+        while not all(processes.children(pid) for pid in ranks) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert set(attached._ranks({"pid": launcher.pid})) == ranks
+        assert {processes.rank_of(pid) for pid in ranks} == {(0, 2), (1, 2)}
+    finally:
+        os.killpg(launcher.pid, 9)
+        launcher.communicate()
+
+
+def test_nothing_to_attach_to_is_said_in_a_line() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "preflight", "attach", "99999999"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "preflight: no Python process of pid 99999999 on this machine\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (["--", "/nonexistent"], 127, "can't be started: No such file"),
+        (["--", "/etc/passwd"], 126, "can't be started: Permission denied"),
+        (["--for", "soon", "--", "true"], 2, "--for wants a time"),
+        (["--slurm", "--", "true"], 2, "srun preflight rehearse"),
+        (["--only", "job.rank", "--", "true"], 2, "did you mean 'job.ranks'"),
+        (["--", "true"], 0, ""),
+        (["-q", "--", "sh", "-c", "exit 7"], 3, ""),
+    ],
+)
+def test_its_exit_codes(argv: list[str], code: int, said: str) -> None:
+    before = set(Path("/tmp").glob("preflight-*"))
+    ended = subprocess.run(
+        [sys.executable, "-m", "preflight", "rehearse", *argv],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr
+    left = {path for path in set(Path("/tmp").glob("preflight-????????")) - before if path.is_dir()}
+    assert not [path for path in left if (path / "inside.py").exists()]
+
+
+def test_a_report_of_a_rehearsal_is_one_as_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    command = [sys.executable, "-m", "preflight", "rehearse", "-q", "-o", f"json={path}", "--"]
+    subprocess.run([*command, "true"], capture_output=True, timeout=60, check=True)
+    report = json.loads(path.read_text())
+    assert report["settings"]["command"]["value"] == "true"
+    shown = subprocess.run(
+        [sys.executable, "-m", "preflight", "show", "--judge", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert shown.returncode == 0
+    assert "rehearsed for" in shown.stdout
