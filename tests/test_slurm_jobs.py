@@ -117,6 +117,65 @@ def test_a_task_a_node(cluster: Cluster) -> None:
     ]
 
 
+REHEARSED = """
+import os, time
+import torch
+import torch.distributed as dist
+rank, world = (int(os.environ[name]) for name in ("SLURM_PROCID", "SLURM_NTASKS"))
+os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "n1"}
+os.environ["MASTER_PORT"] = "29611"
+dist.init_process_group("gloo")
+for step in range(1000):
+    if rank == 2 and step == 9:
+        time.sleep(600)
+    dist.all_reduce(torch.ones(4))
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.torch
+def test_a_rehearsal_with_a_task_a_rank(cluster: Cluster, tmp_path: Path) -> None:
+    """Each agent watches its own rank only: who keeps the others waiting shows when they meet."""
+    script = tmp_path / "train.py"
+    script.write_text(REHEARSED)
+    how = ("rehearse", "--stuck", "4s", "--for", "22s", "-o", "json", "--", sys.executable)
+    done = srun(cluster, ["-N2", "--ntasks-per-node=2"], *how, str(script))
+    assert done.code == 3, (done.out, done.err)
+    (found,) = [f for f in document(done)["findings"] if f["status"] == "fail"]
+    assert (found["check"], found["code"]) == ("job.collectives", "rank-stuck")
+    assert [(s["node"], s["ranks"]) for s in found["subjects"]] == [("n2", [2])]
+    assert "train.py:11" in found["saw"]
+
+
+@pytest.mark.torch
+def test_a_job_that_hangs_is_looked_at_from_outside(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(REHEARSED.replace("rank == 2", "rank == 1"))
+    step = ["srun", "-Q", "-N1", "-w", "n1", "-n2", sys.executable, str(script)]
+    running = cluster["ctl"].begin(step, cwd="/tmp")
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not _asleep(cluster, "train.py"):
+            time.sleep(0.5)
+        (job,) = cluster["ctl"].sh("squeue -h -o %A").split()
+        argv = [PREFLIGHT, "attach", "--job", job, "-o", "json"]
+        done = cluster["n1"].run(argv, timeout=40)
+        report = document(done)
+        (found,) = [f for f in report["findings"] if f["status"] == "fail"]
+        assert (found["code"], found["subjects"][0]["ranks"]) == ("rank-stuck", [1])
+        assert "train.py:11" in found["saw"]
+    finally:
+        running.end()
+        cluster.cancel()
+
+
+def _asleep(cluster: Cluster, script: str) -> bool:
+    """Whether the ranks have come to where one of them sleeps."""
+    pids = [pid for pid, args in cluster["n1"].processes().items() if args.endswith(script)]
+    waits = [cluster["n1"].sh(f"cat /proc/{pid}/wchan; true") for pid in pids]
+    return "hrtimer_nanosleep" in waits and len(pids) >= 2
+
+
 def test_a_node_that_dies_in_between_is_named() -> None:
     """Its slurmd and its task, killed at once."""
     with Cluster(nodes=4) as cluster:

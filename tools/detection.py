@@ -32,6 +32,7 @@ from faults import (  # noqa: E402
     accelerators,
     agents,
     agreement,
+    bandwidth,
     healthy,
     healthy_worlds,
     job,
@@ -78,7 +79,7 @@ PARTS = (
     Part(
         "Between machines: the network",
         MANY,
-        (*network.FAULTS, *rails.FAULTS),
+        (*network.FAULTS, *rails.FAULTS, *bandwidth.FAULTS),
         rows.world_fault,
     ),
     Part("Between machines: names and addresses", MANY, naming.FAULTS, rows.world_fault),

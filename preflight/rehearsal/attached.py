@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from preflight._worker import Channel
@@ -30,10 +30,11 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
     began = time.monotonic()
     until = began + float(args["seconds"])
     channel.mark("processes of the job")
-    pids = list(_ranks(args))
-    if not pids:
+    numbered = _ranks(args)
+    if not numbered:
         raise CannotObserve(f"no Python process of {_named(args)} on this machine")
-    histories = {pid: _history(pid, began) for pid in pids}
+    pids = list(numbered)
+    histories = {pid: _history(pid, told, began) for pid, told in numbered.items()}
     problem = ""
     while True:
         channel.mark("py-spy")
@@ -85,10 +86,10 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
     return encode(gathered.record(ranks, command, problem))
 
 
-def _history(pid: int, began: float) -> History:
+def _history(pid: int, told: tuple[int, int] | None, began: float) -> History:
     history = History(pid, began, inside=False)
-    if (found := processes.rank_of(pid)) is not None:
-        history.rank, history.world = found
+    if told is not None:
+        history.rank, history.world = told
     return history
 
 
@@ -100,9 +101,9 @@ def _named(args: Mapping[str, Any]) -> str:
     return f"SLURM job {args['job']}" if args.get("job") else f"pid {args['pid']}"
 
 
-def _ranks(args: Mapping[str, Any]) -> Iterator[int]:
-    """The ranks of a job: processes that a launcher gave a RANK, and not what these have started.
-    Of a process without any such below it: itself."""
+def _ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
+    """The ranks of a job with their numbers: processes that a launcher has given one, and not what
+    these have started. Of a process without any such below it: itself."""
     if job := args.get("job"):
         wanted = f"SLURM_JOB_ID={job}"
         pids = [
@@ -112,10 +113,13 @@ def _ranks(args: Mapping[str, Any]) -> Iterator[int]:
         ]
     else:
         pids = list(processes.below(int(args["pid"])))
-    told = [pid for pid in pids if processes.rank_of(pid) is not None and _is_python(pid)]
-    parents = {pid: stat.parent for pid in told if (stat := processes.stat(pid))}
-    found = [pid for pid, parent in parents.items() if parent not in parents]
-    yield from found or [pid for pid in pids[:1] if args.get("pid") and processes.stat(pid)]
+    python = [pid for pid in pids if _is_python(pid)]
+    for names in processes.RANKS:
+        told = {pid: found for pid in python if (found := processes.rank_of(pid, names))}
+        parents = {pid: stat.parent for pid in told if (stat := processes.stat(pid))}
+        if ranks := {pid: told[pid] for pid, parent in parents.items() if parent not in parents}:
+            return dict(ranks)
+    return {pid: None for pid in pids[:1] if args.get("pid") and processes.stat(pid)}
 
 
 def _environ(pid: int) -> list[str]:

@@ -50,11 +50,11 @@ def end_of(
 
 def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     """What a rank knows of its groups, as far as it told. Of one that is only seen from outside:
-    the call that its main thread is in."""
+    the call that its main thread is in, as one of all ranks."""
     if not history.inside and history.at == "collective" and history.stack:
         own = next((f for f in history.stack if f.own), None)
         call = Collective(1, history.stack[0].function, "", own, done=False)
-        return (Group("", enqueued=1, calls=(call,)),)
+        return (Group("0", tuple(range(min(history.world, 4096))), 1, 0, (call,)),)
     recorded, members = (_table(dump.get(name)) for name in ("recorded", "members"))
     names = list(dict.fromkeys([*history.groups, *recorded]))[:GROUPS]
     found = []

@@ -109,14 +109,25 @@ def below(pid: int) -> Iterator[int]:
         waiting += fresh
 
 
-def rank_of(pid: int) -> tuple[int, int] | None:
-    """RANK and WORLD_SIZE in the environment that a process was started with."""
+RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Variables by which a process is told its rank and how many there are; those of torch first, since
+a launcher of torch's may have been started by one of the others."""
+
+
+def rank_of(pid: int, names: tuple[str, str] = RANKS[0]) -> tuple[int, int] | None:
+    """Rank and world size in the environment that a process was started with."""
     found = {}
     for entry in read(f"/proc/{pid}/environ", 1 << 20).split("\0"):
         name, _, value = entry.partition("=")
-        if name in ("RANK", "WORLD_SIZE") and value.isdecimal() and len(value) < 8:
+        if name in names and value.isdecimal() and len(value) < 8:
             found[name] = int(value)
-    return (found["RANK"], found["WORLD_SIZE"]) if len(found) == 2 else None
+    rank, size = (found.get(name) for name in names)
+    return None if rank is None or size is None else (rank, size)
 
 
 def oom_kills() -> int:
