@@ -39,6 +39,9 @@ OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EXITS = """Exit codes: 0 READY · 2 usage · 3 NOT READY · 4 UNDECIDED · 5 INCOMPLETE · 74 a report
 file could not be written · 70 our own fault · 130/143 interrupted."""
 
+COMMAND_FOLLOWS = {"allow_interspersed_args": False}
+"""What stands behind the first word that is no flag is the command's."""
+
 app = typer.Typer(
     name="preflight",
     help="Why a distributed PyTorch job would hang or crawl here: which host, rank, variable, "
@@ -64,12 +67,6 @@ def _top(
         raise typer.Exit
 
 
-app.command(context_settings={"allow_interspersed_args": False}, epilog=EXITS)(
-    rehearse_cli.rehearse
-)
-app.command(epilog=EXITS)(rehearse_cli.attach)
-
-
 @app.command(epilog=EXITS)
 @with_run_flags
 def run(ctx: typer.Context, **given: Any) -> None:
@@ -79,7 +76,7 @@ def run(ctx: typer.Context, **given: Any) -> None:
     raise typer.Exit(_exit_code(given["exit_style"], ended, problems, ctx.obj))
 
 
-@app.command(context_settings={"allow_interspersed_args": False}, epilog=EXITS)
+@app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)
 @with_run_flags
 def gate(
     ctx: typer.Context,
@@ -101,6 +98,10 @@ def gate(
     code = _exit_code(given["exit_style"], ended, problems, ctx.obj)
     screen.say(f" {command[0]} was not started.   exit {code}")
     raise typer.Exit(code)
+
+
+app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)(rehearse_cli.rehearse)
+app.command(epilog=EXITS)(rehearse_cli.attach)
 
 
 @app.command(epilog="Exit codes: 0 · 2 usage.")

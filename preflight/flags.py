@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -103,14 +103,25 @@ def _run_flags(
 SHARED = list(inspect.signature(_run_flags, eval_str=True).parameters.values())
 
 
-def with_run_flags(command: Callable[..., None]) -> Callable[..., None]:
+ELSEWHERE = ("slurm", "hosts", "connect")
+"""Those by which agents are started from one place."""
+
+
+def with_flags_for_here(command: Callable[..., None]) -> Callable[..., None]:
+    """The shared flags for a command that has to be started on every node by somebody else."""
+    return with_run_flags(command, [p for p in SHARED if p.name not in ELSEWHERE])
+
+
+def with_run_flags(
+    command: Callable[..., None], flags: Sequence[inspect.Parameter] = SHARED
+) -> Callable[..., None]:
     """Give a command the shared flags; it receives them as keyword arguments."""
     own = [
         p
         for p in inspect.signature(command, eval_str=True).parameters.values()
         if p.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    shared = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in SHARED]
+    shared = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in flags]
     command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
     return command

@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from preflight import agent, screen
+from preflight import agent, outset, redact, screen
 from preflight.agent import Ending, Wish
 from preflight.config import Config, seconds_of
 from preflight.document import decode, encode
@@ -57,6 +57,8 @@ class Terms:
     seconds: float = 120.0
     stuck: float = 20.0
     steps: int = 0
+    alone: bool = True
+    """No other agent watches ranks of this job."""
 
 
 def terms(
@@ -83,8 +85,10 @@ def ending_of(
     quiet: bool,
 ) -> Ending:
     """Everything between the flags and the report. Raises OSError where CMD can't be started."""
-    wish = _prepared(wish)
+    wish, chosen = _prepared(wish)
     workers.fork(SERVER)
+    here = outset.world(workers, replace(chosen, nproc=1), lambda: bool(interrupt.name))
+    asked = replace(asked, alone=not outset.meets(chosen, here))
     folder = _folder(workers)
     try:
         added = variables(os.environ, folder, VARIABLE)
@@ -112,7 +116,7 @@ def attached(
 ) -> Ending:
     """The same of a job that already runs; PreflightError where it can't be looked at at all."""
     seconds = ATTACHED if for_ is None else seconds_of(for_, "--for")
-    wish = _prepared(wish)
+    wish, _ = _prepared(wish)
     workers.fork(SERVER)
     target = "preflight.rehearsal.attached:look"
     call = workers.call(
@@ -132,12 +136,12 @@ def attached(
         _in_worker(workers, "preflight.rehearsal.folder:remove", folder)
 
 
-def _prepared(wish: Wish) -> Wish:
+def _prepared(wish: Wish) -> tuple[Wish, Config]:
     """With the checks that are asked for. Whatever is wrong with the flags is said before anything
     is started."""
     wish = replace(wish, flags=replace(wish.flags, only=wish.flags.only or (GROUP,)))
-    agent.configured(wish)
-    return wish
+    chosen, _ = agent.configured(wish)
+    return wish, chosen
 
 
 def _with_record(
@@ -224,7 +228,8 @@ def _rehearsed(
         "seconds": asked.seconds,
         "stuck": asked.stuck,
         "steps": asked.steps,
-        "argv": [word[:200] for word in asked.argv[:ARGUMENTS]],
+        "alone": asked.alone,
+        "argv": without_secrets(asked.argv[:ARGUMENTS]),
     }
     call = workers.call(
         SERVER,
@@ -270,7 +275,7 @@ def _recorded(
     seconds: float,
 ) -> Record:
     """What the watcher has seen, with the exit status that only a parent knows."""
-    argv = asked.argv[:ARGUMENTS]
+    argv = tuple(without_secrets(asked.argv[:ARGUMENTS]))
     if isinstance(call.result, Returned) and not interrupted:
         record: Record = decode(Record, call.result.value)
         why = record.ranks[0].life.command.why
@@ -285,6 +290,17 @@ def _recorded(
     problem = "" if interrupted else f"the watch itself ended without a word: {call.result!r:.200}"
     life = Life(Command(argv, ended, why, seconds), watched="", problem=problem)
     return Record((Rehearsed(life, Calls(why=why, seconds=seconds)),))
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """A command line as it may be shown and stored, `--api-key X` as `--api-key=X` without X."""
+    before = ["", *words[:-1]]
+    return [
+        redact.HIDDEN
+        if flag.startswith("-") and "=" not in flag and redact.secret(flag)
+        else redact.redact("", word)
+        for flag, word in zip(before, words, strict=True)
+    ]
 
 
 class Lines:
@@ -310,9 +326,11 @@ def line(told: Mapping[str, Any], limit: float) -> str:
     if told["starting"]:
         parts.append(f"{told['starting']} starting")
     parts.append(_between(told["steps"], "step"))
-    parts.append(_between(told["collectives"], "collective"))
+    parts.append(f"{_between(told['collectives'], 'collective')}, {told['rate']:g}/s")
     parts.append(f"{told['cpu']:.1f} CPUs")
     parts.append(f"{told['rss'] / (1 << 30):.1f} GiB")
+    if told["gpu"]:
+        parts.append(f"{told['gpu'] / (1 << 30):.1f} GiB on GPUs")
     if told["workers"]:
         parts.append(plural(told["workers"], "loader worker"))
     if told["shm"] > 1 << 20:

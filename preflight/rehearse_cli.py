@@ -11,13 +11,13 @@ import typer
 from preflight import agent, screen
 from preflight.agent import Ending, Wish
 from preflight.exits import NOT_EXECUTABLE, NOT_FOUND, OUTPUT
-from preflight.flags import flags_of, option, with_run_flags
+from preflight.flags import flags_of, option, with_flags_for_here
 from preflight.isolate import Workers
 from preflight.model import PreflightError
 from preflight.plan import Progress
 
 
-@with_run_flags
+@with_flags_for_here
 def rehearse(
     ctx: typer.Context,
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to run.")],
@@ -36,7 +36,8 @@ def rehearse(
     **given: Any,
 ) -> None:
     """Run CMD for a moment under watch; if it hangs, say which rank, collective, file and line.
-    Nothing in it is changed: what is set for it in the environment is shown."""
+    Nothing in it is changed: what is set for it in the environment is shown. Of a job on several
+    nodes start it on each: srun preflight rehearse -- CMD."""
     from preflight import rehearse as rehearsal
 
     for name in filter(given.get, ("slurm", "hosts", "connect")):
@@ -59,7 +60,7 @@ def rehearse(
     _reported(ctx, given, look)
 
 
-@with_run_flags
+@with_flags_for_here
 def attach(
     ctx: typer.Context,
     pid: Annotated[
@@ -72,11 +73,10 @@ def attach(
     **given: Any,
 ) -> None:
     """Look at a job that already runs, or hangs, from outside: who waits, and for whom. Needs
-    py-spy, and leave to read its processes (root, or the same user where ptrace is allowed)."""
+    py-spy, and leave to read its processes (root, or the same user where ptrace is allowed). Of a
+    job on several nodes start it on each, with a --meet of its own."""
     from preflight import rehearse as rehearsal
 
-    for name in filter(given.get, ("slurm", "hosts", "connect")):
-        raise PreflightError(f"--{name}: start it on every node: srun --overlap preflight attach …")
     if (pid is None) == (job is None):
         raise PreflightError("attach wants a PID or --job N")
     flags = flags_of(ctx, given)

@@ -76,8 +76,21 @@ def test_all_in_their_own_code_is_no_hang() -> None:
 
 def test_a_gpu_that_spins_in_a_collective_is_waiting() -> None:
     """NCCL's waiting costs a whole CPU."""
-    ranks = [standing(WAITING, cpu=1.0, groups={"0": [6, 5]}), standing(SLEEP)]
+    gpu = [5 << 30, 80 << 30]
+    ranks = [standing(WAITING, cpu=1.0, groups={"0": [6, 5]}, gpu=gpu), standing(SLEEP)]
     assert stuck(ranks, (), 10.0, 6.0)
+
+
+def test_one_that_would_go_on_if_it_were_given_a_cpu_is_not_stuck() -> None:
+    history = standing(WAITING)
+    history.saw(Look(9.0, 0.0, 0, "R", pulse=pulse(WAITING)))
+    assert not stuck([history, standing(SLEEP)], (), 10.0, 6.0)
+
+
+def test_where_all_are_on_their_way_in_more_time_is_given() -> None:
+    assert not stuck([standing(INIT), standing(INIT)], (), 10.0, 6.0)
+    assert stuck([standing(INIT, until=20.0), standing(INIT, until=20.0)], (), 20.0, 6.0)
+    assert stuck([standing(INIT), standing(SLEEP)], (), 10.0, 6.0)
 
 
 def test_a_rank_that_has_not_come_to_torch_yet_and_works_is_waited_for() -> None:

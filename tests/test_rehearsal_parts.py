@@ -36,6 +36,8 @@ TOLD: dict[str, Any] = {
     "world": 4,
     "steps": [17, 18],
     "collectives": [40, 40],
+    "rate": 33.5,
+    "gpu": 0,
     "cpu": 2.04,
     "rss": 3 << 30,
     "shm": 0,
@@ -48,8 +50,9 @@ TOLD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({}, "12 of 60 s · 4/4 ranks · 17-18 steps · 40 collectives · 2.0 CPUs · 3.0 GiB"),
+        ({}, "12 of 60 s · 4/4 ranks · 17-18 steps · 40 collectives, 33.5/s · 2.0 CPUs · 3.0 GiB"),
         ({"workers": 8}, "8 loader workers"),
+        ({"gpu": 2 << 30}, "2.0 GiB on GPUs"),
         ({"starting": 2, "alive": 2}, "2/4 ranks · 2 starting"),
         ({"shm": 64 << 20}, "/dev/shm +64 MiB"),
         ({"waiting": [0, 2], "quiet": 9.0}, "nothing for 9 s, waiting: rank 0, 2"),
@@ -66,6 +69,14 @@ def test_what_the_flags_say() -> None:
     for words, for_ in (([""], None), (["x"], "soon"), (["x"], "0s")):
         with pytest.raises(PreflightError):
             rehearse.terms(words, for_, None, None, stop_when_ok=False)
+
+
+def test_secrets_of_a_command_line_are_not_shown() -> None:
+    words = ["x.py", "--api-key", "abc", "--hf-token=abc", "--lr", "0.1", "hf_" + "a" * 30, "k"]
+    shown = rehearse.without_secrets(words)
+    assert shown == ["x.py", "--api-key", "***", "--hf-token=***", "--lr", "0.1", "***", "k"]
+    raised = {"how": "raised", "text": "ValueError: https://me:pass@host/ refused"}
+    assert "pass" not in gathered.end_of(raised, 1.0, 1).text
 
 
 @pytest.mark.parametrize(
@@ -223,7 +234,7 @@ def test_nothing_to_attach_to_is_said_in_a_line() -> None:
         (["--", "/nonexistent"], 127, "can't be started: No such file"),
         (["--", "/etc/passwd"], 126, "can't be started: Permission denied"),
         (["--for", "soon", "--", "true"], 2, "--for wants a time"),
-        (["--slurm", "--", "true"], 2, "srun preflight rehearse"),
+        (["--slurm", "--", "true"], 2, "No such option: --slurm"),
         (["--only", "job.rank", "--", "true"], 2, "did you mean 'job.ranks'"),
         (["--", "true"], 0, ""),
         (["-q", "--", "sh", "-c", "exit 7"], 3, ""),

@@ -130,14 +130,19 @@ def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
     """`latest`: seconds in which an end may be noticed after one that it has caused, since
     processes are looked at by turns."""
     found = sorted(
-        (_ended(key, life, life.end) for key, life in lives.items() if life.end is not None),
+        (
+            _ended(key, life, end)
+            for key, life in lives.items()
+            for end in (*life.former, life.end)
+            if end is not None
+        ),
         key=lambda e: e.at,
     )
     complaints = [e for e in found if e.what == RAISED and _complains(e.text)]
     asked = [e for e in found if e.signal in LAUNCHERS]
     left = [e for e in found if e.what == VANISHED or (e.what == EXITED and not e.code)]
-    apart = {e.key for e in (*complaints, *asked, *left)}
-    causes = [e for e in found if e.key not in apart]
+    apart = {id(e) for e in (*complaints, *asked, *left)}
+    causes = [e for e in found if id(e) not in apart]
     own = [e for e in asked if not _launchers(e, causes, complaints, latest)]
     causes = sorted([*causes, *own], key=lambda e: e.at)
     gone = [e for e in left if e.what == VANISHED]

@@ -80,6 +80,7 @@ class Life:
     starting   outside only: it exists since so many seconds and has not come to torch yet
     oom_kills  of the cgroup, while the command ran
     absent     ranks of this node that the launcher started or should have, and nobody saw
+    former     how processes ended that had this rank before: the launcher started it again
     """
 
     command: Command
@@ -93,6 +94,7 @@ class Life:
     starting: float = 0.0
     oom_kills: int = 0
     absent: tuple[int, ...] = ()
+    former: tuple[End, ...] = ()
     problem: str = ""
     """Why less could be seen than usual, in one sentence."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from preflight.knowledge.rehearsed import (
     CALLS,
     FRAMES,
+    TEXT,
     Calls,
     Collective,
     Command,
@@ -22,6 +23,7 @@ from preflight.knowledge.rehearsed import (
     Record,
     Rehearsed,
 )
+from preflight.redact import redact
 from preflight.rehearsal.history import History, number
 from preflight.rehearsal.talk import frame, frames, numbers, printable
 
@@ -43,7 +45,7 @@ def end_of(
         how=how,
         at=float(at) if isinstance(at, (int, float)) and 0 < at < 1e12 else gone,
         code=code,
-        text=printable(word.get("text", "")),
+        text=redact("", printable(word.get("text", "")), TEXT),
         frames=frames(word.get("frames"), FRAMES),
     )
 

@@ -33,6 +33,7 @@ IDLE = 0.05
 """Part of a CPU below which a process does nothing: an answer to a look takes a thousandth."""
 CPU_SECONDS = 2.0
 """Over how long its use of the CPU is averaged."""
+ALL_IN_INIT = 3
 SAMPLES = 120
 """Memory samples kept; with more, every second one is dropped and they are taken half as often."""
 WARM = 3
@@ -139,7 +140,8 @@ class History:
             self._burnt.pop(0)
         (then, before), (now, after) = self._burnt[0], self._burnt[-1]
         self.cpu = max(0.0, after - before) / (now - then) if now > then else 0.0
-        if self.cpu >= IDLE:
+        # R: it would go on if it were given a CPU
+        if self.cpu >= IDLE or look.state == "R":
             self.moved = look.at
 
     def _take(self, at: float, pulse: Mapping[str, Any]) -> None:
@@ -171,10 +173,8 @@ class History:
 
     @property
     def since(self) -> float:
-        """When it last did anything. What a thread burns that waits in a collective, for a GPU, is
-        nothing."""
-        if place(self.stack) in ("collective", "init"):
-            return self.changed
+        """When it last did anything. What a thread burns that waits for a GPU, in a collective or
+        for a value, is nothing."""
         return max(self.changed, self.stood) if self.gpu_limit else self.moved
 
     def _keep_pace(self, at: float) -> None:
@@ -223,10 +223,12 @@ def place(stack: Iterable[Frame]) -> str:
 def stuck(ranks: Iterable[History], others: Iterable[History], now: float, patience: float) -> bool:
     """Whether nothing goes on any more: some rank has waited for `patience` seconds, and nobody
     else has done anything meanwhile. `others` are processes that are to become ranks."""
-    living = list(ranks)
+    living, coming = list(ranks), list(others)
+    if not coming and all(h.at == "init" and h.world <= len(living) for h in living):
+        patience *= ALL_IN_INIT  # nobody is late: they may be on their way still
     if not any(h.waits and now - h.changed >= patience for h in living):
         return False
-    return idle([*living, *others], now, patience)
+    return idle([*living, *coming], now, patience)
 
 
 def idle(processes: Iterable[History], now: float, patience: float) -> bool:

@@ -30,6 +30,7 @@ INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.se
 
 class State:
     folder = ""
+    here = ""
     pid = 0
     main = 0
     server = None
@@ -56,6 +57,10 @@ def imported(name, module, folder):
 def start(module, folder):
     State.folder, State.pid, State.c10d = folder, os.getpid(), module
     State.main = _thread.get_ident()
+    try:
+        State.here = os.getcwd()
+    except OSError:
+        pass
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(os.path.join(folder, f"{State.pid}.sock"))
     listener.listen(8)
@@ -260,7 +265,7 @@ def recorded():
                 "shape": shape(entry),
                 "bytes": size(entry),
                 "at": entry.get("time_created_ns", 0) / 1e9,
-                "frame": [first[0][-TEXT:], first[1], first[2][:80], True] if first else None,
+                "frame": [shown(first[0]), first[1], first[2][:80], True] if first else None,
                 "p2p": p2p,
                 "done": bool(entry.get("retired")) or entry.get("state") == "completed",
                 "timeout": entry.get("timeout_ms", 0) / 1e3,
@@ -289,6 +294,13 @@ def is_own(path):
     )
 
 
+def shown(path):
+    """As the user would type it, where he has started the command."""
+    here = State.here + os.sep
+    beside = State.here and path.startswith(here) and is_own(path)
+    return path[len(here) :] if beside else path[-TEXT:]
+
+
 def stack(frame):
     """The innermost first."""
     found = []
@@ -296,7 +308,7 @@ def stack(frame):
         code = frame.f_code
         if not code.co_filename.startswith(State.folder):
             path = code.co_filename
-            found.append([path[-TEXT:], frame.f_lineno or 0, code.co_name[:80], is_own(path)])
+            found.append([shown(path), frame.f_lineno or 0, code.co_name[:80], is_own(path)])
         frame = frame.f_back
     return found
 
@@ -320,9 +332,11 @@ def leave():
         while trace is not None and len(frames) < 1000:
             code = trace.tb_frame.f_code
             path = code.co_filename
-            frames.append([path[-TEXT:], trace.tb_lineno, code.co_name[:80], is_own(path)])
+            frames.append([shown(path), trace.tb_lineno, code.co_name[:80], is_own(path)])
             trace = trace.tb_next
         word["frames"] = frames[::-1][:FRAMES]
+        if isinstance(getattr(error, "error_pid", None), int):  # torch.multiprocessing.spawn's
+            word["of"], word["trace"] = error.error_pid, str(error)[-20 * TEXT :]
     try:
         word["dump"] = dump()
     except Exception:

@@ -88,7 +88,7 @@ def _json(data: bytes) -> dict[str, Any] | None:
 
 
 PLACE = re.compile(
-    r'^  File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<in>\S{1,200})'
+    r'^  File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9}),? in (?P<in>\S{1,200})'
 )
 THREAD = re.compile(r"^(?P<current>Current )?[Tt]hread 0x[0-9a-f]{1,16} ", re.MULTILINE)
 THREADS = 1024
@@ -118,6 +118,13 @@ def _places(text: str) -> tuple[Frame, ...]:
         for m in found
         if m is not None
     )
+
+
+def raised_in(trace: object) -> tuple[str, tuple[Frame, ...]]:
+    """The error and the frames, the innermost first, of a traceback as Python prints it."""
+    text = trace if isinstance(trace, str) else ""
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    return printable(last), _places(text)[::-1]
 
 
 def frames(told: object, most: int) -> tuple[Frame, ...]:

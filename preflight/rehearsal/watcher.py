@@ -1,7 +1,8 @@
 """The watch over a running command: finds its ranks, looks at them twice a second, and says when it
 has seen enough. Runs in a worker; ends nothing and touches nothing of the command.
 
-    args    {"folder", "pid", "seconds", "stuck", "steps", "argv"}
+    args    {"folder", "pid", "seconds", "stuck", "steps", "argv", "alone"}; alone: no other agent
+            watches ranks of this job
     tells   "progress": where the ranks are, once a second
     returns the Record as JSON
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 from preflight._worker import Channel
 from preflight.document import encode
-from preflight.knowledge.rehearsed import FRAMES, Command, Life, Rehearsed
+from preflight.knowledge.rehearsed import FRAMES, Command, End, Life, Rehearsed
 from preflight.rehearsal import gathered, processes, pyspy, talk
 from preflight.rehearsal.history import History, Look, idle, place, stuck
 
@@ -61,6 +62,7 @@ class Watcher:
         self.until = self.began + float(args["seconds"])
         self.patience = float(args["stuck"])
         self.steps = int(args["steps"])
+        self.alone = bool(args["alone"])
         self.known: dict[int, History] = {}
         self.others: dict[int, History] = {}
         self.births: dict[int, int] = {}
@@ -70,6 +72,8 @@ class Watcher:
         """What ranks told when another one had ended badly."""
         self.searched = self.asked = self.began
         self.problem = ""
+        self.told = (self.began, 0)
+        """When the live line was told last, and the collectives until then."""
         self.oom_kills = processes.oom_kills()
         self.shm, _ = processes.shared_memory()
         self.cpus: dict[int, int] = {}
@@ -88,7 +92,11 @@ class Watcher:
         living = [h for h in ranks if h.pid not in self.ends]
         last = max((at for at, _ in self.ends.values()), default=0.0)
         hung = now - last >= self.patience
-        if hung and self._all_here() and stuck(living, self.starting(), now, self.patience):
+        if (
+            hung
+            and (self.alone or self._all_here())
+            and stuck(living, self.starting(), now, self.patience)
+        ):
             return "stuck"
         if self.steps and ranks and all(self._enough(h) for h in ranks):
             return "steps"
@@ -149,6 +157,11 @@ class Watcher:
         history = self.others.pop(pid, None) or History(pid, time.monotonic())
         history.inside, history.answered = True, time.monotonic()
         self.known[pid] = history
+        environ = hello.get("env")
+        if history.rank is None and isinstance(environ, dict):
+            rank, world = (str(environ.get(name, "")) for name in processes.RANKS[0])
+            if rank.isdecimal() and world.isdecimal():
+                history.rank, history.world = int(rank[:7]), int(world[:7])
         parent = hello.get("ppid")
         self.parents[pid] = parent if type(parent) is int else 0
         if pid not in self.births:
@@ -219,7 +232,9 @@ class Watcher:
         told = [h for h in self.known.values() if h.rank is not None]
         ranks = {h.pid for h in told}
         inside = [h for h in told if not any(p in ranks for p in self._ancestors(h.pid))]
-        return inside + [h for h in self.others.values() if h.stack]
+        # the latest of those that had a rank one after the other: a launcher may start it again
+        latest = {h.rank: h for h in sorted(inside, key=lambda h: h.born)}
+        return [*latest.values(), *(h for h in self.others.values() if h.stack)]
 
     def starting(self) -> list[History]:
         """What is to become a rank, and that nothing can look into."""
@@ -250,7 +265,11 @@ class Watcher:
         """Numbers for the live line."""
         ranks = self.ranks()
         now = time.monotonic()
+        most = max((h.collectives for h in ranks), default=0)
+        (then, before), self.told = self.told, (now, most)
         return {
+            "rate": round(max(0, most - before) / max(TELL, now - then), 1),
+            "gpu": sum(h.samples[-1][3] for h in ranks if h.samples and h.pid not in self.ends),
             "seconds": round(now - self.began, 1),
             "alive": sum(h.pid not in self.ends for h in ranks),
             "starting": len(self.starting()),
@@ -289,20 +308,17 @@ class Watcher:
         memory = processes.memory()
         found = []
         here = len(ranks) + len(waiting)
+        passed_on = self._passed_on({h.pid for h in ranks})
         for history in [*ranks, *waiting]:
-            word = self._word(f"{history.pid}.end")
+            word = passed_on.get(history.pid) or self._word(f"{history.pid}.end")
             dump = dumps.get(history.pid) or (word or {}).get("dump")
             dump = dump or self.snapshots.get(history.pid)
             dump = dump if isinstance(dump, dict) else {}
-            gone = self.ends.get(history.pid)
-            end = None
-            if gone is not None or word is not None:
-                at, code = gone or (now, None)
-                crash = processes.read(f"{self.folder}/{history.pid}.fault", talk.LIMIT)
-                end = gathered.end_of(word, at + self.wall, code, talk.frames_of(crash))
-                if dump:
-                    history.saw(Look(now, 0.0, 0, pulse=dump))
+            end = self._end(history.pid, word)
+            if end is not None and dump:
+                history.saw(Look(now, 0.0, 0, pulse=dump))
             life = Life(
+                former=self._former(history),
                 command=command,
                 rank=history.rank,
                 world=history.world,
@@ -324,6 +340,36 @@ class Watcher:
                 )
             )
         return gathered.record(found, command, self._problem())
+
+    def _end(self, pid: int, word: Mapping[str, Any] | None) -> End | None:
+        """How a process ended; None while it lives and has not begun to end."""
+        gone = self.ends.get(pid)
+        if gone is None and word is None:
+            return None
+        at, code = gone or (time.monotonic(), None)
+        crash = talk.frames_of(processes.read(f"{self.folder}/{pid}.fault", talk.LIMIT))
+        return gathered.end_of(word, at + self.wall, code, crash)
+
+    def _former(self, latest: History) -> tuple[End, ...]:
+        """How those ended that had its rank before, with its own last word for each."""
+        pids = [h.pid for h in self.known.values() if h.rank == latest.rank and h is not latest]
+        peers = [p for p in pids if self.parents.get(p) == self.parents.get(latest.pid)]
+        found = (self._end(pid, self._word(f"{pid}.end")) for pid in peers)
+        return tuple(end for end in found if end is not None)
+
+    def _passed_on(self, ranks: set[int]) -> dict[int, Mapping[str, Any]]:
+        """pid -> the last word of a rank whose exception was caught and raised again where it was
+        started: by torch.multiprocessing.spawn."""
+        found: dict[int, Mapping[str, Any]] = {}
+        for pid in set(self.known) - ranks:
+            word = self._word(f"{pid}.end") or {}
+            of = word.get("of")
+            if type(of) is int and of in ranks and of in self.ends:
+                text, frames = talk.raised_in(word.get("trace"))
+                told = [[f.file, f.line, f.function, f.own] for f in frames]
+                at = self.ends[of][0] + self.wall
+                found[of] = {"how": "raised", "at": at, "text": text, "frames": told}
+        return found
 
     def _problem(self) -> str:
         """Why no rank was seen."""
