@@ -211,7 +211,12 @@ def at(frame: Frame | None) -> str:
 
 
 def after(later: Sequence[Ended]) -> str:
-    return f" · {plural(len(later), 'other')} ended after it" if later else ""
+    """Those that ended after it, and where the first of them noticed."""
+    if not later:
+        return ""
+    noticed = next((e.frame for e in later if e.what == RAISED and e.frame), None)
+    where = f", the first at {noticed}" if noticed else ""
+    return f" · {plural(len(later), 'other')} ended after it{where}"
 
 
 def who(ended: Sequence[Ended]) -> str:

@@ -22,7 +22,6 @@ from preflight.rehearsal.history import History, Look, stuck
 EVERY = 1.0
 MARGIN = 1.5
 """Seconds less than the whole look for which nothing must have gone on: the first look is later."""
-PYTHON = "python"
 
 
 def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
@@ -113,21 +112,14 @@ def _ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
         ]
     else:
         pids = list(processes.below(int(args["pid"])))
-    python = [pid for pid in pids if _is_python(pid)]
+    python = [pid for pid in pids if processes.is_python(pid)]
     for names in processes.RANKS:
         told = {pid: found for pid in python if (found := processes.rank_of(pid, names))}
-        parents = {pid: stat.parent for pid in told if (stat := processes.stat(pid))}
-        if ranks := {pid: told[pid] for pid, parent in parents.items() if parent not in parents}:
-            return dict(ranks)
+        ranks = [pid for pid in told if not any(a in told for a in processes.ancestors(pid))]
+        if ranks:
+            return {pid: told[pid] for pid in ranks}
     return {pid: None for pid in pids[:1] if args.get("pid") and processes.stat(pid)}
 
 
 def _environ(pid: int) -> list[str]:
     return processes.read(f"/proc/{pid}/environ", 1 << 20).split("\0")
-
-
-def _is_python(pid: int) -> bool:
-    try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(PYTHON)
-    except OSError:
-        return False

@@ -16,6 +16,7 @@ CHILDREN = 64
 """Children of one process that are looked at."""
 TREE = 4096
 """Processes of a command that are looked through for its ranks."""
+GENERATIONS = 64
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 UNENDED = 1 << 16
@@ -107,6 +108,23 @@ def below(pid: int) -> Iterator[int]:
         fresh = [child for child in children(one) if child not in seen]
         seen.update(fresh)
         waiting += fresh
+
+
+def is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:
+        return False
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """Who started it, who started that one, and so on."""
+    for _ in range(GENERATIONS):
+        found = stat(pid)
+        if found is None or found.parent <= 1:
+            return
+        pid = found.parent
+        yield pid
 
 
 RANKS = (

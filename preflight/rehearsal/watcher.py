@@ -200,6 +200,8 @@ class Watcher:
         for pid in processes.below(self.command):
             if pid in self.known or pid in self.others or pid in self.ends:
                 continue
+            if not processes.is_python(pid):
+                continue
             if (found := processes.rank_of(pid)) is not None and not self._is_of_a_rank(pid):
                 history = History(pid, time.monotonic(), inside=False)
                 history.rank, history.world = found
@@ -221,15 +223,17 @@ class Watcher:
 
     def _is_of_a_rank(self, pid: int) -> bool:
         """What a rank has started has its RANK, too; a launcher that is known is no rank."""
-        found = processes.stat(pid)
         ranks = {h.pid for h in self.ranks()} | set(self.others)
-        return found is not None and found.parent in ranks
+        return any(one in ranks for one in processes.ancestors(pid))
 
     # --- what there is ---
 
     def ranks(self) -> list[History]:
         """The processes that are ranks: neither a launcher nor what a rank has started."""
         told = [h for h in self.known.values() if h.rank is not None]
+        # a launcher in a pod may have a RANK of its own, that of the pod
+        above = {pid for h in told for pid in self._ancestors(h.pid)}
+        told = [h for h in told if h.joined or h.pid not in above]
         ranks = {h.pid for h in told}
         inside = [h for h in told if not any(p in ranks for p in self._ancestors(h.pid))]
         # the latest of those that had a rank one after the other: a launcher may start it again

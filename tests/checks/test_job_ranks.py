@@ -232,7 +232,8 @@ def by_name(name: str) -> Case:
 def test_the_text_names_line_and_consequences() -> None:
     found = judged(job_ranks, by_name("raised"))[0]
     assert found.saw == (
-        "rank 1: ValueError: bad batch at train.py:31 in step · 3 others ended after it"
+        "rank 1: ValueError: bad batch at train.py:31 in step · 3 others ended after it, the first "
+        "at train.py:33"
     )
     assert found.confidence is Confidence.CERTAIN
     assert found.blame is Blame.JOB
