@@ -41,6 +41,9 @@ GRACE = 15.0
 BEAT, BEAT_IN_PIPE = 5.0, 10.0
 """Seconds between two lines about a command that goes on. They are lines, never rewritten: the
 terminal is the command's, too."""
+HOLD, TICK = 5.0, 0.1
+"""Seconds for which a part of a command is left as it is when its watch is over: agents of other
+nodes may have begun that much later, and their ranks should not lose their peers before."""
 RECORD_LIMIT = 64 << 20
 ARGUMENTS = 64
 TYPED = 200
@@ -259,6 +262,11 @@ def _rehearsed(
         if passed_on:
             break
     workers.relaying = False
+    held = time.monotonic() + HOLD
+    while not asked.alone and running.exit is None and not interrupt.name:
+        if time.monotonic() >= held:
+            break
+        time.sleep(TICK)
     ended = running.exit
     if ended is None:
         running.end()

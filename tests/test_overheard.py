@@ -98,7 +98,7 @@ def test_a_warning_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capfd: Any) 
         for _ in range(500):
             sys.stderr.flush()
             told += capfd.readouterr().err
-            if "falling" in told:
+            if "falling\n" in told:
                 break
             threading.Event().wait(0.01)
     assert told == "h:1:1 [0] x.cc:7 NCCL WARN the sky is falling\n"

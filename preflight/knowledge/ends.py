@@ -6,18 +6,21 @@ by a signal of the launcher. These may even be noticed before the cause.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from preflight.knowledge.rehearsed import End, Frame, Life
+from preflight.knowledge.rehearsed import Command, End, Frame, Life
 from preflight.knowledge.whom import numbered
 from preflight.units import plural
 
 RAISED, KILLED, VANISHED, EXITED = "raised", "killed", "vanished", "exited"
 
 API = "/torch/distributed/distributed_c10d.py"
+OURS = ("time", "stuck", "steps")
+"""Command.why where it was we who ended it."""
 LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
 """What launchers and schedulers end the other ranks with."""
 
@@ -126,15 +129,21 @@ def bad(end: End) -> bool:
     return end.how == RAISED or bool(end.code) or (end.how == VANISHED and end.code is None)
 
 
+def _commands(lives: Mapping[str, Life]) -> Iterator[Command]:
+    return (life.command for life in lives.values())
+
+
 def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
     """`latest`: seconds in which an end may be noticed after one that it has caused, since
     processes are looked at by turns."""
+    # where an agent has ended its part of the command, ranks of other nodes lose their peers
+    over = min((c.over for c in _commands(lives) if c.why in OURS and c.over), default=math.inf)
     found = sorted(
         (
             _ended(key, life, end)
             for key, life in lives.items()
             for end in (*life.former, life.end)
-            if end is not None
+            if end is not None and end.at < over
         ),
         key=lambda e: e.at,
     )

@@ -39,12 +39,14 @@ class Command:
     why     why the watch was over: ended, stuck, time, steps, interrupted, blind (nothing of it
             could be watched)
     seconds from its start until then
+    over    the wall clock's time then; what ranks of other nodes do afterwards may be our doing
     """
 
     argv: tuple[str, ...]
     exit: int | None
     why: str
     seconds: float
+    over: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ class History:
     changed: float = 0.0
     moved: float = 0.0
     stood: float = 0.0
-    """When its main thread was last seen at another place."""
+    """When its main thread was last seen at another place of the user's code, or otherwise at it:
+    what a library does there while it waits counts as nothing."""
     cpu: float = 0.0
     state: str = ""
     wchan: str = ""
@@ -121,8 +122,7 @@ class History:
         if gone:
             self.moved = look.at
         if look.pulse is not None and "error" not in look.pulse:
-            self._take(look.at, look.pulse)
-            self.answered = look.at
+            self.told(look.at, look.pulse)
         elif look.at - self.answered > OPEN_SECONDS:
             self.at = "unknown"
         gpu = look.pulse.get("gpu") if look.pulse is not None else None
@@ -144,7 +144,9 @@ class History:
         if self.cpu >= IDLE or look.state == "R":
             self.moved = look.at
 
-    def _take(self, at: float, pulse: Mapping[str, Any]) -> None:
+    def told(self, at: float, pulse: Mapping[str, Any]) -> None:
+        """Take an answer of its inside."""
+        self.answered = at
         rank = pulse.get("rank")
         self.rank = rank if type(rank) is int and 0 <= rank < 1 << 24 else self.rank
         self.world = number(pulse, "world") or self.world
@@ -157,7 +159,10 @@ class History:
             self.steps, self.batches, self.groups = done
         stack = frames(pulse.get("stack"), FRAMES)
         if stack != self.stack:
-            self.stack, self.moved, self.stood = stack, at, at
+            self.moved = at
+            if place(stack) != place(self.stack) or _own(stack) != _own(self.stack):
+                self.stood = at
+            self.stack = stack
         self.loader = _loader(pulse.get("loader")) or self.loader
         self.at = self._place(at)
         if self.done >= WARM:
@@ -220,13 +225,17 @@ def place(stack: Iterable[Frame]) -> str:
     return "loader" if any(LOADING in f.file for f in inner) else "own"
 
 
+def _own(stack: Iterable[Frame]) -> tuple[Frame, ...]:
+    return tuple(frame for frame in stack if frame.own)
+
+
 def stuck(ranks: Iterable[History], others: Iterable[History], now: float, patience: float) -> bool:
     """Whether nothing goes on any more: some rank has waited for `patience` seconds, and nobody
     else has done anything meanwhile. `others` are processes that are to become ranks."""
     living, coming = list(ranks), list(others)
     if not coming and all(h.at == "init" and h.world <= len(living) for h in living):
         patience *= ALL_IN_INIT  # nobody is late: they may be on their way still
-    if not any(h.waits and now - h.changed >= patience for h in living):
+    if not any(h.waits and now - max(h.changed, h.stood) >= patience for h in living):
         return False
     return idle([*living, *coming], now, patience)
 

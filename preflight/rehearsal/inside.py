@@ -14,6 +14,7 @@ import functools
 import json
 import math
 import os
+import pickle
 import socket
 import sys
 import time
@@ -36,6 +37,7 @@ class State:
     server = None
     fault = None
     c10d = None
+    binding = None
     steps = {}
     last = {}
     durations = deque(maxlen=512)
@@ -56,6 +58,8 @@ def imported(name, module, folder):
 
 def start(module, folder):
     State.folder, State.pid, State.c10d = folder, os.getpid(), module
+    # now, in the thread that imports: what answers later must not wait for an import of anybody's
+    State.binding = sys.modules["torch._C._distributed_c10d"]
     State.main = _thread.get_ident()
     try:
         State.here = os.getcwd()
@@ -194,7 +198,7 @@ def pulse():
     }
     told.update(place())
     told["raised"] = raised() is not None
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda.is_initialized():
         told["gpu"] = [int(cuda.memory_allocated()), int(cuda.mem_get_info()[1])]
     return told
@@ -215,8 +219,7 @@ def place():
 
 def counts():
     """Group -> collectives enqueued and completed, as the flight recorder counts them."""
-    import torch._C._distributed_c10d as binding
-
+    binding = State.binding
     read = getattr(binding, "_dump_nccl_trace_json", None) or binding._dump_fr_trace_json
     status = json.loads(read(False, False)).get("pg_status", {})
     return {
@@ -246,10 +249,7 @@ def members():
 def recorded():
     """Group -> its latest calls. The recorder's frames come as a pickle of torch's own making, read
     here, where it was made: it crosses no border."""
-    import pickle
-
-    import torch._C._distributed_c10d as binding
-
+    binding = State.binding
     read = getattr(binding, "_dump_nccl_trace", None) or binding._dump_fr_trace
     found = {}
     for entry in pickle.loads(read(True, True, False)).get("entries", ()):

@@ -93,7 +93,7 @@ PLACE = re.compile(
 THREAD = re.compile(r"^(?P<current>Current )?[Tt]hread 0x[0-9a-f]{1,16} ", re.MULTILINE)
 THREADS = 1024
 OURS = "/inside.py"
-LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
+LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<|/preflight-[^/]+/inside\.py$")
 
 
 def frames_of(text: str) -> tuple[Frame, ...]:

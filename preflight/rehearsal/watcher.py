@@ -32,8 +32,9 @@ LAST = 8.0
 TELL = 1.0
 SPY = 2.0
 """Seconds between two questions to py-spy."""
-SEARCH = 5.0
-"""Seconds between two searches for ranks that have not come to torch yet."""
+SEARCH_FEW, SEARCH = 1.0, 5.0
+"""Seconds between two searches for ranks that have not come to torch yet, while some are known to
+be missing, and otherwise."""
 FOLDER = 8192
 """Words in the folder of a rehearsal that are read."""
 LATE = 0.3
@@ -92,18 +93,20 @@ class Watcher:
         living = [h for h in ranks if h.pid not in self.ends]
         last = max((at for at, _ in self.ends.values()), default=0.0)
         hung = now - last >= self.patience
-        if (
-            hung
-            and (self.alone or self._all_here())
-            and stuck(living, self.starting(), now, self.patience)
-        ):
-            return "stuck"
+        if hung and (self.alone or self._all_here()) and self._stuck(now):
+            self._search()  # one that has come since, and is on its way
+            if self._stuck(time.monotonic()):
+                return "stuck"
         if self.steps and ranks and all(self._enough(h) for h in ranks):
             return "steps"
         if now < self.until:
             return ""
         # of a job that has ranks elsewhere: whether somebody moves there is seen when all have met
         return "stuck" if living and hung and idle(living, now, self.patience) else "time"
+
+    def _stuck(self, now: float) -> bool:
+        living = [h for h in self.ranks() if h.pid not in self.ends]
+        return stuck(living, self.starting(), now, self.patience)
 
     def _all_here(self) -> bool:
         """Whether the watch is over all ranks of the job."""
@@ -122,7 +125,8 @@ class Watcher:
         for pid, history in [*self.known.items(), *self.others.items()]:
             if pid not in self.ends and (look := self._look(pid, pulses.get(pid))) is not None:
                 history.saw(look)
-        if self.others or time.monotonic() - self.searched >= SEARCH:
+        few = self.others or not self._all_here()
+        if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
             self._search()
         pause = max(0.05, EVERY - (time.monotonic() - began))
         for descriptor, _ in self.poll.poll(pause * 1000):
@@ -304,7 +308,7 @@ class Watcher:
             history.at = place(history.stack)
         for descriptor, _ in self.poll.poll(0):
             self._ended(descriptor)
-        command = Command(self.argv, None, why, round(now - self.began, 2))
+        command = Command(self.argv, None, why, round(now - self.began, 2), now + self.wall)
         kills = max(0, processes.oom_kills() - self.oom_kills)
         ranks = sorted(self.ranks(), key=lambda h: h.rank or 0)
         waiting = [h for h in self.starting() if h.pid not in self.ends]
@@ -320,7 +324,7 @@ class Watcher:
             dump = dump if isinstance(dump, dict) else {}
             end = self._end(history.pid, word)
             if end is not None and dump:
-                history.saw(Look(now, 0.0, 0, pulse=dump))
+                history.told(now, dump)
             life = Life(
                 former=self._former(history),
                 command=command,

@@ -1,0 +1,219 @@
+"""Commands to rehearse, each with a planted fault or with nothing wrong, and what must be said.
+
+The line of a fault is where its script has the comment `<- here`; where two places are equally
+right, the other one has `<- or here`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parent / "scripts"
+STUCK = 5.0
+"""Seconds of --stuck, unless a row says otherwise."""
+LIMIT = 60.0
+"""Seconds of --for."""
+TORCHRUN = ("{torchrun}", "--standalone", "--nproc-per-node={nproc}")
+STATIC = (
+    "{torchrun}",
+    "--master-addr=127.0.0.1",
+    "--master-port={port}",
+    "--nproc-per-node={nproc}",
+)
+PYTHON = ("{python}",)
+SHELL = ("bash", str(SCRIPTS / "launch.sh"), "{nproc}", "{port}", "{python}")
+"""Ranks that no launcher of torch's has started, which also costs one import of torch less."""
+
+RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command and what must come of it.
+
+    script   a file of scripts/, without its suffix
+    code     of the one failure; with several, each would be right; none: nothing is wrong
+    check    of that finding
+    ranks    of which its subjects must be some; none: the finding is about the command
+    exact    all of them must be
+    line     whether a line must be named: of the rank, or where the others wait for it
+    places   the files in which it is, where that is not the script
+    warns    the finding is a warning
+    may_warn codes of warnings that may stand there as well
+    limit    --for: some commands would run for ever
+    launcher what stands before the script
+    path     a folder of scripts/ that the user has in PYTHONPATH
+    word     tells rows of one script apart
+    """
+
+    script: str
+    nproc: int = 2
+    args: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    check: str = COLLECTIVES
+    ranks: tuple[int, ...] = ()
+    exact: bool = True
+    line: bool = True
+    places: tuple[str, ...] = ()
+    warns: bool = False
+    may_warn: tuple[str, ...] = ()
+    stuck: float = STUCK
+    limit: float = LIMIT
+    launcher: tuple[str, ...] = TORCHRUN
+    path: str = ""
+    word: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join((self.script, self.word)) if self.word else self.script
+
+
+def raised(script: str, *ranks: int, **more: object) -> Row:
+    return Row(script, code=("rank-raised",), check=RANKS, ranks=ranks, **more)  # type: ignore[arg-type]
+
+
+def gone(script: str, code: str, *ranks: int, **more: object) -> Row:
+    more = {"check": RANKS} | more
+    return Row(script, code=(code,), ranks=ranks, **more)  # type: ignore[arg-type]
+
+
+def hangs(script: str, code: str, *ranks: int, **more: object) -> Row:
+    return Row(script, code=tuple(code.split()), ranks=ranks, **more)  # type: ignore[arg-type]
+
+
+def warned(script: str, code: str, *ranks: int, **more: object) -> Row:
+    return Row(script, code=(code,), ranks=ranks, warns=True, **more)  # type: ignore[arg-type]
+
+
+FAULTS = (
+    # a rank ends
+    raised("raised_at_step", 1),
+    raised("raised_in_module", 2, nproc=3, places=("augment",), launcher=STATIC),
+    raised("raised_in_worker", 1, launcher=SHELL),
+    raised("raised_before_init", 1),
+    raised("raised_in_join", 1, launcher=SHELL),
+    raised("raised_at_checkpoint", 0, args=("{folder}/none/last.pt",)),
+    raised("raised_with_own_hook", 1, launcher=SHELL),
+    raised("spawned_raised", 1, launcher=PYTHON),
+    raised("fsdp_raised", 0),
+    raised("unused_parameters", 0, 1, exact=False, launcher=SHELL),
+    raised("model_differs", 0, 1, exact=False),
+    # rank 0 is only told that its peer is gone
+    raised("shape_differs", 1),
+    gone("killed", "rank-killed", 1),
+    gone("segfault", "rank-killed", 0),
+    gone("exited_hard", "rank-exited", 2, nproc=3, launcher=SHELL),
+    gone("exited_early", "rank-exited", 1, nproc=3),
+    # the kernel takes a worker, and torch's handler of SIGCHLD raises in the rank
+    raised("loader_died", 0, launcher=SHELL),
+    hangs("never_joins", "rank-absent rank-stuck", 1, check=""),
+    gone("one_too_few", "rank-absent", 2, line=False, launcher=PYTHON),
+    gone("failing_tool", "command-failed", line=False, launcher=PYTHON),
+    # what fails before torch is there may be a rank's or the command's
+    Row(
+        "missing_module",
+        code=("rank-raised", "command-failed"),
+        check=RANKS,
+        line=False,
+        launcher=STATIC,
+    ),
+    # ranks call other things
+    hangs("op_differs", "collective-differs", 2, nproc=4),
+    hangs("size_differs", "collective-differs", 1, nproc=3),
+    hangs("dtype_differs", "collective-differs", 1, nproc=3, launcher=SHELL),
+    hangs("order_swapped", "order-swapped", 1, nproc=3, launcher=SHELL),
+    hangs("extra_on_rank_0", "collective-differs", 0, nproc=3),
+    hangs("barrier_on_some", "collective-differs", 2, nproc=3, launcher=SHELL),
+    hangs("subgroup_differs", "collective-differs", 2, nproc=4),
+    # two waits that nobody ends, and no word about which one is wrong
+    hangs("new_group_by_some", "collective-differs rank-stuck", 0, 1, 2, nproc=3, exact=False),
+    hangs("recv_without_send", "collective-differs rank-stuck", 1, nproc=3),
+    hangs("send_without_recv", "collective-differs rank-stuck", 0, launcher=SHELL),
+    # one has no more to do
+    hangs("uneven_ddp", "data-uneven", 2, nproc=3),
+    hangs("uneven_iterable", "data-uneven", 1, 2, nproc=3),
+    hangs("uneven_sampler", "data-uneven", 1, launcher=SHELL),
+    # one with a loop that it may leave at any time: nothing tells a loop's end from another path
+    hangs("early_stop", "data-uneven collective-differs", 0),
+    hangs("accumulation_differs", "data-uneven collective-differs", 1, launcher=SHELL),
+    # it has ended, and was needed
+    Row(
+        "barrier_after_end",
+        code=("rank-exited", "data-uneven", "collective-differs"),
+        check="",
+        ranks=(0, 1),
+        exact=False,
+    ),
+    # one is somewhere else
+    hangs("sleeps_before_barrier", "rank-stuck", 0),
+    hangs("fsdp_stuck", "rank-stuck", 1),
+    hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
+    hangs("fifo", "rank-stuck", 2, nproc=3, args=("{folder}/fifo",), launcher=SHELL),
+    hangs("loader_hangs", "loader-stuck", 1),
+    hangs("packets_dropped", "fabric-stuck", 0, 1, exact=False),
+    # it goes on
+    warned("tokenises", "rank-busy", 0, args=("600",), limit=24.0, launcher=SHELL),
+    warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
+    warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
+    warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
+    warned("memory_grows", "memory-grows", 0, 1, check=MEMORY, line=False, launcher=SHELL),
+    warned(
+        "restarts",
+        "rank-raised",
+        0,
+        1,
+        exact=False,
+        check=RANKS,
+        line=False,
+        launcher=(*TORCHRUN, "--max-restarts=1"),
+    ),
+    # where nothing can be put into the interpreter
+    Row(
+        "ddp",
+        code=("not-watched",),
+        check=RANKS,
+        line=False,
+        warns=True,
+        launcher=(*TORCHRUN, "--no-python", "{python}", "-I"),
+        word="isolated",
+    ),
+)
+
+HEALTHY = (
+    Row("ddp", nproc=4),
+    Row("ddp", launcher=STATIC, word="static"),
+    Row("slow_start", args=("15", "all")),
+    # of one that has not come nobody knows whether it will: 15 s is less than --stuck of its own
+    Row("slow_start", args=("15", "1"), stuck=20.0, word="of-one"),
+    Row("evaluation", args=("20",), launcher=SHELL),
+    Row("compiles", args=("22",), launcher=SHELL),
+    Row("join", nproc=3, launcher=SHELL),
+    Row("accumulation", launcher=SHELL),
+    Row("workers"),
+    Row("gan", launcher=SHELL),
+    Row("checkpoint", launcher=SHELL),
+    Row("groups", nproc=4),
+    Row("branches", nproc=3, launcher=SHELL),
+    Row("ragged", nproc=3, launcher=SHELL),
+    Row("pipeline", nproc=3, launcher=SHELL),
+    Row("overlap", launcher=SHELL),
+    Row("fsdp"),
+    Row("forgives", launcher=SHELL),
+    Row("no_torch", launcher=PYTHON),
+    Row("single", launcher=PYTHON),
+    Row("spawns", launcher=PYTHON),
+    Row("own_site", path="own_site"),
+    Row("own_hook", launcher=SHELL),
+    Row("chatty"),
+)
+
+
+def places(row: Row) -> list[str]:
+    """`file.py:line` of every place that is right to name."""
+    found = []
+    for name in row.places or (row.script,):
+        lines = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        marked = (i for i, line in enumerate(lines, 1) if line.endswith(("<- here", "<- or here")))
+        found += [f"{name}.py:{number}" for number in marked]
+    return found

@@ -1,0 +1,166 @@
+"""`preflight rehearse` with real training scripts under torchrun: the fault of each is named with
+its rank and line, in time; and where nothing is wrong, nothing is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import command
+import pytest
+from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row, places
+from rehearse.running import ARGUMENTS_ON_STDIN, Told, rehearse
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+
+TOOL_SECONDS = 5.0
+"""From the moment that a hang is certain until everything has ended and the report is written, on a
+machine with nothing else to do; as many times longer as there are processes for each CPU."""
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2)
+
+
+_begun: dict[str, Future[Told]] = {}
+
+
+def _begin(row: Row) -> Future[Told]:
+    if row.name not in _begun:
+        _begun[row.name] = _pool().submit(rehearse, row)
+    return _begun[row.name]
+
+
+@pytest.fixture
+def told(row: Row, following: pytest.Item | None) -> Told:
+    """What came of the row. The next test's rehearsal starts meanwhile: most of the time of one is
+    waiting."""
+    begun = _begin(row)
+    spec = getattr(following, "callspec", None)
+    if spec is not None and isinstance(spec.params.get("row"), Row):
+        _begin(spec.params["row"])
+    return begun.result()
+
+
+def rows(*table: Row) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in table])
+
+
+@rows(*FAULTS)
+def test_the_fault_is_named(row: Row, told: Told) -> None:
+    failed = told.findings("fail")
+    if row.warns:
+        assert not failed, told.shown()
+        assert told.code == 0, told.shown()
+        found = [f for f in told.findings("warn") if f["code"] in row.code]
+    else:
+        assert told.code == 3, told.shown()
+        found = failed
+    assert [f["code"] for f in found if f["code"] in row.code] != [], told.shown()
+    assert len(found) == 1, f"not one cause but {len(found)}\n{told.shown()}"
+    (finding,) = found
+    assert not row.check or finding["check"] == row.check, told.shown()
+    ranks = {rank for subject in finding["subjects"] for rank in subject["ranks"]}
+    assert ranks == set(row.ranks) if row.exact else ranks & set(row.ranks) == ranks, told.shown()
+    assert bool(ranks) == bool(row.ranks), told.shown()
+    if row.line:
+        said = json.dumps([finding["saw"], finding["remedy"], finding["alternatives"]])
+        assert any(re.search(rf"\b{re.escape(place)}\b", said) for place in places(row)), (
+            f"none of {places(row)}\n{told.shown()}"
+        )
+    assert not told.left, f"left behind: {told.left}"
+    if not row.warns:
+        assert told.after is not None, "the fault was not planted"
+        allowed = row.stuck + TOOL_SECONDS * max(1.0, told.load)
+        assert told.after <= allowed, f"{told.after:.1f} s, allowed {allowed:.1f}"
+
+
+@rows(*HEALTHY)
+def test_where_nothing_is_wrong_nothing_is_found(row: Row, told: Told) -> None:
+    assert told.code == 0, told.shown()
+    assert told.report["verdict"] == "ready", told.shown()
+    found = told.findings("fail", "warn", "undecided", "missing")
+    assert not [f for f in found if f["code"] not in row.may_warn], told.shown()
+    assert told.command["exit"] == 0, told.shown()
+    assert told.command["why"] == "ended", told.shown()
+    assert not told.left, f"left behind: {told.left}"
+
+
+def row_of(script: str) -> Row:
+    return next(row for row in (*FAULTS, *HEALTHY) if row.name == script)
+
+
+def test_the_commands_streams_are_its_own() -> None:
+    told = _begin(row_of("chatty")).result()
+    lines = (f"step {step} line {line} {'x' * 60}\n" for step in range(40) for line in range(500))
+    text = "".join(lines).encode() + b"\xff\xfe\x00 end"
+    assert told.out[: len(text)] == text
+    for step in range(40):
+        assert f"\rstep {step}" + " " * 2000 in told.err
+
+
+def test_it_reads_our_standard_input() -> None:
+    told = _begin(row_of("no_torch")).result()
+    assert told.out.startswith(b"1 " + ARGUMENTS_ON_STDIN + b"\n")
+    assert "a warning of its own\n" in told.err
+
+
+def test_what_is_set_for_it_is_shown() -> None:
+    told = _begin(row_of("no_torch")).result()
+    assert "PREFLIGHT_WATCHED=" in told.err
+    assert "PYTHONPATH=" in told.err
+    assert {"set.PREFLIGHT_WATCHED", "set.PYTHONPATH"} <= set(told.report["settings"])
+
+
+def test_its_own_status_and_hook_are_kept() -> None:
+    assert _begin(row_of("failing_tool")).result().command["exit"] == 1
+    assert "own hook: FloatingPointError" in _begin(row_of("raised_with_own_hook")).result().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_it(number: signal.Signals, tmp_path: Path) -> None:
+    torchrun = Path(sys.executable).with_name("torchrun")
+    script = SCRIPTS / "waits_for_signal.py"
+    with (tmp_path / "out").open("wb") as out:
+        running = command.start(
+            *("rehearse", "-o", f"json={tmp_path}/report.json", "--"),
+            *(torchrun, "--standalone", "--nproc-per-node=2", script),
+            stdout=out,
+        )
+        trains = _trains(tmp_path / "out")
+        os.kill(running.process.pid, number)
+        done = running.end(40)
+    assert trains, done.err
+    # torchrun makes SIGTERM of both for its ranks
+    assert (tmp_path / "out").read_text().startswith("training\nsaved on SIGTERM\n"), done.err
+    assert done.code == 128 + number
+    assert not done.left
+    report = json.loads((tmp_path / "report.json").read_bytes())
+    assert report["interrupted"] == number.name
+    assert not [f for f in report["findings"] if f["status"] == "fail"]
+
+
+def _trains(out: Path) -> bool:
+    """Once it has said so."""
+    until = time.monotonic() + 60
+    while not (said := "training" in out.read_text()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return said
+
+
+def test_the_table_is_in_order() -> None:
+    table = (*FAULTS, *HEALTHY)
+    names = [row.name for row in table]
+    assert len(names) == len(set(names))
+    assert {row.script for row in table} | {"planted", "augment", "waits_for_signal"} == {
+        path.stem for path in SCRIPTS.glob("*.py")
+    }
+    assert all(places(row) for row in FAULTS if row.line)
