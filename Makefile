@@ -1,7 +1,8 @@
 # make run     a virtual environment, the project in it, `preflight run --nproc 4`
 # make test    what the tests need, lint, all tests
 # make lint · make bench · make readme · make clean
-# make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour
+# make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour,
+#              then every training script of tests/rehearse: docs/rehearsals.md
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
 #
@@ -48,6 +49,7 @@ bench: $(READY)
 
 faults: $(TESTABLE) debian
 	$(BIN)/python tools/detection.py $(FAULTS)
+	@$(if $(FAULTS),,$(BIN)/python tools/rehearsals.py)
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)

@@ -1,6 +1,6 @@
 """Writes docs/detection.md: every fault of the catalogue (tests/faults), what preflight says of it,
 what torchrun says of the same, and how often preflight finds something where nothing is wrong. The
-figures are those of this run, which takes half an hour.
+figures are those of this run, which takes half an hour. tools/rehearsals.py does it for commands.
 
     python tools/detection.py [--no-torchrun] [WORD…]     with words: only what has them in its
                                                           name, printed, nothing is written

@@ -152,10 +152,11 @@ def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
     left = [e for e in found if e.what == VANISHED or (e.what == EXITED and not e.code)]
     apart = {id(e) for e in (*complaints, *asked, *left)}
     causes = [e for e in found if id(e) not in apart]
-    own = [e for e in asked if not _launchers(e, causes, complaints, latest)]
+    killed = [e for e in found if e.signal == "SIGKILL" or e.what == VANISHED]
+    own = [e for e in asked if not _launchers(e, causes, complaints, killed, latest)]
     causes = sorted([*causes, *own], key=lambda e: e.at)
     gone = [e for e in left if e.what == VANISHED]
-    if gone and (causes or complaints):
+    if gone and (causes or complaints or asked):
         # the others complain: it is of these; or the launcher has ended them
         causes = causes or gone
         left = [e for e in left if e not in gone]
@@ -168,13 +169,17 @@ def _complains(text: str) -> bool:
 
 
 def _launchers(
-    ended: Ended, causes: Sequence[Ended], complaints: Sequence[Ended], latest: float
+    ended: Ended,
+    causes: Sequence[Ended],
+    complaints: Sequence[Ended],
+    killed: Sequence[Ended],
+    latest: float,
 ) -> bool:
     """Whether a signal is a launcher's, who ends the rest after a first end. SIGTERM and the like
     always are; a SIGKILL may be what the errors are about, if it isn't much later: torchrun gives
     30 s between its two signals, and so does Slurm (KillWait)."""
     if ended.signal != "SIGKILL":
-        return any(e.at <= ended.at + latest for e in (*causes, *complaints))
+        return any(e.at <= ended.at + latest for e in (*causes, *complaints, *killed))
     if any(e.at < ended.at for e in causes):
         return True
     return any(e.at < ended.at - latest for e in complaints)

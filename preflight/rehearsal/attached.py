@@ -73,7 +73,7 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
                 here=len(histories),
                 pid=h.pid,
                 joined=bool(h.stack),
-                watched="py-spy" if h.stack else "outside",
+                watched=h.watched,
                 problem=problem,
             ),
             gathered.calls_of(h, {}, "", why, now, began),

@@ -195,6 +195,13 @@ class History:
             self.own[mine] += 1
 
     @property
+    def watched(self) -> str:
+        """Life.watched"""
+        if self.inside:
+            return "inside"
+        return "py-spy" if self.stack else "outside"
+
+    @property
     def done(self) -> int:
         """Steps of an optimizer, or batches where there is none."""
         return self.steps or self.batches

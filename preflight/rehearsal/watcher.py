@@ -185,14 +185,15 @@ class Watcher:
         self.poll.register(descriptor, select.POLLIN)
 
     def _ended(self, descriptor: int) -> None:
-        """The status can be read as long as nobody has taken it from the kernel."""
+        """The status can be read as long as nobody has taken it, and by newer kernels always."""
         pid = self.pidfds.pop(descriptor)
         self.poll.unregister(descriptor)
-        os.close(descriptor)
         found = processes.stat(pid)
-        code = None
         if found is not None and found.ended and found.began == self.births.get(pid):
-            code = processes.exit_status(found.code)
+            code: int | None = processes.exit_status(found.code)
+        else:
+            code = processes.reaped_status(descriptor)
+        os.close(descriptor)
         self.ends[pid] = (time.monotonic(), code)
         if code != 0 and pid in self.known:
             # a launcher is about to end the others, too
@@ -334,7 +335,7 @@ class Watcher:
                 pid=history.pid,
                 joined=history.joined,
                 end=end,
-                watched=_watched(history),
+                watched=history.watched,
                 problem="" if history.inside else self.problem,
                 starting=0.0 if history.inside else round(now - history.born, 1),
                 oom_kills=kills,
@@ -386,12 +387,6 @@ class Watcher:
         if self.known:
             return "it imports torch.distributed, but nothing makes a rank of it"
         return "nothing of it has imported torch.distributed"
-
-
-def _watched(history: History) -> str:
-    if history.inside:
-        return "inside"
-    return "py-spy" if history.stack else "outside"
 
 
 def _span(counts: Iterable[int]) -> list[int]:

@@ -10,7 +10,7 @@ dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(64, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 history = []
-for _ in range(200):
+for _ in range(340):
     batch = torch.randn(8, 64)
     loss = model(batch).mean()
     loss.backward()

@@ -1,0 +1,111 @@
+"""Writes docs/rehearsals.md: every training script of tests/rehearse, and what `preflight rehearse`
+says of it. The figures are those of this run, which takes some minutes.
+
+    python tools/rehearsals.py [WORD…]      with words: only what has them in its name, printed
+
+It needs what the tests need: torch, py-spy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+TARGET = REPOSITORY / "docs/rehearsals.md"
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
+
+from at_once import each  # noqa: E402  they lie beside this file and in tests/
+from detection import machine, say, table  # noqa: E402
+from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row, places  # noqa: E402
+from rehearse.running import Told, rehearse  # noqa: E402
+
+AT_A_TIME = 2
+HEAD = """\
+# Rehearsals
+
+Made by `make faults`; don't edit. Each is a small training script (tests/rehearse/scripts) with one
+planted fault or with nothing wrong, started as a user would: `preflight rehearse --stuck … --
+torchrun … script.py`, over Gloo on the CPU. *Named*: the report has one failure (one warning where
+the fault only costs time), of the code and with the ranks that are to blame, and with the file and
+line where the script has its mark, unless the script leaves no trace of it. *Seconds*: from the
+fault until everything has ended, of which --stuck are waited for on purpose.
+
+{machine} {minutes:.0f} minutes.
+
+"""
+
+
+def named(row: Row, told: Told) -> tuple[bool, str]:
+    """Whether the report names the cause, and what it says."""
+    found = told.findings("warn" if row.warns else "fail")
+    said = ", ".join(
+        f"`{f['check']}` {f['code']} ({f['status']}, {f['confidence']})" for f in found
+    )
+    if row.warns:
+        found = [f for f in found if f["code"] in row.code]
+    if len(found) != 1 or found[0]["code"] not in row.code or (row.warns and told.code):
+        return False, said or f"exit code {told.code}"
+    ranks = {rank for subject in found[0]["subjects"] for rank in subject["ranks"]}
+    right = ranks == set(row.ranks) if row.exact else bool(ranks & set(row.ranks))
+    words = json.dumps([found[0]["saw"], found[0]["remedy"], found[0]["alternatives"]])
+    there = not row.line or any(re.search(rf"\b{re.escape(p)}\b", words) for p in places(row))
+    return right and there, said
+
+
+def what(row: Row) -> str:
+    """The first line of the script's documentation."""
+    text = (SCRIPTS / f"{row.script}.py").read_text(encoding="utf-8")
+    first = text.removeprefix('"""').partition("\n")[0].rstrip('".')
+    return f"{row.name}: {first}"
+
+
+def looked_at(row: Row) -> tuple[bool, list[str]]:
+    """Whether it is as it should be, and the cells of its row."""
+    told = rehearse(row)
+    if row in FAULTS:
+        good, said = named(row, told)
+        seconds = f"{told.after:.1f}" if told.after is not None else "-"
+        return good, [what(row), said, "yes" if good else "**no**", f"{row.stuck:g}", seconds]
+    alarms = told.findings("fail", "warn", "undecided", "missing")
+    good = told.code == 0 and not [f for f in alarms if f["code"] not in row.may_warn]
+    said = ", ".join(f"`{f['check']}` {f['code']}" for f in alarms) or "none"
+    return good, [what(row), "yes" if told.code == 0 else f"**exit code {told.code}**", said]
+
+
+def run(rows: Sequence[Row]) -> Iterator[tuple[Row, bool, list[str]]]:
+    done = {}
+    for number, (good, cells) in each(looked_at, rows, AT_A_TIME):
+        done[number] = (rows[number], good, cells)
+        say(f"{len(done)}/{len(rows)}", *cells, "" if good else "NOT AS IT SHOULD BE")
+    yield from (done[number] for number in sorted(done))
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    rows = [row for row in (*FAULTS, *HEALTHY) if all(word in row.name for word in words)]
+    began = time.monotonic()
+    done = list(run(rows))
+    if words:
+        return
+    minutes = (time.monotonic() - began) / 60
+    faults = [(good, cells) for row, good, cells in done if row in FAULTS]
+    quiet = [(good, cells) for row, good, cells in done if row not in FAULTS]
+    text = HEAD.format(machine=machine(), minutes=minutes)
+    text += (
+        f"**{sum(g for g, _ in faults)} of {len(faults)} planted faults are named; "
+        f"{sum(g for g, _ in quiet)} of {len(quiet)} healthy scripts are READY without a finding."
+        "**\n\n## With a fault\n\n"
+    )
+    text += table(("script", "said", "named", "--stuck", "seconds"), (c for _, c in faults))
+    text += "\n## With nothing wrong\n\n"
+    text += table(("script", "READY", "findings"), (c for _, c in quiet))
+    TARGET.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
