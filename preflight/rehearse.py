@@ -36,7 +36,7 @@ ENOUGH = 5
 """Steps of every rank that show that it trains: with --stop-when-ok."""
 SERVER = "watch"
 FOLDER_SECONDS = 10.0
-GRACE = 15.0
+GRACE = 25.0
 """Seconds beyond the watch for its last questions; a watcher that takes longer is killed."""
 BEAT, BEAT_IN_PIPE = 5.0, 10.0
 """Seconds between two lines about a command that goes on. They are lines, never rewritten: the

@@ -270,3 +270,25 @@ def test_a_report_of_a_rehearsal_is_one_as_any_other(tmp_path: Path) -> None:
     )
     assert shown.returncode == 0
     assert "rehearsed for" in shown.stdout
+
+
+@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("os.abort()", -6)])
+def test_how_a_process_ended_that_somebody_else_has_waited_for(code: str, status: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", f"import os\n{code}"])
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        process.wait(20)
+        release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+        assert processes.reaped_status(descriptor) == (status if release >= (6, 15) else None)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_zombie_tells_its_status() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    found = processes.stat(process.pid)
+    assert found is not None
+    assert (found.ended, processes.exit_status(found.code)) == (True, 3)
+    process.wait()
+    assert processes.stat(process.pid) is None

@@ -14,7 +14,7 @@ from typing import Any
 
 from preflight._worker import Channel
 from preflight.document import encode
-from preflight.knowledge.rehearsed import Command, Life, Process, Rehearsed
+from preflight.knowledge.rehearsed import Command, Life, Rehearsed
 from preflight.model import CannotObserve
 from preflight.rehearsal import gathered, processes, pyspy
 from preflight.rehearsal.history import History, Look, stuck
@@ -52,7 +52,7 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
                     rss=stat.rss + sum(s.rss for s in below),
                     state=stat.state,
                     wchan=processes.wchan(pid),
-                    children=tuple(_process(s) for s in below),
+                    children=tuple(processes.described(s) for s in below),
                     pulse={"stack": frames} if pid in found else None,
                 )
             )
@@ -90,10 +90,6 @@ def _history(pid: int, told: tuple[int, int] | None, began: float) -> History:
     if told is not None:
         history.rank, history.world = told
     return history
-
-
-def _process(stat: processes.Stat) -> Process:
-    return processes.described(stat)
 
 
 def _named(args: Mapping[str, Any]) -> str:

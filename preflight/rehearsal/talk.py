@@ -129,22 +129,18 @@ def raised_in(trace: object) -> tuple[str, tuple[Frame, ...]]:
 
 def frames(told: object, most: int) -> tuple[Frame, ...]:
     """Frames as inside.py tells them; the innermost, and those of the user's own code."""
-    found = [_frame(entry) for entry in told[:200]] if isinstance(told, list) else []
-    sane = [frame for frame in found if frame is not None]
-    kept = sane[: most // 2] + [frame for frame in sane[most // 2 :] if frame.own]
+    found = [frame(entry) for entry in told[:200]] if isinstance(told, list) else []
+    sane = [one for one in found if one is not None]
+    kept = sane[: most // 2] + [one for one in sane[most // 2 :] if one.own]
     return tuple(kept[:most])
 
 
-def _frame(entry: object) -> Frame | None:
+def frame(entry: object) -> Frame | None:
+    """One of them; None for what is none."""
     match entry:
         case [str(file), int(line), str(function), bool(own)]:
             return Frame(printable(file), line, printable(function)[:80], own)
     return None
-
-
-def frame(entry: object) -> Frame | None:
-    """One of them."""
-    return _frame(entry)
 
 
 def printable(text: object, most: int = TEXT) -> str:
