@@ -267,6 +267,8 @@ def _rehearsed(
         if time.monotonic() >= held:
             break
         time.sleep(TICK)
+    if passed_on:
+        running.wait()  # a second signal would cut short what it does at the first
     ended = running.exit
     if ended is None:
         running.end()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 PR_SET_PDEATHSIG = 1
 
 TERM_SECONDS = 10.0
-"""How long it may take to end after SIGTERM: torchrun first ends its own."""
+"""How long it may take to end after a signal: torchrun first ends its own."""
 TICK = 0.05
 
 SIZE = "2000"
@@ -59,10 +59,13 @@ class Running:
         if self._process.poll() is None:
             self._process.send_signal(number)
 
-    def end(self) -> bool:
-        """SIGTERM, and some seconds for it; False when it is still there afterwards."""
+    def end(self) -> None:
+        """SIGTERM, and some seconds for it."""
         self.signal(signal.SIGTERM)
+        self.wait()
+
+    def wait(self) -> None:
+        """The seconds that it may take to end after a signal; it may still be there then."""
         until = time.monotonic() + TERM_SECONDS
         while self.exit is None and time.monotonic() < until:
             time.sleep(TICK)
-        return self.exit is not None

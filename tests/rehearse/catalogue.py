@@ -206,6 +206,27 @@ HEALTHY = (
 )
 
 
+AT_LENGTH = frozenset(
+    {
+        *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
+        *(
+            "raised_before_init",
+            "fsdp_raised",
+            "unused_parameters",
+            "loader_died",
+            "missing_module",
+        ),
+        *("exited_early", "dtype_differs", "barrier_on_some", "recv_without_send", "early_stop"),
+        *("uneven_iterable", "accumulation_differs", "lock_file", "extra_on_rank_0"),
+        *("new_group_by_some", "fsdp_stuck", "uneven_sampler", "loader_dominates"),
+        *("ddp-static", "slow_start-of-one", "compiles", "accumulation", "gan", "checkpoint"),
+        *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
+    }
+)
+"""Rows that `make faults` rehearses as well, and the tests do not: each takes 4 to 25 s, and
+another row of the tests is of its kind."""
+
+
 def places(row: Row) -> list[str]:
     """`file.py:line` of every place that is right to name."""
     found = []
