@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -241,7 +242,6 @@ def test_nothing_to_attach_to_is_said_in_a_line() -> None:
     ],
 )
 def test_its_exit_codes(argv: list[str], code: int, said: str) -> None:
-    before = set(Path("/tmp").glob("preflight-*"))
     ended = subprocess.run(
         [sys.executable, "-m", "preflight", "rehearse", *argv],
         capture_output=True,
@@ -251,8 +251,8 @@ def test_its_exit_codes(argv: list[str], code: int, said: str) -> None:
     )
     assert ended.returncode == code, ended.stderr
     assert said in ended.stderr
-    left = {path for path in set(Path("/tmp").glob("preflight-????????")) - before if path.is_dir()}
-    assert not [path for path in left if (path / "inside.py").exists()]
+    made = re.findall(r"PREFLIGHT_WATCHED=(\S+)", ended.stderr)
+    assert not [path for path in made if os.path.exists(path)]
 
 
 def test_a_report_of_a_rehearsal_is_one_as_any_other(tmp_path: Path) -> None:
@@ -292,3 +292,12 @@ def test_a_zombie_tells_its_status() -> None:
     assert (found.ended, processes.exit_status(found.code)) == (True, 3)
     process.wait()
     assert processes.stat(process.pid) is None
+
+
+def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
+    history = History(1, 0.0)
+    for at, (steps, mib) in enumerate([(1, 300), (2, 320), (3, 340), (3, 200), (3, 90)]):
+        told = {"stack": [], "steps": steps}
+        history.saw(Look(float(at), 0.0, mib << 20, pulse=told))
+    growth = gathered.growth_of(history, 0.0, (1 << 40, 1 << 39), 1)
+    assert [rss >> 20 for _, _, rss, _ in growth.samples] == [300, 320, 340]

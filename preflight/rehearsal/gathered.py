@@ -186,11 +186,15 @@ def growth_of(
     shm: int = 0,
     shm_free: int = 0,
 ) -> Growth:
-    """Its memory, in seconds since the command began."""
+    """Its memory, in seconds since the command began. A process that is just ending gives its
+    memory back while it does no step any more: that is none of its use."""
     limit, available = memory
+    taken = list(history.samples)
+    while len(taken) > 1 and taken[-1][1] == taken[-2][1] and taken[-1][2] < taken[-2][2]:
+        taken.pop()
     return Growth(
         rank=history.rank,
-        samples=tuple((round(a - began, 2), s, rss, gpu) for a, s, rss, gpu in history.samples),
+        samples=tuple((round(a - began, 2), s, rss, gpu) for a, s, rss, gpu in taken),
         limit=limit,
         available=available,
         gpu_limit=history.gpu_limit,

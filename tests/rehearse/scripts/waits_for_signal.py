@@ -17,6 +17,7 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 
 signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
 dist.init_process_group("gloo")
 for step in range(2000):
     dist.all_reduce(torch.ones(4))
