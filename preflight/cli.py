@@ -20,18 +20,19 @@ from preflight import (
     outset,
     redact,
     rehearse_cli,
+    reporting,
     screen,
     slurm,
     verdict,
 )
 from preflight.agent import Ending, Wish
 from preflight.config import Flags
-from preflight.exits import INTERNAL, NOT_EXECUTABLE, NOT_FOUND, OUTPUT, USAGE, printed
+from preflight.exits import INTERNAL, OUTPUT, USAGE, printed
 from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.forkserver import reap_orphans
 from preflight.interrupt import Interrupt
 from preflight.isolate import Workers
-from preflight.model import PreflightError, Status, Verdict
+from preflight.model import PreflightError, Verdict
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
@@ -73,7 +74,7 @@ def run(ctx: typer.Context, **given: Any) -> None:
     """Observe, judge, print the report, exit by its verdict."""
     with agent.session(ctx.obj) as workers:
         ended, problems = _end(ctx, workers, given)
-    raise typer.Exit(_exit_code(given["exit_style"], ended, problems, ctx.obj))
+    raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))
 
 
 @app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)
@@ -95,7 +96,7 @@ def gate(
     wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
     if ended.verdict in wanted and not ctx.obj.name:
         _become(command)
-    code = _exit_code(given["exit_style"], ended, problems, ctx.obj)
+    code = reporting.exit_code(given["exit_style"], ended, problems, ctx.obj)
     screen.say(f" {command[0]} was not started.   exit {code}")
     raise typer.Exit(code)
 
@@ -113,7 +114,7 @@ def plan(ctx: typer.Context, **given: Any) -> None:
     from preflight.render import plan as as_plan
 
     flags = flags_of(ctx, given)
-    _check_styles(flags, given)
+    reporting.check_styles(flags, given)
     for name in filter(given.get, ("slurm", "hosts", "connect")):
         raise PreflightError(f"{flags.source(name)}: a plan is of one place; ask for it there")
     wish = Wish(flags, given["config_file"], given["root"])
@@ -264,7 +265,7 @@ def _end(
 ) -> tuple[Ending, tuple[str, ...]]:
     """How it ended, the report published, and what could not be written of it."""
     flags = flags_of(ctx, given)
-    _check_styles(flags, given)
+    reporting.check_styles(flags, given)
     progress = screen.ProgressLine(quiet=given["quiet"], environ=os.environ)
     wish = Wish(flags, given["config_file"], given["root"])
     if given["slurm"] or given["hosts"] is not None or given["connect"] is not None:
@@ -275,44 +276,7 @@ def _end(
     else:
         ended = agent.ending_of(wish, workers, ctx.obj, progress)
     progress.clear()
-    if ended.report is None:
-        return ended, ()
-    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
-    problems = agent.publish(workers, ended.outputs, ended.report, look, ended.part)
-    agent.summarise(workers, ended.outputs, ended.report)
-    return ended, problems
-
-
-def _check_styles(flags: Flags, given: dict[str, Any]) -> None:
-    _one_of(flags, "color", given["color"], ("auto", "always", "never"))
-    _one_of(flags, "exit_style", given["exit_style"], EXIT_STYLES)
-
-
-def _one_of(flags: Flags, name: str, value: str, words: tuple[str, ...]) -> None:
-    if value not in words:
-        known = ", ".join(words)
-        raise PreflightError(
-            f"{flags.source(name)} is one of {known}, got {value!r:.40}"
-            f"{check.nearest(value, words)}"
-        )
-
-
-EXIT_STYLES = ("world", "node", "nagios")
-
-
-def _exit_code(style: str, ended: Ending, problems: tuple[str, ...], interrupt: Interrupt) -> int:
-    """A function of the report; only an output that failed or a late signal can still be added.
-    `--exit nagios` is the one exception from the table: OK, WARNING, CRITICAL, UNKNOWN."""
-    judged = ended.own_code if style == "node" else ended.exit_code
-    code = interrupt.exit_code or judged or (OUTPUT if problems else 0)
-    if style != "nagios":
-        return code
-    if ended.verdict is Verdict.NOT_READY:
-        return 2
-    if ended.verdict is Verdict.READY and code in (0, OUTPUT):
-        rows = ended.report.rows if ended.report is not None else ()
-        return int(code == OUTPUT or any(row.status is Status.WARN for row in rows))
-    return 3
+    return ended, reporting.reported(workers, ended, given)
 
 
 def _become(command: list[str]) -> NoReturn:
@@ -325,9 +289,7 @@ def _become(command: list[str]) -> NoReturn:
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        screen.say(f"preflight: {command[0]} can't be started: {error.strerror}")
-        missing = isinstance(error, FileNotFoundError)
-        raise typer.Exit(NOT_FOUND if missing else NOT_EXECUTABLE) from None
+        raise typer.Exit(reporting.not_started(command[0], error)) from None
 
 
 # --- the outermost ---

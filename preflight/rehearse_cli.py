@@ -8,9 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from preflight import agent, screen
+from preflight import agent, reporting, screen
 from preflight.agent import Ending, Wish
-from preflight.exits import NOT_EXECUTABLE, NOT_FOUND, OUTPUT
 from preflight.flags import flags_of, option, with_flags_for_here
 from preflight.isolate import Workers
 from preflight.model import PreflightError
@@ -40,22 +39,16 @@ def rehearse(
     nodes start it on each: srun preflight rehearse -- CMD."""
     from preflight import rehearse as rehearsal
 
-    for name in filter(given.get, ("slurm", "hosts", "connect")):
-        flag = f"--{name}"
-        raise PreflightError(
-            f"{flag}: start it on every node instead: srun preflight rehearse -- …"
-        )
     asked = rehearsal.terms(command, for_, steps, stuck, stop_when_ok)
     flags = flags_of(ctx, given)
+    reporting.check_styles(flags, given)
     wish = Wish(flags, given["config_file"], given["root"])
 
     def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
         try:
             return rehearsal.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
         except OSError as error:
-            screen.say(f"preflight: {command[0]} can't be started: {error.strerror}")
-            missing = isinstance(error, FileNotFoundError)
-            raise typer.Exit(NOT_FOUND if missing else NOT_EXECUTABLE) from None
+            raise typer.Exit(reporting.not_started(command[0], error)) from None
 
     _reported(ctx, given, look)
 
@@ -80,6 +73,7 @@ def attach(
     if (pid is None) == (job is None):
         raise PreflightError("attach wants a PID or --job N")
     flags = flags_of(ctx, given)
+    reporting.check_styles(flags, given)
     wish = Wish(flags, given["config_file"], given["root"])
     args = {"pid": pid, "job": job}
 
@@ -106,11 +100,5 @@ def _reported(
         ended = look_at(workers, show)
         for shown in lines:
             shown.clear()
-        problems: tuple[str, ...] = ()
-        if ended.report is not None:
-            colour, letters = given["color"], given["ascii_only"]
-            look = screen.look(colour, letters, given["quiet"], given["verbose"])
-            problems = agent.publish(workers, ended.outputs, ended.report, look, ended.part)
-            agent.summarise(workers, ended.outputs, ended.report)
-    judged = ended.own_code if given["exit_style"] == "node" else ended.exit_code
-    raise typer.Exit(ctx.obj.exit_code or judged or (OUTPUT if problems else 0))
+        problems = reporting.reported(workers, ended, given)
+    raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))

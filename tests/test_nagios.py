@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scenarios import NAMES, hostile, judged
 from worlds import U, W, each, finding, of_nodes, report, row
 
-from preflight import cli
+from preflight import reporting
 from preflight.agent import Ending
 from preflight.interrupt import Interrupt
 from preflight.model import Kind, Report, Subject, Verdict
@@ -39,7 +39,7 @@ def parts(of: Report) -> tuple[str, ...]:
 def code(of: Report, *problems: str, interrupt: Interrupt | None = None) -> int:
     """What `run --exit nagios` makes of such a report."""
     ended = Ending(of.verdict, of.exit_code, of.exit_code, of, ())
-    return cli._exit_code("nagios", ended, problems, interrupt or Interrupt())
+    return reporting.exit_code("nagios", ended, problems, interrupt or Interrupt())
 
 
 @every_scenario

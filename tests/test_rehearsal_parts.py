@@ -229,6 +229,23 @@ def test_nothing_to_attach_to_is_said_in_a_line() -> None:
     assert ended.stderr == "preflight: no Python process of pid 99999999 on this machine\n"
 
 
+def test_what_is_no_python_is_not_called_well() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "preflight", "attach", str(process.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        process.kill()
+        process.wait()
+    assert ended.returncode == 2
+    assert "no Python process" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
@@ -237,6 +254,9 @@ def test_nothing_to_attach_to_is_said_in_a_line() -> None:
         (["--for", "soon", "--", "true"], 2, "--for wants a time"),
         (["--slurm", "--", "true"], 2, "No such option: --slurm"),
         (["--only", "job.rank", "--", "true"], 2, "did you mean 'job.ranks'"),
+        (["--color", "pink", "--", "true"], 2, "--color is one of auto, always, never"),
+        (["--exit", "host", "--", "true"], 2, "--exit is one of world, node, nagios"),
+        (["--exit", "nagios", "-q", "--", "false"], 2, ""),
         (["--", "true"], 0, ""),
         (["-q", "--", "sh", "-c", "exit 7"], 3, ""),
     ],

@@ -8,8 +8,6 @@ It needs what the tests need: torch, py-spy.
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +19,9 @@ sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
 
 from at_once import each  # noqa: E402  they lie beside this file and in tests/
 from detection import machine, say, table  # noqa: E402
-from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row, places  # noqa: E402
-from rehearse.running import Told, rehearse  # noqa: E402
+from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row  # noqa: E402
+from rehearse.judged import findings, wrong  # noqa: E402
+from rehearse.running import rehearse  # noqa: E402
 
 AT_A_TIME = 2
 HEAD = """\
@@ -40,23 +39,6 @@ fault until everything has ended, of which --stuck are waited for on purpose.
 """
 
 
-def named(row: Row, told: Told) -> tuple[bool, str]:
-    """Whether the report names the cause, and what it says."""
-    found = told.findings("warn" if row.warns else "fail")
-    said = ", ".join(
-        f"`{f['check']}` {f['code']} ({f['status']}, {f['confidence']})" for f in found
-    )
-    if row.warns:
-        found = [f for f in found if f["code"] in row.code]
-    if len(found) != 1 or found[0]["code"] not in row.code or (row.warns and told.code):
-        return False, said or f"exit code {told.code}"
-    ranks = {rank for subject in found[0]["subjects"] for rank in subject["ranks"]}
-    right = ranks == set(row.ranks) if row.exact else bool(ranks & set(row.ranks))
-    words = json.dumps([found[0]["saw"], found[0]["remedy"], found[0]["alternatives"]])
-    there = not row.line or any(re.search(rf"\b{re.escape(p)}\b", words) for p in places(row))
-    return right and there, said
-
-
 def what(row: Row) -> str:
     """The first line of the script's documentation."""
     text = (SCRIPTS / f"{row.script}.py").read_text(encoding="utf-8")
@@ -68,9 +50,15 @@ def looked_at(row: Row) -> tuple[bool, list[str]]:
     """Whether it is as it should be, and the cells of its row."""
     told = rehearse(row)
     if row in FAULTS:
-        good, said = named(row, told)
+        problems = list(wrong(row, told))
+        said = ", ".join(
+            f"`{f['check']}` {f['code']} ({f['status']}, {f['confidence']})"
+            for f in findings(row, told)
+        )
+        good = not problems
         seconds = f"{told.after:.1f}" if told.after is not None else "-"
-        return good, [what(row), said, "yes" if good else "**no**", f"{row.stuck:g}", seconds]
+        named = "; ".join(["**no**", *problems]) if problems else "yes"
+        return good, [what(row), said, named, f"{row.stuck:g}", seconds]
     alarms = told.findings("fail", "warn", "undecided", "missing")
     good = told.code == 0 and not [f for f in alarms if f["code"] not in row.may_warn]
     said = ", ".join(f"`{f['check']}` {f['code']}" for f in alarms) or "none"

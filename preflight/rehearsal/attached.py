@@ -1,5 +1,5 @@
-"""A look at a job that already runs, from outside: its processes on this machine, their stacks as
-py-spy reads them, and NCCL's own word (RAS) where it answers. Runs in a worker; changes nothing.
+"""A look at a job that already runs, from outside: its processes on this machine, and their stacks
+as py-spy reads them. Runs in a worker; changes nothing.
 
     args    {"pid" or "job", "seconds"}
     returns the Record as JSON
@@ -16,8 +16,8 @@ from preflight._worker import Channel
 from preflight.document import encode
 from preflight.knowledge.rehearsed import Command, Life, Rehearsed
 from preflight.model import CannotObserve
-from preflight.rehearsal import gathered, processes, pyspy
-from preflight.rehearsal.history import History, Look, stuck
+from preflight.rehearsal import gathered, looking, processes, pyspy
+from preflight.rehearsal.history import History, stuck
 
 EVERY = 1.0
 MARGIN = 1.5
@@ -40,22 +40,10 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
         found, why = pyspy.stacks(pids)
         problem = problem or why
         for pid, history in histories.items():
-            stat = processes.stat(pid)
-            if stat is None or stat.ended:
-                continue
-            below = [s for child in processes.children(pid) if (s := processes.stat(child))]
             frames = [[f.file, f.line, f.function, f.own] for f in found.get(pid, ())]
-            history.saw(
-                Look(
-                    at=time.monotonic(),
-                    cpu=stat.cpu + sum(s.cpu for s in below),
-                    rss=stat.rss + sum(s.rss for s in below),
-                    state=stat.state,
-                    wchan=processes.wchan(pid),
-                    children=tuple(processes.described(s) for s in below),
-                    pulse={"stack": frames} if pid in found else None,
-                )
-            )
+            pulse = {"stack": frames} if pid in found else None
+            if (seen := looking.look_at(pid, pulse)) is not None:
+                history.saw(seen)
         if time.monotonic() + EVERY >= until:
             break
         time.sleep(EVERY)
@@ -73,7 +61,7 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
                 here=len(histories),
                 pid=h.pid,
                 joined=bool(h.stack),
-                watched=h.watched,
+                watched=h.watched if h.stack else "",
                 problem=problem,
             ),
             gathered.calls_of(h, {}, "", why, now, began),
@@ -114,7 +102,7 @@ def _ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
         ranks = [pid for pid in told if not any(a in told for a in processes.ancestors(pid))]
         if ranks:
             return {pid: told[pid] for pid in ranks}
-    return {pid: None for pid in pids[:1] if args.get("pid") and processes.stat(pid)}
+    return {pid: None for pid in python[:1] if args.get("pid")}
 
 
 def _environ(pid: int) -> list[str]:

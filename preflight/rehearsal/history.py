@@ -34,6 +34,7 @@ IDLE = 0.05
 CPU_SECONDS = 2.0
 """Over how long its use of the CPU is averaged."""
 ALL_IN_INIT = 3
+"""How many times as long is waited where all ranks are still on their way into the group."""
 SAMPLES = 120
 """Memory samples kept; with more, every second one is dropped and they are taken half as often."""
 WARM = 3

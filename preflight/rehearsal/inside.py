@@ -42,7 +42,6 @@ class State:
     last = {}
     durations = deque(maxlen=512)
     batches = 0
-    waited = 0.0
     waits = deque(maxlen=512)
     loader = None
 
@@ -143,7 +142,6 @@ def watch_loader(iterator):
             loader["exhausted"] = True
             raise
         now = time.monotonic()
-        State.waited += now - began
         State.waits.append((round(now, 4), round(now - began, 6)))
         State.batches += 1
         loader["given"] += 1
@@ -264,7 +262,6 @@ def recorded():
                 "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
                 "shape": shape(entry),
                 "bytes": size(entry),
-                "at": entry.get("time_created_ns", 0) / 1e9,
                 "frame": [shown(first[0]), first[1], first[2][:80], True] if first else None,
                 "p2p": p2p,
                 "done": bool(entry.get("retired")) or entry.get("state") == "completed",

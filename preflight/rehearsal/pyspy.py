@@ -5,6 +5,7 @@ and, under most settings of kernel.yama.ptrace_scope, to the parent. Without pau
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -50,7 +51,10 @@ def stacks(
             told, said = process.communicate(timeout=max(0.05, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(1.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(
+                    1.0
+                )  # one that can't be killed ends with this worker's group, or never
             problem = f"py-spy gave no answer in {seconds:g} s"
             continue
         if process.returncode == 0 and (frames := frames_of(told[:LIMIT], pid)) is not None:

@@ -20,7 +20,8 @@ from preflight._worker import Channel
 from preflight.document import encode
 from preflight.knowledge.rehearsed import FRAMES, Command, End, Life, Rehearsed
 from preflight.rehearsal import gathered, processes, pyspy, talk
-from preflight.rehearsal.history import History, Look, idle, place, stuck
+from preflight.rehearsal.history import History, idle, place, stuck
+from preflight.rehearsal.looking import look_at
 
 EVERY = 0.5
 """Seconds between two looks."""
@@ -123,30 +124,16 @@ class Watcher:
         self._find()
         pulses = talk.ask(self._sockets("sock"), "pulse", ANSWER)
         for pid, history in [*self.known.items(), *self.others.items()]:
-            if pid not in self.ends and (look := self._look(pid, pulses.get(pid))) is not None:
-                history.saw(look)
+            if pid in self.ends:
+                continue
+            if (seen := look_at(pid, pulses.get(pid), self.births.get(pid, 0))) is not None:
+                history.saw(seen)
         few = self.others or not self._all_here()
         if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
             self._search()
         pause = max(0.05, EVERY - (time.monotonic() - began))
         for descriptor, _ in self.poll.poll(pause * 1000):
             self._ended(descriptor)
-
-    def _look(self, pid: int, pulse: Mapping[str, Any] | None) -> Look | None:
-        found = processes.stat(pid)
-        if found is None or found.ended or found.began != self.births.get(pid, found.began):
-            return None
-        below = [s for child in processes.children(pid) if (s := processes.stat(child))]
-        return Look(
-            at=time.monotonic(),
-            cpu=found.cpu + sum(s.cpu for s in below),
-            rss=found.rss + sum(s.rss for s in below),
-            state=found.state,
-            wchan=processes.wchan(pid),
-            children=tuple(processes.described(s) for s in below),
-            pulse=pulse,
-            shm=processes.shared_memory()[0],
-        )
 
     def _find(self) -> None:
         """Processes that have come to torch.distributed since."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import command
 import pytest
 from rehearse.catalogue import AT_LENGTH, FAULTS, HEALTHY, SCRIPTS, Row, places
+from rehearse.judged import wrong
 from rehearse.running import ARGUMENTS_ON_STDIN, Told, rehearse
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -59,26 +59,7 @@ def rows(*table: Row) -> pytest.MarkDecorator:
 
 @rows(*FAULTS)
 def test_the_fault_is_named(row: Row, told: Told) -> None:
-    failed = told.findings("fail")
-    if row.warns:
-        assert not failed, told.shown()
-        assert told.code == 0, told.shown()
-        found = [f for f in told.findings("warn") if f["code"] in row.code]
-    else:
-        assert told.code == 3, told.shown()
-        found = failed
-    assert [f["code"] for f in found if f["code"] in row.code] != [], told.shown()
-    assert len(found) == 1, f"not one cause but {len(found)}\n{told.shown()}"
-    (finding,) = found
-    assert not row.check or finding["check"] == row.check, told.shown()
-    ranks = {rank for subject in finding["subjects"] for rank in subject["ranks"]}
-    assert ranks == set(row.ranks) if row.exact else ranks & set(row.ranks) == ranks, told.shown()
-    assert bool(ranks) == bool(row.ranks), told.shown()
-    if row.line:
-        said = json.dumps([finding["saw"], finding["remedy"], finding["alternatives"]])
-        assert any(re.search(rf"\b{re.escape(place)}\b", said) for place in places(row)), (
-            f"none of {places(row)}\n{told.shown()}"
-        )
+    assert list(wrong(row, told)) == [], told.shown()
     assert not told.left, f"left behind: {told.left}"
     if not row.warns:
         assert told.after is not None, "the fault was not planted"
