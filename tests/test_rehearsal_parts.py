@@ -316,8 +316,9 @@ def test_a_zombie_tells_its_status() -> None:
 
 def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
     history = History(1, 0.0)
-    for at, (steps, mib) in enumerate([(1, 300), (2, 320), (3, 340), (3, 200), (3, 90)]):
+    for at, (steps, mib) in enumerate([(1, 300), (2, 320), (3, 340), (4, 200), (4, 90)]):
         told = {"stack": [], "steps": steps}
         history.saw(Look(float(at), 0.0, mib << 20, pulse=told))
-    growth = gathered.growth_of(history, 0.0, (1 << 40, 1 << 39), 1)
-    assert [rss >> 20 for _, _, rss, _ in growth.samples] == [300, 320, 340]
+    for ended, kept in ((True, [300, 320, 340]), (False, [300, 320, 340, 200, 90])):
+        growth = gathered.growth_of(history, 0.0, (1 << 40, 1 << 39), 1, ended=ended)
+        assert [rss >> 20 for _, _, rss, _ in growth.samples] == kept

@@ -28,6 +28,8 @@ from preflight.rehearsal.history import History, number
 from preflight.rehearsal.talk import frame, frames, numbers, printable
 
 GROUPS = 64
+FALL = 0.8
+"""A process that ends falls below this part of what it had from one look to the next."""
 STEADY = 5
 """Steps that are enough for a median."""
 
@@ -178,6 +180,22 @@ def record(ranks: Sequence[Rehearsed], command: Command, problem: str) -> Record
     return Record((Rehearsed(life, Calls(why=command.why, seconds=command.seconds)),))
 
 
+Sample = tuple[float, int, int, int]
+
+
+def _in_use(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Those before the falls at the end."""
+    while samples:
+        last = samples[-1][2]
+        first = len(samples) - 1
+        while first and samples[first - 1][2] <= last / FALL:
+            first -= 1
+        if not first or last >= FALL * samples[first - 1][2]:
+            break
+        samples = samples[:first]
+    return samples
+
+
 def growth_of(
     history: History,
     began: float,
@@ -185,13 +203,13 @@ def growth_of(
     here: int,
     shm: int = 0,
     shm_free: int = 0,
+    *,
+    ended: bool = False,
 ) -> Growth:
-    """Its memory, in seconds since the command began. A process that is just ending gives its
-    memory back while it does no step any more: that is none of its use."""
+    """Its memory, in seconds since the command began. What a process gives back while it ends is
+    none of its use: the last looks may have met it there."""
     limit, available = memory
-    taken = list(history.samples)
-    while len(taken) > 1 and taken[-1][1] == taken[-2][1] and taken[-1][2] < taken[-2][2]:
-        taken.pop()
+    taken = _in_use(history.samples) if ended else history.samples
     return Growth(
         rank=history.rank,
         samples=tuple((round(a - began, 2), s, rss, gpu) for a, s, rss, gpu in taken),

@@ -332,7 +332,15 @@ class Watcher:
                     life,
                     gathered.calls_of(history, dump, end.how if end else "", why, now, self.began),
                     gathered.pace_of(history, dump, self.cpus.get(history.pid, 0) / here),
-                    gathered.growth_of(history, self.began, memory, here, shm - self.shm, free),
+                    gathered.growth_of(
+                        history,
+                        self.began,
+                        memory,
+                        here,
+                        shm - self.shm,
+                        free,
+                        ended=end is not None,
+                    ),
                 )
             )
         return gathered.record(found, command, self._problem())
