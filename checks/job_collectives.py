@@ -136,7 +136,7 @@ def observe(host: Host, ctx: Context) -> Calls:
 
 def judge(world: World[Calls], expect: Expect) -> Iterator[Finding]:
     hang = Hang.of(world)
-    if not hang.calls or hang.interrupted:
+    if not hang.calls:
         return
     yield from (
         _order(hang)

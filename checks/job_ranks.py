@@ -118,7 +118,7 @@ def observe(host: Host, ctx: Context) -> Life:
 
 def judge(world: World[Life], expect: Expect) -> Iterator[Finding]:
     seen = world.seen
-    if not seen or any(life.command.why == INTERRUPTED for life in seen.values()):
+    if not seen:
         return
     found = ends.sorted_out(seen, LATEST)
     yield from (
@@ -340,7 +340,9 @@ def _blind(world: World[Life]) -> list[Finding]:
     blind = {
         key: life
         for key, life in world.seen.items()
-        if life.command.exit != 0 and (life.command.why == BLIND or not life.watched)
+        if life.command.exit != 0
+        and life.command.why != INTERRUPTED
+        and (life.command.why == BLIND or not life.watched)
     }
     if not blind:
         return []

@@ -51,6 +51,10 @@ class Channel:
         self._rest = b""
         self._heard: dict[str, dict[int, Any]] = {}
 
+    def fileno(self) -> int:
+        """Readable when the parent has said something: for select and poll."""
+        return self._line.fileno()
+
     def send(self, message: Mapping[str, Any]) -> None:
         self._line.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
 

@@ -72,6 +72,8 @@ class Wish:
     """What a rehearsal has learnt of the command that it ran."""
     before: float = 0.0
     """Seconds that it took."""
+    interrupted: str = ""
+    """The signal that ended it: what was seen of it until then is judged all the same."""
 
 
 @contextlib.contextmanager
@@ -155,6 +157,7 @@ def ending_of(
     run = Run(plan, workers, passes(catalogue, chosen), watch, lambda: interrupt.name, company)
     outcome = run.observe()
     outcome.seconds += wish.before
+    outcome.interrupted = outcome.interrupted or wish.interrupted
     if company is not None:
         _last_roll(outcome, company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:

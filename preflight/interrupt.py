@@ -19,7 +19,9 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.name = ""
-        self._at = 0.0
+        self.at = 0.0
+        """When, on the monotonic clock."""
+        self._taken = ""
         self._before: dict[signal.Signals, object] = {}
 
     def listen(self) -> None:
@@ -33,15 +35,21 @@ class Interrupt:
         for number in self._before:
             signal.signal(number, signal.SIG_DFL)
 
+    def take(self) -> str:
+        """What has come in. It has had its effect: the next one is a first one again."""
+        self._taken, self.name = self.name or self._taken, ""
+        return self._taken
+
     @property
     def exit_code(self) -> int:
         """130 or 143; 0 when there was none."""
-        return 128 + signal.Signals[self.name] if self.name else 0
+        name = self.name or self._taken
+        return 128 + signal.Signals[name] if name else 0
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if not self.name:
-            self.name, self._at = signal.Signals(number).name, now
-        elif now - self._at > TOGETHER:
+            self.name, self.at = signal.Signals(number).name, now
+        elif now - self.at > TOGETHER:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -17,6 +17,7 @@ from typing import Any
 
 from preflight import agent, outset, redact, screen
 from preflight.agent import Ending, Wish
+from preflight.calls import Told
 from preflight.config import Config, seconds_of
 from preflight.document import decode, encode
 from preflight.interrupt import Interrupt
@@ -26,7 +27,7 @@ from preflight.model import PreflightError, Setting
 from preflight.outset import wait
 from preflight.plan import Progress
 from preflight.rehearsal.command import Running, variables
-from preflight.rehearsal.folder import VARIABLE
+from preflight.rehearsal.folder import OVER, VARIABLE
 from preflight.rehearsal.talk import printable
 from preflight.units import duration, plural
 
@@ -41,6 +42,8 @@ GRACE = 25.0
 BEAT, BEAT_IN_PIPE = 5.0, 10.0
 """Seconds between two lines about a command that goes on. They are lines, never rewritten: the
 terminal is the command's, too."""
+LAST_LOOK = 3.0
+"""Seconds for what the ranks say when the command is interrupted, before it gets the signal."""
 HOLD, TICK = 5.0, 0.1
 """Seconds for which a part of a command is left as it is when its watch is over: agents of other
 nodes may have begun that much later, and their ranks should not lose their peers before."""
@@ -103,6 +106,8 @@ def ending_of(
         script = {"script": _script(asked.argv), "cwd": _cwd(), "argv": list(asked.argv)}
         # agents of other nodes may watch theirs to the end of the time
         more = asked.seconds + GRACE - record.ranks[0].life.command.seconds
+        # it has ended the command; the next signal ends the checks
+        wish = replace(wish, interrupted=interrupt.take())
         adjusted = _with_record(wish, workers, folder, record, script, added, max(0.0, more))
         return agent.ending_of(adjusted, workers, interrupt, watch)
     finally:
@@ -164,6 +169,7 @@ def _with_record(
     verb = "rehearsed for" if added else "looked at for"
     program, *rest = command.argv
     typed = printable(" ".join([os.path.basename(program), *rest]), TYPED)
+    fabric = _is_the_fabric(record) and not wish.interrupted
 
     def adjust(chosen: Config) -> Config:
         own = {i: {**chosen.options.get(i, {}), "record": path} for i in JOB}
@@ -174,7 +180,7 @@ def _with_record(
         settings["command"] = Setting(typed, source)
         return replace(
             chosen,
-            only=(*chosen.only, *FABRIC_GROUPS) if _is_the_fabric(record) else chosen.only,
+            only=(*chosen.only, *FABRIC_GROUPS) if fabric else chosen.only,
             nproc=chosen.nproc or (ranks if ranks > 1 else None),
             nproc_source=chosen.nproc_source or "ranks of the command",
             options={**chosen.options, **own},
@@ -254,12 +260,13 @@ def _rehearsed(
         workers.heard.clear()
         if running.exit is not None:
             lived = lived or time.monotonic() - running.began
-        if interrupt.name and not passed_on:
+        if interrupt.name:
             passed_on = interrupt.name
+            workers.tell(SERVER, Told(-1, OVER, interrupt.at))
+            wait(workers, call, LAST_LOOK)
             # a terminal has sent it SIGINT itself
             if passed_on != "SIGINT" or not screen.is_terminal(sys.stdin):
                 running.signal(signal.Signals[passed_on])
-        if passed_on:
             break
     workers.relaying = False
     held = time.monotonic() + HOLD
@@ -286,7 +293,7 @@ def _recorded(
 ) -> Record:
     """What the watcher has seen, with the exit status that only a parent knows."""
     argv = tuple(without_secrets(asked.argv[:ARGUMENTS]))
-    if isinstance(call.result, Returned) and not interrupted:
+    if isinstance(call.result, Returned):
         record: Record = decode(Record, call.result.value)
         why = record.ranks[0].life.command.why
         command = record.ranks[0].life.command

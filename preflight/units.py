@@ -26,7 +26,7 @@ def count(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time: `0.4 ms`, `12 ms`, `3.1 s`, `4 min 10 s`, `26 h`, `12 days`."""
+    """A time: `0.4 ms`, `12 ms`, `3.1 s`, `4 min 10 s`, `30 min`, `26 h`, `12 days`."""
     if seconds < 0.001:
         return f"{seconds * 1000:.1f} ms" if seconds >= 0.00005 else "0 ms"
     if seconds < 0.9995:
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 120:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours = round(seconds / 3600)
     return f"{hours} h" if hours < 48 else f"{hours // 24} days"
 

@@ -19,8 +19,8 @@ from preflight.units import plural
 RAISED, KILLED, VANISHED, EXITED = "raised", "killed", "vanished", "exited"
 
 API = "/torch/distributed/distributed_c10d.py"
-OURS = ("time", "stuck", "steps")
-"""Command.why where it was we who ended it."""
+OURS = ("time", "stuck", "steps", "interrupted")
+"""Command.why where it was we who ended it, or a signal that reached us as well."""
 LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
 """What launchers and schedulers end the other ranks with."""
 

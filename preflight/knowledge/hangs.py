@@ -44,10 +44,6 @@ class Hang:
         return any(seen.why == "stuck" for seen in self.calls.values())
 
     @property
-    def interrupted(self) -> bool:
-        return any(seen.why == "interrupted" for seen in self.calls.values())
-
-    @property
     def failed(self) -> bool:
         return any(seen.ended in ("raised", "vanished") for seen in self.calls.values())
 

@@ -125,7 +125,7 @@ def _busy(hang: Hang, found: Picture, late: Sequence[int]) -> list[Finding]:
     waiting = [r for r in found.behind if _waited(calls[r], hang) >= LONG]
     awaited = frozenset[int]().union(*(found.behind[r] for r in waiting))
     late = [r for r in late if r in awaited and calls[r].at != INIT and calls[r].groups]
-    if not late or not any(calls[r].why in ("time", "steps") for r in late):
+    if not late or not any(calls[r].why in ("time", "steps", "interrupted") for r in late):
         return []
     first = calls[late[0]]
     what = "in its DataLoader " if first.at == LOADER else ""

@@ -16,6 +16,9 @@ PLACES = ("/tmp", "/dev/shm", "/var/tmp")
 """Short names: the path of a Unix socket has 107 bytes at most."""
 VARIABLE = "PREFLIGHT_WATCHED"
 """Names the folder to the command's processes; whoever has it in its environment is one of them."""
+OVER = "over"
+"""The topic under which the watch is told that a signal has ended the command, and when (on the
+monotonic clock)."""
 KILL_SECONDS = 1.0
 
 

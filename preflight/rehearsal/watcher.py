@@ -18,8 +18,8 @@ from typing import Any
 
 from preflight._worker import Channel
 from preflight.document import encode
-from preflight.knowledge.rehearsed import FRAMES, Command, End, Life, Rehearsed
-from preflight.rehearsal import gathered, processes, pyspy, talk
+from preflight.rehearsal import concluded, processes, pyspy, talk
+from preflight.rehearsal.folder import OVER
 from preflight.rehearsal.history import History, idle, place, stuck
 from preflight.rehearsal.looking import look_at
 
@@ -28,8 +28,9 @@ EVERY = 0.5
 ANSWER = 1.0
 """Seconds for all answers to one look; who is later is asked again at the next."""
 SNAPSHOT = 0.5
-LAST = 8.0
-"""Seconds for all that is asked once at the end."""
+SAME = 0.5
+"""Seconds before a signal reached us in which it may have reached others: a terminal sends it to
+all of them."""
 TELL = 1.0
 SPY = 2.0
 """Seconds between two questions to py-spy."""
@@ -38,24 +39,26 @@ SEARCH_FEW, SEARCH = 1.0, 5.0
 be missing, and otherwise."""
 FOLDER = 8192
 """Words in the folder of a rehearsal that are read."""
-LATE = 0.3
-"""Seconds in which the last words of ranks may still come when the command has ended."""
+AT_ONCE = 0.001
 
 
 def watch(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
     """Until the command ends, hangs, has done enough steps, or the time is over."""
-    watcher = Watcher(args)
+    watcher = Watcher(args, channel)
     told = 0.0
     while not (why := watcher.over()):
         watcher.look()
         if time.monotonic() - told >= TELL:
             told = time.monotonic()
             channel.say("progress", watcher.progress())
-    return encode(watcher.conclude(why))
+    return encode(concluded.record_of(watcher, why))
 
 
 class Watcher:
-    def __init__(self, args: Mapping[str, Any]) -> None:
+    def __init__(self, args: Mapping[str, Any], channel: Channel) -> None:
+        self.channel = channel
+        self.cut = 0.0
+        """When a signal ended the command; 0 while none has."""
         self.folder = str(args["folder"])
         self.command = int(args["pid"])
         self.argv = tuple(args["argv"])
@@ -80,6 +83,7 @@ class Watcher:
         self.shm, _ = processes.shared_memory()
         self.cpus: dict[int, int] = {}
         self.poll = select.poll()
+        self.poll.register(channel, select.POLLIN)
         self.pidfds: dict[int, int] = {}
         self._follow(self.command)
 
@@ -88,10 +92,11 @@ class Watcher:
     def over(self) -> str:
         """Why the watch is over; empty while it is not."""
         now = time.monotonic()
+        if self._interrupted():
+            return "stuck" if self._stands() else "interrupted"
         if self.command in self.ends:
             return "ended"
         ranks = self.ranks()
-        living = [h for h in ranks if h.pid not in self.ends]
         last = max((at for at, _ in self.ends.values()), default=0.0)
         hung = now - last >= self.patience
         if hung and (self.alone or self._all_here()) and self._stuck(now):
@@ -102,8 +107,22 @@ class Watcher:
             return "steps"
         if now < self.until:
             return ""
-        # of a job that has ranks elsewhere: whether somebody moves there is seen when all have met
-        return "stuck" if living and hung and idle(living, now, self.patience) else "time"
+        return "stuck" if self._stands() else "time"
+
+    def _stands(self) -> bool:
+        """Whether nothing goes on when the watch is over. Of a job that has ranks elsewhere it is
+        seen when all have met whether somebody moves there."""
+        now = self.over_at
+        ended = {pid: at for pid, (at, _) in self.ends.items() if at <= now}
+        living = [h for h in self.ranks() if h.pid not in ended]
+        hung = now - max(ended.values(), default=0.0) >= self.patience
+        return hung and bool(living) and idle(living, now, self.patience)
+
+    @property
+    def over_at(self) -> float:
+        """Now, or when a signal ended the command, which it may have done a little earlier than it
+        reached us."""
+        return self.cut - SAME if self.cut else time.monotonic()
 
     def _stuck(self, now: float) -> bool:
         living = [h for h in self.ranks() if h.pid not in self.ends]
@@ -121,8 +140,10 @@ class Watcher:
     def look(self) -> None:
         """One look at everything, then wait for the next, or for the end of a process."""
         began = time.monotonic()
-        self._find()
-        pulses = talk.ask(self._sockets("sock"), "pulse", ANSWER)
+        self.find()
+        pulses = talk.ask(self.sockets("sock"), "pulse", ANSWER)
+        if self._interrupted():
+            return  # what they do now is how they take the signal
         for pid, history in [*self.known.items(), *self.others.items()]:
             if pid in self.ends:
                 continue
@@ -132,17 +153,27 @@ class Watcher:
         if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
             self._search()
         pause = max(0.05, EVERY - (time.monotonic() - began))
-        for descriptor, _ in self.poll.poll(pause * 1000):
-            self._ended(descriptor)
+        self.ended_of(self.poll.poll(pause * 1000))
 
-    def _find(self) -> None:
+    def _interrupted(self) -> bool:
+        """Whether the parent has told us that a signal has come."""
+        told = self.channel.hear(OVER, 1, AT_ONCE)
+        self.cut = next((float(at) for at in told.values()), 0.0)
+        return self.cut > 0
+
+    def ended_of(self, events: Iterable[tuple[int, int]]) -> None:
+        for descriptor, _ in events:
+            if descriptor in self.pidfds:
+                self._ended(descriptor)
+
+    def find(self) -> None:
         """Processes that have come to torch.distributed since."""
         with os.scandir(self.folder) as entries:
             names = [entry.name for _, entry in zip(range(FOLDER), entries, strict=False)]
         for name in names:
             number, _, kind = name.partition(".")
             if kind == "hello" and number.isdecimal() and int(number) not in self.known:
-                self._greet(int(number), self._word(name) or {})
+                self._greet(int(number), self.word(name) or {})
 
     def _greet(self, pid: int, hello: Mapping[str, Any]) -> None:
         history = self.others.pop(pid, None) or History(pid, time.monotonic())
@@ -184,7 +215,7 @@ class Watcher:
         self.ends[pid] = (time.monotonic(), code)
         if code != 0 and pid in self.known:
             # a launcher is about to end the others, too
-            self.snapshots |= talk.ask(self._sockets("sock"), "dump", SNAPSHOT)
+            self.snapshots |= talk.ask(self.sockets("sock"), "dump", SNAPSHOT)
 
     def _search(self) -> None:
         """Processes that a launcher has started as ranks and that have not come to torch yet."""
@@ -243,14 +274,14 @@ class Watcher:
                 return
             yield pid
 
-    def _sockets(self, kind: str) -> dict[int, str]:
+    def sockets(self, kind: str) -> dict[int, str]:
         return {
             pid: os.path.join(self.folder, f"{pid}.{kind}")
             for pid in self.known
             if pid not in self.ends
         }
 
-    def _word(self, name: str) -> Mapping[str, Any] | None:
+    def word(self, name: str) -> Mapping[str, Any] | None:
         try:
             told = json.loads(processes.read(os.path.join(self.folder, name), talk.LIMIT))
         except (ValueError, RecursionError):
@@ -279,109 +310,6 @@ class Watcher:
             "waiting": [h.rank for h in ranks if h.waits and now - h.changed > 2 * TELL][:8],
             "quiet": round(min((now - h.changed for h in ranks), default=0.0), 1),
         }
-
-    # --- the end ---
-
-    def conclude(self, why: str) -> Any:
-        """The record, with all that is asked only now."""
-        now = time.monotonic()
-        if why == "ended":
-            time.sleep(LATE)
-        self._find()
-        dumps = talk.ask(self._sockets("sock"), "dump", LAST)
-        silent = {pid: path for pid, path in self._sockets("torch").items() if pid not in dumps}
-        for pid, text in talk.post(silent, "dump_traceback", LAST).items():
-            history = self.known[pid]
-            history.stack = talk.frames_of(text)[:FRAMES]
-            history.at = place(history.stack)
-        for descriptor, _ in self.poll.poll(0):
-            self._ended(descriptor)
-        command = Command(self.argv, None, why, round(now - self.began, 2), now + self.wall)
-        kills = max(0, processes.oom_kills() - self.oom_kills)
-        ranks = sorted(self.ranks(), key=lambda h: h.rank or 0)
-        waiting = [h for h in self.starting() if h.pid not in self.ends]
-        shm, free = processes.shared_memory()
-        memory = processes.memory()
-        found = []
-        here = len(ranks) + len(waiting)
-        passed_on = self._passed_on({h.pid for h in ranks})
-        for history in [*ranks, *waiting]:
-            word = passed_on.get(history.pid) or self._word(f"{history.pid}.end")
-            dump = dumps.get(history.pid) or (word or {}).get("dump")
-            dump = dump or self.snapshots.get(history.pid)
-            dump = dump if isinstance(dump, dict) else {}
-            end = self._end(history.pid, word)
-            if end is not None and dump:
-                history.told(now, dump)
-            life = Life(
-                former=self._former(history),
-                command=command,
-                rank=history.rank,
-                world=history.world,
-                here=here,
-                pid=history.pid,
-                joined=history.joined,
-                end=end,
-                watched=history.watched,
-                problem="" if history.inside else self.problem,
-                starting=0.0 if history.inside else round(now - history.born, 1),
-                oom_kills=kills,
-            )
-            found.append(
-                Rehearsed(
-                    life,
-                    gathered.calls_of(history, dump, end.how if end else "", why, now, self.began),
-                    gathered.pace_of(history, dump, self.cpus.get(history.pid, 0) / here),
-                    gathered.growth_of(
-                        history,
-                        self.began,
-                        memory,
-                        here,
-                        shm - self.shm,
-                        free,
-                        ended=end is not None,
-                    ),
-                )
-            )
-        return gathered.record(found, command, self._problem())
-
-    def _end(self, pid: int, word: Mapping[str, Any] | None) -> End | None:
-        """How a process ended; None while it lives and has not begun to end."""
-        gone = self.ends.get(pid)
-        if gone is None and word is None:
-            return None
-        at, code = gone or (time.monotonic(), None)
-        crash = talk.frames_of(processes.read(f"{self.folder}/{pid}.fault", talk.LIMIT))
-        return gathered.end_of(word, at + self.wall, code, crash)
-
-    def _former(self, latest: History) -> tuple[End, ...]:
-        """How those ended that had its rank before, with its own last word for each."""
-        pids = [h.pid for h in self.known.values() if h.rank == latest.rank and h is not latest]
-        peers = [p for p in pids if self.parents.get(p) == self.parents.get(latest.pid)]
-        found = (self._end(pid, self._word(f"{pid}.end")) for pid in peers)
-        return tuple(end for end in found if end is not None)
-
-    def _passed_on(self, ranks: set[int]) -> dict[int, Mapping[str, Any]]:
-        """pid -> the last word of a rank whose exception was caught and raised again where it was
-        started: by torch.multiprocessing.spawn."""
-        found: dict[int, Mapping[str, Any]] = {}
-        for pid in set(self.known) - ranks:
-            word = self._word(f"{pid}.end") or {}
-            of = word.get("of")
-            if type(of) is int and of in ranks and of in self.ends:
-                text, frames = talk.raised_in(word.get("trace"))
-                told = [[f.file, f.line, f.function, f.own] for f in frames]
-                at = self.ends[of][0] + self.wall
-                found[of] = {"how": "raised", "at": at, "text": text, "frames": told}
-        return found
-
-    def _problem(self) -> str:
-        """Why no rank was seen."""
-        if self.problem:
-            return self.problem
-        if self.known:
-            return "it imports torch.distributed, but nothing makes a rank of it"
-        return "nothing of it has imported torch.distributed"
 
 
 def _span(counts: Iterable[int]) -> list[int]:

@@ -59,10 +59,10 @@ TERM = end("vanished", 100.5, -15)
 
 
 def job(
-    *ends: End | None, exit: int | None = 1, why: str = "ended", **more: object
+    *ends: End | None, exit: int | None = 1, why: str = "ended", over: float = 0.0, **more: object
 ) -> dict[str, Life]:
     """One life a rank, on one node."""
-    command = Command(CMD, exit, why, 12.1)
+    command = Command(CMD, exit, why, 12.1, over)
     made = {
         f"n1/{rank}": Life(command, rank, len(ends), len(ends), 1000 + rank, joined=True, end=each)
         for rank, each in enumerate(ends)
@@ -91,8 +91,9 @@ HEALTHY = (
     Case("vanished, and the command is content", job(end("vanished", 99), WELL, exit=0)),
     Case("one is done before the others", running(WELL, None, None)),
     Case("three are done before the last", running(WELL, WELL, WELL, None, why="steps")),
-    Case("interrupted", job(raised("KeyboardInterrupt: "), TERM, exit=130, why="interrupted")),
-    Case("killed by the user's Ctrl-C", job(TERM, TERM, exit=-2, why="interrupted")),
+    Case("interrupted", running(raised("KeyboardInterrupt: "), TERM, why="interrupted", over=9.0)),
+    Case("killed by the user's Ctrl-C", running(TERM, TERM, why="interrupted", over=9.0)),
+    Case("cut short at once", {"n1/0": Life(Command(CMD, None, "interrupted", 0.1), watched="")}),
     Case("one process", {"n1/0": Life(Command(CMD, None, "time", 30.0), pid=5, rank=0, world=1)}),
     Case("seen from outside", running(None, None, watched="outside", starting=3.0)),
     Case(
