@@ -15,7 +15,9 @@ from lab.probe import possible
 
 pytestmark = [pytest.mark.root, pytest.mark.torch]
 
-SECONDS = 110.0
+SECONDS = 140.0
+FOR = "60s"
+"""Far more than any of them takes."""
 SCRIPT = """
 import sys, time
 import torch
@@ -48,7 +50,7 @@ def rehearsed(fault: str) -> tuple[dict[str, Ended], dict[str, Any]]:
             "--stuck",
             "5s",
             "--for",
-            "25s",
+            FOR,
             "-o",
             "json=report.json",
         ]
@@ -90,3 +92,7 @@ def test_the_rank_of_the_other_machine_is_named(fault: str, check: str, code: st
     subject = found["subjects"][0]
     assert (subject["node"], subject["ranks"]) == ("n2", [1])
     assert "train.py:10" in found["saw"]
+    # the agents have told each other that all ranks stand, and did not wait for --for
+    *_, seconds, unit = report["settings"]["rehearsed"]["value"].split()
+    assert unit == "s"
+    assert float(seconds) < 40

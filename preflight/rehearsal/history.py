@@ -71,6 +71,8 @@ class History:
     pid: int
     born: float
     inside: bool = True
+    served: bool = False
+    """Of a process that we are not inside of: torch's own server in it tells what it calls."""
     rank: int | None = None
     world: int = 0
     joined: bool = False
@@ -200,6 +202,8 @@ class History:
         """Life.watched"""
         if self.inside:
             return "inside"
+        if self.served:
+            return "server"
         return "py-spy" if self.stack else "outside"
 
     @property
@@ -241,11 +245,19 @@ def stuck(ranks: Iterable[History], others: Iterable[History], now: float, patie
     """Whether nothing goes on any more: some rank has waited for `patience` seconds, and nobody
     else has done anything meanwhile. `others` are processes that are to become ranks."""
     living, coming = list(ranks), list(others)
-    if not coming and all(h.at == "init" and h.world <= len(living) for h in living):
-        patience *= ALL_IN_INIT  # nobody is late: they may be on their way still
-    if not any(h.waits and now - max(h.changed, h.stood) >= patience for h in living):
-        return False
-    return idle([*living, *coming], now, patience)
+    if not coming and all(h.world <= len(living) for h in living):
+        patience = patience_of(living, patience)
+    return waited(living, now, patience) and idle([*living, *coming], now, patience)
+
+
+def patience_of(ranks: Iterable[History], patience: float) -> float:
+    """Where all are still on their way into the group nobody is late."""
+    return patience * ALL_IN_INIT if all(h.at == "init" for h in ranks) else patience
+
+
+def waited(ranks: Iterable[History], now: float, patience: float) -> bool:
+    """Whether one of them has waited for so long."""
+    return any(h.waits and now - max(h.changed, h.stood) >= patience for h in ranks)
 
 
 def idle(processes: Iterable[History], now: float, patience: float) -> bool:

@@ -44,6 +44,8 @@ class State:
     batches = 0
     waits = deque(maxlen=512)
     loader = None
+    store = None
+    adding, added, stand = False, [0, 0], [0, 0]
 
 
 def imported(name, module, folder):
@@ -174,9 +176,9 @@ def serve(listener):
             return
         try:
             line.settimeout(2.0)
-            asked = line.recv(16)
+            asked = line.recv(64).split()
             try:
-                told = dump() if asked.startswith(b"dump") else pulse()
+                told = ANSWERS[asked[0]](*asked[1:])
             except Exception as error:
                 told = {"error": f"{type(error).__name__}: {error}"[:TEXT]}
             line.sendall(json.dumps(told).encode("utf-8", "replace"))
@@ -308,6 +310,56 @@ def stack(frame):
             found.append([shown(path), frame.f_lineno or 0, code.co_name[:80], is_own(path)])
         frame = frame.f_back
     return found
+
+
+# --- ranks on other machines ---
+
+
+CONNECT_SECONDS = 2.0
+KEYS = "preflight/%s/" % os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")[:20]
+
+
+def stand(*counts):
+    """How many ranks of all machines stand still, and how many machines have one that waits, as far
+    as known. `counts` are those of this machine: added to two numbers in the job's own store, over
+    a connection of ours, by a thread: this one goes on answering."""
+    if not State.adding:
+        State.adding = True
+        _thread.start_new_thread(add, ([int(count) for count in counts],))
+    return {"stand": State.stand}
+
+
+def add(counts):
+    try:
+        if State.store is None:
+            State.store = connect()
+        for number, name in enumerate(("idle", "waits")):
+            change = counts[number] - State.added[number]
+            State.added[number] += change
+            State.stand[number] = State.store.add(KEYS + name, change)
+        State.adding = False
+    except Exception:
+        State.stand = None  # and never again: what has arrived there is not known
+
+
+def connect():
+    host, port = address()
+    # the store's own client would complain to the user's terminal
+    socket.create_connection((host, port), CONNECT_SECONDS).close()
+    seconds = State.c10d.timedelta(seconds=CONNECT_SECONDS)
+    return State.binding.TCPStore(host, port, None, False, seconds, wait_for_workers=False)
+
+
+def address():
+    if State.c10d.is_initialized():
+        store = State.c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        return store.host, store.port
+    return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+
+ANSWERS = {b"pulse": pulse, b"dump": dump, b"stand": stand}
 
 
 # --- the end ---

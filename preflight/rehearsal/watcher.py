@@ -19,8 +19,9 @@ from typing import Any
 from preflight._worker import Channel
 from preflight.document import encode
 from preflight.rehearsal import concluded, processes, pyspy, talk
+from preflight.rehearsal.elsewhere import Elsewhere
 from preflight.rehearsal.folder import OVER
-from preflight.rehearsal.history import History, idle, place, stuck
+from preflight.rehearsal.history import History, idle, patience_of, place, stuck, waited
 from preflight.rehearsal.looking import look_at
 
 EVERY = 0.5
@@ -82,6 +83,7 @@ class Watcher:
         self.oom_kills = processes.oom_kills()
         self.shm, _ = processes.shared_memory()
         self.cpus: dict[int, int] = {}
+        self.elsewhere = Elsewhere()
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
         self.pidfds: dict[int, int] = {}
@@ -103,6 +105,8 @@ class Watcher:
             self._search()  # one that has come since, and is on its way
             if self._stuck(time.monotonic()):
                 return "stuck"
+        if not self.alone and self._stuck_everywhere(now, hung):
+            return "stuck"
         if self.steps and ranks and all(self._enough(h) for h in ranks):
             return "steps"
         if now < self.until:
@@ -127,6 +131,24 @@ class Watcher:
     def _stuck(self, now: float) -> bool:
         living = [h for h in self.ranks() if h.pid not in self.ends]
         return stuck(living, self.starting(), now, self.patience)
+
+    def _stuck_everywhere(self, now: float, hung: bool) -> bool:
+        """The same of ranks that other agents watch, too. Each tells when its own stand."""
+        living = [h for h in self.ranks() if h.pid not in self.ends]
+        patience = patience_of(living, self.patience)
+        still = hung and bool(living) and idle([*living, *self.starting()], now, patience)
+        if not still and not self.elsewhere.told:
+            return False
+        ranks = [*self.ranks(), *self.starting()]
+        waits = still and waited(living, now, patience)
+        sockets = self.sockets("sock")
+        lowest = sorted((h for h in living if h.pid in sockets), key=lambda h: h.rank or 0)
+        return self.elsewhere.stand_too(
+            {h.pid: sockets[h.pid] for h in lowest},
+            len(ranks) if still else 0,
+            waits,
+            max(h.world for h in ranks),
+        )
 
     def _all_here(self) -> bool:
         """Whether the watch is over all ranks of the job."""
