@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import sys
@@ -27,7 +28,7 @@ from preflight import (
 )
 from preflight.agent import Ending, Wish
 from preflight.config import Flags
-from preflight.exits import INTERNAL, OUTPUT, USAGE, printed
+from preflight.exits import INTERNAL, OUTPUT, UNKNOWN, USAGE, printed
 from preflight.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.forkserver import reap_orphans
 from preflight.interrupt import Interrupt
@@ -301,12 +302,13 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
         app(prog_name="preflight", obj=interrupt or Interrupt())
     except PreflightError as error:
         screen.say(f"preflight: {error}")
-        code = USAGE
+        code = _ours(USAGE)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
         typers_own = not isinstance(error.__context__, typer.Exit)
         if typers_own and code == USAGE:
             _name_variables()
+            code = _ours(USAGE)
         elif typers_own and code == 1:  # the reader of the help went away (`| head`)
             code = 0
     except KeyboardInterrupt:
@@ -325,6 +327,16 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
         screen.say(f"preflight: {problem}")
         code = OUTPUT
     sys.exit(code)
+
+
+def _ours(code: int) -> int:
+    """The code of a mistake that is not the cluster's. To Nagios 2 is CRITICAL, 3 UNKNOWN. What the
+    flags say can only be read here: they may be the mistake."""
+    words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    styles = [after for word, after in itertools.pairwise(words) if word == "--exit"]
+    styles += [word.partition("=")[2] for word in words if word.startswith("--exit=")]
+    style = styles[-1] if styles else os.environ.get("PREFLIGHT_EXIT", "")
+    return UNKNOWN if style == "nagios" else code
 
 
 def _name_variables() -> None:
@@ -348,4 +360,4 @@ def _crashed() -> int:
         screen.say(f"preflight: this is our fault, not your cluster's; the traceback is in {path}")
     except OSError:
         screen.say("preflight: this is our fault, not your cluster's; please report the above")
-    return INTERNAL
+    return _ours(INTERNAL)

@@ -7,6 +7,8 @@ import typer
 from preflight import screen
 
 USAGE, OUTPUT, INTERNAL, NOT_FOUND, NOT_EXECUTABLE = 2, 74, 70, 127, 126
+UNKNOWN = 3
+"""Of a Nagios plugin."""
 
 
 def printed(text: str) -> None:

@@ -697,3 +697,18 @@ def test_nagios_has_codes_of_its_own(args: tuple[str, ...], code: int) -> None:
     done = preflight("run", *LIMITS, "--exit", "nagios", *args)
     assert done.code == code
     assert "environment" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (("--exit", "nagios", "--nonsense"), {}),
+        (("--exit=nagios", "--only", "no.such"), {}),
+        (("--nproc", "many"), {"PREFLIGHT_EXIT": "nagios"}),
+    ],
+    ids=str,
+)
+def test_to_nagios_a_wrong_flag_is_nothing_critical(
+    words: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    assert preflight("run", *words, env=environ).code == 3
