@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -227,8 +228,6 @@ class Storage:
 
 
 def observe(host: Host, ctx: Context) -> Storage:
-    from multiprocessing import util
-
     if not host.live:
         raise CannotObserve("places are written to on the live machine only")
     ctx.mark("touching the places")
@@ -241,8 +240,8 @@ def observe(host: Host, ctx: Context) -> Storage:
     return Storage(
         places=found,
         init=init and replace(init, path=shown(init.path)),
-        # since 3.13.4 sockets go to /tmp when TMPDIR is too long (python/cpython#132124)
-        short_sockets=hasattr(util, "_get_base_temp_dir"),
+        # there sockets go to /tmp when TMPDIR is too long (python/cpython#132124)
+        short_sockets=sys.version_info >= (3, 13, 4),
         for_other=host.is_root() and job_uid not in ("", "0"),
         inside=container.kind(host),
     )

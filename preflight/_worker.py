@@ -152,7 +152,8 @@ class Server:
                 "absent": absent,
                 "version": version,
             }
-        gc.collect()
+        if names:
+            gc.collect()  # only after imports: to look through the heap of a fork is to copy it
         gc.freeze()
         self.tell({"ready": self.preloaded})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import os
 import signal
@@ -298,6 +299,7 @@ def _become(command: list[str]) -> NoReturn:
 
 def main(interrupt: Interrupt | None = None) -> NoReturn:
     """Run the app; every way out has its code."""
+    _leave_only(*sys.argv[1:2])
     try:
         app(prog_name="preflight", obj=interrupt or Interrupt())
     except PreflightError as error:
@@ -326,7 +328,17 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
     if (problem := screen.write("")) and code == 0 and sys.stdout is not None:
         screen.say(f"preflight: {problem}")
         code = OUTPUT
+    gc.freeze()  # or the interpreter, as it ends, looks through all that the run has made
     sys.exit(code)
+
+
+def _leave_only(word: str = "") -> None:
+    """typer makes all commands with all their flags before it looks for the one that is asked for:
+    it is to find that one only. Any other word is left to it, for its error message."""
+    for command in app.registered_commands:
+        if word == (command.name or getattr(command.callback, "__name__", "")):
+            app.registered_commands, app.registered_groups = [command], []
+            break
 
 
 def _ours(code: int) -> int:

@@ -10,11 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from statistics import median
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from preflight.model import Mark
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 V = TypeVar("V", bound=Hashable)
 Edge = tuple[str, str]
@@ -141,6 +142,8 @@ def outliers(
     where all others are equal to the last digit, a hair is no fault. They are always fewer than
     half. Of a median of 0 there are no parts, so nothing is odd; what is no number does not count.
     """
+    from statistics import median  # with fractions and decimal; most runs compare no numbers
+
     finite = {key: float(n) for key, n in numbers.items() if math.isfinite(n)}
     if not finite:
         return Outliers(0.0, 0.0, {}, enough=False)
@@ -210,6 +213,8 @@ def blame(failed: Collection[Edge], tested: Collection[Edge]) -> Blamed:
 
 def _shares(bad: Collection[Edge], good: Collection[Edge], end: int) -> Mapping[str, Fraction]:
     """Node -> which part of the edges failed that have it at this end (0 sends, 1 gets)."""
+    from fractions import Fraction
+
     failed = Counter(edge[end] for edge in bad)
     worked = Counter(edge[end] for edge in good)
     return {n: Fraction(count, count + worked[n]) for n, count in failed.items()}

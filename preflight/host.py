@@ -7,6 +7,7 @@ only: any of these calls may hang, and a worker has a deadline.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import itertools
 import os
@@ -468,6 +469,16 @@ class Host:
         psutil.PROCFS_PATH = str(self.path("/proc"))
         module: ModuleType = psutil
         return module
+
+    def has_nvml(self) -> bool:
+        """Whether the driver's library can be loaded. Without it pynvml, whose import takes longer
+        than most checks, only says NVML_ERROR_LIBRARY_NOT_FOUND."""
+        self._only_live()
+        try:
+            ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return False
+        return True
 
     @contextmanager
     def nvml(self) -> Iterator[Any]:

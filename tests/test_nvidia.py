@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from lab import nvml
@@ -136,3 +139,15 @@ def test_the_libcuda_that_is_searched_first(tmp_path: Path) -> None:
     assert first("/lib64:/compat") == ("/lib64/libcuda.so.1", "580.65.06")
     assert first("/odd:/compat") == ("", ""), "one without a version is not passed over"
     assert first("") == ("", "")
+
+
+def test_without_the_drivers_library_its_bindings_are_not_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_library(name: str) -> NoReturn:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", no_library)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # an import of it would raise
+    answer = nvidia.ask(Host(), lambda mark: None, 1.0)
+    assert (answer.code, answer.gpus) == (nvidia.NO_LIBRARY, ())

@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
 
 from preflight.host import Host
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 KEPT = 16
 """Addresses kept of one name."""
@@ -43,6 +40,10 @@ class Lookup:
     seconds: float = 0.0
 
 
+Answer = SimpleQueue[Lookup | BaseException]
+"""What comes of one question; not a Future, whose module brings logging along."""
+
+
 @dataclass(slots=True)
 class Inquiry:
     """Questions that are asked beside each other, until the monotonic time `until`. The marks say
@@ -51,7 +52,7 @@ class Inquiry:
     until: float
     mark: Callable[[str], None]
     asked: dict[str, tuple[str, Question]] = field(default_factory=dict)
-    pending: dict[str, tuple[float, Future[Lookup]]] = field(default_factory=dict)
+    pending: dict[str, tuple[float, Answer]] = field(default_factory=dict)
 
     def put(self, key: str, name: str, question: Question) -> None:
         """Ask, and go on."""
@@ -65,9 +66,12 @@ class Inquiry:
         began, answer = self.pending.pop(key)
         self.mark(f"wait: {key} {name[:80]!r}")
         try:
-            return answer.result(timeout=max(0.0, self.until - time.monotonic()))
-        except TimeoutError:
+            came = answer.get(timeout=max(0.0, self.until - time.monotonic()))
+        except Empty:
             return Lookup(name[:NAME_MAX], (), NO_ANSWER, round(time.monotonic() - began, 4))
+        if isinstance(came, BaseException):
+            raise came
+        return came
 
     def again(self, answers: Mapping[str, Lookup]) -> dict[str, Lookup]:
         """The answers after a second try of all that had one; the faster counts. The first try may
@@ -89,16 +93,14 @@ def look_up(name: str, question: Question, seconds: float) -> Lookup:
     return inquiry.take("")
 
 
-def _in_thread(name: str, question: Question) -> Future[Lookup]:
-    from concurrent.futures import Future
-
-    answer: Future[Lookup] = Future()
+def _in_thread(name: str, question: Question) -> Answer:
+    answer: Answer = SimpleQueue()
 
     def run() -> None:
         try:
-            answer.set_result(_timed(name, question))
+            answer.put(_timed(name, question))
         except BaseException as error:  # noqa: BLE001  raised again where the answer is awaited
-            answer.set_exception(error)
+            answer.put(error)
 
     threading.Thread(target=run, daemon=True).start()
     return answer

@@ -103,6 +103,8 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
 
 def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Answer:
     """NVML's answer. No further GPU is asked once `seconds` are over."""
+    if not host.has_nvml():
+        return Answer(NO_LIBRARY, "NVML Shared Library Not Found")
     try:
         import pynvml
     except ImportError:
