@@ -4,6 +4,7 @@
 # make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour,
 #              then every training script of tests/rehearse: docs/rehearsals.md
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
+# make gpu     on a machine with GPUs: figures, and the tests that need one: writes docs/measured.md
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
 #
 #   PYTHON=python3.12                      otherwise the first that is new enough
@@ -30,7 +31,7 @@ ifneq ($(strip $(TORCH)),$(strip $(LAST_TORCH)))
 $(READY): CHANGED
 endif
 
-.PHONY: run test lint bench faults healthy scale readme clean debian CHANGED
+.PHONY: run test lint bench faults healthy gpu scale readme clean debian CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -53,6 +54,10 @@ faults: $(TESTABLE) debian
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)
+
+# a machine that can't install anything: python tools/measured.py, with what it has
+gpu: $(TESTABLE)
+	$(BIN)/python tools/measured.py
 
 scale: $(READY)
 	@$(BIN)/python bench/scale.py $(AGENTS)

@@ -2,11 +2,13 @@
 
 Looks at     what every rank of the rehearsed command has called (number, operation, shape and type
              of the latest collectives of every process group), its stack and state, its steps,
-             batches and DataLoader; in a hang who waits for whom
+             batches and DataLoader; in a hang who waits for whom; of a job that already runs what
+             NCCL's RAS service says of it
 Fails if     ranks have other calls under one number, or in another order; one has no data left
              while others go on; in a hang: one is elsewhere (in its own code, its DataLoader, a
-             file system), ranks wait for each other in different groups, or all have come to the
-             same call and it does not end
+             file system), ranks wait for each other in different groups, NCCL's RAS service
+             does not reach one or knows that it has launched less, or all have come to the same
+             call and it does not end
 Warns if     at the end of the watch others wait at least 10 s for a rank that is still at work
 Undecided    no collective and no step was seen in the time
 Not covered  calls of other libraries (MPI, Horovod); the order of calls that come from one line;
@@ -24,7 +26,7 @@ from collections.abc import Iterator
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import callorder, hangs, holdups, whowaits
+from preflight.knowledge import callorder, hangs, holdups, launched, whowaits
 from preflight.knowledge.hangs import FOLLOWS, Hang
 from preflight.knowledge.record import OPTIONS, rehearsed
 from preflight.knowledge.rehearsed import Calls
@@ -93,6 +95,13 @@ ADVICE = {
         now="init_process_group(timeout=timedelta(hours=2)) if it takes that long",
         text="prepare the data before the job, share the work, or let all ranks do their part",
     ),
+    "rank-unreachable": Advice(
+        who="job author, then cluster administrator",
+        cause="a process that crashed, was killed or is stopped, a node that is down, a network "
+        "between nodes that is cut",
+        means=TIMEOUT,
+        text="look at the processes and nodes that are named: their logs, dmesg, sacct -j JOB",
+    ),
     "loader-stuck": Advice(
         who="job author",
         cause="a worker of the DataLoader that hangs or has died: a lock taken before the fork "
@@ -140,6 +149,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Finding]:
         return
     yield from (
         _order(hang)
+        or launched.unlike(hang)
         or hangs.uneven_ends(hang)
         or holdups.held_up(hang)
         or _swapped(hang)

@@ -52,6 +52,8 @@ CHECK = Check(
 )
 
 FOLLOWS = ("job.collectives", "job.pace", "job.memory")
+OF_A_MISFIT = ("job.pace", "job.memory")
+"""Of an end that may itself be the consequence of what job.collectives finds."""
 STUCK, INTERRUPTED, BLIND = "stuck", "interrupted", "blind"
 """Command.why"""
 OUTSIDE = "outside"
@@ -146,7 +148,7 @@ def _caused(world: World[Life], found: ends.Ends) -> list[Finding]:
     fine = all(life.command.exit == 0 for life in world.seen.values())
     again = {life.rank for life in world.seen.values() if life.end is None}
     anew = all(e.rank is not None and e.rank in again for e in same)
-    abort = first.what == ends.KILLED and first.signal == "SIGABRT"
+    symptom = first.misfit or first.mutual
     after = [e for e in found.all if e not in same]
     finding = Finding(
         code,
@@ -157,9 +159,9 @@ def _caused(world: World[Life], found: ends.Ends) -> list[Finding]:
         expected="all ranks live until the end",
         # Gloo aborts the rank whose buffer is too small for what a peer sent it, so that an abort
         # may be the symptom of different shapes
-        blame=Blame.UNKNOWN if abort or first.mutual else Blame.JOB,
-        confidence=LIKELY if abort or first.mutual or not found.clear else CERTAIN,
-        explains=FOLLOWS,
+        blame=Blame.UNKNOWN if symptom else Blame.JOB,
+        confidence=LIKELY if symptom or not found.clear else CERTAIN,
+        explains=OF_A_MISFIT if first.misfit else FOLLOWS,
         fields={"hint": hint, "line": str(first.frame or "that line")},
     )
     return [finding]
@@ -245,13 +247,17 @@ def _silent(life: Life) -> bool:
 
 def _left(world: World[Life], found: ends.Ends) -> list[Finding]:
     """Ranks that ended well while others waited for them or failed for their absence."""
-    seen, left = world.seen, found.left
+    seen, left = world.seen, list(found.left)
     stuck = any(life.command.why == STUCK for life in seen.values())
     lost = [e for e in left if e.what == ends.VANISHED]
     if stuck and left and len(left) < len(seen):
         alive = len(seen) - len(found.all)
         harm = f" · {plural(alive, 'other')} stand still" if alive else ""
-    elif found.complaints and left and 2 * len(left) <= len(seen):
+    elif (
+        found.complaints
+        and (left := ends.missed(left, found.complaints[0], LATEST))
+        and 2 * len(left) <= len(seen)
+    ):
         frame = found.complaints[0].frame
         harm = f" · {plural(len(found.complaints), 'other')} ended with errors after it"
         harm += f", waiting for it{ends.at(frame)}" if frame is not None else ""

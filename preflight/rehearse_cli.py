@@ -65,9 +65,10 @@ def attach(
     for_: Annotated[str | None, option("--for", help="Look at it for so long: 6s.")] = None,
     **given: Any,
 ) -> None:
-    """Look at a job that already runs, or hangs, from outside: who waits, and for whom. Needs
-    py-spy, and leave to read its processes (root, or the same user where ptrace is allowed). Of a
-    job on several nodes start it on each, with a --meet of its own."""
+    """Look at a job that already runs, or hangs, from outside: who waits, and for whom. Asks
+    torch's debug server where the script has started it, else py-spy, and NCCL's RAS service where
+    the job offers it. Needs leave to read its processes (root, or the same user where ptrace is
+    allowed). Of a job on several nodes start it on each, with a --meet of its own."""
     from preflight import rehearse as rehearsal
 
     if (pid is None) == (job is None):

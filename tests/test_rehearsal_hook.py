@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> Path:
     found = tmp_path / "w"
     found.mkdir()
     shutil.copy(OURS / "hook.py", found / "sitecustomize.py")
-    shutil.copy(OURS / "inside.py", found)
+    for name in ("inside.py", "recorder.py"):
+        shutil.copy(OURS / name, found)
     return found
 
 
@@ -49,7 +50,7 @@ def test_a_program_without_torch_leaves_no_trace(folder: Path) -> None:
     ended = python(folder, "import json, sys; print('torch' in sys.modules)")
     assert (ended.stdout, ended.stderr, ended.returncode) == ("False\n", "", 0)
     left = {path.name for path in folder.iterdir()} - {"__pycache__"}
-    assert left == {"sitecustomize.py", "inside.py"}
+    assert left == {"sitecustomize.py", "inside.py", "recorder.py"}
 
 
 def test_the_users_own_sitecustomize_is_loaded(folder: Path, tmp_path: Path) -> None:
@@ -184,3 +185,58 @@ def test_which_thread_of_a_crash_matters(current: str, first: str) -> None:
 @pytest.mark.parametrize("text", ["", "hread 0x", 'Thread 0x1\n  File "', "\0" * 100])
 def test_a_trace_that_is_none(text: str) -> None:
     assert talk.frames_of(text) == ()
+
+
+@pytest.mark.torch
+def test_a_question_at_the_very_end_does_not_abort_the_program(folder: Path) -> None:
+    """A thread in native code that wants its interpreter back while that is taken down would."""
+    code = """
+import sys, time, torch.distributed
+inside = next(f.inside for f in sys.meta_path if type(f).__name__ == "Waiting")
+asked = []
+def slow():
+    asked.append(True)
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        torch.ones(100) + 1
+    return {"answered": True}
+inside["ANSWERS"][b"slow"] = slow
+open(sys.argv[1], "w").close()
+while not asked:
+    time.sleep(0.01)
+"""
+    environ = {**os.environ, "PYTHONPATH": str(folder), "PREFLIGHT_WATCHED": str(folder)}
+    ready = folder / "ready"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, ready], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until = time.monotonic() + 50
+        while not ready.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        paths = {process.pid: str(folder / f"{process.pid}.sock")}
+        assert talk.ask(paths, "slow", 20.0) == {process.pid: {"answered": True}}
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.torch
+def test_a_dump_imports_nothing_into_the_program(folder: Path) -> None:
+    """torch would import its compiler to look for the frames of compiled code."""
+    code = """
+import json, os, socket, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+before = set(sys.modules)
+line = socket.socket(socket.AF_UNIX)
+line.connect(os.path.join(os.environ["PREFLIGHT_WATCHED"], f"{os.getpid()}.sock"))
+line.sendall(b"dump")
+told = b"".join(iter(lambda: line.recv(1 << 16), b""))
+print(len(json.loads(told)["recorded"]["0"]), sorted(set(sys.modules) - before))
+print(torch._inductor.__name__, "torch._inductor" in sys.modules)
+"""
+    ended = python(folder, code)
+    assert ended.stdout == "1 []\ntorch._inductor True\n", ended.stderr

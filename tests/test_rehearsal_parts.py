@@ -142,7 +142,7 @@ def test_the_folder_is_ours_alone() -> None:
     try:
         assert os.stat(made).st_mode & 0o777 == 0o700
         assert len(made) < 60, "the path of a socket in it has 107 bytes"
-        assert {"sitecustomize.py", "inside.py"} == set(os.listdir(made))
+        assert {"sitecustomize.py", "inside.py", "recorder.py"} == set(os.listdir(made))
     finally:
         folder.remove(made, None, None)
     assert not os.path.exists(made)
@@ -322,3 +322,23 @@ def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
     for ended, kept in ((True, [300, 320, 340]), (False, [300, 320, 340, 200, 90])):
         growth = gathered.growth_of(history, 0.0, (1 << 40, 1 << 39), 1, ended=ended)
         assert [rss >> 20 for _, _, rss, _ in growth.samples] == kept
+
+
+def test_what_a_child_says_when_it_crashes_is_not_its_parents() -> None:
+    here = (Frame("train.py", 3, "step", own=True),)
+    assert gathered.end_of(None, 1.0, -6, here).frames == here
+    assert gathered.end_of(None, 1.0, None, here).frames == here
+    assert gathered.end_of(None, 1.0, 3, here).frames == ()
+
+
+def test_where_one_was_seen_last_is_told_where_nothing_else_is() -> None:
+    here = (Frame("train.py", 3, "step", own=True),)
+    seen = History(7, 0.0, stack=here, answered=41.3)
+    lost = gathered.end_of(None, 1e9, -9)
+    told = gathered.with_last_look(lost, seen, 42.0)
+    assert (told.last, told.ago) == (here, 0.7)
+    assert gathered.with_last_look(lost, None, 42.0) == lost
+    crashed = gathered.end_of(None, 1e9, -11, here)
+    assert gathered.with_last_look(crashed, seen, 42.0) == crashed
+    left = gathered.end_of({"how": "exited"}, 1e9, 0)
+    assert gathered.with_last_look(left, seen, 42.0) == left

@@ -3,7 +3,8 @@ says of it. The figures are those of this run, which takes some minutes.
 
     python tools/rehearsals.py [WORD…]      with words: only what has them in its name, printed
 
-It needs what the tests need: torch, py-spy.
+It needs what the tests need: torch, py-spy. What needs Lightning or Accelerate and finds none is
+listed as not run.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ TARGET = REPOSITORY / "docs/rehearsals.md"
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
 
 from at_once import each  # noqa: E402  they lie beside this file and in tests/
-from detection import machine, say, table  # noqa: E402
-from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row  # noqa: E402
+from detection import machine  # noqa: E402
+from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row, missing  # noqa: E402
 from rehearse.judged import findings, wrong  # noqa: E402
 from rehearse.running import rehearse  # noqa: E402
+from tables import say, table  # noqa: E402
 
 AT_A_TIME = 2
 HEAD = """\
@@ -75,9 +77,13 @@ def run(rows: Sequence[Row]) -> Iterator[tuple[Row, bool, list[str]]]:
 
 def main() -> None:
     words = sys.argv[1:]
-    rows = [row for row in (*FAULTS, *HEALTHY) if all(word in row.name for word in words)]
+    wanted = [row for row in (*FAULTS, *HEALTHY) if all(word in row.name for word in words)]
+    rows = [row for row in wanted if not missing(row)]
+    idle = [f"{row.name} ({row.needs})" for row in wanted if missing(row)]
     began = time.monotonic()
     done = list(run(rows))
+    if idle:
+        say("not run, for want of a library:", *idle)
     if words:
         return
     minutes = (time.monotonic() - began) / 60
@@ -92,6 +98,8 @@ def main() -> None:
     text += table(("script", "said", "named", "--stuck", "seconds"), (c for _, c in faults))
     text += "\n## With nothing wrong\n\n"
     text += table(("script", "READY", "findings"), (c for _, c in quiet))
+    if idle:
+        text += f"\n## Not run, for want of a library\n\n{', '.join(idle)}\n"
     TARGET.write_text(text, encoding="utf-8")
 
 

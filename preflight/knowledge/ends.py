@@ -21,6 +21,7 @@ RAISED, KILLED, VANISHED, EXITED = "raised", "killed", "vanished", "exited"
 API = "/torch/distributed/distributed_c10d.py"
 OURS = ("time", "stuck", "steps", "interrupted")
 """Command.why where it was we who ended it, or a signal that reached us as well."""
+INTERRUPT = "KeyboardInterrupt"
 LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
 """What launchers and schedulers end the other ranks with."""
 
@@ -35,7 +36,9 @@ COMPLAINT = re.compile(
     r"|remote process exited or there was a network error|Socket [Tt]imeout"
     r"|NCCL operations have failed or timed out|failed to recv, got 0 bytes"
     r"|RendezvousTimeoutError|RendezvousConnectionError|SignalException|DistStoreError"
-    r"|DistNetworkError|^KeyboardInterrupt",
+    r"|DistNetworkError"
+    # all that goes wrong between Gloo's pairs, but for sizes (MISFIT)
+    r"|gloo/transport/\w+/(?:pair|\w*buffer|socket)\.cc:\d+\] (?!op\.preamble)",
     re.IGNORECASE,
 )
 # exceptions of Python's own and of HTTP clients with the same words: about another connection
@@ -47,6 +50,13 @@ MUTUAL = re.compile(
     r"Detected mismatch between collectives|DDP expects same model across all ranks"
     r"|appears not to match sizes of the same param",
 )
+
+# a rank that got more than it has room for: who sends and who receives, one of them is wrong
+MISFIT = re.compile(r"op\.preamble\.\w+ <= op\.|Received data size doesn't match expected size")
+
+WORD_SECONDS = 0.3
+"""From the end of a rank's connections to its last word; a launcher needs longer to notice an end
+and to end the others."""
 
 SIGNS = {
     "SIGSEGV": "a bad pointer in native code: an extension, a library of another build",
@@ -79,6 +89,9 @@ class Ended:
     frame: Frame | None = None
     inside: str = ""
     """The function of torch.distributed that it ended in."""
+    last: Frame | None = None
+    ago: float = 0.0
+    """Of one without a frame: where it was seen last, and how many seconds before its end."""
 
     @property
     def same(self) -> tuple[str, str, int | None]:
@@ -88,6 +101,12 @@ class Ended:
     @property
     def mutual(self) -> bool:
         return bool(MUTUAL.search(self.text))
+
+    @property
+    def misfit(self) -> bool:
+        """Whether it may be the symptom of other sizes on another rank. Gloo aborts in a thread of
+        its own, so the main one may be anywhere: in backward(), too."""
+        return self.signal == "SIGABRT" or bool(MISFIT.search(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +138,7 @@ def signal_of(end: End) -> str:
     """The signal that ended it, empty for none. Shells and some launchers say 128 + its number."""
     if end.code is not None and end.code < 0:
         return named(end.code)
-    if end.how == VANISHED and end.code is not None and end.code > 128 and end.code - 128 < 32:
+    if end.how != RAISED and end.code is not None and end.code > 128 and end.code - 128 < 32:
         return named(128 - end.code)
     return ""
 
@@ -148,7 +167,7 @@ def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
         key=lambda e: e.at,
     )
     complaints = [e for e in found if e.what == RAISED and _complains(e.text)]
-    asked = [e for e in found if e.signal in LAUNCHERS]
+    asked = [e for e in found if e.signal in LAUNCHERS or e.text.startswith(INTERRUPT)]
     left = [e for e in found if e.what == VANISHED or (e.what == EXITED and not e.code)]
     apart = {id(e) for e in (*complaints, *asked, *left)}
     causes = [e for e in found if id(e) not in apart]
@@ -160,7 +179,7 @@ def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
         # the others complain: it is of these; or the launcher has ended them
         causes = causes or gone
         left = [e for e in left if e not in gone]
-    nodes = {e.key.rpartition("/")[0] for e in causes if e.at - causes[0].at < latest}
+    nodes = {_node(e) for e in causes if e.at - causes[0].at < latest}
     return Ends(tuple(found), tuple(causes), tuple(complaints), tuple(left), len(nodes) < 2)
 
 
@@ -185,6 +204,22 @@ def _launchers(
     return any(e.at < ended.at - latest for e in complaints)
 
 
+def missed(left: Sequence[Ended], complaint: Ended, latest: float) -> list[Ended]:
+    """Who may have left before a rank complained. One that ends well after it may have been asked
+    to by the launcher, and has saved its work first."""
+    return [
+        e
+        for e in left
+        if e.at
+        <= complaint.at
+        + (latest if e.how == VANISHED or _node(e) != _node(complaint) else WORD_SECONDS)
+    ]
+
+
+def _node(ended: Ended) -> str:
+    return ended.key.rpartition("/")[0]
+
+
 def _ended(key: str, life: Life, end: End) -> Ended:
     name = signal_of(end)
     what = end.how
@@ -194,11 +229,20 @@ def _ended(key: str, life: Life, end: End) -> Ended:
         what = EXITED
     frame = next((f for f in end.frames if f.own), None) or next(iter(end.frames), None)
     inner = next((f.function for f in end.frames[:1] if f.file.endswith(API)), "")
-    return Ended(key, life.rank, end.at, what, end.how, end.text, end.code, name, frame, inner)
+    last = next((f for f in end.last if f.own), None)
+    told = (end.text, end.code, name, frame, inner, last, end.ago)
+    return Ended(key, life.rank, end.at, what, end.how, *told)
 
 
 def words(ended: Ended, oom: int) -> tuple[str, str, str]:
     """Finding code, what to look at, and what happened. `oom`: kills in its cgroup meanwhile."""
+    code, hint, what = _words(ended, oom)
+    if ended.frame is None and ended.last is not None:
+        what += f" · last seen{at(ended.last)}, {ended.ago:.1f} s before its end"
+    return code, hint, what
+
+
+def _words(ended: Ended, oom: int) -> tuple[str, str, str]:
     if ended.what == RAISED:
         what = f"{ended.text or 'an exception'}{at(ended.frame)}"
         if oom and "DataLoader worker" in ended.text:
@@ -209,7 +253,8 @@ def words(ended: Ended, oom: int) -> tuple[str, str, str]:
             return "rank-oom", "", f"killed by the OOM killer ({plural(oom, 'kill')} in its cgroup)"
         hint = SIGNS.get(ended.signal, "see who sent this signal")
         if ended.inside and ended.signal == "SIGABRT":
-            hint = f"Gloo ends {ended.inside} so when a peer sends more than fits: sizes differ"
+            hint = f"Gloo ends {ended.inside} so when a peer sends more than fits: sizes differ; "
+            hint += "NCCL's watchdog after its timeout or an error of the GPU"
         return "rank-killed", hint, f"killed by {ended.signal}{at(ended.frame)}: {hint}"
     if ended.what == VANISHED:
         if oom:

@@ -120,7 +120,7 @@ def uneven(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> list[Findi
     for rank in (*fewer, *more):
         rows.setdefault(_data(here[rank], done=rank in fewer), []).append(rank)
     saw = "; ".join(f"{numbered(of)}: {text}" for text, of in list(rows.items())[:6])
-    waits = next((place(here[r]) for r in more if here[r].at == COLLECTIVE), None)
+    waits = next((w for r in more if (w := _waits(here[r])) is not None), None)
     return [
         Finding(
             "data-uneven",
@@ -134,6 +134,14 @@ def uneven(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> list[Findi
             explains=FOLLOWS,
         )
     ]
+
+
+def _waits(seen: Calls) -> Frame | None:
+    """Where it waits for others; of one that has ended since, the line of its open call."""
+    if seen.at == COLLECTIVE:
+        return place(seen)
+    opened = next((group.open for group in seen.groups if group.open), None)
+    return opened.frame if opened is not None and seen.ended else None
 
 
 def _data(seen: Calls, *, done: bool) -> str:

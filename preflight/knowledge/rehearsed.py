@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.knowledge.ras import Ras
+
 TEXT = 300
 """Characters kept of any text that comes out of the user's processes."""
 FRAMES = 12
@@ -58,6 +60,8 @@ class End:
     code    its exit status, negative for a signal; None where the kernel had no time to tell us
     text    of an exception: its type and message in one line
     frames  where it was raised, or where it crashed
+    last    of one that says nothing of that: where it was when it was looked at last, `ago` seconds
+            before its end
     """
 
     how: str
@@ -65,6 +69,8 @@ class End:
     code: int | None = None
     text: str = ""
     frames: tuple[Frame, ...] = ()
+    last: tuple[Frame, ...] = ()
+    ago: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,8 @@ class Life:
     here       how many ranks of this node are watched
     joined     it has a process group
     end        None while it lives
-    watched    how it could be seen: "inside", "py-spy" (its stack only), "outside" (only /proc), ""
-               (there is no such process)
+    watched    how it could be seen: "inside", "server" (by torch's own worker server in it),
+               "py-spy" (its stack only), "outside" (only /proc), "" (there is no such process)
     starting   outside only: it exists since so many seconds and has not come to torch yet
     oom_kills  of the cgroup, while the command ran
     absent     ranks of this node that the launcher started or should have, and nobody saw
@@ -194,6 +200,8 @@ class Calls:
     ended: str = ""
     seconds: float = 0.0
     """Of the watch."""
+    ras: Ras | None = None
+    """What NCCL itself says of the whole job, told of one rank of a node."""
 
     @property
     def own(self) -> Frame | None:

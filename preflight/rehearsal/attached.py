@@ -1,5 +1,6 @@
-"""A look at a job that already runs, from outside: its processes on this machine, and their stacks
-as py-spy reads them. Runs in a worker; changes nothing.
+"""A look at a job that already runs, from outside: its processes on this machine, their stacks and
+calls as torch's own worker server in them tells, where they have one, else their stacks as py-spy
+reads them, and what NCCL's RAS service says of all of them. Runs in a worker; changes nothing.
 
     args    {"pid" or "job", "seconds"}
     returns the Record as JSON
@@ -10,13 +11,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from preflight._worker import Channel
 from preflight.document import encode
+from preflight.knowledge.ras import Ras, lasting, with_ranks
 from preflight.knowledge.rehearsed import Command, Life, Rehearsed
 from preflight.model import CannotObserve
-from preflight.rehearsal import gathered, looking, processes, pyspy
+from preflight.rehearsal import debugserver, gathered, looking, processes, pyspy, ras
+from preflight.rehearsal.debugserver import Servers
 from preflight.rehearsal.history import History, stuck
 
 EVERY = 1.0
@@ -34,24 +38,35 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
         raise CannotObserve(f"no Python process of {_named(args)} on this machine")
     pids = list(numbered)
     histories = {pid: _history(pid, told, began) for pid, told in numbered.items()}
+    worlds = {pid: history.world for pid, history in histories.items()}
+    channel.mark("torch's worker server")
+    servers = debugserver.found(pids)
+    channel.mark("NCCL's RAS")
+    first, asked = ras.ask(pids), time.monotonic()
     problem = ""
     while True:
-        channel.mark("py-spy")
-        found, why = pyspy.stacks(pids)
-        problem = problem or why
+        channel.mark("torch's worker server")
+        pulses = servers.ask(worlds)
+        if rest := [pid for pid in pids if pid not in pulses]:
+            channel.mark("py-spy")
+            found, why = pyspy.stacks(rest)
+            problem = problem or why
+            for pid, frames in found.items():
+                told = [[f.file, f.line, f.function, f.own] for f in frames]
+                pulses[pid] = {"stack": told}
         for pid, history in histories.items():
-            frames = [[f.file, f.line, f.function, f.own] for f in found.get(pid, ())]
-            pulse = {"stack": frames} if pid in found else None
-            if (seen := looking.look_at(pid, pulse)) is not None:
+            if (seen := looking.look_at(pid, pulses.get(pid))) is not None:
                 history.saw(seen)
         if time.monotonic() + EVERY >= until:
             break
         time.sleep(EVERY)
     now = time.monotonic()
+    counted = _lasting(first, asked, histories) if first is not None else None
     patience = max(EVERY, now - began - MARGIN)
     why = "stuck" if stuck(histories.values(), (), now, patience) else "time"
     command = Command((_named(args),), None, why, round(now - began, 2))
     memory = processes.memory()
+    dumps = _records(servers, histories)
     ranks = [
         Rehearsed(
             Life(
@@ -62,15 +77,44 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
                 pid=h.pid,
                 joined=bool(h.stack),
                 watched=h.watched if h.stack else "",
-                problem=problem,
+                problem="" if h.served else problem,
             ),
-            gathered.calls_of(h, {}, "", why, now, began),
+            gathered.calls_of(h, dumps.get(h.pid, {}), "", why, now, began),
             gathered.pace_of(h, {}),
             gathered.growth_of(h, began, memory, len(histories)),
         )
         for h in sorted(histories.values(), key=lambda h: h.rank or 0)
     ]
+    if ranks and counted is not None:
+        ranks[0] = replace(ranks[0], calls=replace(ranks[0].calls, ras=counted))
     return encode(gathered.record(ranks, command, problem))
+
+
+def _lasting(first: Ras, asked: float, histories: Mapping[int, History]) -> Ras | None:
+    """What NCCL's RAS says now as it did at first, with the numbers of the job's ranks."""
+    found = lasting(first, ras.ask(list(histories)), round(time.monotonic() - asked, 2))
+    if found is None:
+        return None
+    world = max(h.world for h in histories.values())
+    return with_ranks(found, world, ras.ranks_of({p: h.rank for p, h in histories.items()}))
+
+
+def _records(servers: Servers, histories: Mapping[int, History]) -> Mapping[int, Mapping[str, Any]]:
+    """pid -> what it has called, if all of them tell: the numbers of calls can't be compared with
+    what a stack alone shows."""
+    if servers.recorded.keys() < histories.keys():
+        for history in histories.values():
+            history.groups = {}
+        return {}
+    records = {h.rank: servers.recorded[pid] for pid, h in histories.items() if h.rank is not None}
+    waiting = {h.rank: h.waits for h in histories.values() if h.rank is not None}
+    debugserver.shared(records, waiting, max(h.world for h in histories.values()))
+    for history in histories.values():
+        history.served = True
+    return {
+        pid: {"recorded": record.recorded, "members": record.members}
+        for pid, record in servers.recorded.items()
+    }
 
 
 def _history(pid: int, told: tuple[int, int] | None, began: float) -> History:

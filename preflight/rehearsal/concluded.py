@@ -29,9 +29,11 @@ def record_of(watcher: Watcher, why: str) -> Record:
     watcher.find()
     dumps = _asked(watcher)
     watcher.ended_of(watcher.poll.poll(0))
+    watcher.crashes.close()
     seconds = round(over - watcher.began, 2)
     command = Command(watcher.argv, None, why, seconds, over + watcher.wall)
     kills = max(0, processes.oom_kills() - watcher.oom_kills)
+    _introduced(watcher, over)
     ranks = sorted(watcher.ranks(), key=lambda h: h.rank or 0)
     waiting = [h for h in watcher.starting() if h.pid not in watcher.ends]
     shm, free = processes.shared_memory()
@@ -82,6 +84,14 @@ def record_of(watcher: Watcher, why: str) -> Record:
     return gathered.record(found, command, _problem(watcher))
 
 
+def _introduced(watcher: Watcher, over: float) -> None:
+    """Ranks that have ended between two looks say who they were in their last word."""
+    for pid, history in watcher.known.items():
+        told = (watcher.word(f"{pid}.end") or {}).get("dump") or watcher.snapshots.get(pid)
+        if history.rank is None and isinstance(told, dict):
+            history.told(over, told)
+
+
 def _asked(watcher: Watcher) -> Mapping[int, Mapping[str, Any]]:
     """pid -> all that its inside tells. Of a silent one torch's own server tells the stack."""
     seconds = LAST_AT_ONCE if watcher.cut else LAST
@@ -102,8 +112,9 @@ def _end(watcher: Watcher, pid: int, word: Mapping[str, Any] | None) -> End | No
     if gone is None and word is None:
         return None
     at, code = gone or (time.monotonic(), None)
-    crash = talk.frames_of(processes.read(f"{watcher.folder}/{pid}.fault", talk.LIMIT))
+    crash = talk.frames_of(watcher.crashes.text.get(pid, ""))
     end = gathered.end_of(word, at + watcher.wall, code, crash)
+    end = gathered.with_last_look(end, watcher.known.get(pid), at)
     if watcher.cut and (end.at > watcher.over_at + watcher.wall or end.text.startswith(STOPPED)):
         return None  # it ended by the signal
     return end

@@ -30,7 +30,8 @@ def make(args: object, channel: object, preloaded: object) -> str:
         try:
             folder = tempfile.mkdtemp(prefix="preflight-", dir=place)
             shutil.copyfile(ours / "hook.py", os.path.join(folder, "sitecustomize.py"))
-            shutil.copyfile(ours / "inside.py", os.path.join(folder, "inside.py"))
+            for name in ("inside.py", "recorder.py"):
+                shutil.copyfile(ours / name, os.path.join(folder, name))
         except OSError as error:
             problem = f"{place}: {error.strerror}"
         else:

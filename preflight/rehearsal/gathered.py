@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from preflight.knowledge.rehearsed import (
@@ -40,6 +41,8 @@ def end_of(
     """How a rank ended: by its own last word, else by what the kernel told; `crash` is where it was
     when it crashed."""
     if word is None:
+        if code is not None and code >= 0:
+            crash = ()  # a child's, which has the same line to the watch
         return End("vanished", gone, code, frames=crash[:FRAMES])
     how = "raised" if word.get("how") == "raised" else "exited"
     at = word.get("at")
@@ -52,10 +55,18 @@ def end_of(
     )
 
 
+def with_last_look(end: End, history: History | None, gone: float) -> End:
+    """Of one that ended without a word of where: where the last look has met it."""
+    if history is None or end.how != "vanished" or end.frames or not history.stack:
+        return end
+    ago = round(max(0.0, gone - history.answered), 1)
+    return replace(end, last=history.stack, ago=ago)
+
+
 def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     """What a rank knows of its groups, as far as it told. Of one that is only seen from outside:
     the call that its main thread is in, as one of all ranks."""
-    if not history.inside and history.at == "collective" and history.stack:
+    if not (history.inside or history.served) and history.at == "collective" and history.stack:
         own = next((f for f in history.stack if f.own), None)
         call = Collective(1, history.stack[0].function, "", own, done=False)
         return (Group("0", tuple(range(min(history.world, 4096))), 1, 0, (call,)),)

@@ -76,6 +76,8 @@ class History:
     rank: int | None = None
     world: int = 0
     joined: bool = False
+    by_node: bool = False
+    """Its rank is the one on its node, no launcher has told another one: see inside.place()."""
     at: str = "own"
     stack: tuple[Frame, ...] = ()
     steps: int = 0
@@ -154,6 +156,7 @@ class History:
         self.rank = rank if type(rank) is int and 0 <= rank < 1 << 24 else self.rank
         self.world = number(pulse, "world") or self.world
         self.joined = self.joined or pulse.get("joined") is True
+        self.by_node = pulse.get("by_node") is True
         self.raised = self.raised or pulse.get("raised") is True
         groups = _groups(pulse.get("groups"))
         done = (number(pulse, "steps"), number(pulse, "batches"), groups)

@@ -5,9 +5,11 @@ have been loaded without it is loaded all the same. Runs in the user's Python, a
 imports nothing of ours, and nothing at all that the interpreter has not already.
 """
 
+import atexit
 import os
 import sys
 
+QUIET_SECONDS = 3.0
 NAMES = (
     "torch.distributed.distributed_c10d",
     "torch.optim.optimizer",
@@ -46,19 +48,36 @@ class Waiting:
                 pass
         return spec
 
+    def over(self):
+        """The last thing before the interpreter is taken down. A thread that came back to it out of
+        native code would end the process with SIGABRT, so that ours may not be there any more."""
+        try:
+            state = self.inside and self.inside["State"]
+            if state and os.getpid() == state.pid:
+                state.answering.acquire(True, QUIET_SECONDS)
+                state.calling.acquire(True, QUIET_SECONDS)
+        except Exception:
+            pass
+
     def loaded(self, name, module):
         """Whatever goes wrong in what is ours: the user's program goes on as without us."""
         try:
             if self.inside is None:
-                path = os.path.join(self.folder, "inside.py")
-                with open(path, encoding="utf-8") as file:
-                    code = compile(file.read(), path, "exec")
-                known = {"__name__": "preflight_inside", "__file__": path}
-                exec(code, known)
-                self.inside = known
+                inside = self.load("inside")
+                inside["State"].recorder = self.load("recorder")
+                self.inside = inside
             self.inside["imported"](name, module, self.folder)
         except Exception:
             pass
+
+    def load(self, name):
+        """What is in a file of ours."""
+        path = os.path.join(self.folder, name + ".py")
+        with open(path, encoding="utf-8") as file:
+            code = compile(file.read(), path, "exec")
+        known = {"__name__": "preflight_" + name, "__file__": path}
+        exec(code, known)
+        return known
 
 
 def _next():
@@ -79,5 +98,7 @@ def _next():
 
 _FOLDER = os.environ.get("PREFLIGHT_WATCHED", "")
 if _FOLDER and os.path.isdir(_FOLDER):
-    sys.meta_path.insert(0, Waiting(_FOLDER))
+    _WAITING = Waiting(_FOLDER)
+    sys.meta_path.insert(0, _WAITING)
+    atexit.register(_WAITING.over)  # before all others, which makes it the last of them
 _next()

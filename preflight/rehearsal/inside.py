@@ -12,9 +12,7 @@ import _thread
 import atexit
 import functools
 import json
-import math
 import os
-import pickle
 import socket
 import sys
 import time
@@ -22,30 +20,21 @@ from collections import deque
 
 FRAMES = 40
 TEXT = 300
-RECORDED = 200
-"""Calls kept of every process group."""
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
 
 class State:
-    folder = ""
-    here = ""
-    pid = 0
-    main = 0
-    server = None
-    fault = None
-    c10d = None
-    binding = None
-    steps = {}
-    last = {}
-    durations = deque(maxlen=512)
-    batches = 0
-    waits = deque(maxlen=512)
-    loader = None
-    store = None
+    recorder = {}  # what is in recorder.py
+    folder = here = ""
+    pid = main = batches = 0
+    server = fault = c10d = binding = loader = store = None
+    steps, last = {}, {}
+    durations, waits = deque(maxlen=512), deque(maxlen=512)
     adding, added, stand = False, [0, 0], [0, 0]
+    # held while a thread of ours is in native code: see Waiting.over in hook.py
+    answering, calling = _thread.allocate_lock(), _thread.allocate_lock()
 
 
 def imported(name, module, folder):
@@ -97,14 +86,27 @@ def open_torchs_server(folder):
 
 
 def keep_last_place(folder):
-    """Of a crash (SIGSEGV, SIGABRT …) the Python stacks go into a file. A program that wants them
+    """Of a crash (SIGSEGV, SIGABRT …) the Python stacks go to the watch. A program that wants them
     elsewhere has said so, or says so later."""
     import faulthandler
 
     if not faulthandler.is_enabled():
-        path = os.path.join(folder, f"{State.pid}.fault")
-        State.fault = open(path, "wb", buffering=0)  # noqa: SIM115  it is needed when all is lost
+        try:
+            State.fault = line_to_watch(folder)
+        except OSError:
+            return
         faulthandler.enable(State.fault)
+
+
+def line_to_watch(folder):
+    """Its buffer takes a few words: a crash waits until the watch reads them, see crashes.py."""
+    line = socket.socket(socket.AF_UNIX)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    line.settimeout(2.0)
+    line.connect(os.path.join(folder, "crashes"))
+    line.sendall(b"%d\n" % State.pid)
+    line.settimeout(None)
+    return line
 
 
 # --- what the program does ---
@@ -178,7 +180,8 @@ def serve(listener):
             line.settimeout(2.0)
             asked = line.recv(64).split()
             try:
-                told = ANSWERS[asked[0]](*asked[1:])
+                with State.answering:
+                    told = ANSWERS[asked[0]](*asked[1:])
             except Exception as error:
                 told = {"error": f"{type(error).__name__}: {error}"[:TEXT]}
             line.sendall(json.dumps(told).encode("utf-8", "replace"))
@@ -194,7 +197,7 @@ def pulse():
         "batches": State.batches,
         "loader": State.loader,
         "stack": stack(sys._current_frames().get(State.main)),
-        "groups": counts(),
+        "groups": State.recorder["counts"](State.binding),
     }
     told.update(place())
     told["raised"] = raised() is not None
@@ -205,86 +208,39 @@ def pulse():
 
 
 def place():
-    """Rank and world: the process group's, else what the launcher says."""
+    """Rank and world: the process group's, else what the launcher says. Lightning gives those that
+    it starts no RANK; on the first node it is the rank there, also of the one that starts them."""
     c10d = State.c10d
     if c10d.is_initialized():
         return {"rank": c10d.get_rank(), "world": c10d.get_world_size(), "joined": True}
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    by_node = not rank and os.environ.get("NODE_RANK") == "0"
+    if by_node:
+        rank = os.environ.get("LOCAL_RANK", "")
     return {
         "rank": int(rank) if rank.isdigit() else None,
         "world": int(world) if world.isdigit() else 0,
         "joined": False,
-    }
-
-
-def counts():
-    """Group -> collectives enqueued and completed, as the flight recorder counts them."""
-    binding = State.binding
-    read = getattr(binding, "_dump_nccl_trace_json", None) or binding._dump_fr_trace_json
-    status = json.loads(read(False, False)).get("pg_status", {})
-    return {
-        group: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
-        for group, s in list(status.items())[:64]
+        "by_node": by_node,
     }
 
 
 def dump():
     """Everything that is asked for once, at the end of the watch."""
     told = pulse()
-    told["recorded"] = recorded()
-    told["members"] = members()
+    told["recorded"] = State.recorder["recorded"](State.binding, first_own)
+    told["members"] = State.recorder["members"](State.c10d)
     told["waits"] = waits = list(State.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
     told["durations"] = list(State.durations) or between
     return told
 
 
-def members():
-    """Group -> the ranks in it."""
-    world = getattr(State.c10d, "_world", None)
-    names, ranks = getattr(world, "pg_names", {}), getattr(world, "pg_group_ranks", {})
-    return {str(name): sorted(ranks.get(group, ()))[:4096] for group, name in names.items()}
-
-
-def recorded():
-    """Group -> its latest calls. The recorder's frames come as a pickle of torch's own making, read
-    here, where it was made: it crosses no border."""
-    binding = State.binding
-    read = getattr(binding, "_dump_nccl_trace", None) or binding._dump_fr_trace
-    found = {}
-    for entry in pickle.loads(read(True, True, False)).get("entries", ()):
-        group = str(next(iter(entry.get("process_group", ())), "?"))
-        calls = found.setdefault(group, deque(maxlen=RECORDED))
-        frames = ((f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()))
-        first = next((f for f in frames if is_own(f[0])), None)
-        p2p = bool(entry.get("is_p2p"))
-        calls.append(
-            {
-                "seq": entry.get("p2p_seq_id" if p2p else "collective_seq_id", 0),
-                "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
-                "shape": shape(entry),
-                "bytes": size(entry),
-                "frame": [shown(first[0]), first[1], first[2][:80], True] if first else None,
-                "p2p": p2p,
-                "done": bool(entry.get("retired")) or entry.get("state") == "completed",
-                "timeout": entry.get("timeout_ms", 0) / 1e3,
-            }
-        )
-    return {group: list(calls) for group, calls in list(found.items())[:64]}
-
-
-def shape(entry):
-    parts = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()))
-    return "; ".join(f"{list(sizes)} {dtype}" for sizes, dtype in parts)[:TEXT]
-
-
-ITEM = {"Double": 8, "Long": 8, "Half": 2, "BFloat16": 2, "Short": 2}
-ITEM.update({"Byte": 1, "Char": 1, "Bool": 1})  # bytes of an element, 4 of all others
-
-
-def size(entry):
-    parts = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()))
-    return sum(math.prod(sizes) * ITEM.get(dtype, 4) for sizes, dtype in parts)
+def first_own(frames):
+    """The user's line among the recorder's frames, the innermost first."""
+    found = ((f["filename"], f["line"], f["name"]) for f in frames if is_own(f["filename"]))
+    path, line, name = next(found, ("", 0, ""))
+    return [shown(path), line, name[:80], True] if path else None
 
 
 def is_own(path):
@@ -331,12 +287,13 @@ def stand(*counts):
 
 def add(counts):
     try:
-        if State.store is None:
-            State.store = connect()
-        for number, name in enumerate(("idle", "waits")):
-            change = counts[number] - State.added[number]
-            State.added[number] += change
-            State.stand[number] = State.store.add(KEYS + name, change)
+        with State.calling:
+            if State.store is None:
+                State.store = connect()
+            for number, name in enumerate(("idle", "waits")):
+                change = counts[number] - State.added[number]
+                State.added[number] += change
+                State.stand[number] = State.store.add(KEYS + name, change)
         State.adding = False
     except Exception:
         State.stand = None  # and never again: what has arrived there is not known

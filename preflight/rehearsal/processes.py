@@ -167,6 +167,14 @@ def rank_of(pid: int, names: tuple[str, str] = RANKS[0]) -> tuple[int, int] | No
     return None if rank is None or size is None else (rank, size)
 
 
+def variable(pid: int, name: str) -> str:
+    """What a process was started with under this name; empty where it had none."""
+    for entry in read(f"/proc/{pid}/environ", 1 << 20).split("\0"):
+        if entry.startswith(f"{name}="):
+            return entry.partition("=")[2]
+    return ""
+
+
 def oom_kills() -> int:
     """How often the kernel ended a process of this cgroup for want of memory, since it was made."""
     for line in read("/proc/self/cgroup", 4096).splitlines():

@@ -6,13 +6,14 @@ check field by field.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import selectors
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from preflight.knowledge.rehearsed import TEXT, Frame
 
@@ -20,20 +21,29 @@ LIMIT = 8 << 20
 """Bytes of one answer."""
 HEADER = b"\r\n\r\n"
 
+Address = str | tuple[str, int]
+"""The path of a Unix socket, or a numeric address and a port."""
 
-def ask(sockets: Mapping[int, str], question: str, seconds: float) -> dict[int, dict[str, Any]]:
+
+def ask(sockets: Mapping[int, Address], question: str, seconds: float) -> dict[int, dict[str, Any]]:
     """pid -> what our part inside of it answers (`pulse` or `dump`); those that don't in time are
     not in it."""
     raw = _exchange(sockets, f"{question}\n".encode(), seconds)
     return {pid: told for pid, data in raw.items() if (told := _json(data)) is not None}
 
 
-def post(sockets: Mapping[int, str], handler: str, seconds: float) -> dict[int, str]:
-    """pid -> what torch's own worker server answers: it needs no interpreter lock."""
-    request = (
-        f"POST /handler/{handler} HTTP/1.0\r\nHost: rank\r\nConnection: close\r\n"
-        "Content-Length: 0\r\n\r\n"
-    )
+def post(sockets: Mapping[int, Address], handler: str, seconds: float) -> dict[int, str]:
+    """pid -> what torch's own worker server answers: most of it needs no interpreter lock."""
+    return _http(sockets, f"POST /handler/{handler}", seconds)
+
+
+def get(sockets: Mapping[int, Address], path: str, seconds: float) -> dict[int, str]:
+    """pid -> what it has there."""
+    return _http(sockets, f"GET {path}", seconds)
+
+
+def _http(sockets: Mapping[int, Address], what: str, seconds: float) -> dict[int, str]:
+    request = f"{what} HTTP/1.0\r\nHost: rank\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     raw = _exchange(sockets, request.encode(), seconds)
     found = {}
     for pid, data in raw.items():
@@ -43,36 +53,55 @@ def post(sockets: Mapping[int, str], handler: str, seconds: float) -> dict[int, 
     return found
 
 
-def _exchange(sockets: Mapping[int, str], request: bytes, seconds: float) -> dict[int, bytes]:
+def _exchange(sockets: Mapping[int, Address], request: bytes, seconds: float) -> dict[int, bytes]:
     until = time.monotonic() + seconds
     got: dict[int, bytes] = {}
     with selectors.DefaultSelector() as selector:
         try:
-            for pid, path in sockets.items():
-                line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-                try:
-                    line.connect(path)
-                    line.send(request)
-                except OSError:
-                    line.close()
-                    continue
-                selector.register(line, selectors.EVENT_READ, pid)
+            for pid, address in sockets.items():
+                if (line := _line_to(address)) is not None:
+                    selector.register(line, selectors.EVENT_WRITE, pid)
             answers: dict[int, bytes] = {}
             while selector.get_map() and (left := until - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    data = _received(key.fileobj)
-                    answers[key.data] = answers.get(key.data, b"") + data
-                    if not data or len(answers[key.data]) > LIMIT:
-                        selector.unregister(key.fileobj)
-                        key.fileobj.close()  # type: ignore[union-attr]
-                        got[key.data] = answers[key.data]
+                for key, events in selector.select(left):
+                    line, pid = cast(socket.socket, key.fileobj), key.data
+                    if events & selectors.EVENT_WRITE:
+                        try:
+                            line.send(request)
+                            selector.modify(line, selectors.EVENT_READ, pid)
+                        except OSError:
+                            selector.unregister(line)
+                            line.close()
+                        continue
+                    data = _received(line)
+                    answers[pid] = answers.get(pid, b"") + data
+                    if not data or len(answers[pid]) > LIMIT:
+                        selector.unregister(line)
+                        line.close()
+                        got[pid] = answers[pid]
         finally:
             for key in list(selector.get_map().values()):
-                key.fileobj.close()  # type: ignore[union-attr]
+                cast(socket.socket, key.fileobj).close()
     return got
 
 
-def _received(line: Any) -> bytes:
+def _line_to(address: Address) -> socket.socket | None:
+    """On its way: a first byte can be sent when it has come there."""
+    family = socket.AF_UNIX
+    if not isinstance(address, str):
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    line = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        code = line.connect_ex(address)
+    except OSError:  # the path is too long
+        code = errno.EINVAL
+    if code in (0, errno.EINPROGRESS):
+        return line
+    line.close()
+    return None
+
+
+def _received(line: socket.socket) -> bytes:
     try:
         return bytes(line.recv(1 << 16))
     except OSError:
@@ -80,11 +109,16 @@ def _received(line: Any) -> bytes:
 
 
 def _json(data: bytes) -> dict[str, Any] | None:
+    told = json_of(data)
+    return told if isinstance(told, dict) else None
+
+
+def json_of(data: bytes | str) -> object:
+    """None of what is no JSON."""
     try:
-        told = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) else None
 
 
 PLACE = re.compile(
@@ -93,7 +127,7 @@ PLACE = re.compile(
 THREAD = re.compile(r"^(?P<current>Current )?[Tt]hread 0x[0-9a-f]{1,16} ", re.MULTILINE)
 THREADS = 1024
 OURS = "/inside.py"
-LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<|/preflight-[^/]+/inside\.py$")
+LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<|/preflight-[^/]+/\w+\.py$")
 
 
 def frames_of(text: str) -> tuple[Frame, ...]:

@@ -19,10 +19,12 @@ from typing import Any
 from preflight._worker import Channel
 from preflight.document import encode
 from preflight.rehearsal import concluded, processes, pyspy, talk
+from preflight.rehearsal.crashes import Crashes
 from preflight.rehearsal.elsewhere import Elsewhere
 from preflight.rehearsal.folder import OVER
 from preflight.rehearsal.history import History, idle, patience_of, place, stuck, waited
 from preflight.rehearsal.looking import look_at
+from preflight.rehearsal.ranks import among
 
 EVERY = 0.5
 """Seconds between two looks."""
@@ -87,6 +89,7 @@ class Watcher:
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
         self.pidfds: dict[int, int] = {}
+        self.crashes = Crashes(self.folder, self.poll, self._snapshot)
         self._follow(self.command)
 
     # --- the loop ---
@@ -166,10 +169,12 @@ class Watcher:
         pulses = talk.ask(self.sockets("sock"), "pulse", ANSWER)
         if self._interrupted():
             return  # what they do now is how they take the signal
+        apart = {h.pid for h in self.ranks()}
         for pid, history in [*self.known.items(), *self.others.items()]:
             if pid in self.ends:
                 continue
-            if (seen := look_at(pid, pulses.get(pid), self.births.get(pid, 0))) is not None:
+            born = self.births.get(pid, 0)
+            if (seen := look_at(pid, pulses.get(pid), born, apart)) is not None:
                 history.saw(seen)
         few = self.others or not self._all_here()
         if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
@@ -185,6 +190,7 @@ class Watcher:
 
     def ended_of(self, events: Iterable[tuple[int, int]]) -> None:
         for descriptor, _ in events:
+            self.crashes.come(descriptor)
             if descriptor in self.pidfds:
                 self._ended(descriptor)
 
@@ -235,9 +241,13 @@ class Watcher:
             code = processes.reaped_status(descriptor)
         os.close(descriptor)
         self.ends[pid] = (time.monotonic(), code)
-        if code != 0 and pid in self.known:
-            # a launcher is about to end the others, too
-            self.snapshots |= talk.ask(self.sockets("sock"), "dump", SNAPSHOT)
+        if code != 0 and pid in self.known and pid not in self.crashes.text:
+            self._snapshot(SNAPSHOT)
+
+    def _snapshot(self, seconds: float) -> None:
+        """What all are in, before a launcher ends the others, too."""
+        self.find()
+        self.snapshots |= talk.ask(self.sockets("sock"), "dump", seconds)
 
     def _search(self) -> None:
         """Processes that a launcher has started as ranks and that have not come to torch yet."""
@@ -275,15 +285,8 @@ class Watcher:
 
     def ranks(self) -> list[History]:
         """The processes that are ranks: neither a launcher nor what a rank has started."""
-        told = [h for h in self.known.values() if h.rank is not None]
-        # a launcher in a pod may have a RANK of its own, that of the pod
-        above = {pid for h in told for pid in self._ancestors(h.pid)}
-        told = [h for h in told if h.joined or h.pid not in above]
-        ranks = {h.pid for h in told}
-        inside = [h for h in told if not any(p in ranks for p in self._ancestors(h.pid))]
-        # the latest of those that had a rank one after the other: a launcher may start it again
-        latest = {h.rank: h for h in sorted(inside, key=lambda h: h.born)}
-        return [*latest.values(), *(h for h in self.others.values() if h.stack)]
+        inside = among(self.known, self._ancestors)
+        return [*inside, *(h for h in self.others.values() if h.stack)]
 
     def starting(self) -> list[History]:
         """What is to become a rank, and that nothing can look into."""

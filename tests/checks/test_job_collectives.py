@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import launched_cases
 import pytest
 from hanging import (
     ALL,
@@ -237,6 +238,7 @@ STANDS = (
 
 LATE = rank("collective", group(call(7)), still=12.0, quiet=12.0)
 CASES = (
+    *launched_cases.CASES,
     *HEALTHY,
     *DIFFERS,
     *SWAPPED,

@@ -39,6 +39,8 @@ STORE = "DistStoreError: Timed out after 601 seconds waiting for clients. 2/3 cl
 KEYS = "DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cpu//0/2"
 MODEL = "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params"
 OTHER = "ConnectionResetError: [Errno 104] Connection reset by peer"
+PAIR = "RuntimeError: [enforce fail at /a/gloo/transport/tcp/pair.cc:456] "
+MISFIT = f"{PAIR}op.preamble.length <= op.nbytes. 36 vs 4. "
 FORK = "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."
 
 
@@ -151,6 +153,11 @@ RAISED = (
     raises("the model differs", job(raised(MODEL), TERM)),
     raises("most are done, one wants more", job(told(100.4), WELL, WELL, WELL), 0),
     raises("own connection", job(raised(OTHER), told()), 0),
+    raises("sizes differ", job(told(100.1), raised(MISFIT)), 1),
+    raises("interrupted by the launcher", job(raised("E: x"), raised("KeyboardInterrupt: ")), 0),
+    raises(
+        "a peer's end, noticed otherwise", job(told(100.1, PAIR + "Socket closed"), raised()), 1
+    ),
 )
 
 KILLED = (
@@ -170,6 +177,8 @@ LEFT = (
     leaves("sys.exit(3)", job(told(), end("exited", 100.0, 3), TERM), 1),
     leaves("os._exit(3)", job(TERM, end("vanished", 100.7, 3)), 1),
     leaves("left, and the others fail", job(told(), WELL, told()), 1),
+    raises("saves its work at the launcher's signal", job(told(), end("exited", 101.0, 0)), 0),
+    raises("and ends with the status of one", job(told(), end("exited", 101.0, 143)), 0),
     leaves("left, and the others stand still", running(None, None, WELL, why="stuck"), 2),
     leaves("left without a word", running(None, end("vanished"), why="stuck"), 1),
     leaves("vanished, the others fail", job(told(), end("vanished", 101.0)), 1),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import command
 import pytest
-from rehearse.catalogue import AT_LENGTH, FAULTS, HEALTHY, SCRIPTS, Row, places
+from rehearse.catalogue import AT_LENGTH, FAULTS, HEALTHY, SCRIPTS, Row, missing, places
 from rehearse.judged import wrong
 from rehearse.running import ARGUMENTS_ON_STDIN, Told, rehearse
 
@@ -47,14 +47,25 @@ def told(row: Row, following: pytest.Item | None) -> Told:
     waiting."""
     begun = _begin(row)
     spec = getattr(following, "callspec", None)
-    if spec is not None and isinstance(spec.params.get("row"), Row):
-        _begin(spec.params["row"])
+    coming = spec.params.get("row") if spec is not None else None
+    if isinstance(coming, Row) and not missing(coming):
+        _begin(coming)
     return begun.result()
 
 
 def rows(*table: Row) -> pytest.MarkDecorator:
     short = [row for row in table if row.name not in AT_LENGTH]
-    return pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in short])
+    return pytest.mark.parametrize(
+        "row",
+        [
+            pytest.param(
+                row,
+                id=row.name,
+                marks=pytest.mark.skipif(missing(row), reason=f"needs {row.needs}"),
+            )
+            for row in short
+        ],
+    )
 
 
 @rows(*FAULTS)

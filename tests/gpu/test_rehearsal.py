@@ -1,0 +1,63 @@
+"""Commands on GPUs that are rehearsed: with nothing wrong, and hanging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from gpu.machine import Machine
+from gpu.running import Ran, run, torchrun
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
+
+FOR, STUCK = "120s", "8s"
+
+
+def rehearsed(then: Iterable[str], *args: str) -> Ran:
+    return run("rehearse", "--for", FOR, "--stuck", STUCK, *args, within=200.0, then=tuple(then))
+
+
+def ranks_of(finding: dict[str, object]) -> set[int]:
+    subjects = finding["subjects"]
+    assert isinstance(subjects, list)
+    return {rank for subject in subjects for rank in subject["ranks"]}
+
+
+def test_training_over_nccl_ends_ready(machine: Machine) -> None:
+    ran = rehearsed(torchrun(len(machine.gpus), "train", "100"))
+    assert ran.code == 0, ran.shown()
+    assert "seconds " in ran.out, ran.shown("the command's own output")
+    assert not ran.findings("fail", "undecided"), ran.shown()
+    assert "nccl-on-cpu" not in {f["code"] for f in ran.findings()}, ran.shown()
+    row = ran.row("job.collectives")
+    assert row["status"] == "pass", ran.shown(str(row))
+    assert not ran.left, ran.left
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_rank_that_others_wait_for_is_named(
+    backend: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Over Gloo both ranks may have the same GPU; over NCCL the wait is the GPU's."""
+    if backend == "nccl":
+        request.getfixturevalue("several")
+    lock = tmp_path / "lock"
+    lock.touch()
+    ran = rehearsed(torchrun(2, "waits", backend, str(lock)))
+    assert ran.code == 3, ran.shown()
+    (hang,) = ran.findings("fail")
+    assert hang["check"] == "job.collectives", ran.shown()
+    assert ranks_of(hang) == {1}, ran.shown()
+    assert "waits.py" in str(hang), ran.shown("no line is named")
+    assert not ran.left, ran.left
+
+
+def test_two_ranks_on_one_gpu_that_nccl_refuses(machine: Machine) -> None:
+    ran = rehearsed(torchrun(2, "crowds"))
+    assert ran.code == 3, ran.shown()
+    (raised,) = ran.findings("fail")
+    assert raised["check"] == "job.ranks", ran.shown()
+    assert ranks_of(raised) <= {0, 1}, ran.shown()
+    assert "uplicate GPU" in f"{ran.out}{ran.err}{raised}", ran.shown()
+    assert not ran.left, ran.left
