@@ -2,8 +2,9 @@
 
 Looks at     copies between all GPUs that this agent sees, every pair in both directions, one after
              the other: a pattern of its own for each pair over memory that was made wrong before,
-             compared on the GPU and in part by the host; the speed of each, twice; whether the
-             driver lets them write to each other, and what joins them by NVML
+             compared on the GPU and in part by the host; the speed of each, twice, and whether
+             what came at that speed is right, too; whether the driver lets them write to each
+             other, and what joins them by NVML
 Fails if     another content arrives than was sent; a copy raises an error; a copy does not end
 Warns if     the same where NCCL is told to do without (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL); a GPU
              or a pair does half of what its like do: the same model, with as many NVLink lanes, or

@@ -56,7 +56,8 @@ def test_healthy_gpus(machine: Machine, count: int) -> None:
     pairs = [copy.pair for copy in seen.copies]
     assert sorted(pairs) == list(itertools.permutations(range(count), 2))
     assert all(copy.exact and copy.peer and copy.rate for copy in seen.copies)
-    assert [m for m in machine.marks if m.startswith("copy")] == [f"copy {c}" for c in seen.copies]
+    once = [f"copy {c}" for c in seen.copies]
+    assert [m for m in machine.marks if m.startswith("copy")] == 2 * once
 
 
 def test_slow_ones(machine: Machine) -> None:
@@ -155,6 +156,21 @@ def test_content(machine: Machine, fault: Fault, count: int) -> None:
     assert any(mark.startswith("wrong 1->0: ") for mark in machine.marks)
 
 
+@pytest.mark.parametrize("every", [5, 13, 22])
+def test_content_that_is_wrong_now_and_then(machine: Machine, every: int) -> None:
+    """The first copy of a pair is right."""
+    asked = itertools.count(1)
+
+    def now_and_then(rig: Rigged, source: int, target: int, data: Any, into: Any) -> None:
+        into.copy_(data)
+        if next(asked) % every == 0:
+            into[-1] ^= 1 << 41
+
+    (finding,) = machine.findings(4, {(1, 0): now_and_then}, rates=lambda source, target: 1e9)
+    assert finding.code == "copy-wrong"
+    assert [s.name for s in finding.subjects] == ["GPU 0", "GPU 1"]
+
+
 @pytest.mark.parametrize("fault", CONTENT, ids=lambda f: f.__name__)
 def test_the_content_of_one_gpu_with_all(machine: Machine, fault: Fault) -> None:
     faults = {pair: fault for pair in itertools.permutations(range(4), 2) if 2 in pair}
@@ -207,6 +223,21 @@ def test_a_copy_that_does_not_end_when_it_is_timed(machine: Machine) -> None:
             hangs(rig, source, target, data, into)
 
     (finding,) = machine.findings(4, {(1, 3): later})
+    assert finding.code == "pair-hangs"
+    assert [s.name for s in finding.subjects] == ["GPU 1", "GPU 3"]
+
+
+def test_a_copy_that_blocks_the_worker_when_it_is_timed(machine: Machine) -> None:
+    def later(rig: Rigged, source: int, target: int, data: Any, into: Any) -> None:
+        into.copy_(data)
+        if carrier.AGAIN in machine.marks:
+            blocks(rig, source, target, data, into)
+
+    with pytest.raises(Killed):
+        machine.observe(4, {(1, 3): later})
+    marks = tuple(Mark(name, 2.0) for name in machine.marks)
+    lost = Missing(Cause.TIMED_OUT, seconds=60.0, marks=marks)
+    (finding,) = judged(gpu_p2p, Case("", lost))
     assert finding.code == "pair-hangs"
     assert [s.name for s in finding.subjects] == ["GPU 1", "GPU 3"]
 
@@ -292,7 +323,7 @@ def test_the_first_pairs_touch_every_gpu(count: int) -> None:
 def test_marks_never_overflow() -> None:
     """A mark that is lost would let an earlier copy pass for the last one."""
     gpus = next(n for n in itertools.count() if n * (n - 1) > carrier.MOST)
-    assert carrier.MOST + carrier.TELLING + 2 * links.GPUS_MAX + gpus + 8 <= MARKS_LIMIT
+    assert 2 * carrier.MOST + carrier.TELLING + 2 * links.GPUS_MAX + gpus + 8 <= MARKS_LIMIT
 
 
 def linked(count: int, lanes: int, kind: int = links.SWITCH) -> Joined:

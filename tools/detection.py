@@ -16,7 +16,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from faults import (  # noqa: E402
     agents,
     agreement,
     bandwidth,
+    computing,
     healthy,
     healthy_worlds,
     job,
@@ -44,6 +45,7 @@ from faults import (  # noqa: E402
 )
 from faults.world import ARRIVE  # noqa: E402
 from rows import Row  # noqa: E402
+from tables import say, table  # noqa: E402
 
 LABS = 2
 """How many labs at a time: as many as the tests have."""
@@ -64,6 +66,7 @@ class Part:
 
 
 ONE = ("fault", "detected", "culprit named", "false alarms", "seconds")
+ON_GPUS = (*ONE, "in place of GPUs")
 MANY = (
     *("fault", "detected", "named", "subject right", "others blamed", "seconds"),
     f"`torchrun`, all-reduce over Gloo, within {torchrun.SECONDS:g} s",
@@ -74,7 +77,10 @@ QUIET_WORLDS = ("healthy world", "READY", "false alarms", "seconds")
 PARTS = (
     Part("What the job's author set", ONE, job.FAULTS, rows.machine_fault),
     Part("What is wrong with the machine", ONE, node.FAULTS, rows.machine_fault),
-    Part("What is wrong with its GPUs", ONE, accelerators.FAULTS, rows.machine_fault),
+    Part("What is wrong with its GPUs", ON_GPUS, accelerators.FAULTS, rows.gpu_fault),
+    Part(
+        "What its GPUs compute, and copy to each other", ON_GPUS, computing.FAULTS, rows.gpu_fault
+    ),
     Part("What shows when ranks start and work together", ONE, ranks.FAULTS, rows.machine_fault),
     Part(
         "Between machines: the network",
@@ -88,6 +94,9 @@ PARTS = (
         "Between machines: who comes, and who else is there", MANY, agents.FAULTS, rows.world_fault
     ),
     Part("Machines with nothing wrong", QUIET, healthy.VARIANTS, rows.healthy_machine),
+    Part(
+        "Machines whose GPUs compute and copy well", QUIET, computing.HEALTHY, rows.healthy_machine
+    ),
     Part(
         "Jobs on several machines with nothing wrong",
         QUIET_WORLDS,
@@ -109,6 +118,10 @@ report that blame what is innocent. *Seconds*: of the whole command; of several 
 last agent has ended, and in brackets how much longer than a healthy run of the same world, of which
 {arrive:g} s are the time for which agents were told to wait where somebody can't come. A warning
 exits 0.
+
+*In place of GPUs*: no machine here has one. *NVML* is a library that answers as the fault has it
+(tests/lab/fake_nvml.c); *torch.cuda* computes and copies over the CPU's memory, wrongly where the
+fault has it so, in a time of its own (tests/faults/stand_in).
 
 *`torchrun`*: the last line of error of the first rank that fails on the same machines, broken in
 the same way, when each runs `torchrun --nnodes … --master-addr …` with a script that makes one
@@ -166,23 +179,14 @@ def compared(parts: Sequence[Part], looked: Sequence[Sequence[Row]]) -> None:
         say(f"torchrun {count}/{len(faults)}", faults[number].name, said)
 
 
-def say(*cells: object) -> None:
-    print(*cells, sep=" | ", file=sys.stderr, flush=True)
-
-
-def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
 def summary(parts: Sequence[Part], looked: Sequence[Sequence[Row]]) -> str:
     def of(*heads: tuple[str, ...]) -> list[Row]:
         each = zip(parts, looked, strict=True)
         return [row for part, body in each if part.head in heads for row in body if row.tried]
 
     lines = []
-    for what, head in (("one machine", ONE), ("several machines", MANY)):
-        faults = of(head)
+    for what, heads in (("one machine", (ONE, ON_GPUS)), ("several machines", (MANY,))):
+        faults = of(*heads)
         alarms = sum(row.alarms for row in faults)
         good = sum(row.good for row in faults)
         lines.append(

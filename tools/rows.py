@@ -72,6 +72,12 @@ def machine_fault(fault: Fault) -> Row:
     )
 
 
+def gpu_fault(fault: Fault) -> Row:
+    """With what is there in place of the GPUs."""
+    row = machine_fault(fault)
+    return dataclasses.replace(row, cells=[*row.cells, fault.stand_in])
+
+
 def healthy_machine(variant: Fault) -> Row:
     """Looked at several times at level quick and once at level standard."""
     if why := inject.lacking(variant):

@@ -35,9 +35,9 @@ BURST, REPEATS, LONGEST = 4, 5, 0.1
 SPINNING = 0.05
 """Seconds for which the end of a copy is looked for without a pause, so as not to miss it."""
 
-MOST, TELLING = 780, 100
-"""Pairs that are tried (of 28 GPUs), and bad ones that are told in marks. Of these an observation
-has 1000, and one that is lost would make an earlier copy the last one."""
+MOST, TELLING = 380, 100
+"""Pairs that are tried (of 20 GPUs), each twice, and bad ones that are told in marks. Of these an
+observation has 1000, and one that is lost would make an earlier copy the last one."""
 
 MULTIPLIER = 0x9E3779B97F
 """Odd, below 2**40: times the number of a word (below 2**23) it fits into 63 bits, and all of
@@ -102,19 +102,13 @@ class Blocks:
         self._finish(index)
 
     def tried(self, source: int, target: int, salt: int, copy: Copy) -> Copy:
-        """One copy that is verified, and more of them that are timed."""
+        """One copy that is verified, and bursts of them that are timed and verified. Of a copy that
+        was tried before the better rate counts: what disturbed it for a moment must not."""
         try:
-            copy = replace(copy, wrong=self._wrong(source, target, salt))
-            return replace(copy, rate=self._rate(source, target)) if copy.exact else copy
-        except Stuck as problem:
-            return replace(copy, stuck=problem.args[0])
-        except RuntimeError as error:
-            return replace(copy, error=_line(error))
-
-    def timed(self, source: int, target: int, copy: Copy) -> Copy:
-        """The same once more: what disturbed it for a moment must not count."""
-        try:
-            return replace(copy, rate=max(copy.rate or 0.0, self._rate(source, target)))
+            wrong, rate = self._wrong(source, target, salt), 0.0
+            if not wrong:
+                wrong, rate = self._timed(source, target)
+            return replace(copy, wrong=wrong, rate=None if wrong else max(copy.rate or 0.0, rate))
         except Stuck as problem:
             return replace(copy, stuck=problem.args[0])
         except RuntimeError as error:
@@ -153,15 +147,21 @@ class Blocks:
         self._finish(source, target)
         self._carrier.send(source, target, self._sent[source], came)
         self._finish(source, target)
-        count = int((came != wanted).sum())
-        if count:
-            return _words(came.cpu(), wanted.cpu(), count)
+        if wrong := self._differs(target):
+            return wrong
         head = self._host[: self._words] ^ salt
         if not torch.equal(came[:HEAD].cpu(), head):
             return "exact on the GPU, wrong when the host reads it"
         return ""
 
-    def _rate(self, source: int, target: int) -> float:
+    def _differs(self, target: int) -> str:
+        """What is wrong with what is there now; empty when it is what should come."""
+        came, wanted = self._came[target], self._wanted[target]
+        bad = came != wanted
+        return _words(came.cpu(), wanted.cpu(), int(bad.sum())) if bool(bad.any()) else ""
+
+    def _timed(self, source: int, target: int) -> tuple[str, float]:
+        """Copies at full speed: what is wrong after one of the bursts, and bytes a second."""
         rates: list[float] = []
         spent = 0.0
         while len(rates) < REPEATS and (spent < LONGEST or not rates):
@@ -172,7 +172,9 @@ class Blocks:
             took = max(time.perf_counter() - began, 1e-9)
             rates.append(BURST * self._block / took)
             spent += took
-        return round(median(rates))
+            if wrong := self._differs(target):
+                return wrong, 0.0
+        return "", round(median(rates))
 
 
 def _words(came: Any, wanted: Any, count: int) -> str:
@@ -288,6 +290,12 @@ def ways(told: links.Joined) -> Mapping[Pair, str]:
     return found
 
 
+def _tell(mark: Callable[[str], None], copy: Copy, made: Mapping[Pair, Copy]) -> None:
+    """In a mark, of a bad copy: the observation may yet be lost."""
+    if not copy.exact and sum(not c.exact for c in made.values()) <= TELLING:
+        mark(f"{'wrong' if copy.wrong else 'failed'} {copy}: {copy.wrong or copy.error}")
+
+
 def _all(
     blocks: Blocks,
     carrier: Carrier,
@@ -311,8 +319,7 @@ def _all(
         made[source, target] = copy = blocks.tried(source, target, salt_of(*pair), copy)
         if copy.stuck is not None:
             return tuple(made.values()), f"nothing was tried after {copy}, which did not end"
-        if not copy.exact and sum(not c.exact for c in made.values()) <= TELLING:
-            mark(f"{'wrong' if copy.wrong else 'failed'} {copy}: {copy.wrong or copy.error}")
+        _tell(mark, copy, made)
         if copy.error and not blocks.alive(source, target):
             return tuple(made.values()), f"CUDA does nothing more after {copy}"
     mark(AGAIN)
@@ -320,7 +327,10 @@ def _all(
         if time.monotonic() >= until:
             break
         if copy.exact:
-            made[source, target] = again = blocks.timed(source, target, copy)
-            if not again.exact:
+            mark(f"copy {copy}")
+            again = blocks.tried(source, target, salt_of(*copy.pair), copy)
+            made[source, target] = again
+            if again.stuck is not None or again.error:
                 return tuple(made.values()), ""
+            _tell(mark, again, made)
     return tuple(made.values()), "" if len(pairs) <= MOST else f"no more than {MOST} are tried"

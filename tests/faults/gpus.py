@@ -1,8 +1,9 @@
-"""The machine of a fault that has GPUs: device files, /proc and /sys of the driver, and the fake
-NVML that the job finds by LD_LIBRARY_PATH."""
+"""The machine of a fault that has GPUs: device files, /proc and /sys of the driver, the fake NVML
+that the job finds by LD_LIBRARY_PATH, and the torch.cuda over the CPU that its Python loads."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from lab import nvml
 
 if TYPE_CHECKING:
     from faults.inject import Fault
+
+STAND_IN = Path(__file__).parent / "stand_in"
 
 
 @contextmanager
@@ -30,6 +33,9 @@ def driver(fault: Fault) -> Iterator[tuple[dict[str, str], str]]:
         if fault.scenario is not None:
             scenario = nvml.settings(fault.gpus, fault.scenario)
             variables = nvml.environment(scenario, folder / "scenario")
+        if fault.cuda is not None:
+            variables["PYTHONPATH"] = str(STAND_IN)
+            variables["FAKE_CUDA"] = json.dumps({"count": fault.gpus, **fault.cuda})
         nodes = f"""
             mount --rbind {folder}/proc/driver /proc/driver
             mount --rbind {folder}/sys/bus /sys/bus

@@ -40,6 +40,7 @@ class Fault:
     cgroup   (controller, limit) of a control group that it is put into
     args     of `preflight run`
     scenario of the fake NVML (lab/nvml.py), on a machine with `gpus` GPUs
+    cuda     what torch.cuda over this machine's CPU makes of them (stand_in/fake_cuda.py)
     needs    tools of the system beyond those of the lab
 
     check, code, subject, status     of the root finding that names the culprit; the subject may
@@ -74,10 +75,20 @@ class Fault:
     args: tuple[str, ...] = ("--level", "quick")
     gpus: int = 0
     scenario: Mapping[str, object] | None = None
+    cuda: Mapping[str, object] | None = None
     needs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def stand_in(self) -> str:
+        """What is there in place of GPUs; empty where the fault has nothing to do with any."""
+        if self.cuda is not None:
+            return "NVML, torch.cuda"
+        if self.scenario is not None:
+            return "NVML"
+        return "files of the driver" if self.gpus else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from faults import accelerators, job, node, ranks
+from faults import accelerators, computing, job, node, ranks
 from faults.inject import Fault, judge, lacking, needs_torch, run
 
-FAULTS = (*job.FAULTS, *node.FAULTS, *accelerators.FAULTS, *ranks.FAULTS)
+FAULTS = (
+    *(*job.FAULTS, *node.FAULTS, *accelerators.FAULTS, *ranks.FAULTS),
+    *(fault for fault in computing.FAULTS if fault.name not in computing.AT_LENGTH),
+)
 
 
 def _marked(fault: Fault) -> object:
@@ -26,5 +29,6 @@ def test_the_culprit_is_named(fault: Fault) -> None:
 
 
 def test_names_are_unique() -> None:
-    names = [fault.name for fault in FAULTS]
+    names = [fault.name for fault in (*FAULTS, *computing.HEALTHY)]
     assert len(names) == len(set(names))
+    assert {fault.name for fault in (*computing.FAULTS, *computing.HEALTHY)} >= computing.AT_LENGTH
