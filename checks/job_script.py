@@ -167,7 +167,10 @@ class Script:
 def observe(host: Host, ctx: Context) -> Script:
     name = str(ctx.options.get("script") or "")
     if not name:
-        raise NotApplicable("only where a command is rehearsed")
+        rehearsed = "argv" in ctx.options
+        raise NotApplicable(
+            "the command names no Python file" if rehearsed else "only where a command is rehearsed"
+        )
     cwd = str(ctx.options.get("cwd") or os.getcwd())
     program = script_tree.read(host, name, cwd)
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")

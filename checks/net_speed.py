@@ -60,13 +60,14 @@ CHECK = Check(
 CROWD = 0.25
 KEPT = 4
 GBIT = 1.25e8
+SLOWER = ("world.gloo:slow", "world.nccl:slow")
 VERBS = ((OUT, "sends"), (IN, "receives"))
 
 TEST = (
     Command("iperf3 -s", "{to}"),
     Command("iperf3 -c {to}; iperf3 -c {to} -R", "{node}"),
 )
-CARD = Command("ethtool INTERFACE; ethtool -S INTERFACE | grep -iE 'err|drop|crc'", "{node}")
+CARD = Command("ethtool {interface}; ethtool -S {interface} | grep -iE 'err|drop|crc'", "{node}")
 
 ADVICE = {
     "node-slow": Advice(
@@ -151,6 +152,13 @@ def observe(host: Host, ctx: Context) -> Speed:
 def judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
     if len(world.topology.nodes) < 2:
         return
+    names = {here.node: seen.interface for here, seen in world.each()}
+    for finding in _judge(world, expect):
+        interface = names.get(finding.fields.get("node", "")) or "INTERFACE"
+        yield finding.with_(fields={**finding.fields, "interface": interface})
+
+
+def _judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
     seen = _fabric(world)
     yield from _unmeasured(world, seen)
     if speeds.all_broken(seen):
@@ -240,6 +248,7 @@ def _slow_node(world: World[Speed], seen: Fabric, node: str, ends: tuple[int, ..
 def _warning(code: str, subjects: tuple[Subject, ...], saw: str, expected: str, to: str) -> Finding:
     """Of one node, or of one link: the first of the subjects."""
     first = subjects[0]
+    lost = ("net.mesh",) if code == "packets-lost" else ()
     return Finding(
         code,
         Status.WARN,
@@ -248,9 +257,7 @@ def _warning(code: str, subjects: tuple[Subject, ...], saw: str, expected: str, 
         expected=expected,
         blame=Blame.NODE if first.kind is Kind.NODE else Blame.NETWORK,
         confidence=Confidence.LIKELY,
-        explains=("net.mesh", "world.bandwidth")
-        if code == "packets-lost"
-        else ("world.bandwidth",),
+        explains=(*lost, "world.bandwidth", *SLOWER),
         fields={"node": first.node, "to": to},
     )
 
@@ -293,6 +300,7 @@ def _unclear(seen: Fabric, edges: Sequence[Edge], why: str) -> Finding:
         alternatives=(f"{a} itself", f"{b} itself")
         if len(_by_pair(edges)) == 1
         else ("several nodes at once", "the network between them is shared and busy"),
+        explains=SLOWER,
         fields={"node": a, "to": b},
     )
 
@@ -416,7 +424,7 @@ def measured(world: World[Speed]) -> Measured:
         return Measured()
     rates = [r.rate for r in seen.rates.values()]
     done, planned = speeds.measured_pairs(seen), sum(len(made) for made in plan)
-    text = f"{count} nodes in {plural(len(plan), 'round')}: {done} of {planned} pairs · "
+    text = f"{count} nodes in {plural(len(plan), 'round')}: {done} of {plural(planned, 'pair')} · "
     text += _range(rates)
     values = {
         "pairs": done,

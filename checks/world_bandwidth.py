@@ -99,7 +99,6 @@ KEPT = 4
 LISTED = 512
 """Pairs whose rates are kept in the report one by one; of more, the slowest so many."""
 
-
 TEST = (Command("preflight run --only world.bandwidth -v", "the job"),)
 PORTS = Command("ibstat; nvidia-smi topo -m", "{node}")
 
@@ -227,6 +226,11 @@ def _all(ctx: Context, topic: str, mine: bool) -> bool:
 
 def judge(world: World[Bandwidth], expect: Expect) -> Iterator[Finding]:
     yield from stall.stalls(world, (stall.GLOO_UNREACHABLE,))
+    for found in _behind(world, expect):
+        yield found.with_(explains=(f"world.{_backend(world)}:slow",))
+
+
+def _behind(world: World[Bandwidth], expect: Expect) -> Iterator[Finding]:
     seen, backend = _rates(world), _backend(world)
     slow = pairwise.slow_nodes(seen, LIMITS[backend])
     below = _below(world, seen, slow, expect)

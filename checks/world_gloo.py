@@ -2,11 +2,14 @@
 
 Looks at     all-reduces of 4 B to 16 MiB between all ranks on the CPU, over the interface that Gloo
              chooses, in a group that meets on a free port: each element of the sums, the time and
-             the bus bandwidth of each size
+             the bus bandwidth of each size; a size for which half of the time that is left would
+             not do, by what smaller ones took, is left out
 Fails if     a sum is wrong; a rank dies, fails or does not come to the step where the others wait;
              an address that a rank tells the others can't be reached; an all-reduce does not come
              back
-Warns if     never: an all-reduce is as slow on every rank as its slowest connection
+Warns if     a size was left out and the smaller ones say that less than 12.5 MB/s (100 Mbit/s) get
+             through; never for less: an all-reduce is as slow on every rank as its slowest
+             connection
 Undecided    torch is not installed
 Not covered  NCCL and GPUs (world.nccl); the links between nodes one by one (net.mesh, net.speed)
 Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Connection closed by
@@ -24,7 +27,7 @@ from preflight.expect import Expect
 from preflight.host import Host
 from preflight.knowledge import remote, stall, sums
 from preflight.knowledge.group import Steps, Trouble, join, leave
-from preflight.knowledge.sums import Reduced
+from preflight.knowledge.sums import LeftOut, Reduced
 from preflight.model import Finding, Measured, World
 from preflight.units import KIB, MIB
 
@@ -47,10 +50,12 @@ ADVICE = {**stall.ADVICE, **sums.ADVICE, **remote.ADVICE}
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The all-reduces of a rank in rising size, as far as it came."""
+    """The all-reduces of a rank in rising size, as far as it came, and the size for which there was
+    no time."""
 
     reduced: tuple[Reduced, ...]
     trouble: Trouble | None = None
+    left_out: LeftOut | None = None
 
 
 def observe(host: Host, ctx: Context) -> Sums:
@@ -59,17 +64,23 @@ def observe(host: Host, ctx: Context) -> Sums:
     torch.set_num_threads(1)
     steps = Steps(ctx)
     reduced: list[Reduced] = []
+    left_out = None
     with steps.until_trouble():
         join(host, ctx, steps, "gloo")
-        reduced.extend(sums.all_reduce(ctx, steps, SIZES))  # an error leaves what came before it
+        left_out = sums.all_reduce(ctx, steps, SIZES, reduced)
     leave(ctx, steps)
-    return Sums(tuple(reduced), steps.trouble)
+    return Sums(tuple(reduced), steps.trouble, left_out)
 
 
 def judge(world: World[Sums], expect: Expect) -> Iterator[Finding]:
     yield from sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
     yield from stall.stalls(world, (stall.GLOO_UNREACHABLE,), explains=("world.ddp",))
+    yield from sums.slow(world, _left_out(world))
+
+
+def _left_out(world: World[Sums]) -> dict[str, LeftOut]:
+    return {k: v.left_out for k, v in world.seen.items() if v.left_out is not None}
 
 
 def measured(world: World[Sums]) -> Measured:
-    return sums.shown({k: v.reduced for k, v in world.seen.items()})
+    return sums.shown({k: v.reduced for k, v in world.seen.items()}, _left_out(world))

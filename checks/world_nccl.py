@@ -2,8 +2,9 @@
 
 Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 MiB between all GPUs
              in a group that meets on a free port: each element of the sums, the time and the bus
-             bandwidth of each size; what NCCL logs meanwhile (network, transport of each
-             connection, GPUDirect RDMA, NVLink, warnings), and /sys/class/infiniband
+             bandwidth of each size (one for which half of the time that is left would not do, by
+             what smaller ones took, is left out); what NCCL logs meanwhile (network, transport of
+             each connection, GPUDirect RDMA, NVLink, warnings), and /sys/class/infiniband
 Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong; a rank dies, fails
              or does not come to the step where the others wait; an all-reduce does not come back;
              ranks chose different networks; TCP was chosen between nodes that all have InfiniBand,
@@ -11,7 +12,8 @@ Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong;
 Warns if     TCP was chosen beside slow RoCE ports; GPUs that NVLink joins don't use it; GPUDirect
              RDMA is off on some nodes only; NCCL warns of what has a known cause; its own
              diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1) found something.
-             Never for a slow all-reduce: it is as slow on every rank as its slowest connection
+             A size was left out and the smaller ones say that less than 12.5 MB/s get through;
+             never for less: an all-reduce is as slow on every rank as its slowest connection
 Undecided    torch is not installed
 Not covered  the bandwidth at the size of gradients (from 1 GiB on); which way the data goes where
              the job's collectives are others than all-reduce; ranks that chose different networks
@@ -51,7 +53,7 @@ from preflight.knowledge.group import (
 )
 from preflight.knowledge.overheard import Overheard
 from preflight.knowledge.stall import Signature, stalls
-from preflight.knowledge.sums import Reduced
+from preflight.knowledge.sums import LeftOut, Reduced
 from preflight.knowledge.transport import Heard
 from preflight.model import Advice, Blame, Command, Finding, Measured, World
 from preflight.units import KIB, MIB
@@ -239,13 +241,15 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class GpuSums:
-    """The all-reduces of a rank in rising size, as far as it came, the NCCL that torch has, and
-    what that said of the ways that it took; None where it never came to that."""
+    """The all-reduces of a rank in rising size, as far as it came, the NCCL that torch has, what
+    that said of the ways that it took (None where it never came to that), and the size for which
+    there was no time."""
 
     nccl: str
     reduced: tuple[Reduced, ...]
     trouble: Trouble | None = None
     heard: Heard | None = None
+    left_out: LeftOut | None = None
 
 
 def observe(host: Host, ctx: Context) -> GpuSums:
@@ -265,16 +269,15 @@ def observe(host: Host, ctx: Context) -> GpuSums:
         return GpuSums("", (), steps.trouble)
     agree(ctx, obstacle)
     reduced: list[Reduced] = []
+    left_out = None
     with Overheard() as ear, steps.until_trouble():
         # with its device the group connects at once, and not in the first collective
         join(host, ctx, steps, "nccl", device)
         if not _apart(ctx, steps, ear):  # then the first collective would hang
-            reduced.extend(
-                sums.all_reduce(ctx, steps, SIZES, device)
-            )  # an error leaves the ones before
+            left_out = sums.all_reduce(ctx, steps, SIZES, reduced, device)
     heard = overheard.heard(host, ear.log(ctx.rank))  # before the others hang up
     leave(ctx, steps)
-    return GpuSums(_version(torch), tuple(reduced), steps.trouble, heard)
+    return GpuSums(_version(torch), tuple(reduced), steps.trouble, heard, left_out)
 
 
 def _apart(ctx: Context, steps: Steps, ear: Overheard) -> bool:
@@ -314,6 +317,7 @@ def judge(world: World[GpuSums], expect: Expect) -> Iterator[Finding]:
     found += stalls(world, SIGNATURES, explains=("world.ddp",))
     heard = _heard(world)
     found += transport.findings(world, heard)
+    found += sums.slow(world, _left_out(world))
     yield from found
     codes = set(WARNED) - {f.code for f in found}
     yield from transport.warned(world, heard, [s for s in SIGNATURES if s.code in codes])
@@ -323,13 +327,19 @@ def _heard(world: World[GpuSums]) -> dict[str, Heard]:
     return {k: v.heard for k, v in world.seen.items() if v.heard is not None}
 
 
+def _left_out(world: World[GpuSums]) -> dict[str, LeftOut]:
+    return {k: v.left_out for k, v in world.seen.items() if v.left_out is not None}
+
+
 def measured(world: World[GpuSums]) -> Measured:
     heard = _heard(world)
     # the library that ran; torch may have been built with another one
     version = next((h.log.version.partition("+")[0] for h in heard.values() if h.log.version), "")
     version = version or next((v.nccl for v in world.seen.values() if v.nccl), "")
     made = sums.shown(
-        {k: v.reduced for k, v in world.seen.items()}, f"NCCL {version}" if version else ""
+        {k: v.reduced for k, v in world.seen.items()},
+        _left_out(world),
+        f"NCCL {version}" if version else "",
     )
     way = transport.shown(heard)
     # first, since a narrow screen cuts the end

@@ -15,11 +15,14 @@ def matches(check_id: str, pattern: str) -> bool:
 
 def explains(cause: Finding, effect: Finding) -> bool:
     """Whether `effect` is a consequence of `cause`: named by it, on a subject that meets one of
-    its own, or a symptom, which shows anywhere. Nothing is folded under what is only possible, and
-    no FAIL under a mere warning."""
+    its own, or a symptom, which shows anywhere. Nothing is folded under what is only possible,
+    unless it is named with its code (`world.gloo:slow`): then it is the same thing, seen from
+    farther away. And no FAIL is folded under a mere warning."""
     if cause is effect or cause.check == effect.check:
         return False
-    if cause.confidence is Confidence.POSSIBLE or WEIGHT[cause.status] < WEIGHT[effect.status]:
+    if WEIGHT[cause.status] < WEIGHT[effect.status]:
+        return False
+    if cause.confidence is Confidence.POSSIBLE and _code_of(effect) not in cause.explains:
         return False
     if cause.status not in (Status.FAIL, Status.WARN):
         return False
@@ -41,7 +44,12 @@ def _symptom(effect: Finding) -> bool:
 
 
 def _named(cause: Finding, effect: Finding) -> bool:
-    return any(matches(effect.check, pattern) for pattern in cause.explains)
+    code = _code_of(effect)
+    return any(matches(effect.check, p) or p == code for p in cause.explains)
+
+
+def _code_of(effect: Finding) -> str:
+    return f"{effect.check}:{effect.code}"
 
 
 def _meet(one: Finding, other: Finding) -> bool:
@@ -67,7 +75,9 @@ def fold(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         under = [
             f for n, f in enumerate(findings) if n in cause_of and _root(cause_of, n) == number
         ]
-        hints = tuple(f"{w.check}: {w.saw}" for w in findings if _hints(w, finding))
+        hints = tuple(
+            f"{w.check}: {w.saw}" for w in findings if w not in under and _hints(w, finding)
+        )
         changed = finding.with_(
             folded=tuple(dict.fromkeys(f.check for f in under)),
             alternatives=(*finding.alternatives, *hints),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from preflight.model import (
@@ -70,9 +72,9 @@ GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
         Blame.UNKNOWN,
         Advice(
             who="whoever runs this node",
-            cause="a permission, or a sandbox that hides what the check reads",
+            cause="something that this check needs is not there, or a sandbox hides it",
             means=BLIND,
-            text="run it with the permission, or leave the check out by --skip",
+            text="see to what it names and run it again, or leave the check out by --skip",
         ),
     ),
     Cause.INTERRUPTED: (
@@ -88,6 +90,20 @@ GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
 }
 """Cause -> code, blame and advice; the other causes are no findings."""
 
+FITTING: Sequence[tuple[str, str, str]] = (
+    (
+        r"(?i)permi(t|ss)|denied|readable|does not tell|not authori[sz]ed",
+        "a permission, or a sandbox that hides what the check reads",
+        "run it with the permission, or leave the check out by --skip",
+    ),
+    (
+        r"(?i)\b(is|are) free\b|out of memory",
+        "another program has the memory that this check needs",
+        "end what has it and run it again, or leave the check out by --skip",
+    ),
+)
+"""What a check says that could not look -> the cause and what to do, where it is one of these."""
+
 
 def missing(check_id: str, cause: Cause, keys: Sequence[str], world: World[Any]) -> Finding:
     """Of the subjects `keys`, whose observations are missing for the same cause."""
@@ -96,6 +112,8 @@ def missing(check_id: str, cause: Cause, keys: Sequence[str], world: World[Any])
     assert isinstance(first, Missing)
     mark = f' · last mark "{first.last_mark}"' if first.last_mark else ""
     last_line = first.detail.strip().splitlines()[-1:] or [str(cause)]
+    if cause is Cause.CANNOT_OBSERVE:
+        advice = _fitting(advice, last_line[0])
     return Finding(
         code,
         Status.UNDECIDED,
@@ -106,6 +124,13 @@ def missing(check_id: str, cause: Cause, keys: Sequence[str], world: World[Any])
         check=check_id,
         advice=advice,
     )
+
+
+def _fitting(advice: Advice, why: str) -> Advice:
+    for pattern, because, text in FITTING:
+        if re.search(pattern, why):
+            return replace(advice, cause=because, text=text)
+    return advice
 
 
 def unjudged(check_id: str, error: Exception, subjects: Sequence[Subject]) -> Finding:

@@ -20,7 +20,7 @@ from preflight.runner import REACH
 from preflight.start import LIGHT, open_light
 
 COUNT_SECONDS = 5.0
-"""How long NVML may take to count the GPUs."""
+"""How long NVML or KFD may take to count the GPUs."""
 MASK, MASK_MOST = "CUDA_VISIBLE_DEVICES", 64
 """The variable, and how many devices of it count: a longer list is a mistake."""
 STORE = "TORCHELASTIC_USE_AGENT_STORE"
@@ -58,7 +58,7 @@ def world(workers: Workers, chosen: Config, wake: Callable[[], bool]) -> Topolog
 
 
 def _counts_gpus(chosen: Config) -> bool:
-    """Whether only NVML can say how many ranks there are to be here."""
+    """Whether only NVML or KFD can say how many ranks there are to be here."""
     return chosen.nproc is None and MASK not in os.environ and wants_gpus(os.environ)
 
 
@@ -117,7 +117,7 @@ def planned(
         steps=found,
         effects=tuple(_effects(catalogue, chosen, here, found, meeting)),
         meets=meeting,
-        asked="how many GPUs NVML counts" if _counts_gpus(chosen) else "",
+        asked="how many GPUs this node has" if _counts_gpus(chosen) else "",
     )
 
 

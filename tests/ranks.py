@@ -67,6 +67,21 @@ def flipped(args: Any, channel: Any, preloaded: Any) -> Any:
     return _observer.perform(args, channel, preloaded)
 
 
+def slowed(args: Any, channel: Any, preloaded: Any) -> Any:
+    """Rank 1 of these is slow: what it adds up with the others goes at 4 MB/s."""
+    import torch.distributed as dist
+
+    honest = dist.all_reduce
+
+    def all_reduce(tensor: Any, *more: Any, **named: Any) -> Any:
+        if os.environ["RANK"] == "1":
+            time.sleep(tensor.numel() * tensor.element_size() / 4e6)
+        return honest(tensor, *more, **named)
+
+    dist.all_reduce = all_reduce
+    return _observer.perform(args, channel, preloaded)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

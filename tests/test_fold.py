@@ -112,9 +112,28 @@ def test_a_symptom_goes_under_faults_that_name_it_only() -> None:
         assert dict(shown(cause, silent)) == {"net.mesh": (), "world.gloo": ()}
 
 
+def test_what_is_folded_is_no_alternative_too() -> None:
+    warning = finding("a.a", status=WARN, explains=["b"])
+    failure = finding("b.b", explains=["a.a:bad"])
+    (kept,) = fold([warning, failure])
+    assert (kept.check, kept.folded, kept.alternatives) == ("b.b", ("a.a",), ())
+    apart = fold([warning, finding("b.b")])
+    assert apart[0].alternatives == ("a.a: a.a is bad",)
+
+
 def test_nothing_goes_under_what_is_only_possible() -> None:
     cause = finding("a.a", explains=["b"], confidence=Confidence.POSSIBLE)
     assert shown(cause, finding("b.b")) == [("a.a", ()), ("b.b", ())]
+
+
+def test_what_is_named_with_its_code_is_the_same_thing_seen_from_farther_away() -> None:
+    for sure in Confidence:
+        cause = finding("a.a", explains=["b.b:bad"], confidence=sure)
+        assert shown(cause, finding("b.b")) == [("a.a", ("b.b",))]
+        other = finding("a.a", explains=["b.b:worse"], confidence=sure)
+        assert shown(other, finding("b.b")) == [("a.a", ()), ("b.b", ())], "another code"
+    warning = finding("a.a", explains=["b.b:bad"], status=WARN)
+    assert shown(warning, finding("b.b")) == [("b.b", ()), ("a.a", ())], "nor a FAIL"
 
 
 def test_no_failure_goes_under_a_warning() -> None:

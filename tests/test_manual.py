@@ -12,6 +12,7 @@ from preflight import check
 from preflight.check import SECTIONS, Catalogue, Loaded
 from preflight.model import PreflightError
 from preflight.render import manual
+from preflight.render.text import wrapped
 
 CATALOGUE = check.load()
 WIDTHS = (110, 98, 80, 40, 20)
@@ -51,10 +52,22 @@ def test_the_table_has_every_check_and_its_question(width: int) -> None:
 def test_columns_go_where_there_is_no_room() -> None:
     heads = {width: manual.table(CATALOGUE, width).splitlines()[0].split() for width in WIDTHS}
     assert manual.table(CATALOGUE, 110).splitlines()[0].split()[-1] == "TOUCHES"
-    assert heads[98] == ["ID", "STAGE", "LEVEL", "BUDGET", "NEEDS"]
+    assert heads[98] == ["ID", "STAGE", "LEVEL", "BUDGET", "NEEDS", "TOUCHES"]
     assert heads[80] == ["ID", "STAGE", "LEVEL", "BUDGET", "NEEDS"]
     assert heads[40] == ["ID", "STAGE", "LEVEL"]
     assert heads[20] == ["ID"]
+
+
+@pytest.mark.parametrize("width", [98, 110, 160])
+def test_what_is_too_long_for_its_column_goes_on_below(width: int) -> None:
+    head, *lines = manual.table(CATALOGUE, width).splitlines()
+    needs, touches = head.index("NEEDS"), head.index("TOUCHES")
+    for loaded in CATALOGUE:
+        start = next(i for i, line in enumerate(lines) if line.split()[0] == loaded.id)
+        row = lines[start : lines.index(f"  {wrapped(loaded.question, width - 2)[0]}")]
+        words = [*loaded.check.needs, *sorted(map(str, loaded.check.requires))]
+        assert flat(" ".join(x[needs:touches] for x in row)) == (", ".join(words) or "-")
+        assert flat(" ".join(x[touches:] for x in row)) == loaded.check.disturbs
 
 
 @pytest.mark.parametrize("width", [None, 400])

@@ -165,10 +165,10 @@ def test_nothing_is_run(tmp_path: Path) -> None:
 
 
 def test_it_says_when_a_worker_had_to_count_the_gpus() -> None:
-    assert plan()["asked"] == "how many GPUs NVML counts"
+    assert plan()["asked"] == "how many GPUs this node has"
     assert plan(env={"CUDA_VISIBLE_DEVICES": "0,1"})["asked"] == ""
     assert plan(*COUNTED)["asked"] == ""
-    assert "a worker was asked how many GPUs NVML counts" in preflight("plan").out
+    assert "a worker was asked how many GPUs this node has" in preflight("plan").out
 
 
 def test_a_batch_script_is_told_that_it_is_one_machine_of_several() -> None:

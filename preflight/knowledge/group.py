@@ -57,6 +57,7 @@ class Steps:
         self._mark = ctx.mark
         self._now = ""
         self._since = 0.0
+        self._until = time.perf_counter() + ctx.seconds
         self.seconds: dict[str, float] = {}
         self.trouble: Trouble | None = None
 
@@ -65,6 +66,10 @@ class Steps:
         self.done()
         self._mark(step)
         self._now, self._since = step, time.perf_counter()
+
+    def left(self) -> float:
+        """Seconds until the observation is killed."""
+        return self._until - time.perf_counter()
 
     def done(self) -> None:
         if self._now:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from preflight.check import SECTIONS, Catalogue, Loaded, nearest
@@ -13,8 +14,10 @@ from preflight.render.text import action, cut, pasteable, wrapped
 
 LABEL = 14
 HEAD = ("ID", "STAGE", "LEVEL", "BUDGET", "NEEDS", "TOUCHES")
-CUTTABLE = 4
-"""The first column of HEAD that is cut where the screen is too narrow; the id never is."""
+BROKEN = 4
+"""The first column of HEAD that goes on below where the screen is too narrow for it."""
+NEEDS, TOUCHES = 25, 20
+"""What these take at least: two ids a line, and a few words."""
 
 WHAT = "WHAT"
 MARGIN = 2
@@ -23,8 +26,9 @@ MARGIN = 2
 def table(catalogue: Catalogue, width: int | None) -> str:
     """`preflight list`: a line a check with its question at the end, as `grep` wants it (width
     None); where a screen has no room for the question it goes below, and what is least needed is
-    cut."""
-    rows = [_cells(loaded) for loaded in catalogue]
+    left out."""
+    between = "," if width is None else ", "
+    rows = [_cells(loaded, between) for loaded in catalogue]
     questions = [loaded.question for loaded in catalogue]
     widths = [max(len(row[column]) for row in [HEAD, *rows]) for column in range(len(HEAD))]
     start = sum(widths) + 2 * len(widths)
@@ -33,27 +37,39 @@ def table(catalogue: Catalogue, width: int | None) -> str:
         widths = _fitted(widths, width)
     lines = [_columns(HEAD, widths) + (f"  {WHAT}" if beside else "")]
     for row, question in zip(rows, questions, strict=True):
-        line = _columns(row, widths)
         if beside:
-            lines.append(f"{line}  {question}")
+            lines.append(f"{_columns(row, widths)}  {question}")
         else:
-            lines.append(line.rstrip())
+            lines += [_columns(part, widths) for part in _below(row, widths)]
             lines += [f"{'':<{MARGIN}}{part}" for part in wrapped(question, (width or 0) - MARGIN)]
     lines += [f"{i}  could not be loaded: {why}" for i, why in catalogue.broken.items()]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _fitted(widths: list[int], width: int) -> list[int]:
-    """The widths of as many columns as there is room for, the last of them narrower."""
+    """The widths of as many columns as there is room for, the last ones narrower."""
     fitted: list[int] = []
-    left = width
-    for number, wanted in enumerate(widths):
-        room = left - (2 if fitted else 0)
-        if wanted > room and (number < CUTTABLE or room < len(HEAD[number])):
-            break
-        fitted.append(min(wanted, room))
-        left = room - fitted[-1]
-    return fitted or widths[:1]
+    left = width + 2
+    for wanted in widths[:BROKEN]:
+        if wanted + 2 > left:
+            return fitted or widths[:1]
+        fitted.append(wanted)
+        left -= wanted + 2
+    needs, touches = widths[BROKEN:]
+    if needs + touches + 4 <= left:
+        return widths
+    if left >= NEEDS + TOUCHES + 4:
+        return [*fitted, NEEDS, left - NEEDS - 4]
+    return [*fitted, min(needs, left - 2)] if left >= NEEDS + 2 else fitted
+
+
+def _below(row: tuple[str, ...], widths: list[int]) -> Iterator[tuple[str, ...]]:
+    """A row, and what of its last cells goes on below it."""
+    broken = [wrapped(cell, w) for cell, w in zip(row[BROKEN:], widths[BROKEN:], strict=False)]
+    first = row[:BROKEN]
+    for cells in zip_longest(*broken, fillvalue="") if broken else [()]:
+        yield (*first, *cells)
+        first = ("",) * BROKEN
 
 
 def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
@@ -61,14 +77,14 @@ def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(parts)
 
 
-def _cells(loaded: Loaded) -> tuple[str, ...]:
+def _cells(loaded: Loaded, between: str) -> tuple[str, ...]:
     check = loaded.check
     return (
         loaded.id,
         str(check.stage),
         check.when,
         f"{check.budget:g} s",
-        ",".join([*check.needs, *sorted(str(r) for r in check.requires)]) or "-",
+        between.join([*check.needs, *sorted(str(r) for r in check.requires)]) or "-",
         check.disturbs,
     )
 

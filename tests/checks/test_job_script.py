@@ -136,6 +136,12 @@ def test_only_where_a_command_is_rehearsed() -> None:
         job_script.observe(Host(), context())
 
 
+def test_a_command_without_a_python_file_has_no_script() -> None:
+    options = {"script": "", "cwd": "/", "argv": ["./train.sh"]}
+    with pytest.raises(NotApplicable, match="the command names no Python file"):
+        job_script.observe(Host(), context(options=options))
+
+
 def test_observe(tmp_path: Path) -> None:
     source(tmp_path, "src/train.py", "import near\n" + UNDER)
     source(tmp_path, "src/near.py", "x = 1\n")

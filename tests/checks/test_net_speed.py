@@ -218,6 +218,16 @@ def test_a_slow_node_is_all_that_is_named() -> None:
             assert [(f.code, str(f.subjects[0])) for f in found] == [(NODE, "n1")], count
 
 
+def test_all_reduces_that_are_slow_for_it_are_folded_under_what_it_names() -> None:
+    slow = {"world.gloo:slow", "world.nccl:slow"}
+    for bad in (slow_node(1), slow_edges((0, 1), (1, 0))):
+        (finding,) = findings(5, fabric(5, bad))
+        assert slow < set(finding.explains)
+    for found in findings(2, every(2, burst(0.005))):
+        assert (found.code, found.confidence) == ("speed-low", Confidence.POSSIBLE)
+        assert slow == set(found.explains)
+
+
 def test_what_is_below_the_floor_is_named_once() -> None:
     for count in (3, 4, 5, 8, 64):
         for bad in (slow_out(1), slow_in(1), slow_node(1)):
@@ -307,6 +317,13 @@ def test_numbers_of_a_stranger_are_left_out() -> None:
     assert findings(4, saw) == []
 
 
+def test_the_commands_name_the_interface() -> None:
+    case = Case("", fabric(4, slow_out(2)), topology=nodes(4))
+    finding = next(f for f in judged(net_speed, case) if f.code == "node-slow")
+    command = net_speed.ADVICE["node-slow"].filled(finding.fields).commands[0]
+    assert command.run.startswith("ethtool eth0; ethtool -S eth0 | ")
+
+
 def test_what_is_measured() -> None:
     def text(count: int, saw: Any) -> str:
         return net_speed.measured(world("net.speed", saw, nodes(count))).text
@@ -315,7 +332,7 @@ def test_what_is_measured() -> None:
     assert text(4, saw) == "4 nodes in 3 rounds: 6 of 6 pairs · 9.4-11.2 Gbit/s · latency 0.08 ms"
     part = fabric(4, lambda a, b: None if 1 in (a, b) else FINE)
     assert text(4, part).startswith("4 nodes in 3 rounds: 3 of 6 pairs · 9.4 Gbit/s")
-    assert text(2, fabric(2, slow_out(1))).startswith("2 nodes in 1 round: 1 of 1 pairs · 940 Mbit")
+    assert text(2, fabric(2, slow_out(1))).startswith("2 nodes in 1 round: 1 of 1 pair · 940 Mbit")
 
 
 # --- observed between threads that stand for nodes ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 
 import pytest
@@ -14,7 +15,7 @@ from preflight.checks import world_gloo
 from preflight.checks.world_gloo import SIZES, Sums
 from preflight.expect import Expect
 from preflight.knowledge.group import Trouble
-from preflight.knowledge.sums import Reduced, busbw, weight
+from preflight.knowledge.sums import LeftOut, Reduced, affordable, busbw, expected, weight
 from preflight.model import (
     Blame,
     Cause,
@@ -27,6 +28,7 @@ from preflight.model import (
     Topology,
     World,
 )
+from preflight.units import MIB
 
 conforms(world_gloo)
 
@@ -34,6 +36,11 @@ FINE = Sums(tuple(Reduced(count, 0.001) for count in SIZES))
 WRONG = Sums(
     tuple(dataclasses.replace(r, wrong=3, index=17, got=62.0, wanted=61.0) for r in FINE.reduced)
 )
+SLOW = Sums(
+    tuple(Reduced(count, count / 1.25e6) for count in list(SIZES)[:-1]),
+    left_out=LeftOut(16 * MIB, 13.4, 8.2),
+)
+HURRIED = dataclasses.replace(FINE, left_out=LeftOut(16 * MIB, 0.2, 0.1))
 STEPS = ("TCPStore", "init_process_group", "all_reduce 4 B", "all_reduce 1 MiB")
 RECV = "Timed out waiting 14000ms for recv operation to complete"
 CLOSED = "Connection closed by peer [10.1.1.1]:4567. This is typically caused by a remote worker"
@@ -91,6 +98,9 @@ CASES = (
     ),
     Case("own error", world(failed(4, RECV), failed(4, "no memory")), "rank-failed"),
     Case("large packets are dropped", world(*[failed(4, RECV)] * 4), "stuck", subject="job"),
+    Case("a slow network", on_nodes(*[SLOW] * 6), "slow", Status.WARN, topology=THREE),
+    Case("a slow machine", world(*[SLOW] * 4), "slow", Status.WARN, subject="job"),
+    Case("a short time limit", world(*[HURRIED] * 4)),
     Case("right on several nodes", on_nodes(*[FINE] * 6), topology=THREE),
     Case(
         "an edge that Gloo names",
@@ -142,6 +152,33 @@ def test_no_sum_leaves_what_float32_adds_exactly() -> None:
     assert len({weight(rank) for rank in range(400)}) == 400
 
 
+def test_what_takes_long_is_foreseen() -> None:
+    assert expected({}, 4) == 0.0, "the smallest is tried"
+    assert expected({4: 0.2}, 4096) == 0.2, "what takes that long is the way, not the size"
+    assert expected({4: 0.2, 4096: 0.1}, 65536) == 0.1
+    # 5 Mbit/s each way and 40 ms: linear from the smallest on, whatever that takes
+    seconds = {count: 0.04 + count / 625_000 for count in list(SIZES)[:-1]}
+    assert math.isclose(expected(seconds, 16 * MIB), 0.04 + 16 * MIB / 625_000)
+
+
+def test_of_what_there_is_time_for_no_more_is_done() -> None:
+    assert affordable(0.0, -1.0, 3) == 4, "what is not known"
+    assert affordable(1.0, 10.0, 3) == 4
+    assert affordable(4.0, 10.0, 3) == 2
+    assert affordable(10.1, 10.0, 1) == 0
+    assert affordable(0.1, -1.0, 3) == 0
+
+
+def test_a_slow_network_is_named_so_and_shown() -> None:
+    seen: World[Sums] = World("world.gloo", {k: Seen(SLOW) for k in on_nodes(*range(6))}, THREE)
+    (finding,) = world_gloo.judge(seen, Expect())
+    assert (finding.blame, finding.confidence) == (Blame.NETWORK, Confidence.POSSIBLE)
+    assert finding.saw.startswith("an all-reduce of 16 MiB would take 13.4 s, and was left out")
+    assert finding.expected == "less than 8.2 s"
+    shown = world_gloo.measured(seen).text
+    assert shown.startswith("sums right · 4 B 0 ms · 1 MiB 839 ms · 16 MiB left out: would take ")
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("n", [1, 3])
 def test_ranks_add_up(n: int) -> None:
@@ -151,6 +188,28 @@ def test_ranks_add_up(n: int) -> None:
         assert [r.bytes for r in sums.reduced] == list(SIZES)
         assert not any(r.wrong for r in sums.reduced)
     assert world_gloo.measured(seen).text.startswith("sums right · 4 B ")
+
+
+@pytest.mark.torch
+def test_all_ranks_leave_out_what_would_take_too_long() -> None:
+    seen = run_ranks("world.gloo", 3, seconds=8.0, target="ranks:slowed")
+    (finding,) = world_gloo.judge(seen, Expect())
+    assert (finding.code, finding.blame) == ("slow", Blame.UNKNOWN)
+    for sums in seen.seen.values():
+        assert sums.trouble is None
+        assert [r.bytes for r in sums.reduced] == list(SIZES)[:-1]
+        assert sums.left_out is not None
+        assert sums.left_out.bytes == 16 * MIB
+    assert max(s.left_out.seconds / s.left_out.within for s in seen.seen.values() if s.left_out) > 1
+
+
+@pytest.mark.torch
+def test_what_there_is_time_for_once_is_looked_at_and_timed_at_once() -> None:
+    seen = run_ranks("world.gloo", 3, seconds=14.0, target="ranks:slowed")
+    assert list(world_gloo.judge(seen, Expect())) == []
+    for sums in seen.seen.values():
+        assert [r.bytes for r in sums.reduced] == list(SIZES)
+        assert sums.reduced[-1].seconds > 4.0
 
 
 @pytest.mark.torch

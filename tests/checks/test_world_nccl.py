@@ -16,7 +16,7 @@ from preflight.checks import world_nccl
 from preflight.checks.world_nccl import SIZES, GpuSums
 from preflight.knowledge.group import Trouble, readable
 from preflight.knowledge.nccllog import Link, Log, parse
-from preflight.knowledge.sums import Reduced
+from preflight.knowledge.sums import LeftOut, Reduced
 from preflight.knowledge.transport import Fabric, Heard
 from preflight.model import Blame, Cause, Confidence, Mark, Missing, Node, Seen, Status, World
 
@@ -321,6 +321,7 @@ CASES = (
         subject="n1 · rank 0",
     ),
     Case("an error of ours to learn", world(silent(3), failed(3, "what?")), "rank-failed"),
+    Case("slow", world(*[replace(FINE, left_out=LeftOut(64 << 20, 40.0, 20.0))] * 4), "slow"),
     Case("all hang", world(*[silent(4)] * 4), "stuck", Status.FAIL, subject="job"),
 )
 
@@ -342,7 +343,9 @@ def test_what_a_finding_about_a_way_says() -> None:
         "· NCCL_IB_DISABLE=1"
     )
     assert (tcp.blame, tcp.confidence) == (Blame.JOB, Confidence.LIKELY)
+    assert tcp.fields["unset"] == "NCCL_IB_DISABLE", "what was set, and nothing else"
     assert found("TCP beside InfiniBand").blame is Blame.UNKNOWN
+    assert "NCCL_NET" in found("TCP beside InfiniBand").fields["unset"]
     assert found("one node of three chose TCP").saw == (
         "NCCL chose different networks · IB: rank 0 on n1 and rank 1 on n2 · Socket: rank 2 on n3"
     )
