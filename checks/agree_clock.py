@@ -58,9 +58,9 @@ KEPT = 4
 # include/uapi/linux/timex.h
 STA_UNSYNC = 0x40
 
-ASK = Command("timedatectl; chronyc tracking", "the node")
+ASK = Command("timedatectl; chronyc tracking", "{where}")
 STEP = Command(
-    "chronyc makestep", "the node", disturbs="what measures time by the wall clock at that moment"
+    "chronyc makestep", "{where}", disturbs="what measures time by the wall clock at that moment"
 )
 
 ADVICE = {
@@ -69,7 +69,7 @@ ADVICE = {
         cause="no time service on that machine, or one that has lost its server",
         means="torchrun (c10d rendezvous) drops the node without a word and trains with a smaller "
         "world, exit code 0; munge says 'Expired credential'",
-        now="set the clock of {node}, or leave it out",
+        now="set the clock of {node}, or leave {it} out",
         text="a time service (chronyd) on every node, with the same servers",
         commands=(ASK, STEP),
     ),
@@ -279,8 +279,18 @@ def _finding(
         alternatives=tuple(f"the clock of {n} is wrong" for n in apart.odd[:KEPT])
         if unsure
         else (),
-        fields={"node": ", ".join(apart.odd[:KEPT])},
+        fields=_fields(apart.odd, unsure),
     )
+
+
+def _fields(odd: tuple[str, ...], unsure: bool) -> dict[str, str]:
+    """Whose clock is to be set, and where to look: any of them, where nobody knows which."""
+    alone = len(odd) == 1
+    return {
+        "node": (" or " if unsure else " and ").join(odd) if len(odd) <= KEPT else "these nodes",
+        "it": "it" if alone or unsure else "them",
+        "where": odd[0] if alone else "each of them",
+    }
 
 
 def _node(world: World[Clock], node: str) -> Subject:
@@ -293,7 +303,9 @@ def _seconds(seconds: float) -> str:
 
 def _offset(clock: Clock) -> str:
     offset = clock.offset or 0.0
-    words = f"{'-' if offset < 0 else '+'}{_seconds(abs(offset))}"
+    words = _seconds(abs(offset))
+    # next to nothing has no sign
+    words = f"{'-' if offset < 0 and words != duration(0) else '+'}{words}"
     if _error(clock) > UNSTEADY:
         words += f" +- {duration(_error(clock))}"
     return words + (" (unsynchronised)" if clock.synchronised is False else "")

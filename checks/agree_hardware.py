@@ -111,7 +111,7 @@ ADVICE = {
         means="TCP mostly adapts; over RDMA, and where nobody says that a packet is too big, small "
         "messages pass and large ones hang",
         text="one MTU for all interfaces and switches of a subnet",
-        commands=(Command("ip link set {interface} mtu MTU", "{node}", "its traffic, shortly"),),
+        commands=(Command("ip link set {interface} mtu {mtu}", "{node}", "its traffic, shortly"),),
     ),
     "nic-missing": Advice(
         who="cluster administrator",
@@ -255,7 +255,11 @@ def _differ(
             confidence=POSSIBLE if agreed.tie else CERTAIN,
             explains=explains,
             alternatives=tuple(both) if agreed.tie else (),
-            fields={"node": keys[0], "interface": nics[keys[0]].name if nics else ""},
+            fields={
+                "node": keys[0],
+                "interface": nics[keys[0]].name if nics else "",
+                "mtu": (agreed.value or "MTU").removeprefix("MTU "),
+            },
         )
 
 

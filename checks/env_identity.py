@@ -119,7 +119,7 @@ ADVICE = {
         who="job author",
         cause="nodes times processes counted by hand, or a script that differs between nodes",
         means='"4/5 clients joined" on rank 0, or silence for five times the timeout',
-        text="let one launcher count, and start every node with the same numbers",
+        text="the same {name} on every node, computed once or set by one launcher",
     ),
     "master-differs": Advice(
         who="job author",

@@ -286,7 +286,7 @@ def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iter
         saw = f"the quota of {cpus.quota_at} is {cpus.quota:g} of {cpus.usable} CPUs"
         causes.append(("quota-low", saw, Blame.JOB))
     if cpus.usable < min(wanted, cpus.online):
-        saw = f"{cpus.held_by} leaves CPU {cpus.allowed} of {cpus.online}"
+        saw = f"{cpus.held_by} leaves {cpus.usable} of {cpus.online} CPUs ({cpus.allowed})"
         causes.append(("pinned", saw, Blame.JOB))
     if not causes:
         blame = Blame.NODE if floor is not None else Blame.JOB
@@ -348,7 +348,7 @@ def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Itera
             Status.WARN,
             (here,),
             saw=f"OMP_NUM_THREADS={cpus.omp_threads!r} for {plural(ranks, 'rank')} "
-            f"on {cpus.worth:g} CPUs",
+            f"on {cpus.worth:g} {'CPU' if cpus.worth == 1 else 'CPUs'}",
             expected=f"no more than {OMP_CROWD} threads a CPU",
             blame=Blame.JOB,
             fields={"threads": str(max(1, int(cpus.worth / ranks)))},

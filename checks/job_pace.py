@@ -333,8 +333,8 @@ def measured(world: World[Pace]) -> Measured:
     waiting = median(pace.waiting for pace in ranks)
     loader = median(pace.loader for pace in ranks)
     return Measured(
-        f"{duration(step)} a step · {_parts([waiting])} in collectives · "
-        f"{_parts([loader])} for data",
+        f"{duration(step)} a step · {_parts([p.waiting for p in ranks])} in collectives · "
+        f"{_parts([p.loader for p in ranks])} for data",
         {
             "step_s": round(step, 6),
             "steps": min(pace.steps for pace in ranks),

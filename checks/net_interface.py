@@ -106,7 +106,7 @@ ADVICE = {
         cause="a prefix or a name that leads to docker0, virbr0 or the loopback",
         means="the other nodes are told an address that is their own or nobody's: 'Connection "
         "refused' in connectFullMesh or ncclCommInitRank, or a hang",
-        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME='={wanted}' GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that leads to the other nodes",
         commands=(ROUTE,),
     ),
@@ -114,7 +114,7 @@ ADVICE = {
         who="job author",
         cause="several networks on one machine, and nobody says which is meant",
         means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
-        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME='={wanted}' GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that leads to the other nodes",
         commands=(ROUTE,),
     ),
@@ -129,7 +129,7 @@ ADVICE = {
         who="cluster administrator",
         cause="two cards in one subnet without policy routing",
         means="all traffic leaves by one card; connections over the other are slow or hang",
-        now="export NCCL_SOCKET_IFNAME=={wanted}",
+        now="export NCCL_SOCKET_IFNAME='={wanted}'",
         text="give each card a subnet, or a routing table of its own and arp_ignore=1",
         commands=(Command("ip route show", "the node"), Command("ip rule show", "the node")),
     ),
@@ -429,15 +429,16 @@ def _judge_choice(
     way = seen.way
     if not ip or (way is not None and way.name == interface.name and not loops):
         return
-    library = "NCCL" if by_nccl else "Gloo"
-    saw = f"{library} takes {interface.name} {ip}"
-    if way is not None:
-        saw += f" · MASTER_ADDR is reached by {way.name} {seen.source}"
+    saw = f"{'NCCL' if by_nccl else 'Gloo'} takes {interface.name} {ip}"
+    if variable in seen.rules:
+        saw = f"{_shown(variable, seen.rules[variable])}: {saw}"
+    # without what each node has of its own several of them are one finding
+    other = f"MASTER_ADDR is reached by {way.name}" if way is not None else ""
     finding = Finding(
         "interface-isolated",
         Status.FAIL,
         (_nic(here, interface.name),),
-        saw=f"{saw} · interfaces here: {seen.listing}",
+        saw=f"{saw} · {other or f'interfaces here: {seen.listing}'}",
         expected="the interface that leads to the other nodes",
         blame=Blame.JOB,
         confidence=Confidence.CERTAIN if loops else Confidence.LIKELY,

@@ -378,7 +378,10 @@ def measured(world: World[Payload]) -> Measured:
         return Measured()
     fine = [s for s in sweeps.values() if s.result == OK]
     mtus = sorted({s.mtu for s in sweeps.values() if s.mtu})
+    slow = sum(s.result == SLOW for s in sweeps.values())
     words = [f"{size(SIZES[-1])} on {len(fine)}/{len(sweeps)} edges"]
+    if slow:  # which is no fault, but why not all of them have passed
+        words.append(f"{slow} too slow for it")
     if mtus:
         words.append(f"path MTU {mtus[0]}" + (f"-{mtus[-1]}" if len(mtus) > 1 else ""))
     slowest = max((s.seconds[-1] for s in fine if s.seconds), default=None)

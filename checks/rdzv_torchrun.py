@@ -360,7 +360,8 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
         expected=f"an address of {home}, on all nodes",
         blame=Blame.JOB,
         confidence=Confidence.POSSIBLE if either else Confidence.LIKELY,
-        explains=EXPLAINS,
+        # the same name, whatever it is used for
+        explains=(*EXPLAINS, "agree.names:view-differs"),
         alternatives=(f"{home} has a name that is nowhere", f"{nodes[-1]} lacks it")
         if either
         else (),

@@ -54,6 +54,8 @@ LEAVE_GRACE = 0.2
 """Seconds for a server to leave by itself at the end."""
 NOT_STARTED = "can't be started"
 """What is said of a server that never was, in `preloaded()`."""
+OURS = "preflight."
+"""Our own modules are imported beside what a server is named after; nobody need know them."""
 SAID_LIMIT = 16384
 """Lines that the ranks of one check may say to each other."""
 
@@ -446,7 +448,8 @@ class Workers:
                 self._end(call, _alive(call.pid))
         for server in list(self._servers.values()):
             if now >= server.due and server.importing:
-                names = ", ".join(server.preload) or "the interpreter"
+                foreign = [name for name in server.preload if not name.startswith(OURS)]
+                names = ", ".join(foreign) or "the interpreter"
                 waited = now - server.began
                 self._lose(server, f"importing {names} did not end within {waited:.0f} s")
 

@@ -335,7 +335,8 @@ def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdi
     required = (one for one in judged if one.loaded is None or one.loaded.check.required)
     if any(Status.UNDECIDED in one.statuses or _blind(one, topology) for one in required):
         return Verdict.UNDECIDED
-    if not {Status.PASS, Status.WARN} & statuses:
+    # of somebody, not of a finding beside heavier ones
+    if not any({Status.PASS, Status.WARN} & set(one.by_subject.values()) for one in judged):
         return Verdict.UNDECIDED
     return Verdict.READY
 

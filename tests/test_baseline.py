@@ -21,7 +21,9 @@ from preflight.render import json as as_json
 from preflight.render import toml
 
 GPUS = "healthy-8-gpus"
-READY = [name for name in NAMES if judged(name).verdict is Verdict.READY]
+REHEARSED = "paced"
+"""It has looked at a command, and at nothing of the machines."""
+READY = [n for n in NAMES if judged(n).verdict is Verdict.READY and n != REHEARSED]
 
 
 def changed(name: str, change: Callable[[Any], None] = lambda _: None, **more: Any) -> Report:
@@ -98,6 +100,11 @@ def test_a_report_passes_its_own_expectations(name: str) -> None:
     again = verdict.judge(report.observations, catalogue(), expect)
     before = [(r.id, r.status) for r in report.rows if r.id not in report.tolerated]
     assert [(r.id, r.status) for r in again.rows if r.id not in report.tolerated] == before
+
+
+def test_a_rehearsal_holds_nothing_that_could_be_expected() -> None:
+    with pytest.raises(PreflightError, match="nothing that could be expected"):
+        written(judged(REHEARSED))
 
 
 def _torch(seen: Any) -> None:

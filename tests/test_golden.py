@@ -89,3 +89,15 @@ def test_all_verdicts_and_statuses_are_covered() -> None:
 @an_observed
 def test_judging_twice_gives_the_same(scenario: str) -> None:
     assert scenarios.judged(scenario) == judged(scenario)
+
+
+def test_what_failed_or_works_badly_was_looked_at_however_little_it_is_needed() -> None:
+    report = judged("mixed-settings")
+    assert not next(row for row in report.rows if row.id == "agree.clock").required
+    assert "not needed to start" not in human.render(report)
+
+
+def test_whoever_says_possible_says_what_else() -> None:
+    printed = human.render(judged("slow-pair"))
+    assert "WARN, possible" in printed
+    assert " or else " in printed

@@ -193,7 +193,8 @@ def test_a_preload_that_fails_is_told(workers: Workers, tmp_path: Path) -> None:
 def test_a_preload_that_hangs_ends(workers: Workers, tmp_path: Path) -> None:
     (tmp_path / "slowlib.py").write_text("import time; time.sleep(600)\n")
     path = f"{TESTS}:{tmp_path}"
-    workers.open("heavy", preload=("slowlib",), seconds=0.5, env={"PYTHONPATH": path})
+    preload = ("slowlib", "preflight.model")
+    workers.open("heavy", preload=preload, seconds=0.5, env={"PYTHONPATH": path})
     call = workers.call("heavy", "misbehave:double", 1, seconds=5)
     began = time.monotonic()
     assert until_ended(workers, 10) == [call]

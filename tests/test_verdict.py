@@ -92,6 +92,14 @@ def test_what_is_not_required_may_be_blind(missing: Missing) -> None:
     assert outcome({"a.a": SEEN, "b.b": missing}, **scripts) == READY
 
 
+def test_a_warning_beside_doubt_about_everybody_is_no_evidence() -> None:
+    def find(world: World[Answer]) -> Iterator[Finding]:
+        for status in (WARN, UNDECIDED):
+            yield Finding("bad", status, (NODE,), saw="saw")
+
+    assert outcome({"a.a": SEEN}, a_a=Script(find, CHECK=OPTIONAL)) == UNSURE
+
+
 def test_what_is_not_required_may_not_fail() -> None:
     scripts = {"a_a": Script(), "b_b": says(FAIL, check=OPTIONAL)}
     assert outcome({"a.a": SEEN, "b.b": SEEN}, **scripts) == NOT_READY

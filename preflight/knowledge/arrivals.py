@@ -204,7 +204,7 @@ def late(view: View) -> Iterator[Finding]:
             "came-late",
             Status.WARN,
             tuple(dict.fromkeys(node_of(a) for a in behind)),
-            saw=" · ".join(times) + f" · of {len(arrivals)} agents",
+            saw=" · ".join(times) + f" of {len(arrivals)} agents",
             expected=f"all within {duration(SECONDS_LATE)}",
             confidence=Confidence.LIKELY,
             fields={"host": folded(a.node for a in behind)},

@@ -28,7 +28,8 @@ def across(envs: list[Env], explained: set[int], top: Topology) -> Iterator[Faul
                 yield Fault("rank-duplicate", env, saw, "a RANK of its own for each process")
     for name in ("WORLD_SIZE", "MASTER_PORT"):
         for env, saw in _odd(envs, name, trust_first=name == "MASTER_PORT"):
-            yield Fault("world-differs", env, saw, f"one {name} for all ranks")
+            fields = {"name": name}
+            yield Fault("world-differs", env, saw, f"one {name} for all ranks", fields=fields)
     yield from _masters(envs, top)
 
 

@@ -33,6 +33,8 @@ FAST = 200
 ones are often a cloud's or a server's plain network card, whose network carries no RoCE."""
 
 SHOWN = 4
+MAY_FORBID = "NCCL_IB_DISABLE NCCL_NET NCCL_IB_HCA"
+"""What is left set where none of it was seen, as in a file of NCCL's."""
 
 ADVICE = {
     "nets-differ": Advice(
@@ -49,9 +51,9 @@ ADVICE = {
         cause="/dev/infiniband that the container was not given, NCCL_IB_DISABLE or NCCL_NET that "
         "was left set, libibverbs or the fabric's plugin that the image lacks",
         means="no error: the same job 10 to 50 times slower between nodes, 'Using network Socket'",
-        now="unset NCCL_IB_DISABLE NCCL_NET NCCL_IB_HCA",
-        text="docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the resource of "
-        "the RDMA device plugin; EFA: an image with aws-ofi-nccl",
+        now="unset {unset}",
+        text="where no setting forbids it: docker, podman: --device=/dev/infiniband --ulimit "
+        "memlock=-1; pod: the resource of the RDMA device plugin; EFA: an image with aws-ofi-nccl",
         commands=(Command("ls /dev/infiniband; ldconfig -p | grep ibverbs", "the container"),),
     ),
     "p2p-unused": Advice(
@@ -201,6 +203,7 @@ def _sockets(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]
         if sure
         else ("plain Ethernet cards, whose network was never set up for RoCE",),
         explains=("world.bandwidth",),
+        fields={"unset": " ".join(t.partition("=")[0] for t in told) or MAY_FORBID},
     )
 
 

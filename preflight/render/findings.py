@@ -30,13 +30,16 @@ def findings(report: Report, look: Look) -> Iterator[Line]:
 def finding_lines(finding: Finding, look: Look, report: Report, required: bool) -> Iterator[Line]:
     """One finding in the fixed vocabulary (saw, expected, explains, means, do now, fix, who)."""
     yield from _heading(finding, look)
-    saw = finding.saw if required else f"{finding.saw} · not needed to start"
+    unjudged = finding.status is Status.UNDECIDED and not required
+    saw = f"{finding.saw} · not needed to start" if unjudged else finding.saw
     yield from _labelled("saw", look.say(saw), look)
     advice = finding.advice
     full = finding.status in IN_FULL or look.verbose
     yield from _labelled("expected", look.say(finding.expected), look)
     if full or finding.status is Status.UNDECIDED:
         yield from _labelled("explains", look.say(" · ".join(finding.folded)), look)
+    # whoever says "possible" says what else is
+    if full or finding.status is Status.UNDECIDED or finding.confidence is Confidence.POSSIBLE:
         yield from _labelled("or else", look.say(" · ".join(finding.alternatives)), look)
     if advice is not None:
         yield from _labelled("means", look.say(advice.means), look)

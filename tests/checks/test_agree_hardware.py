@@ -245,6 +245,12 @@ def found(saw: Mapping[str, object], **more: Any) -> list[Finding]:
     return judged(agree_hardware, case("", saw, **more))
 
 
+def test_the_command_has_the_mtu_of_the_others() -> None:
+    for nodes, mtu in ((3, "1500"), (2, "MTU")):  # of two nobody knows which is meant
+        fields = found(cluster(nodes, n2=eth0("10.0.0.2", mtu=1400)))[0].fields
+        assert f"eth0 mtu {mtu}'" in repr(agree_hardware.ADVICE["mtu-differs"].filled(fields))
+
+
 def test_two_that_differ_are_both_named() -> None:
     (finding,) = found(cluster(2, n2=eth0("10.0.0.2", mtu=9000)))
     assert finding.confidence is Confidence.POSSIBLE

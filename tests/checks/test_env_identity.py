@@ -453,6 +453,13 @@ def test_equal_findings_of_many_ranks_are_one() -> None:
     assert finding.confidence is Confidence.LIKELY
 
 
+def test_the_fix_names_what_differs() -> None:
+    envs = each(*({"MASTER_PORT": port} for port in ("29500", "29500", "29600")), per_node=1)
+    (finding,) = judged(env_identity, Case("", envs, topology=several(3, 1)))
+    text = env_identity.ADVICE[finding.code].filled(finding.fields).text
+    assert text.startswith("the same MASTER_PORT on every node")
+
+
 def test_shared_environment_names_all_its_ranks() -> None:
     (finding,) = judged(env_identity, Case("", shared({"MASTER_PORT": "x"})))
     assert [s.ranks for s in finding.subjects] == [(0,), (1,), (2,), (3,)]

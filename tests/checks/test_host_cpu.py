@@ -104,7 +104,7 @@ def test_judge(case: Case) -> None:
 def test_each_culprit_is_named_and_only_that() -> None:
     pinned = but(BIG, **ONE, slurm_cpus="16")
     (finding,) = judged(host_cpu, Case("pinned", pinned))
-    assert finding.saw == "affinity mask leaves CPU 0 of 64, for 4 ranks"
+    assert finding.saw == "affinity mask leaves 1 of 64 CPUs (0), for 4 ranks"
     assert "SLURM_CPUS_PER_TASK='16'" in finding.evidence
     both = but(BIG, **ONE, quota=0.5, quota_at="/sys/fs/cgroup")
     found = judged(host_cpu, Case("both", both))

@@ -14,6 +14,7 @@ from preflight.checks import net_interface
 from preflight.checks.net_interface import Choices
 from preflight.host import Address, Host, Interface
 from preflight.model import CannotObserve, Fact, Node, Status
+from preflight.verdict import joined
 
 conforms(net_interface)
 
@@ -180,6 +181,18 @@ def test_the_finding_shows_the_value_its_file_and_the_interfaces() -> None:
     finding = judged(net_interface, case)[0]
     assert "NCCL_SOCKET_IFNAME='ens5\\r' in /etc/nccl.conf" in finding.saw
     assert "eth0 10.0.0.7" in finding.saw
+
+
+def test_one_setting_on_several_nodes_is_one_finding() -> None:
+    first = ruled(gloo="docker0")
+    eth0 = interface("eth0", "10.0.0.8")
+    second = but(first, interfaces=tuple(eth0 if i.name == "eth0" else i for i in first.interfaces))
+    second = but(second, source="10.0.0.8", own=("10.0.0.8",))
+    both = judged(net_interface, Case("", {"n1": first, "n2": second}, topology=NODES))
+    (finding,) = joined(both)
+    assert [s.node for s in finding.subjects] == ["n1", "n2"]
+    assert finding.saw.startswith("GLOO_SOCKET_IFNAME='docker0': Gloo takes docker0 172.17.0.1 · ")
+    assert finding.saw.endswith("MASTER_ADDR is reached by eth0")
 
 
 def test_the_advice_names_the_way_to_the_master() -> None:

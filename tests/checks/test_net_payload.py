@@ -157,6 +157,9 @@ def test_measured() -> None:
     text = net_payload.measured(world("net.payload", payload(4), nodes(4))).text
     assert text == "1 MiB on 12/12 edges · path MTU 1500 · 10 ms at most"
     assert net_payload.measured(world("net.payload", {}, nodes(4))).text == ""
+    edges = {(0, 1): Sweep(0, "Gloo", FINE[:3], "slow", 0, 1500)}
+    text = net_payload.measured(world("net.payload", payload(4, edges), nodes(4))).text
+    assert text.startswith("1 MiB on 11/12 edges · 1 too slow for it · "), "and not: 1 has failed"
 
 
 def test_observe_a_healthy_world() -> None:

@@ -206,7 +206,8 @@ def test_a_name_unknown_to_the_only_other_node_may_be_its_or_the_others_fault() 
 
 def test_what_ends_the_rendezvous_explains_what_comes_after_it() -> None:
     assert one(world(2, C10D, every=NOT)).explains == rdzv_torchrun.EXPLAINS
-    assert one(world(3, C10D, n3=LOST)).explains == rdzv_torchrun.EXPLAINS
+    # agree.names says it of the same name
+    assert set(rdzv_torchrun.EXPLAINS) < set(one(world(3, C10D, n3=LOST)).explains)
 
 
 @pytest.mark.parametrize("number", [-1, 2, 1 << 40])
