@@ -109,7 +109,7 @@ def told(difference: Difference) -> str:
 def uneven(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> list[Finding]:
     """Ranks that have no data left where others have."""
     here = {rank: hang.calls[rank] for rank in ranks}
-    done = {r for r, seen in here.items() if seen.loader is not None and seen.loader.exhausted}
+    done = {r for r, seen in here.items() if _at_its_end(seen)}
     most = max((here[r].batches for r in here.keys() - done), default=0)
     fewer = [r for r in here if r in done and here[r].batches < most]
     if not fewer:
@@ -136,12 +136,23 @@ def uneven(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> list[Findi
     ]
 
 
+def _at_its_end(seen: Calls) -> bool:
+    """Whether it has had all of its data. Who counts its batches, as Lightning does, never asks for
+    one too many."""
+    loader = seen.loader
+    if loader is None:
+        return False
+    counted = loader.length is not None and 0 < loader.length <= loader.given
+    return loader.exhausted or (counted and seen.ended == "exited")
+
+
 def _waits(seen: Calls) -> Frame | None:
-    """Where it waits for others; of one that has ended since, the line of its open call."""
+    """Where it waits for others; of one that has failed since, the line of its last call, which may
+    count as done then."""
     if seen.at == COLLECTIVE:
         return place(seen)
-    opened = next((group.open for group in seen.groups if group.open), None)
-    return opened.frame if opened is not None and seen.ended else None
+    last = [group.open or group.calls[-1] for group in seen.groups if group.calls]
+    return last[0].frame if last and seen.ended in ("raised", "vanished") else None
 
 
 def _data(seen: Calls, *, done: bool) -> str:

@@ -49,6 +49,7 @@ conforms(job_collectives)
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 SHORT = {"loader": loader(6, 6, done=True), "batches": 6}
+COUNTED = SHORT | {"loader": loader(6, 6)}
 LONG = {"loader": loader(7, 8), "batches": 7}
 
 
@@ -184,6 +185,7 @@ SWAPPED = (
 )
 
 UNEVEN = (
+    finds("data-uneven", "counted", job(gone("exited", **COUNTED), replace(WAITS, **LONG)), 0),
     finds("data-uneven", "ended", job(gone("exited", **SHORT), WAITS, replace(WAITS, **LONG)), 0),
     finds(
         "data-uneven",

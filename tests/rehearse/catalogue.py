@@ -175,8 +175,8 @@ FAULTS = (
     # it ends on SIGTERM after the batch only, so that ten seconds pass before SIGKILL
     hangs("lightning_waits", "rank-stuck", 0, launcher=PYTHON, needs="lightning", extra=10.0),
     hangs("lightning_barrier", "collective-differs", 0, needs="lightning", extra=10.0),
-    # Lightning counts its batches and never asks for one too many: it has ended, that is all
-    gone("lightning_uneven", "rank-exited", 1, launcher=PYTHON, needs="lightning"),
+    # Lightning counts its batches and never asks for one too many
+    hangs("lightning_uneven", "data-uneven", 1, launcher=PYTHON, needs="lightning"),
     raised("accelerate_raised", 1, launcher=ACCELERATE, needs="accelerate"),
     hangs("accelerate_barrier", "collective-differs", 0, launcher=SHELL, needs="accelerate"),
     # Gloo ends the rank to which its peer sends more
