@@ -42,6 +42,7 @@ from faults import (  # noqa: E402
     node,
     rails,
     ranks,
+    slow_networks,
 )
 from faults.world import ARRIVE  # noqa: E402
 from rows import Row  # noqa: E402
@@ -85,7 +86,7 @@ PARTS = (
     Part(
         "Between machines: the network",
         MANY,
-        (*network.FAULTS, *rails.FAULTS, *bandwidth.FAULTS),
+        (*network.FAULTS, *rails.FAULTS, *bandwidth.FAULTS, *slow_networks.FAULTS),
         rows.world_fault,
     ),
     Part("Between machines: names and addresses", MANY, naming.FAULTS, rows.world_fault),
@@ -129,6 +130,8 @@ all-reduce over Gloo with a timeout of 20 s; its seconds in brackets; `ok` where
 Nobody is waited for longer than {limit:g} s after all have imported what they need; what is shown
 then is the last warning. `-` where the fault is something that only preflight has: its agents,
 flags or variables.
+
+What `preflight rehearse` finds in training scripts is in [rehearsals.md](rehearsals.md).
 
 {machine} {minutes:.0f} minutes.
 
