@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from faults.at_length import short
 from faults.bandwidth import FAULTS
 from faults.healthy_worlds import alarms
 from faults.world import Seen, WorldFault, healthy_twin, judge, lacking, run
@@ -18,7 +19,7 @@ def healthy(machines: int) -> Seen:
     return run(healthy_twin(FAULTS[0], machines))
 
 
-@pytest.mark.parametrize("machines", [2, 4, 5])
+@pytest.mark.parametrize("machines", [2, 5])
 def test_alike_machines_are_silent(machines: int) -> None:
     if why := lacking(FAULTS[0]):
         pytest.skip(why)
@@ -28,7 +29,7 @@ def test_alike_machines_are_silent(machines: int) -> None:
     assert pairs == machines * (machines - 1) // 2
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize("fault", short(FAULTS), ids=str)
 def test_the_culprit_is_named(fault: WorldFault) -> None:
     if why := lacking(fault):
         pytest.skip(why)

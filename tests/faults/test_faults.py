@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from faults import accelerators, computing, job, node, ranks
+from faults.at_length import short
 from faults.inject import Fault, judge, lacking, needs_torch, run
 
 FAULTS = (
@@ -20,7 +21,7 @@ def _marked(fault: Fault) -> object:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("fault", [_marked(fault) for fault in FAULTS])
+@pytest.mark.parametrize("fault", [_marked(fault) for fault in short(FAULTS)])
 def test_the_culprit_is_named(fault: Fault) -> None:
     if why := lacking(fault):
         pytest.skip(why)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 import pytest
-from faults import agents, agreement, naming, network, rails
+from faults import agents, agreement, bandwidth, naming, network, rails, ranks, slow_networks
+from faults.at_length import AT_LENGTH, short
 from faults.world import WorldFault, healthy_twin, judge, lacking, needs_torch, run
 
 FAULTS = (*network.FAULTS, *naming.FAULTS, *agreement.FAULTS, *agents.FAULTS, *rails.FAULTS)
@@ -26,7 +27,7 @@ def healthy_seconds(machines: int, nproc: int, args: tuple[str, ...]) -> float:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("fault", [_marked(fault) for fault in FAULTS])
+@pytest.mark.parametrize("fault", [_marked(fault) for fault in short(FAULTS)])
 def test_the_culprit_is_named(fault: WorldFault) -> None:
     if why := lacking(fault):
         pytest.skip(why)
@@ -45,5 +46,10 @@ def test_names_are_unique() -> None:
 
 
 def test_there_are_sixty_and_ten_of_them_are_pairs() -> None:
-    assert len(FAULTS) >= 60
+    assert len(short(FAULTS)) >= 60
     assert sum(bool(fault.second[0]) for fault in FAULTS) >= 10
+
+
+def test_what_is_left_to_make_faults_is_in_its_catalogue() -> None:
+    all_of_them = (*FAULTS, *bandwidth.FAULTS, *slow_networks.FAULTS, *ranks.FAULTS)
+    assert {fault.name for fault in all_of_them} >= AT_LENGTH

@@ -247,7 +247,7 @@ AT_LENGTH = frozenset(
         *("exited_early", "dtype_differs", "barrier_on_some", "recv_without_send", "early_stop"),
         *("uneven_iterable", "accumulation_differs", "lock_file", "extra_on_rank_0"),
         *("new_group_by_some", "fsdp_stuck", "uneven_sampler"),
-        *("loader_dominates", "many_small"),
+        *("loader_dominates", "many_small", "memory_grows", "slow_start"),
         *("ddp-static", "slow_start-of-one", "compiles", "accumulation", "gan", "checkpoint"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),

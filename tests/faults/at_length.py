@@ -1,0 +1,63 @@
+"""Faults that `make faults` injects as well, and the tests do not: each takes 7 to 60 s, and the
+tests have another one of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+F = TypeVar("F", bound=Named)
+
+AT_LENGTH = frozenset(
+    {
+        # one machine
+        "import torch does not end",
+        # several machines: the network
+        "n2 drops all but MASTER_PORT, with torch",
+        "n2 lets nothing in, and n4 has no route to MASTER_ADDR",
+        "n2 lets nothing in, and n4 does not come",
+        "MASTER_PORT dropped for n2, and n3's clock is wrong",
+        "MASTER_PORT takes one connection at a time",
+        "the master takes 6 data connections",
+        "MASTER_PORT prohibited for all",
+        "MASTER_PORT reset for all",
+        "the link of n2 is down",
+        "n3 is dead",
+        "n3 loses what is longer than 1300 bytes",
+        "two machines, one drops all but MASTER_PORT",
+        "all-reduces: n4 of five has 100 Mbit/s",
+        "20 Mbit/s, and rank 1 is stopped in the middle of the all-reduces",
+        "two machines with 0.3 Mbit/s each",
+        "two machines with 5 Mbit/s each",
+        "five machines with 20 Mbit/s each",
+        # names
+        "MASTER_ADDR leads one node to a web server",
+        "MASTER_ADDR leads one node to an address of nobody",
+        "the name server of one node refuses to serve it",
+        "two at once: a name that leads elsewhere and a firewall at MASTER_PORT",
+        # what must agree
+        "of two nodes one has another Python",
+        "two at once: another MASTER_PORT and a silent name server",
+        # who comes
+        "a node of SLURM's list that is down",
+        "an agent is stopped, and goes on when it has been given up",
+        "few files on one node, and another one is absent",
+        "only the node of rank 0 lacks the token",
+        "MASTER_PORT is taken on its host by an echo server",
+        "MASTER_PORT is taken on its host by who hangs up",
+        "MASTER_PORT is taken on its host by a socket that does not listen",
+        "all nodes with the node rank 1",
+        "the network of a guest is cut once it is in",
+    }
+)
+
+
+def short(faults: Iterable[F]) -> list[F]:
+    """Those that the tests inject."""
+    return [fault for fault in faults if fault.name not in AT_LENGTH]
