@@ -179,12 +179,12 @@ def serve(listener):
         try:
             line.settimeout(2.0)
             asked = line.recv(64).split()
-            try:
-                with State.answering:
+            with State.answering:
+                try:
                     told = ANSWERS[asked[0]](*asked[1:])
-            except Exception as error:
-                told = {"error": f"{type(error).__name__}: {error}"[:TEXT]}
-            line.sendall(json.dumps(told).encode("utf-8", "replace"))
+                except Exception as error:
+                    told = {"error": f"{type(error).__name__}: {error}"[:TEXT]}
+                line.sendall(json.dumps(told).encode("utf-8", "replace"))
         except OSError:
             pass
         finally:

@@ -377,7 +377,7 @@ def test_observe_is_bounded(tmp_path: Path) -> None:
     began = time.perf_counter()
     seen = env_vars.observe(Host(str(tmp_path), environ), context())
     judged(env_vars, Case("", seen))
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < 6.0  # beside others; alone a tenth of it
     assert seen.variables[0].name == "NCCL_DEBUG"
     assert len(seen.variables[0].value) == 1024
     assert (len(seen.variables), seen.left_out) == (400, 9602)
