@@ -25,6 +25,7 @@ class Elsewhere:
         added so far."""
         self._since = 0.0
         self.told = False
+        """Something is added there, or may be, that has to be taken away when they move."""
 
     def stand_too(self, sockets: Mapping[int, str], ranks: int, waits: bool, world: int) -> bool:
         """Tell that so many ranks stand here, 0 when they move, and whether one of them waits for
@@ -36,7 +37,7 @@ class Elsewhere:
         question = f"stand {ranks} {int(waits)}"
         path = {self._teller: sockets[self._teller]}
         answer = talk.ask(path, question, SECONDS).get(self._teller, {})
-        self.told = ranks > 0
+        self.told = ranks > 0 or answer.get("added") != [0, 0]
         now = time.monotonic()
         match answer.get("stand"):
             case [int(still), int(waiting)] if ranks and still >= world > 0 and waiting > 0:

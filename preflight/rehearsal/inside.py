@@ -282,7 +282,7 @@ def stand(*counts):
     if not State.adding:
         State.adding = True
         _thread.start_new_thread(add, ([int(count) for count in counts],))
-    return {"stand": State.stand}
+    return {"stand": State.stand, "added": State.added}
 
 
 def add(counts):

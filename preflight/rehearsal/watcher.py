@@ -150,7 +150,7 @@ class Watcher:
             {h.pid: sockets[h.pid] for h in lowest},
             len(ranks) if still else 0,
             waits,
-            max(h.world for h in ranks),
+            max((h.world for h in ranks), default=0),
         )
 
     def _all_here(self) -> bool:
