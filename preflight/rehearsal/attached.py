@@ -19,7 +19,7 @@ from preflight.document import encode
 from preflight.knowledge.ras import Ras, lasting, with_ranks
 from preflight.knowledge.rehearsed import Command, Life, Rehearsed
 from preflight.model import CannotObserve
-from preflight.rehearsal import debugserver, gathered, looking, processes, pyspy, ras
+from preflight.rehearsal import debugserver, gathered, looking, processes, pyspy, ras, talk
 from preflight.rehearsal.debugserver import Servers
 from preflight.rehearsal.history import History, stuck
 
@@ -52,8 +52,7 @@ def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
             found, why = pyspy.stacks(rest)
             problem = problem or why
             for pid, frames in found.items():
-                told = [[f.file, f.line, f.function, f.own] for f in frames]
-                pulses[pid] = {"stack": told}
+                pulses[pid] = {"stack": talk.told(frames)}
         for pid, history in histories.items():
             if (seen := looking.look_at(pid, pulses.get(pid))) is not None:
                 history.saw(seen)
@@ -132,11 +131,10 @@ def _ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
     """The ranks of a job with their numbers: processes that a launcher has given one, and not what
     these have started. Of a process without any such below it: itself."""
     if job := args.get("job"):
-        wanted = f"SLURM_JOB_ID={job}"
         pids = [
             int(name)
             for name in os.listdir("/proc")
-            if name.isdecimal() and wanted in _environ(int(name))
+            if name.isdecimal() and processes.variable(int(name), "SLURM_JOB_ID") == str(job)
         ]
     else:
         pids = list(processes.below(int(args["pid"])))
@@ -147,7 +145,3 @@ def _ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
         if ranks:
             return {pid: told[pid] for pid in ranks}
     return {pid: None for pid in python[:1] if args.get("pid")}
-
-
-def _environ(pid: int) -> list[str]:
-    return processes.read(f"/proc/{pid}/environ", 1 << 20).split("\0")

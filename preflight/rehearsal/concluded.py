@@ -138,9 +138,8 @@ def _passed_on(watcher: Watcher, ranks: set[int]) -> dict[int, Mapping[str, Any]
         of = word.get("of")
         if type(of) is int and of in ranks and of in watcher.ends:
             text, frames = talk.raised_in(word.get("trace"))
-            told = [[f.file, f.line, f.function, f.own] for f in frames]
             at = watcher.ends[of][0] + watcher.wall
-            found[of] = {"how": "raised", "at": at, "text": text, "frames": told}
+            found[of] = {"how": "raised", "at": at, "text": text, "frames": talk.told(frames)}
     return found
 
 

@@ -113,8 +113,7 @@ class Servers:
             self.recorded[pid] = record_of(parts, self.stacks.get(pid, ()), worlds.get(pid, 0))
         pulses: dict[int, dict[str, Any]] = {}
         for pid in self.stacks:
-            frames = [[f.file, f.line, f.function, f.own] for f in self.stacks[pid]]
-            pulses[pid] = {"stack": frames}
+            pulses[pid] = {"stack": talk.told(self.stacks[pid])}
             if pid in self.recorded:
                 pulses[pid] |= {"groups": self.recorded[pid].groups, "joined": True}
         return pulses
@@ -160,11 +159,11 @@ def record_of(parts: Iterable[object], stack: tuple[Frame, ...], world: int) -> 
     for part in parts:
         if not isinstance(part, dict):
             continue
-        for name, counts in list(_table(part.get("pg_status")).items())[:GROUPS]:
+        for name, counts in list(talk.table(part.get("pg_status")).items())[:GROUPS]:
             pair = [_count(counts, f"last_{what}_collective") for what in ("enqueued", "completed")]
             groups[name] = [max(a, b) for a, b in zip(pair, groups.get(name, [0, 0]), strict=True)]
-        for name, described in list(_table(part.get("pg_config")).items())[:GROUPS]:
-            if ranks := _ranks(_table(described).get("ranks")):
+        for name, described in list(talk.table(part.get("pg_config")).items())[:GROUPS]:
+            if ranks := _ranks(talk.table(described).get("ranks")):
                 members[name] = ranks
         entries = part.get("entries")
         for entry in entries[-ENTRIES:] if isinstance(entries, list) else ():
@@ -213,13 +212,9 @@ def _group(told: object) -> tuple[str, str]:
     return "?", ""
 
 
-def _table(told: object) -> Mapping[str, Any]:
-    return told if isinstance(told, dict) else {}
-
-
 def _count(told: object, name: str) -> int:
     """A count, which torch writes as text; -1 is none."""
-    value = _table(told).get(name)
+    value = talk.table(told).get(name)
     text = str(value) if isinstance(value, (str, int)) else ""
     return int(text) if text.isdecimal() and len(text) < 16 else 0
 

@@ -26,7 +26,7 @@ from preflight.knowledge.rehearsed import (
 )
 from preflight.redact import redact
 from preflight.rehearsal.history import History, number
-from preflight.rehearsal.talk import frame, frames, numbers, printable
+from preflight.rehearsal.talk import frame, frames, numbers, printable, table
 
 GROUPS = 64
 FALL = 0.8
@@ -70,7 +70,7 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
         own = next((f for f in history.stack if f.own), None)
         call = Collective(1, history.stack[0].function, "", own, done=False)
         return (Group("0", tuple(range(min(history.world, 4096))), 1, 0, (call,)),)
-    recorded, members = (_table(dump.get(name)) for name in ("recorded", "members"))
+    recorded, members = (table(dump.get(name)) for name in ("recorded", "members"))
     names = list(dict.fromkeys([*history.groups, *recorded]))[:GROUPS]
     found = []
     for name in names:
@@ -88,10 +88,6 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
             )
         )
     return tuple(found)
-
-
-def _table(told: object) -> Mapping[str, Any]:
-    return told if isinstance(told, dict) else {}
 
 
 def _call(entry: object) -> Collective | None:
@@ -117,7 +113,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     calls = history.collectives - history.first[1]
     sizes = [
         size
-        for told in _table(dump.get("recorded")).values()
+        for told in table(dump.get("recorded")).values()
         if isinstance(told, list)
         for entry in told[-CALLS:]
         if isinstance(entry, dict) and type(size := entry.get("bytes")) is int

@@ -158,21 +158,21 @@ a launcher of torch's may have been started by one of the others."""
 
 def rank_of(pid: int, names: tuple[str, str] = RANKS[0]) -> tuple[int, int] | None:
     """Rank and world size in the environment that a process was started with."""
-    found = {}
-    for entry in read(f"/proc/{pid}/environ", 1 << 20).split("\0"):
-        name, _, value = entry.partition("=")
-        if name in names and value.isdecimal() and len(value) < 8:
-            found[name] = int(value)
-    rank, size = (found.get(name) for name in names)
-    return None if rank is None or size is None else (rank, size)
+    environ = _environ(pid)
+    rank, size = (environ.get(name, "") for name in names)
+    if not all(value.isdecimal() and len(value) < 8 for value in (rank, size)):
+        return None
+    return int(rank), int(size)
 
 
 def variable(pid: int, name: str) -> str:
     """What a process was started with under this name; empty where it had none."""
-    for entry in read(f"/proc/{pid}/environ", 1 << 20).split("\0"):
-        if entry.startswith(f"{name}="):
-            return entry.partition("=")[2]
-    return ""
+    return _environ(pid).get(name, "")
+
+
+def _environ(pid: int) -> dict[str, str]:
+    entries = (e.partition("=") for e in read(f"/proc/{pid}/environ", 1 << 20).split("\0"))
+    return {name: value for name, _, value in entries}
 
 
 def oom_kills() -> int:

@@ -169,6 +169,16 @@ def frames(told: object, most: int) -> tuple[Frame, ...]:
     return tuple(kept[:most])
 
 
+def told(stack: Iterable[Frame]) -> list[list[object]]:
+    """As inside.py tells them."""
+    return [[f.file, f.line, f.function, f.own] for f in stack]
+
+
+def table(told: object) -> Mapping[str, Any]:
+    """What is none is an empty one."""
+    return told if isinstance(told, dict) else {}
+
+
 def frame(entry: object) -> Frame | None:
     """One of them; None for what is none."""
     match entry:
