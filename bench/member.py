@@ -25,9 +25,13 @@ from typing import Any, NoReturn
 
 from place import CLONE_NEWUTS, LIBC, PR_SET_PDEATHSIG, reap, unshare
 
-from preflight import agent, check, company, isolate
-from preflight.config import Flags
-from preflight.interrupt import Interrupt
+from preflight import registry
+from preflight.config.resolve import Flags
+from preflight.engine import agent
+from preflight.meeting import session as company
+from preflight.output import files
+from preflight.process import pool as isolate
+from preflight.process.signals import Interrupt
 from preflight.render.human import Look
 
 ADDRESS, PORT = "10.78.0.1", 29500
@@ -75,12 +79,12 @@ def name_of(rank: int, more: str = "") -> str:
 def import_everything() -> None:
     """So that no agent has to: it shares our memory until it writes to it, and what is frozen is
     not written to by the garbage collector."""
-    catalogue = check.load()
+    catalogue = registry.load()
     missing = [i for i in CHECKS if i not in catalogue.checks]
     if missing:
         raise SystemExit(f"not there, or broken: {', '.join(missing)} {dict(catalogue.broken)}")
     for name in CHECKS:
-        check.imported(name)
+        registry.imported(name)
     importlib.import_module("preflight.render.json")
     isolate.FORK_LIMIT = PATIENT_SECONDS
     if "torch" in sys.modules:
@@ -159,7 +163,7 @@ def _run(world: World, rank: int, folder: str) -> int:
     with agent.session(Interrupt()) as workers:
         ended = agent.ending_of(agent.Wish(flags), workers, Interrupt(), lambda progress: None)
         if ended.report is not None and kept.hosting:
-            agent.publish(workers, ended.outputs, ended.report, Look())
+            files.publish(workers, ended.outputs, ended.report, Look())
             Path(folder, "leader").write_text(json.dumps(kept.figures(world)))
         elif ended.report is not None:
             worst = [f"{f.check} {f.code}: {f.saw}" for f in ended.report.findings[:1]]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.humanize import duration, plural
 from preflight.model import (
     Advice,
     Blame,
@@ -36,7 +37,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.NODE,

@@ -23,12 +23,14 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import consensus
+from preflight.domains.params import c10d_bool, strtoll, switched_on
+from preflight.domains.settings.collect import VALUE_KEPT, Variable, collect
+from preflight.domains.settings.parsers import LEVELS
+from preflight.domains.settings.variables import RENAMED, known
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.readers import LEVELS, c10d_bool, strtoll, switched_on
-from preflight.knowledge.tuning import VALUE_KEPT, Variable, collect
-from preflight.knowledge.variables import RENAMED, known
+from preflight.humanize import plural
+from preflight.inference import consensus
 from preflight.model import (
     Advice,
     Blame,
@@ -43,7 +45,6 @@ from preflight.model import (
     place_of,
 )
 from preflight.redact import HIDDEN, quoted, redact
-from preflight.units import plural
 
 CHECK = Check(
     scope=Scope.RANK,

@@ -24,11 +24,12 @@ from ipaddress import ip_interface
 from statistics import median
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import consensus, parties
+from preflight.domains.net import interface_rules as ifname
+from preflight.domains.system.inventory import Hardware, taken
 from preflight.expect import Expect
 from preflight.host import Address, Host, Interface
-from preflight.knowledge import ifname
-from preflight.knowledge.inventory import Hardware, taken
+from preflight.humanize import parties, plural, size
+from preflight.inference import consensus
 from preflight.model import (
     Advice,
     Blame,
@@ -41,7 +42,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import plural, size
 
 CHECK = Check(
     scope=Scope.NODE,

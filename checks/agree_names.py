@@ -24,20 +24,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import consensus
+from preflight.domains.net.dns import NO_RESOLVER, Inquiry, Lookup, addresses, c10d_order, loops
+from preflight.domains.net.pairing import dialled_by, dials
+from preflight.domains.rendezvous.torchrun_names import asked, usable
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.address import flaw
-from preflight.knowledge.lookup import (
-    NO_RESOLVER,
-    Inquiry,
-    Lookup,
-    addresses,
-    c10d_order,
-    loops,
-)
-from preflight.knowledge.names import asked, usable
-from preflight.knowledge.pairs import dialled_by, dials
+from preflight.humanize import plural
+from preflight.identity.addresses import flaw
+from preflight.inference import consensus
 from preflight.model import (
     Advice,
     Blame,
@@ -52,7 +46,6 @@ from preflight.model import (
     World,
 )
 from preflight.redact import quoted
-from preflight.units import plural
 
 CHECK = Check(
     scope=Scope.PAIR,

@@ -21,10 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import consensus, parties
+from preflight.domains.gpu import nccl_library as nccl
+from preflight.domains.gpu import nvml as nvidia
 from preflight.expect import Expect, numbers
 from preflight.host import Host
-from preflight.knowledge import nccl, nvidia
+from preflight.humanize import parties
+from preflight.inference import consensus
 from preflight.model import (
     Advice,
     Blame,

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.environments import across
-from preflight.knowledge.identity import NAMES, SHOWN, Env, Fault, faults
+from preflight.humanize import plural
+from preflight.identity.across_ranks import across
+from preflight.identity.consistency import NAMES, SHOWN, Env, Fault, faults
 from preflight.model import Advice, Blame, Finding, Measured, Status, Subject, World
 from preflight.redact import redact
-from preflight.units import plural
 
 CHECK = Check(scope=Scope.RANK, stage=Stage.MACHINE, budget=2.0)
 

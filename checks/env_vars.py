@@ -22,11 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.params import switched_on
+from preflight.domains.settings.collect import Settings, Variable, collect, paths_off, watchdogs_off
+from preflight.domains.settings.parsers import Effect, reading
+from preflight.domains.settings.variables import RENAMED, known, stranger, unread
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.readers import Effect, reading, switched_on
-from preflight.knowledge.tuning import Settings, Variable, collect, paths_off, watchdogs_off
-from preflight.knowledge.variables import RENAMED, known, stranger, unread
+from preflight.humanize import plural
 from preflight.model import (
     Advice,
     Blame,
@@ -39,7 +41,6 @@ from preflight.model import (
     World,
 )
 from preflight.redact import HIDDEN, clip, quoted
-from preflight.units import plural
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=2.0)
 

@@ -29,14 +29,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from preflight import humanize as whom
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import ENOUGH
+from preflight.domains.gpu import compute_outliers as alike
+from preflight.domains.gpu import compute_probe as computing
+from preflight.domains.gpu import matmul as products
+from preflight.domains.gpu.compute_outliers import Below
+from preflight.domains.gpu.compute_probe import Computed
+from preflight.domains.gpu.matmul import KINDS, Rate
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import alike, computing, products, whom
-from preflight.knowledge.alike import Below
-from preflight.knowledge.computing import Computed
-from preflight.knowledge.products import KINDS, Rate
+from preflight.humanize import duration, plural
+from preflight.inference import ENOUGH
 from preflight.model import (
     Advice,
     Blame,
@@ -51,7 +55,6 @@ from preflight.model import (
     World,
     place_of,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.RANK,

@@ -36,13 +36,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.gpu import amdsmi as amdhealth
+from preflight.domains.gpu import nvml as nvidia
+from preflight.domains.gpu import nvml_health as health
+from preflight.domains.gpu import vendor, xid
+from preflight.domains.gpu.amdsmi import Resets
+from preflight.domains.gpu.nvml import Masks, Shown
+from preflight.domains.gpu.nvml_health import Told, Vitals
+from preflight.domains.gpu.xid import Log, Xid
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import amdhealth, health, nvidia, vendor, xid
-from preflight.knowledge.amdhealth import Resets
-from preflight.knowledge.health import Told, Vitals
-from preflight.knowledge.nvidia import Masks, Shown
-from preflight.knowledge.xid import Log, Xid
+from preflight.humanize import GIB, duration, plural, size
 from preflight.model import (
     Advice,
     Blame,
@@ -57,7 +61,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import GIB, duration, plural, size
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0, needs=("gpu.visible",))
 

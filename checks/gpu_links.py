@@ -30,13 +30,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.compare import parties
+from preflight.domains.gpu import link_outliers as lanes
+from preflight.domains.gpu import nvlink as links
+from preflight.domains.gpu import nvml as nvidia
+from preflight.domains.gpu import vendor
+from preflight.domains.gpu import xgmi as amdlinks
+from preflight.domains.gpu.link_outliers import by_nvlink
+from preflight.domains.gpu.nvlink import Joined, Pair
+from preflight.domains.params import strtoll
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import amdlinks, lanes, links, nvidia, vendor
-from preflight.knowledge.lanes import by_nvlink
-from preflight.knowledge.links import Joined, Pair
-from preflight.knowledge.readers import strtoll
+from preflight.humanize import duration, parties, plural
 from preflight.model import (
     Advice,
     Blame,
@@ -52,7 +56,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0, needs=("gpu.visible",))
 

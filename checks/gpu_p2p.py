@@ -26,13 +26,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import blame, parties
+from preflight.domains.gpu import copy_probe as carrier
+from preflight.domains.gpu import copy_results as copies
+from preflight.domains.gpu import nvlink as links
+from preflight.domains.gpu.copy_probe import Carrier
+from preflight.domains.gpu.copy_results import Copied, Copy, Slow
+from preflight.domains.torch.devices import found
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import carrier, copies, links
-from preflight.knowledge.carrier import Carrier
-from preflight.knowledge.copies import Copied, Copy, Slow
-from preflight.knowledge.devices import found
+from preflight.humanize import duration, parties, plural
+from preflight.inference import blame
 from preflight.model import (
     Advice,
     Blame,
@@ -48,7 +51,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.NODE,

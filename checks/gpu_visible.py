@@ -31,10 +31,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.gpu import kfd as amd
+from preflight.domains.gpu import nvml as nvidia
+from preflight.domains.gpu import vendor
+from preflight.domains.gpu.nvml import Answer, Gpu, Masks, PciGpu, Shown
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import amd, nvidia, vendor
-from preflight.knowledge.nvidia import Answer, Gpu, Masks, PciGpu, Shown
+from preflight.humanize import duration, plural, size
 from preflight.model import (
     Advice,
     Blame,
@@ -49,7 +52,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural, size
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0)
 

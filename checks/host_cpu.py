@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host, cpulist
+from preflight.humanize import plural
 from preflight.model import (
     Advice,
     Blame,
@@ -36,7 +37,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import plural
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
 

@@ -23,10 +23,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.net.rdma import rdma_ports
+from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.host import UNLIMITED, Host
-from preflight.knowledge import container
-from preflight.knowledge.tuning import rdma_ports
+from preflight.humanize import GIB, MIB, count, plural, size
 from preflight.model import (
     Advice,
     Blame,
@@ -39,7 +40,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import GIB, MIB, count, plural, size
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
 

@@ -32,9 +32,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.check import Check, Context, Level, Scope, Stage
+from preflight.domains.gpu import kfd as amd
+from preflight.domains.gpu import nccl_library as nccl
+from preflight.domains.gpu import nvml as nvidia
+from preflight.domains.gpu import vendor
+from preflight.domains.system import container
 from preflight.expect import Expect, numbers
 from preflight.host import Host
-from preflight.knowledge import amd, container, nccl, nvidia, vendor
+from preflight.humanize import duration, plural
 from preflight.model import (
     Advice,
     Blame,
@@ -49,7 +54,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=20.0, level=Level.STANDARD, torch=True)
 

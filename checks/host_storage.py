@@ -30,10 +30,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.system import container
+from preflight.domains.system.directories import Address, Place, Role, init_address, places, shown
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import container
-from preflight.knowledge.places import Address, Place, Role, init_address, places, shown
+from preflight.humanize import GIB, MIB, duration, size
 from preflight.model import (
     Advice,
     Blame,
@@ -46,7 +47,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import GIB, MIB, duration, size
 
 CHECK = Check(
     scope=Scope.NODE,

@@ -24,24 +24,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.job import collective_order as callorder
+from preflight.domains.job import hang as hangs
+from preflight.domains.job import hang_causes as holdups
+from preflight.domains.job import ras_findings as launched
+from preflight.domains.job import wait_graph as whowaits
+from preflight.domains.job.hang import FOLLOWS, Hang
+from preflight.domains.job.load import OPTIONS, rehearsed
+from preflight.domains.job.record import Calls
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import callorder, hangs, holdups, launched, whowaits
-from preflight.knowledge.hangs import FOLLOWS, Hang
-from preflight.knowledge.record import OPTIONS, rehearsed
-from preflight.knowledge.rehearsed import Calls
-from preflight.knowledge.whom import numbered
-from preflight.model import (
-    Advice,
-    Blame,
-    Command,
-    Confidence,
-    Finding,
-    Measured,
-    Status,
-    World,
-)
-from preflight.units import duration
+from preflight.humanize import duration, numbered
+from preflight.model import Advice, Blame, Command, Confidence, Finding, Measured, Status, World
 
 CHECK = Check(
     scope=Scope.RANK,

@@ -20,11 +20,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.job.load import OPTIONS, rehearsed
+from preflight.domains.job.memory_trend import Point, Trend, growth, settled
+from preflight.domains.job.record import Growth
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.record import OPTIONS, rehearsed
-from preflight.knowledge.rehearsed import Growth
-from preflight.knowledge.trend import Point, Trend, growth, settled
+from preflight.humanize import MIB, duration, size
 from preflight.model import (
     Advice,
     Blame,
@@ -38,7 +39,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import MIB, duration, size
 
 CHECK = Check(
     scope=Scope.RANK,

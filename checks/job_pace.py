@@ -22,11 +22,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import ENOUGH, outliers, parties
+from preflight.domains.job.load import OPTIONS, rehearsed
+from preflight.domains.job.record import Pace
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.record import OPTIONS, rehearsed
-from preflight.knowledge.rehearsed import Pace
+from preflight.humanize import duration, parties, plural, size
+from preflight.inference import ENOUGH, outliers
 from preflight.model import (
     Advice,
     Blame,
@@ -40,7 +41,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural, size
 
 CHECK = Check(
     scope=Scope.RANK,

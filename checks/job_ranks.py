@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.job import rank_exits as ends
+from preflight.domains.job.load import OPTIONS, rehearsed
+from preflight.domains.job.rank_exits import Ended
+from preflight.domains.job.record import Life
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import ends
-from preflight.knowledge.ends import Ended
-from preflight.knowledge.record import OPTIONS, rehearsed
-from preflight.knowledge.rehearsed import Life
-from preflight.knowledge.whom import numbered
+from preflight.humanize import duration, numbered, plural
 from preflight.model import (
     Advice,
     Blame,
@@ -40,7 +40,6 @@ from preflight.model import (
     World,
     place_of,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.RANK,

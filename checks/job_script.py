@@ -28,10 +28,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.script import linter as script
+from preflight.domains.script import source as script_tree
+from preflight.domains.script.source import Hit
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import script, script_tree
-from preflight.knowledge.script_tree import Hit
+from preflight.humanize import plural
 from preflight.model import (
     Advice,
     Blame,
@@ -44,7 +46,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import plural
 
 CHECK = Check(
     scope=Scope.NODE,

@@ -24,10 +24,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.net import interface_rules as ifname
+from preflight.domains.net.dns import NO_ANSWER, addresses, look_up
 from preflight.expect import Expect
 from preflight.host import Host, Interface
-from preflight.knowledge import ifname
-from preflight.knowledge.lookup import NO_ANSWER, addresses, look_up
 from preflight.model import (
     Advice,
     Blame,

@@ -23,12 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import BOTH, INBOUND, OUTBOUND
-from preflight.expect import Expect
-from preflight.host import Host
-from preflight.knowledge import pairs
-from preflight.knowledge.edges import OK, Party
-from preflight.knowledge.suspects import (
+from preflight.domains.net import pairing as pairs
+from preflight.domains.net.fault_localisation import (
     ALL,
     EITHER,
     LINK,
@@ -40,7 +36,9 @@ from preflight.knowledge.suspects import (
     suspects,
     unknown,
 )
-from preflight.knowledge.views import (
+from preflight.domains.net.interfaces import LIBRARIES, chosen
+from preflight.domains.net.mesh_probe import OK, Party
+from preflight.domains.net.mesh_view import (
     Mesh,
     View,
     astray,
@@ -52,7 +50,10 @@ from preflight.knowledge.views import (
     status_of,
     view,
 )
-from preflight.knowledge.ways import LIBRARIES, chosen
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.humanize import duration, plural
+from preflight.inference import BOTH, INBOUND, OUTBOUND
 from preflight.model import (
     Advice,
     Blame,
@@ -66,7 +67,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.PAIR,

@@ -29,11 +29,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.expect import Expect
-from preflight.host import Host
-from preflight.knowledge import container
-from preflight.knowledge.ifname import gloo_names
-from preflight.knowledge.lookup import (
+from preflight.domains.net.dns import (
     NO_ANSWER,
     NO_RESOLVER,
     Inquiry,
@@ -49,6 +45,11 @@ from preflight.knowledge.lookup import (
     reads_as_number,
     source_of,
 )
+from preflight.domains.net.interface_rules import gloo_names
+from preflight.domains.system import container
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.humanize import duration
 from preflight.model import (
     Advice,
     Blame,
@@ -63,7 +64,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration
 
 CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=6.0)
 

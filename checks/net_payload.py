@@ -24,11 +24,7 @@ from dataclasses import dataclass
 from socket import socket
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.expect import Expect
-from preflight.host import Host
-from preflight.knowledge.edges import CLOSED, FRAME, OK, Dialled, Party
-from preflight.knowledge.pairs import Place
-from preflight.knowledge.suspects import (
+from preflight.domains.net.fault_localisation import (
     ALL,
     EITHER,
     LINK,
@@ -42,8 +38,13 @@ from preflight.knowledge.suspects import (
     suspects,
     unknown,
 )
-from preflight.knowledge.ways import Way, chosen, never_dialled
-from preflight.knowledge.wire import READ, WRITE, Steps, forget, name_of, queued, receive, tcp_info
+from preflight.domains.net.interfaces import Way, chosen, never_dialled
+from preflight.domains.net.mesh_probe import CLOSED, FRAME, OK, Dialled, Party
+from preflight.domains.net.pairing import Place
+from preflight.domains.net.tcp import READ, WRITE, Steps, forget, name_of, queued, receive, tcp_info
+from preflight.expect import Expect
+from preflight.host import Host
+from preflight.humanize import duration, plural, size
 from preflight.model import (
     Advice,
     Blame,
@@ -55,7 +56,6 @@ from preflight.model import (
     Status,
     World,
 )
-from preflight.units import duration, plural, size
 
 CHECK = Check(
     scope=Scope.PAIR,

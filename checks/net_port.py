@@ -23,9 +23,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.sockets import ESTABLISHED, LISTEN, Holder, holders, sockets_at
+from preflight.humanize import duration
 from preflight.model import (
     Advice,
     Blame,
@@ -39,7 +40,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration
 
 CHECK = Check(
     scope=Scope.NODE, stage=Stage.MACHINE, budget=4.0, disturbs="MASTER_PORT for a moment"

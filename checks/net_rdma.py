@@ -28,13 +28,17 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.compare import consensus, parties
+from preflight.domains.gpu import nvml as nvidia
+from preflight.domains.net import hca_selection as hca
+from preflight.domains.net import rdma
+from preflight.domains.net.hca_selection import Fabric
+from preflight.domains.net.rdma import ETHERNET, INFINIBAND, Port, setting
+from preflight.domains.params import strtoll, switched_on
+from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import container, hca, nvidia, rdma
-from preflight.knowledge.hca import Fabric
-from preflight.knowledge.rdma import ETHERNET, INFINIBAND, Port, setting
-from preflight.knowledge.readers import strtoll, switched_on
+from preflight.humanize import parties, plural
+from preflight.inference import consensus
 from preflight.model import (
     Advice,
     Blame,
@@ -49,7 +53,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import plural
 
 CHECK = Check(
     scope=Scope.NODE,

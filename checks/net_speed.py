@@ -23,12 +23,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.net import pairing as pairs
+from preflight.domains.net import slow_pairs as speeds
+from preflight.domains.net.interfaces import chosen
+from preflight.domains.net.rounds import ROUNDS, Tour, Trial
+from preflight.domains.net.slow_pairs import IN, OUT, Edge, Fabric, Rate
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import pairs, speeds
-from preflight.knowledge.speeds import IN, OUT, Edge, Fabric, Rate
-from preflight.knowledge.tour import ROUNDS, Tour, Trial
-from preflight.knowledge.ways import chosen
+from preflight.humanize import duration, plural
 from preflight.model import (
     Advice,
     Blame,
@@ -43,7 +45,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.PAIR,

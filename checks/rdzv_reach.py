@@ -28,14 +28,20 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.net.dns import Inquiry, addresses, c10d_order, loops
+from preflight.domains.rendezvous import absent_ranks as absence
+from preflight.domains.rendezvous import arrivals
+from preflight.domains.rendezvous import attempts as ladder
+from preflight.domains.rendezvous import disconnected as parted
+from preflight.domains.rendezvous import leader_address as leader
+from preflight.domains.rendezvous import not_admitted as outside
+from preflight.domains.rendezvous.arrivals import View, views
+from preflight.domains.rendezvous.attempts import Reach, Sought
+from preflight.domains.rendezvous.tcp_probe import Probe, knock
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import absence, arrivals, ladder, leader, outside, parted
-from preflight.knowledge.arrivals import View, views
-from preflight.knowledge.dial import Probe, knock
-from preflight.knowledge.ladder import Reach, Sought
-from preflight.knowledge.lookup import Inquiry, addresses, c10d_order, loops
-from preflight.knowledge.nodelist import Expected, expected, span
+from preflight.humanize import duration, plural, span
+from preflight.identity.slurm_hosts import Expected, expected
 from preflight.model import (
     Advice,
     CannotObserve,
@@ -46,8 +52,7 @@ from preflight.model import (
     Status,
     World,
 )
-from preflight.roll import Roll
-from preflight.units import duration, plural
+from preflight.roster import Roll
 
 CHECK = Check(
     scope=Scope.NODE,

@@ -29,13 +29,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from preflight import humanize as whom
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.collectives import gloo_unreachable as remote
+from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives.process_group import CLOSING, leave, without_dns
+from preflight.domains.collectives.stalls import GLOO_UNREACHABLE, Signature, stalls
+from preflight.domains.net.port_owners import LISTEN, sockets_at
+from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import remote, stall, whom
-from preflight.knowledge.group import CLOSING, Steps, Trouble, leave, without_dns
-from preflight.knowledge.sockets import LISTEN, sockets_at
-from preflight.knowledge.stall import GLOO_UNREACHABLE, Signature, stalls
+from preflight.humanize import duration
 from preflight.model import (
     Advice,
     Blame,
@@ -49,7 +53,6 @@ from preflight.model import (
     World,
     key_of,
 )
-from preflight.units import duration
 
 CHECK = Check(
     scope=Scope.WORLD,

@@ -24,12 +24,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import consensus
+from preflight.domains.net.dns import NO_RESOLVER, Inquiry, Lookup, look_up, loops
+from preflight.domains.rendezvous.torchrun_names import (
+    asked,
+    endpoint_of,
+    is_host,
+    recognises,
+    usable,
+)
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.address import flaw
-from preflight.knowledge.lookup import NO_RESOLVER, Inquiry, Lookup, look_up, loops
-from preflight.knowledge.names import asked, endpoint_of, is_host, recognises, usable
+from preflight.humanize import plural
+from preflight.identity.addresses import flaw
+from preflight.inference import consensus
 from preflight.model import (
     Advice,
     Blame,
@@ -45,7 +52,6 @@ from preflight.model import (
     World,
 )
 from preflight.redact import quoted, redact
-from preflight.units import plural
 
 CHECK = Check(
     scope=Scope.PAIR,

@@ -25,26 +25,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.compare import parties
+from preflight.domains.collectives import gloo_unreachable as remote
+from preflight.domains.collectives import pair_bandwidth as pairwise
+from preflight.domains.collectives import reference_busbw as reached
+from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives.allreduce import busbw
+from preflight.domains.collectives.busbw import Bench, Point
+from preflight.domains.collectives.pair_bandwidth import Exchange, Limits, Pair, Rates
+from preflight.domains.collectives.process_group import agree, decline, join, leave, pooled
+from preflight.domains.collectives.reference_busbw import gbs
+from preflight.domains.net.pairing import Place
+from preflight.domains.net.slow_pairs import FAST, SLOW
+from preflight.domains.torch.devices import own_gpu
+from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import pairwise, reached, remote, stall
-from preflight.knowledge.busbw import Bench, Point
-from preflight.knowledge.group import (
-    Steps,
-    Trouble,
-    agree,
-    decline,
-    join,
-    leave,
-    own_gpu,
-    pooled,
-)
-from preflight.knowledge.pairs import Place
-from preflight.knowledge.pairwise import Exchange, Limits, Pair, Rates
-from preflight.knowledge.reached import gbs
-from preflight.knowledge.speeds import FAST, SLOW
-from preflight.knowledge.sums import busbw
+from preflight.humanize import GIB, KIB, MIB, duration, parties, plural, size
 from preflight.model import (
     Advice,
     Blame,
@@ -60,7 +56,6 @@ from preflight.model import (
     World,
     place_of,
 )
-from preflight.units import GIB, KIB, MIB, duration, plural, size
 
 # after world.ddp it has the network and the GPUs to itself, and what hangs there is named there;
 # world.nccl can't be needed: it has nothing to look at where there are no GPUs

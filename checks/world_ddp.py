@@ -24,12 +24,16 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from preflight import humanize as whom
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives.process_group import join, leave, pooled
+from preflight.domains.collectives.stalls import Signature, stalls
+from preflight.domains.torch.devices import own_gpu
+from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import stall, whom
-from preflight.knowledge.group import Steps, Trouble, join, leave, own_gpu, pooled
-from preflight.knowledge.stall import Signature, stalls
+from preflight.humanize import duration
 from preflight.model import (
     Advice,
     Blame,
@@ -41,7 +45,6 @@ from preflight.model import (
     Subject,
     World,
 )
-from preflight.units import duration
 
 CHECK = Check(
     scope=Scope.WORLD,

@@ -23,13 +23,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.collectives import allreduce as sums
+from preflight.domains.collectives import gloo_unreachable as remote
+from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives.allreduce import LeftOut, Reduced
+from preflight.domains.collectives.process_group import join, leave
+from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import remote, stall, sums
-from preflight.knowledge.group import Steps, Trouble, join, leave
-from preflight.knowledge.sums import LeftOut, Reduced
+from preflight.humanize import KIB, MIB
 from preflight.model import Finding, Measured, World
-from preflight.units import KIB, MIB
 
 CHECK = Check(
     scope=Scope.WORLD,

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.system import container
+from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import container
-from preflight.knowledge.group import Steps, Trouble
+from preflight.humanize import duration, plural
 from preflight.model import (
     Advice,
     Blame,
@@ -41,7 +42,6 @@ from preflight.model import (
     Status,
     World,
 )
-from preflight.units import duration, plural
 
 CHECK = Check(
     scope=Scope.NODE,

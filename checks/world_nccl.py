@@ -37,26 +37,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.collectives import allreduce as sums
+from preflight.domains.collectives import nccl_log_capture as overheard
+from preflight.domains.collectives import nccl_transport as transport
+from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives.allreduce import LeftOut, Reduced
+from preflight.domains.collectives.nccl_log_capture import Overheard
+from preflight.domains.collectives.nccl_transport import Heard
+from preflight.domains.collectives.process_group import agree, decline, join, leave, pooled
+from preflight.domains.collectives.stalls import Signature, stalls
+from preflight.domains.system import container
+from preflight.domains.torch.devices import own_gpu
+from preflight.domains.torch.steps import Steps, Trouble, readable
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge import container, overheard, stall, sums, transport
-from preflight.knowledge.group import (
-    Steps,
-    Trouble,
-    agree,
-    decline,
-    join,
-    leave,
-    own_gpu,
-    pooled,
-    readable,
-)
-from preflight.knowledge.overheard import Overheard
-from preflight.knowledge.stall import Signature, stalls
-from preflight.knowledge.sums import LeftOut, Reduced
-from preflight.knowledge.transport import Heard
+from preflight.humanize import KIB, MIB
 from preflight.model import Advice, Blame, Command, Finding, Measured, World
-from preflight.units import KIB, MIB
 
 CHECK = Check(
     scope=Scope.WORLD,

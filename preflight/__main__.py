@@ -8,7 +8,7 @@ import sys
 
 TYPE_CHECKING = False  # a script's folder may hold a typing.py, too
 if TYPE_CHECKING:
-    from preflight.interrupt import Interrupt
+    from preflight.process.signals import Interrupt
 
 GARBAGE = 50_000
 """Objects between two looks for garbage. Imports make many objects, but none of it: with Python's
@@ -21,7 +21,7 @@ def main() -> None:
     interrupt = _interrupt()
     _occupy_standard_streams()
     gc.set_threshold(GARBAGE)
-    from preflight.cli import main as command_line
+    from preflight.cli.main import main as command_line
 
     gc.freeze()  # it is all there to stay: in forks of this process, too
     command_line(interrupt)
@@ -32,7 +32,7 @@ def _interrupt() -> Interrupt:
     else just ends, without a traceback of whatever is being imported."""
     import signal
 
-    from preflight.interrupt import Interrupt
+    from preflight.process.signals import Interrupt
 
     interrupt = Interrupt()
     if sys.argv[1:2] in (["run"], ["gate"], ["agent"], ["rehearse"], ["attach"]):

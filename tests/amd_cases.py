@@ -9,11 +9,11 @@ from typing import Any
 from support import Case, topology
 
 from preflight.checks import gpu_health, gpu_links, gpu_visible, host_software
-from preflight.knowledge.amdhealth import Reset, Resets
-from preflight.knowledge.health import Process, Told, Vitals
-from preflight.knowledge.links import Joined, Lane, LinkedGpu
-from preflight.knowledge.nvidia import Answer, Gpu, PciGpu
-from preflight.knowledge.xid import Log
+from preflight.domains.gpu.amdsmi import Reset, Resets
+from preflight.domains.gpu.nvlink import Joined, Lane, LinkedGpu
+from preflight.domains.gpu.nvml import Answer, Gpu, PciGpu
+from preflight.domains.gpu.nvml_health import Process, Told, Vitals
+from preflight.domains.gpu.xid import Log
 from preflight.model import Cause, Mark, Missing, Status
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from preflight.rehearsal import processes
+from preflight.rehearsal import procfs as processes
 
 
 def free_port() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from preflight import _observer
+from preflight.engine import tasks as _observer
 
 TARGET = "compute_stand_in:perform"
 COUNT = 8

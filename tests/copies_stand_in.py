@@ -15,13 +15,13 @@ import torch
 from support import Case, context, judged, round_trips
 
 from preflight.checks import gpu_p2p
+from preflight.domains.gpu import copy_probe as carrier
+from preflight.domains.gpu.copy_probe import Carrier
+from preflight.domains.gpu.copy_results import Copied, Pair
+from preflight.domains.torch.devices import Devices
 from preflight.host import Host
-from preflight.knowledge import carrier
-from preflight.knowledge.carrier import Carrier
-from preflight.knowledge.copies import Copied, Pair
-from preflight.knowledge.devices import Devices
+from preflight.humanize import GIB, MIB
 from preflight.model import Finding
-from preflight.units import GIB, MIB
 
 SMALL = 32 * MIB
 """Free memory with which a block is as small as it gets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from preflight.knowledge.rehearsed import Calls, Collective, Frame, Group, Loader
+from preflight.domains.job.record import Calls, Collective, Frame, Group, Loader
 
 TWO = (0, 1)
 ALL = (0, 1, 2, 3)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hanging import BEHIND, GOES, WAITS, job, over, rank
 from support import Case
 
-from preflight.knowledge.ras import Communicator, Member, Ras
-from preflight.knowledge.rehearsed import Calls
+from preflight.domains.job.nccl_ras import Communicator, Member, Ras
+from preflight.domains.job.record import Calls
 from preflight.model import Status
 
 USUAL = (("AllReduce", 42),)

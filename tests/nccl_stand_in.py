@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from preflight import _observer
+from preflight.engine import tasks as _observer
 
 TARGET = "nccl_stand_in:perform"
 

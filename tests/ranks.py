@@ -18,13 +18,14 @@ from typing import Any
 
 from support import topology, world
 
-from preflight import _observer
-from preflight.check import Scope, answer_type, imported
-from preflight.document import decode, encode
-from preflight.ended import observation_of
-from preflight.isolate import Call, Workers
+from preflight.check import Scope
+from preflight.engine import tasks as _observer
+from preflight.engine.dispatch import observation_of
 from preflight.model import Node, Observation, Seen, World, key_of
-from preflight.start import TORCH_ENV, TORCH_MODULES
+from preflight.process.pool import Call, Workers
+from preflight.process.servers import TORCH_ENV, TORCH_MODULES
+from preflight.registry import answer_type, imported
+from preflight.serde import decode, encode
 
 NODE = "n1"
 

@@ -21,9 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from preflight import check, verdict
-from preflight.check import Catalogue
+from preflight import registry
 from preflight.expect import Expect, value_of
+from preflight.judge import verdict
+from preflight.judge.policy import Policy, Waiver
 from preflight.model import (
     Finding,
     Kind,
@@ -35,8 +36,8 @@ from preflight.model import (
     Subject,
     Verdict,
 )
+from preflight.registry import Catalogue
 from preflight.render import json as as_json
-from preflight.verdict import Policy, Waiver
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in (GOLDEN / "observations").glob("*.json"))
@@ -48,7 +49,7 @@ UNJUDGED = {"verdict": "undecided", "exit_code": 4, "checks": [], "findings": []
 
 @cache
 def catalogue() -> Catalogue:
-    return check.load()
+    return registry.load()
 
 
 def document(name: str) -> dict[str, Any]:

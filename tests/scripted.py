@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from preflight import verdict
-from preflight.check import Catalogue, Check, Context, Loaded, Scope, Stage
+from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
 from preflight.host import Host
+from preflight.judge import verdict
+from preflight.judge.policy import Policy
 from preflight.model import (
     Advice,
     Finding,
@@ -26,7 +27,7 @@ from preflight.model import (
     Topology,
     World,
 )
-from preflight.verdict import Policy
+from preflight.registry import Catalogue, Loaded
 
 ADVICE = {"bad": Advice(who="{who}", cause="c", means="means {word}", now="now", text="text")}
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from preflight.check import Context, Preloaded
-from preflight.document import decode, encode
 from preflight.expect import Expect, value_of
 from preflight.model import (
     Advice,
@@ -26,6 +25,7 @@ from preflight.model import (
     World,
     place_of,
 )
+from preflight.serde import decode, encode
 
 ROOTS = Path(__file__).parent / "roots"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.knowledge.address import flaw, loopback
+from preflight.identity.addresses import flaw, loopback
 
 
 @pytest.mark.parametrize(

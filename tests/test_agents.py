@@ -63,7 +63,7 @@ def agents(lab: Lab) -> list[str]:
         for host in lab
         if host.process.poll() is None
         for text in host.processes().values()
-        if "bin/preflight" in text or "preflight._worker" in text
+        if "bin/preflight" in text or "preflight.process.worker" in text
     ]
 
 

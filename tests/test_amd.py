@@ -18,10 +18,13 @@ from lab.amd import GIB, MI210, MI250X, MI300X, Board, kernel
 from lab.amd_machines import ECC, FAILED, FAULTY, HEALTHY, TAKEN, Machine, pages
 from support import Case, assert_case, context, judged, round_trips, topology, world
 
-from preflight import _observer
 from preflight.checks import gpu_health, gpu_links, gpu_visible
+from preflight.domains.gpu import amdsmi as amdhealth
+from preflight.domains.gpu import kfd as amd
+from preflight.domains.gpu import vendor
+from preflight.domains.system import inventory
+from preflight.engine import tasks as _observer
 from preflight.host import Host
-from preflight.knowledge import amd, amdhealth, inventory, vendor
 from preflight.model import Cause, Mark, Missing, NotApplicable, Status
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from attaching import attach, findings, free_port, lines_of, running
 
-from preflight.knowledge.ras import Communicator, Member, Ras, lasting, unlike, with_ranks
-from preflight.rehearsal import ras
+from preflight.attach import nccl_ras as ras
+from preflight.domains.job.nccl_ras import Communicator, Member, Ras, lasting, unlike, with_ranks
 
 COUNTS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 

@@ -17,10 +17,12 @@ import pytest
 from attaching import attach, findings, free_port, lines_of, running, watched
 from command import REPOSITORY
 
-from preflight.rehearsal import attached, debugserver, ras
-from preflight.rehearsal.debugserver import Record, record_of, shared
+from preflight.attach import debug_server as debugserver
+from preflight.attach import nccl_ras as ras
+from preflight.attach import run as attached
+from preflight.attach.debug_server import Record, record_of, shared
+from preflight.rehearsal.client import frames_of
 from preflight.rehearsal.history import History
-from preflight.rehearsal.talk import frames_of
 
 STARTS = 240.0
 """Until all ranks of a job are there: torch's import alone takes long on a busy machine."""

@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenarios import NAMES, catalogue, document, judged
 
-from preflight import baseline, config, configfile, verdict
-from preflight.baseline import NOT_MEASURED, SOURCES, learnt
-from preflight.config import Flags
+from preflight.baseline import learn as baseline
+from preflight.baseline.learn import NOT_MEASURED, SOURCES, learnt
+from preflight.config import file as configfile
+from preflight.config import resolve as config
+from preflight.config.resolve import Flags
 from preflight.expect import KEYS, Expect
+from preflight.judge import verdict
 from preflight.model import PreflightError, Report, Status, Verdict
+from preflight.render import expect_toml as toml
 from preflight.render import json as as_json
-from preflight.render import toml
 
 GPUS = "healthy-8-gpus"
 REHEARSED = "paced"

@@ -10,11 +10,11 @@ from command import preflight
 from scenarios import catalogue, document, judged
 from terminal import ASCII_ENV, PREFLIGHT, in_pipe, on_terminal
 
-from preflight import verdict
-from preflight.baseline import learnt
+from preflight.baseline.learn import learnt
 from preflight.expect import Expect
+from preflight.judge import verdict
+from preflight.render import expect_toml as toml
 from preflight.render import json as as_json
-from preflight.render import toml
 
 GPUS, TWO = "healthy-8-gpus", "two-nodes"
 

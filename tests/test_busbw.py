@@ -12,11 +12,20 @@ from support import Case, context, judged
 from preflight.check import Context
 from preflight.checks import world_bandwidth
 from preflight.checks.world_bandwidth import GLOO, NCCL, SIZES
+from preflight.domains.collectives import reference_busbw as reached
+from preflight.domains.collectives.busbw import (
+    FIRST,
+    LEAST,
+    MANY,
+    REPEATS,
+    TIMED,
+    Bench,
+    Point,
+    affordable,
+)
+from preflight.domains.collectives.pair_bandwidth import ROUNDS, plan
+from preflight.domains.torch.steps import Steps
 from preflight.expect import Expect
-from preflight.knowledge import reached
-from preflight.knowledge.busbw import FIRST, LEAST, MANY, REPEATS, TIMED, Bench, Point, affordable
-from preflight.knowledge.group import Steps
-from preflight.knowledge.pairwise import ROUNDS, plan
 from preflight.model import Cause
 
 FLOOR = "allreduce_busbw_gbs"

@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 from support import world
 
 from preflight.checks import job_collectives
+from preflight.domains.job import kernel_wait as standstill
+from preflight.domains.job.collective_order import (
+    Amount,
+    amount,
+    differences,
+    groups,
+    last,
+    numbered,
+    swaps,
+)
+from preflight.domains.job.record import Calls, Frame, Group, Loader, Process
+from preflight.domains.job.wait_graph import picture
 from preflight.expect import Expect
-from preflight.knowledge import standstill
-from preflight.knowledge.callorder import Amount, amount, differences, groups, last, numbered, swaps
-from preflight.knowledge.rehearsed import Calls, Frame, Group, Loader, Process
-from preflight.knowledge.whowaits import picture
 from preflight.model import Finding
 
 

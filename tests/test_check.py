@@ -11,29 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Script, catalogue
 
-from preflight import check
-from preflight.check import (
+from preflight import check, registry
+from preflight.check import Check, Level, Scope, Stage
+from preflight.humanize import nearest
+from preflight.model import PreflightError
+from preflight.registry import (
     SECTIONS,
     Catalogue,
-    Check,
-    Level,
-    Scope,
-    Stage,
     answer_type,
     module_name,
-    nearest,
     order,
     sections,
     select,
 )
-from preflight.model import PreflightError
 
 FOLDER = Path(check.__file__).parent / "checks"
 
 
 @pytest.fixture(scope="module")
 def real() -> Catalogue:
-    return check.load()
+    return registry.load()
 
 
 def declared(
@@ -210,5 +207,5 @@ def test_order_is_by_stage_then_needs_then_name() -> None:
 
 def test_a_quick_run_loads_the_quick_checks_and_no_other(real: Catalogue) -> None:
     quick = [i for i, loaded in real.checks.items() if loaded.check.level is Level.QUICK]
-    assert list(check.load(level=Level.QUICK).checks) == quick
+    assert list(registry.load(level=Level.QUICK).checks) == quick
     assert quick

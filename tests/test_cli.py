@@ -650,7 +650,7 @@ def test_completion() -> None:
 
 
 def test_every_flag_of_run_has_its_variable() -> None:
-    from preflight.cli import SHARED
+    from preflight.cli.main import SHARED
 
     for parameter in SHARED:
         option = parameter.annotation.__metadata__[0]

@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.compare import (
-    Blamed,
-    Consensus,
-    Edge,
-    Late,
-    blame,
-    consensus,
-    late,
-    outliers,
-    parties,
-)
-from preflight.knowledge import pairs
+from preflight.domains.net import pairing as pairs
+from preflight.humanize import parties
+from preflight.inference import Blamed, Consensus, Edge, Late, blame, consensus, late, outliers
 from preflight.model import Mark
 
 

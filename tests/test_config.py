@@ -14,18 +14,21 @@ from command import LIMITS, preflight
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight import check, config, configfile
-from preflight.check import Catalogue, Level
-from preflight.config import Config, Flags, Output, seconds_of
+from preflight import registry
+from preflight.check import Level
+from preflight.config import file as configfile
+from preflight.config import resolve as config
+from preflight.config.resolve import Config, Flags, Output, seconds_of
+from preflight.judge.policy import Waiver
 from preflight.model import PreflightError, Setting
-from preflight.verdict import Waiver
+from preflight.registry import Catalogue
 
 TODAY = datetime.date(2026, 5, 1)
 
 
 @pytest.fixture(scope="module")
 def catalogue() -> Catalogue:
-    return check.load()
+    return registry.load()
 
 
 @pytest.fixture
@@ -348,7 +351,7 @@ def test_an_old_id_is_the_new_one_everywhere(catalogue: Catalogue) -> None:
     assert chosen.policy.waivers[0].pattern == "net.port"
     assert chosen.budgets == {"net.port": 2.0}
     assert chosen.enabled == {"net.port": Level.DEEP}
-    selected = check.select(known, level=chosen.level, only=chosen.only)
+    selected = registry.select(known, level=chosen.level, only=chosen.only)
     assert list(selected) == ["net.port"]
 
 

@@ -209,7 +209,7 @@ def test_any_number_may_be_the_user() -> None:
 
 def test_the_user_without_a_name_is_seen() -> None:
     program = (
-        "from preflight.host import Host; from preflight.knowledge.container import kind, nameless;"
+        "from preflight.host import Host; from preflight.domains.system.container import kind, nameless;"
         "print(kind(Host()), nameless(Host()))"
     )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from preflight.domains.system import container
 from preflight.host import Host
-from preflight.knowledge import container
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from support import Case, judged
 
-from preflight import check, cli
-from preflight.check import SECTIONS, Loaded
+from preflight import registry
+from preflight.cli import main as cli
 from preflight.model import Cause, Confidence, Finding, Missing, Status
-from preflight.render import manual
+from preflight.registry import SECTIONS, Loaded
+from preflight.render import explain as manual
 
 ROOT = Path(__file__).resolve().parent.parent
-CATALOGUE = check.load()
+CATALOGUE = registry.load()
 CHECKS = tuple(CATALOGUE)
 IDS = [loaded.id for loaded in CHECKS]
 a_check = pytest.mark.parametrize("loaded", CHECKS, ids=IDS)

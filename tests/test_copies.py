@@ -30,13 +30,15 @@ from copies_stand_in import (
 )
 from support import Case, judged
 
-from preflight.calls import MARKS_LIMIT
 from preflight.checks import gpu_p2p
-from preflight.knowledge import carrier, copies, links
-from preflight.knowledge.copies import Copy
-from preflight.knowledge.links import Joined, Lane, LinkedGpu
+from preflight.domains.gpu import copy_probe as carrier
+from preflight.domains.gpu import copy_results as copies
+from preflight.domains.gpu import nvlink as links
+from preflight.domains.gpu.copy_results import Copy
+from preflight.domains.gpu.nvlink import Joined, Lane, LinkedGpu
+from preflight.humanize import GIB, MIB
 from preflight.model import CannotObserve, Cause, Mark, Missing, NotApplicable, Status
-from preflight.units import GIB, MIB
+from preflight.process.call import MARKS_LIMIT
 
 torch = pytest.importorskip("torch")
 

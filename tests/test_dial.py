@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from preflight.knowledge.dial import knock
+from preflight.domains.rendezvous.tcp_probe import knock
 
 
 @pytest.fixture

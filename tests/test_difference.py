@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scenarios import NAMES, catalogue, document, hostile, judged
 from worlds import F, P, U, each, each_rank, of_nodes, report, row
 
-from preflight import verdict
-from preflight.difference import Change, Difference, difference
+from preflight.baseline.diff import Change, Difference, difference
 from preflight.expect import Expect
+from preflight.judge import verdict
 from preflight.model import Measured, Report
-from preflight.render import diff as as_diff
+from preflight.render import baseline_diff as as_diff
 from preflight.render import json as as_json
-from preflight.render.look import Look
+from preflight.render.style import Look
 
 TWO = "two-nodes"
 

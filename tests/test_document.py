@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.document import DEPTH, decode, encode
 from preflight.model import Kind, Subject
+from preflight.serde import DEPTH, decode, encode
 
 
 class Colour(StrEnum):

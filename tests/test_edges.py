@@ -14,10 +14,11 @@ import pytest
 from relay import Relay, together
 from support import context
 
-from preflight.knowledge import edges, pairs
-from preflight.knowledge.edges import Dialled, Edge, Party
-from preflight.knowledge.ways import GLOO, NCCL, Way
-from preflight.knowledge.wire import Loop
+from preflight.domains.net import mesh_probe as edges
+from preflight.domains.net import pairing as pairs
+from preflight.domains.net.interfaces import GLOO, NCCL, Way
+from preflight.domains.net.mesh_probe import Dialled, Edge, Party
+from preflight.domains.net.tcp import Loop
 from preflight.model import CannotObserve
 
 

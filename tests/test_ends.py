@@ -10,8 +10,8 @@ from hanging import call, gone, group, loader, over
 from support import Case, judged
 
 from preflight.checks import job_collectives, job_ranks
-from preflight.fold import fold
-from preflight.knowledge.rehearsed import Command, End, Frame, Life
+from preflight.domains.job.record import Command, End, Frame, Life
+from preflight.judge.fold import fold
 from preflight.model import Blame
 
 STEP = Frame("train.py", 31, "step", own=True)

@@ -20,11 +20,13 @@ from check_jsonschema.cli import main as check_jsonschema
 from command import REPOSITORY
 from kubeflow_trainer_api import models
 
-from preflight import check, cli, config
-from preflight.flags import flags_of
+from preflight import registry
+from preflight.cli import main as cli
+from preflight.cli.flags import flags_of
+from preflight.config import resolve as config
+from preflight.identity.discover import discover
+from preflight.judge.verdict import EXIT
 from preflight.model import Verdict
-from preflight.topology import discover
-from preflight.verdict import EXIT
 
 EXAMPLES = REPOSITORY / "examples"
 FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
@@ -108,7 +110,7 @@ def test_a_command_line_is_understood(name: str, words: Sequence[str]) -> None:
             given = {key: value for key, value in ctx.params.items() if key != "command"}
             flags = flags_of(ctx, given)
             today = datetime.date(2026, 1, 1)
-            chosen = config.resolve(flags, {}, "", check.load(), today)
+            chosen = config.resolve(flags, {}, "", registry.load(), today)
             if verb == "gate":
                 assert ctx.params["command"][0] == "torchrun"
             if "--arrive" in words:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight import facts
-from preflight.baseline import SOURCES
+from preflight.baseline import facts
+from preflight.baseline.learn import SOURCES
 from preflight.checks.agree_hardware import Hardware
 from preflight.checks.env_vars import Settings
 from preflight.checks.gpu_health import Health
@@ -23,7 +23,7 @@ from preflight.checks.host_limits import Limits
 from preflight.checks.host_software import Software
 from preflight.checks.net_interface import Choices
 from preflight.checks.net_speed import Speed
-from preflight.knowledge.hca import Fabric
+from preflight.domains.net.hca_selection import Fabric
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),

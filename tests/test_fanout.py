@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from command import LIMITS, Done, preflight, start
 
-from preflight import _fanout, agent, fanout, orders
-from preflight.agent import Wish
-from preflight.config import Flags
-from preflight.interrupt import Interrupt
+from preflight.config.resolve import Flags
+from preflight.engine import agent
+from preflight.engine.agent import Wish
 from preflight.model import PreflightError, Verdict
-from preflight.orders import Orders
+from preflight.process.signals import Interrupt
+from preflight.remote import launch as fanout
+from preflight.remote import launch_worker as _fanout
+from preflight.remote import protocol as orders
+from preflight.remote.protocol import Orders
 
 HERE = "env PLACE=%h"
 """Leads to this very machine, whatever the host."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.fold import explains, fold, matches
+from preflight.judge.fold import explains, fold, matches
 from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED

@@ -15,10 +15,11 @@ from junitparser import JUnitXml
 from prometheus_client.parser import text_string_to_metric_families
 from scenarios import NAMES, judged
 
-from preflight import agent
-from preflight.config import FORMATS, Output
-from preflight.interrupt import Interrupt
+from preflight.config.resolve import FORMATS, Output
+from preflight.engine import agent
 from preflight.model import Report
+from preflight.output import files
+from preflight.process.signals import Interrupt
 from preflight.render import formats, human
 from preflight.render import json as as_json
 
@@ -202,7 +203,7 @@ def test_metrics_of_an_agent_that_met_nobody_have_the_same_name(tmp_path: Path) 
     """Beside preflight.prom a second file would hold each of its series once more."""
     outputs = [Output(name, f"{tmp_path}/r.{name}") for name in ("prometheus", "junit")]
     with agent.session(Interrupt()) as workers:
-        assert agent.publish(workers, outputs, judged("healthy"), human.Look(), "gpu-b07") == ()
+        assert files.publish(workers, outputs, judged("healthy"), human.Look(), "gpu-b07") == ()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.gpu-b07.junit", "r.prometheus"]
 
 

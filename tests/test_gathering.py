@@ -9,26 +9,17 @@ from typing import Any
 
 import pytest
 
-from preflight.check import load
-from preflight.document import encode
+from preflight.engine.plan import Progress
 from preflight.expect import Expect
-from preflight.gathering import Gathering, Place, nobody, whole
-from preflight.model import (
-    Missing,
-    Node,
-    Observations,
-    Report,
-    Seen,
-    Setting,
-    Topology,
-    Verdict,
-)
-from preflight.parcel import packed, progress
-from preflight.plan import Progress
+from preflight.judge.verdict import judge
+from preflight.model import Missing, Node, Observations, Report, Seen, Setting, Topology, Verdict
+from preflight.registry import load
+from preflight.remote.collect import Gathering, Place, nobody, whole
+from preflight.remote.protocol import packed, progress
 from preflight.render import human
 from preflight.render import json as as_json
-from preflight.roll import Arrival, Attempt, Roll
-from preflight.verdict import judge
+from preflight.roster import Arrival, Attempt, Roll
+from preflight.serde import encode
 
 NAMES = ("n1", "n2", "n3")
 NOTHING = nobody({"name": "preflight", "version": "0"}, "2026-01-01T00:00:00Z", Topology(size=6))

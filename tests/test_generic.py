@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support import topology
 
-from preflight.generic import missing
+from preflight.judge.fallbacks import missing
 from preflight.model import Advice, Cause, Finding, Missing, World
 
 PERMISSION = "run it with the permission"

@@ -16,8 +16,9 @@ import scenarios
 from scenarios import GOLDEN, NAMES
 
 from preflight.model import Report
-from preflight.render import hostlist, human, junit, markdown, nagios, prometheus
+from preflight.render import human, junit, markdown, nagios, prometheus
 from preflight.render import json as as_json
+from preflight.render import slurm_nodes as hostlist
 
 FORMATS: Mapping[str, Callable[[Report], str]] = {
     "human": human.render,

@@ -15,20 +15,11 @@ import pytest
 from support import context
 
 from preflight.check import Context
+from preflight.domains.collectives import process_group as group
+from preflight.domains.collectives.process_group import agree, decline, leave, pooled, without_dns
+from preflight.domains.torch.devices import own_gpu
+from preflight.domains.torch.steps import TEXT, Steps, Trouble, readable
 from preflight.host import Host
-from preflight.knowledge import group
-from preflight.knowledge.group import (
-    TEXT,
-    Steps,
-    Trouble,
-    agree,
-    decline,
-    leave,
-    own_gpu,
-    pooled,
-    readable,
-    without_dns,
-)
 from preflight.model import Node, NotApplicable
 
 ROUTE = (

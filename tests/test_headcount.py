@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.headcount import Headcount
-from preflight.messages import Hello
+from preflight.meeting.coordinator import Headcount
+from preflight.meeting.protocol import Hello
 
 SIZES = st.integers(0, 5)
 CLAIMS = st.tuples(st.lists(st.integers(0, 6), min_size=1, max_size=3).map(tuple), SIZES)

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenarios import catalogue
 
-from preflight import verdict
-from preflight.document import encode
+from preflight.domains.collectives.pair_bandwidth import Exchange, plan
+from preflight.domains.net.pairing import Place
 from preflight.expect import Expect
-from preflight.knowledge.pairs import Place
-from preflight.knowledge.pairwise import Exchange, plan
+from preflight.judge import verdict
 from preflight.model import Node, Observations, Report, Seen, Topology
 from preflight.render import human
 from preflight.render.heatmap import CHECK, MOST, exchanged, heat
-from preflight.render.look import Look
-from preflight.render.nodes import folded
+from preflight.render.ranges import folded
+from preflight.render.style import Look
+from preflight.serde import encode
 
 WIDTHS = (98, 80, 40)
 VERBOSE = Look(verbose=True)

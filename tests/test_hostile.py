@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scenarios import NAMES, hostile, judged
 
 from preflight.model import Report, Status
-from preflight.render import human, text
+from preflight.render import human
 from preflight.render import json as as_json
+from preflight.render import sanitize as text
 from preflight.render.human import Look
-from preflight.render.look import ASCII, GLYPHS
+from preflight.render.style import ASCII, GLYPHS
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)
 a_width = pytest.mark.parametrize("width", [98, 80, 40])

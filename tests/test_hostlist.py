@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scenarios import NAMES, hostile, judged
 
-from preflight.knowledge.nodelist import folded
-from preflight.render import hostlist, human
+from preflight.nodeset import folded
+from preflight.render import human
+from preflight.render import slurm_nodes as hostlist
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)
 needs_scontrol = pytest.mark.skipif(not shutil.which("scontrol"), reason="needs scontrol")

@@ -26,10 +26,11 @@ from preflight.model import (
     Subject,
     Verdict,
 )
-from preflight.render import human, text
+from preflight.render import human
+from preflight.render import sanitize as text
 from preflight.render.findings import aside
 from preflight.render.human import Look
-from preflight.render.look import MARKS_LIMIT
+from preflight.render.style import MARKS_LIMIT
 
 WIDTHS = (98, 80, 40)
 every_scenario = pytest.mark.parametrize("scenario", NAMES)

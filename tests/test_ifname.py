@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.host import Address, Interface
-from preflight.knowledge.ifname import (
+from preflight.domains.net.interface_rules import (
     ANY,
     IPV4,
     IPV6,
@@ -16,6 +15,7 @@ from preflight.knowledge.ifname import (
     nccl_family,
     nccl_rule,
 )
+from preflight.host import Address, Interface
 
 
 def interface(name: str, *ips: str, running: bool = True, up: bool = True) -> Interface:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from preflight import calls, isolate
-from preflight.isolate import Died, Raised, Returned, TimedOut, Workers
+from preflight.process import call as calls
+from preflight.process import pool as isolate
+from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
 
 TESTS = str(Path(__file__).parent)
 
@@ -229,7 +230,7 @@ def test_environment_of_one_call(workers: Workers, monkeypatch: pytest.MonkeyPat
 
 PARENT = """
 import sys, time, json
-from preflight.isolate import Workers
+from preflight.process.pool import Workers
 workers = Workers()
 workers.open("light", env={"PYTHONPATH": sys.argv[1]})
 calls = [workers.call("light", "misbehave:hang", None, seconds=600) for _ in range(3)]

@@ -13,19 +13,10 @@ import pytest
 import scenarios
 from scenarios import NAMES, judged
 
-from preflight import verdict
 from preflight.check import Scope, Stage
 from preflight.expect import Expect
-from preflight.model import (
-    Blame,
-    Cause,
-    Confidence,
-    Kind,
-    PreflightError,
-    Seen,
-    Status,
-    Verdict,
-)
+from preflight.judge import verdict
+from preflight.model import Blame, Cause, Confidence, Kind, PreflightError, Seen, Status, Verdict
 from preflight.render import human
 from preflight.render import json as as_json
 

@@ -23,10 +23,10 @@ from support import world
 from preflight.checks import env_identity
 from preflight.checks.env_identity import Identity
 from preflight.expect import Expect
-from preflight.knowledge.identity import NAMES
-from preflight.launchers import LAUNCHERS, detect
+from preflight.identity.consistency import NAMES
+from preflight.identity.discover import discover
+from preflight.identity.launchers import LAUNCHERS, detect
 from preflight.model import Node, Topology
-from preflight.topology import discover
 
 
 @dataclass(frozen=True)

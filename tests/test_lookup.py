@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from preflight.host import Host
-from preflight.knowledge.lookup import (
+from preflight.domains.net.dns import (
     NO_ANSWER,
     Inquiry,
     Lookup,
@@ -25,6 +24,7 @@ from preflight.knowledge.lookup import (
     reads_as_number,
     source_of,
 )
+from preflight.host import Host
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from terminal import PREFLIGHT, in_pipe, on_terminal
 
-from preflight import check
-from preflight.check import SECTIONS, Catalogue, Loaded
+from preflight import registry
 from preflight.model import PreflightError
-from preflight.render import manual
-from preflight.render.text import wrapped
+from preflight.registry import SECTIONS, Catalogue, Loaded
+from preflight.render import explain as manual
+from preflight.render.sanitize import wrapped
 
-CATALOGUE = check.load()
+CATALOGUE = registry.load()
 WIDTHS = (110, 98, 80, 40, 20)
 a_width = pytest.mark.parametrize("width", WIDTHS)
 a_check = pytest.mark.parametrize("loaded", tuple(CATALOGUE), ids=lambda loaded: loaded.id)

@@ -16,7 +16,7 @@ from worlds import F, each, finding, of_nodes, report, row
 
 from preflight.model import Kind, Subject
 from preflight.render import human, markdown
-from preflight.render.text import legible
+from preflight.render.sanitize import legible
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)
 OURS = {"h3", "p", "table", "thead", "tbody", "tr", "th", "td", "pre", "code"}

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
-from preflight import door, meeting, messages, wire
-from preflight.attend import Attendance
-from preflight.document import encode
-from preflight.isolate import Workers
-from preflight.meeting import Guest, Meeting
-from preflight.messages import Hello, Said
+from preflight.meeting import connection as wire
+from preflight.meeting import coordinator as meeting
+from preflight.meeting import handshake as door
+from preflight.meeting import protocol as messages
+from preflight.meeting.coordinator import Guest, Meeting
+from preflight.meeting.member import Attendance
+from preflight.meeting.protocol import Hello, Said
 from preflight.model import Cause, Mark, Missing, Seen
-from preflight.roll import Arrival
+from preflight.process.pool import Workers
+from preflight.roster import Arrival
+from preflight.serde import encode
 
 HERE = "127.0.0.1"
 
@@ -456,7 +459,7 @@ def test_a_host_that_is_gone_is_noticed(party: Party) -> None:
 
 
 def test_a_host_that_falls_silent_is_noticed(party: Party, monkeypatch: Any) -> None:
-    monkeypatch.setattr("preflight.messages.SILENT_SECONDS", 0.4)
+    monkeypatch.setattr("preflight.meeting.protocol.SILENT_SECONDS", 0.4)
     guest = party.guest(1)
     party.until(party.all_here)
     party.loop.unwatch(party.guest_of(1).wire.sock)
@@ -567,7 +570,7 @@ def test_somebody_else_answers(
     loop: Workers, monkeypatch: Any, says: bytes | None, answer: str
 ) -> None:
     """And gets not one byte from us."""
-    monkeypatch.setattr("preflight.attend.BANNER_SECONDS", 0.2)
+    monkeypatch.setattr("preflight.meeting.member.BANNER_SECONDS", 0.2)
     server = socket.create_server((HERE, 0))
     server.setblocking(False)
     guest = Attendance(loop, hello(1), "", (HERE,), server.getsockname()[1])

@@ -12,10 +12,9 @@ import scenarios
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight import verdict
-from preflight.document import encode
 from preflight.expect import Expect
-from preflight.merge import RANKS_LIMIT, merge
+from preflight.judge import verdict
+from preflight.judge.merge import RANKS_LIMIT, merge
 from preflight.model import (
     Cause,
     LeftBehind,
@@ -32,7 +31,8 @@ from preflight.model import (
 )
 from preflight.render import human
 from preflight.render import json as as_json
-from preflight.roll import Arrival, Roll
+from preflight.roster import Arrival, Roll
+from preflight.serde import encode
 
 SCENARIOS = ("two-nodes", "three-nodes", "nodes-64")
 NOT_HERE = Missing(Cause.NOT_ARRIVED)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scenarios import NAMES, hostile, judged
 from worlds import U, W, each, finding, of_nodes, report, row
 
-from preflight import reporting
-from preflight.agent import Ending
-from preflight.interrupt import Interrupt
+from preflight.cli import reporting
+from preflight.engine.agent import Ending
 from preflight.model import Kind, Report, Subject, Verdict
+from preflight.process.signals import Interrupt
 from preflight.render import nagios
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)

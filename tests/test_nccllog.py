@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import round_trips
 
-from preflight.knowledge.nccllog import LINKS, TEXT, WARNINGS, Link, Log, parse
+from preflight.domains.collectives.nccl_log import LINKS, TEXT, WARNINGS, Link, Log, parse
 
 CAPTURES = Path(__file__).parent / "captures/nccl"
 

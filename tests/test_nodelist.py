@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from preflight.knowledge.nodelist import expand, expected, folded, same_host, span
+from preflight.humanize import span
+from preflight.identity.slurm_hosts import expected
+from preflight.nodeset import expand, folded, same_host
 
 STEP = {"SLURM_STEP_NODELIST": "n[1-3]", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"}
 

@@ -7,7 +7,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight.render.nodes import foldable, folded
+from preflight.render.ranges import foldable, folded
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import NoReturn
 import pytest
 from lab import nvml
 
+from preflight.domains.gpu import nvml as nvidia
 from preflight.host import Host
-from preflight.knowledge import nvidia
 
 UUIDS = ("GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb1111", "")
 

@@ -16,11 +16,11 @@ from ranks import run_ranks
 
 from preflight.checks import world_nccl
 from preflight.checks.world_nccl import SIZES, GpuSums
+from preflight.domains.collectives import nccl_log_capture as overheard
+from preflight.domains.collectives.nccl_log import Log
+from preflight.domains.collectives.nccl_log_capture import Overheard
+from preflight.domains.collectives.nccl_transport import Fabric, Heard
 from preflight.host import Host
-from preflight.knowledge import overheard
-from preflight.knowledge.nccllog import Log
-from preflight.knowledge.overheard import Overheard
-from preflight.knowledge.transport import Fabric, Heard
 
 CAPTURES = Path(__file__).parent / "captures/nccl"
 

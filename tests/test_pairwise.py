@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from itertools import combinations
 
-from preflight.knowledge.pairs import Place
-from preflight.knowledge.pairwise import Exchange, Limits, Rates, rates, slow_links, slow_nodes
+from preflight.domains.collectives.pair_bandwidth import (
+    Exchange,
+    Limits,
+    Rates,
+    rates,
+    slow_links,
+    slow_nodes,
+)
+from preflight.domains.net.pairing import Place
 
 LIMITS = Limits(0.25)
 FOUR = ("a", "b", "c", "d")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight import parcel
-from preflight.parcel import Parcels, ours, packed, progress, progress_of
+from preflight.remote import protocol as parcel
+from preflight.remote.protocol import Parcels, ours, packed, progress, progress_of
 
 NOISE = (
     "Welcome to gpu-b08!  Last login: today",

@@ -15,7 +15,7 @@ from command import planted, preflight
 from recordings import processes
 from terminal import ASCII_ENV, PREFLIGHT, in_pipe, on_terminal
 
-from preflight.check import load
+from preflight.registry import load
 
 COUNTED = ("--nproc", "2")
 """So that nobody need be asked how many GPUs there are."""

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import context, topology
 
+from preflight.domains.gpu import compute_outliers as alike
+from preflight.domains.gpu import compute_probe as computing
+from preflight.domains.gpu import matmul as products
+from preflight.domains.gpu.matmul import KINDS, Unlike
+from preflight.domains.torch.devices import Devices
 from preflight.host import Host
-from preflight.knowledge import alike, computing, products
-from preflight.knowledge.devices import Devices
-from preflight.knowledge.products import KINDS, Unlike
 from preflight.model import CannotObserve, Fact, Node, NotApplicable
 
 MODEL = "NVIDIA H100 80GB HBM3"

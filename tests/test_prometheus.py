@@ -13,9 +13,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from scenarios import NAMES, hostile, judged
 
+from preflight.humanize import epoch
 from preflight.model import Report, Status
 from preflight.render import prometheus
-from preflight.units import epoch
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)
 

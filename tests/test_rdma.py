@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hcas import LOCAL, ROCE, V1, V2, V4, V6, gpus, hca, write
 
-from preflight.host import Host
-from preflight.knowledge.hca import Fabric, waits_for_manager
-from preflight.knowledge.rdma import (
+from preflight.domains.net.hca_selection import Fabric, waits_for_manager
+from preflight.domains.net.rdma import (
     ACTIVE,
     DOWN,
     ETHERNET,
@@ -28,6 +27,7 @@ from preflight.knowledge.rdma import (
     roce_mtu,
     setting,
 )
+from preflight.host import Host
 
 MANY = [f"mlx5_{n}" for n in (0, 1, 2, 10, 11)]
 

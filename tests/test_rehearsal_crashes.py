@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight.rehearsal import crashes, talk
+from preflight.rehearsal import client as talk
+from preflight.rehearsal import crashes
 from preflight.rehearsal.crashes import Crashes
 
 CRASH = """

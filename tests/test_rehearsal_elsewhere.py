@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from preflight.rehearsal.elsewhere import Elsewhere
+from preflight.rehearsal.other_agents import Elsewhere
 
 PID = 7
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from preflight.knowledge.rehearsed import Frame, Process
+from preflight.domains.job.record import Frame, Process
 from preflight.rehearsal.history import SAMPLES, History, Look, place, stuck
 
 C10D = ["/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3252]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from preflight.rehearsal import talk
+from preflight.rehearsal import client as talk
 
 OURS = Path(__file__).parent.parent / "preflight" / "rehearsal"
 

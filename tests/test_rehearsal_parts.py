@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from preflight import rehearse
-from preflight.knowledge.rehearsed import (
+from preflight.attach import run as attached
+from preflight.domains.job.record import (
     Calls,
     Collective,
     Command,
@@ -26,7 +26,11 @@ from preflight.knowledge.rehearsed import (
     Rehearsed,
 )
 from preflight.model import PreflightError
-from preflight.rehearsal import attached, folder, gathered, processes, pyspy
+from preflight.rehearsal import aggregate as gathered
+from preflight.rehearsal import procfs as processes
+from preflight.rehearsal import pyspy
+from preflight.rehearsal import run as rehearse
+from preflight.rehearsal import workdir as folder
 from preflight.rehearsal.command import variables
 from preflight.rehearsal.history import History, Look
 

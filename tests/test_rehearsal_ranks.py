@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from preflight.rehearsal.history import History
-from preflight.rehearsal.ranks import among
+from preflight.rehearsal.sampling import among
 
 COMMAND, FIRST, SECOND, HELPER = 10, 20, 30, 40
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from preflight import check
-from preflight.calls import Call
-from preflight.check import Catalogue, Requirement
-from preflight.ended import observation_of
-from preflight.isolate import Died, Raised, Returned, TimedOut, Workers
+from preflight import registry
+from preflight.check import Requirement
+from preflight.engine.dispatch import observation_of
+from preflight.engine.plan import Outcome, Plan, Progress
+from preflight.engine.scheduler import Passed, Run
 from preflight.model import (
     Cause,
     LeftBehind,
@@ -26,14 +26,15 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.plan import Outcome, Plan, Progress
-from preflight.runner import Passed, Run
-from preflight.start import LIGHT, TORCH
+from preflight.process.call import Call
+from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
+from preflight.process.servers import LIGHT, TORCH
+from preflight.registry import Catalogue
 
 
 @pytest.fixture(scope="module")
 def catalogue() -> Catalogue:
-    return check.load()
+    return registry.load()
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ import pytest
 import scenarios
 from terminal import ASCII_ENV, PLAIN_ENV, PREFLIGHT, in_pipe, on_terminal
 
-from preflight import __version__, screen
-from preflight.plan import Progress
+from preflight import __version__
+from preflight.engine.plan import Progress
+from preflight.output import terminal as screen
 from preflight.render import human
 from preflight.render import json as as_json
 
@@ -260,8 +261,8 @@ AT_WORK = Progress(
 
 WATCHING = """
 import os, sys, time
-from preflight.plan import Progress
-from preflight.screen import ProgressLine
+from preflight.engine.plan import Progress
+from preflight.output.terminal import ProgressLine
 line = ProgressLine(quiet={quiet}, environ=os.environ, every={every})
 for step in range(5):
     who = 'n1/{rank} (last mark: "a\\x1b[2Jb")'

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.checks import job_script
+from preflight.domains.script import linter as script
+from preflight.domains.script import source as script_tree
+from preflight.domains.script.source import FILES_MAX, SIZE_MAX, Hit
 from preflight.host import Host
-from preflight.knowledge import script, script_tree
-from preflight.knowledge.script_tree import FILES_MAX, SIZE_MAX, Hit
 from preflight.model import CannotObserve, NotApplicable
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -165,7 +165,7 @@ def test_a_config_file_that_is_wrong_drains_nobody(fake: Fake, tmp_path: Path) -
 @pytest.mark.parametrize("hook", ["prolog", "healthcheck", "epilog", "task-prolog"])
 def test_a_bug_of_ours_is_no_end_of_a_job(fake: Fake, tmp_path: Path, hook: str) -> None:
     package = planted(tmp_path / "p")
-    file = package / "preflight/hooks/look.py"
+    file = package / "preflight/slurm/node_check.py"
     file.write_text(file.read_text() + "\n1 / 0\n")
     done = fake.run(hook, package)
     assert done.code == 0

@@ -12,11 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import topology
 
-from preflight import check
-from preflight.hooks import look, words
-from preflight.hooks._leftovers import left
+from preflight import check, registry
+from preflight.domains.system import container
 from preflight.host import Host
-from preflight.knowledge import container
 from preflight.model import (
     Blame,
     Confidence,
@@ -29,6 +27,9 @@ from preflight.model import (
     Subject,
     Verdict,
 )
+from preflight.slurm import messages as words
+from preflight.slurm import node_check as look
+from preflight.slurm.leftovers import left
 
 HERE = Subject(Kind.NODE, "n1")
 BAD = Finding(
@@ -191,7 +192,7 @@ def test_the_line_for_the_jobs_output() -> None:
 
 def test_what_is_left_out_is_there_to_be_left_out() -> None:
     """And what is not about the node is not made: new checks are, unless they are named."""
-    catalogue = check.load()
+    catalogue = registry.load()
     assert set(look.NOT_THE_NODE) <= set(catalogue.checks)
     quick = [
         c.id

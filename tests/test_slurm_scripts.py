@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from command import preflight
 
-from preflight.hooks import snippet
-from preflight.slurm import FOLDER
+from preflight.cli.slurm import FOLDER
+from preflight.slurm import wrapper_script as snippet
 
 SHELLS = [[name] for name in ("sh", "dash", "bash", "busybox") if shutil.which(name)]
 SHELLS = [[*words, "sh"] if words == ["busybox"] else words for words in SHELLS]

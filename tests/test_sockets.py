@@ -7,8 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from preflight.host import Host
-from preflight.knowledge.sockets import (
+from preflight.domains.net.port_owners import (
     ESTABLISHED,
     FILES_READ,
     KEPT,
@@ -19,6 +18,7 @@ from preflight.knowledge.sockets import (
     program,
     sockets_at,
 )
+from preflight.host import Host
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 # 29500 is 733C in hex

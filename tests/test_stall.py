@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import world
 
-from preflight.knowledge import remote
-from preflight.knowledge.group import Trouble
-from preflight.knowledge.stall import ADVICE, GLOO_UNREACHABLE, Signature, stalls
+from preflight.domains.collectives import gloo_unreachable as remote
+from preflight.domains.collectives.stalls import ADVICE, GLOO_UNREACHABLE, Signature, stalls
+from preflight.domains.torch.steps import Trouble
 from preflight.model import (
     Blame,
     Cause,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from recordings import processes
 
-from preflight.launchers import wants_gpus
+from preflight.identity.discover import discover, first_host, split_address
+from preflight.identity.launchers import wants_gpus
 from preflight.model import PreflightError, Topology
-from preflight.topology import discover, first_host, split_address
 
 
 def found(environ: dict[str, str] | None = None, **flags: object) -> Topology:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preflight.knowledge.touch import touch
+from preflight.domains.system.fs_probe import touch
 
 Facts = Iterator[tuple[str, Any]]
 

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
+from preflight.domains.net import tcp_throughput as transfer
+from preflight.domains.net.tcp_throughput import Burst, Moved
 from preflight.host import Host
-from preflight.knowledge import transfer
-from preflight.knowledge.transfer import Burst, Moved
 
 
 def listening() -> socket.socket:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from preflight.knowledge.trend import MOST, POINTS, Point, Trend, growth, settled
+from preflight.domains.job.memory_trend import MOST, POINTS, Point, Trend, growth, settled
 
 MIB = 1 << 20
 

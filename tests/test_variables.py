@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from preflight.knowledge.readers import READERS, Effect, reading, strtoll
-from preflight.knowledge.variables import (
+from preflight.domains.params import strtoll
+from preflight.domains.settings.parsers import READERS, Effect, reading
+from preflight.domains.settings.variables import (
     NCCL_UNDOCUMENTED,
     RENAMED,
     known,

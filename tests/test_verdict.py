@@ -10,6 +10,7 @@ import pytest
 from scripted import NODE, RANKS, SEEN, Answer, Script, judged, outcome, says, topology
 
 from preflight.check import Check, Scope, Stage
+from preflight.judge.verdict import BY_USER
 from preflight.model import (
     Advice,
     Blame,
@@ -27,7 +28,6 @@ from preflight.model import (
     World,
 )
 from preflight.render import json as as_json
-from preflight.verdict import BY_USER
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 OPTIONAL = Check(Scope.NODE, Stage.MACHINE, 1.0, required=False)

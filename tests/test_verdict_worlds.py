@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import NODE, SEEN, Script, catalogue, observed, topology
 
-from preflight import verdict
-from preflight.check import Catalogue, Check, Scope, Stage
+from preflight.check import Check, Scope, Stage
 from preflight.expect import Expect
+from preflight.judge import verdict
+from preflight.judge.policy import Policy, Waiver
+from preflight.judge.verdict import BY_USER, EXIT
 from preflight.model import (
     Blame,
     Cause,
@@ -24,8 +26,8 @@ from preflight.model import (
     Subject,
     Verdict,
 )
+from preflight.registry import Catalogue
 from preflight.render import json as as_json
-from preflight.verdict import BY_USER, EXIT, Policy, Waiver
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from scripted import RANKS, SEEN, Script, catalogue, judged, outcome, says, topology
 
-from preflight import verdict
 from preflight.expect import Expect
+from preflight.judge import verdict
+from preflight.judge.policy import Policy, Waiver
 from preflight.model import Blame, Cause, Kind, Missing, Status, Subject, Verdict
-from preflight.verdict import Policy, Waiver
 
 FAIL, WARN = Status.FAIL, Status.WARN
 READY, NOT_READY = ("ready", 0), ("not_ready", 3)

@@ -8,9 +8,9 @@ import signal
 import pytest
 from ranks import run_ranks
 
-from preflight.check import imported
 from preflight.expect import Expect
 from preflight.model import Finding, World
+from preflight.registry import imported
 
 pytestmark = pytest.mark.torch
 

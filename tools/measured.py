@@ -33,8 +33,13 @@ from gpu.running import Ran, run, torchrun  # noqa: E402
 from tables import say, table  # noqa: E402
 
 from preflight import __version__  # noqa: E402
-from preflight.knowledge.sums import busbw  # noqa: E402
-from preflight.units import MIB, duration, plural, size  # noqa: E402
+from preflight.domains.collectives.allreduce import busbw  # noqa: E402
+from preflight.humanize import (
+    MIB,
+    duration,
+    plural,
+    size,  # noqa: E402
+)
 
 STEPS, WITHIN = 2000, 200.0
 """Of the script whose rehearsal is measured, and the seconds that it may take."""

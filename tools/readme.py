@@ -24,7 +24,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from preflight import check, cli, verdict
+from preflight import registry
+from preflight.cli import main as cli
+from preflight.judge import verdict
 from preflight.model import Verdict
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -188,7 +190,7 @@ def block(name: str) -> str:
     if name == "checks":
         return _table(
             ("Check", "Level", "Question"),
-            [(f"`{c.id}`", c.check.when, c.question) for c in check.load()],
+            [(f"`{c.id}`", c.check.when, c.question) for c in registry.load()],
         )
     if name == "exits":
         codes = [(str(code), name, means, then) for code, name, means, then in EXITS]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from preflight.knowledge.rehearsed import FRAMES, Frame, Loader, Process
-from preflight.rehearsal.talk import frames, printable
+from preflight.domains.job.record import FRAMES, Frame, Loader, Process
+from preflight.rehearsal.client import frames, printable
 
 COLLECTIVES = (
     "/torch/distributed/distributed_c10d.py",

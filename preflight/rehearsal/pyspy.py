@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from preflight.knowledge.rehearsed import FRAMES, Frame
-from preflight.rehearsal.talk import LIBRARIES, LIMIT, printable
+from preflight.domains.job.record import FRAMES, Frame
+from preflight.rehearsal.client import LIBRARIES, LIMIT, printable
 
 SECONDS = 3.0
 """For all of them together."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from preflight.model import Command, Confidence, Finding, Kind, Report, Status, Subject
-from preflight.render.look import STYLES, Line, Look, flow
-from preflight.render.nodes import FOLDED_FROM, folded, links, ranks
-from preflight.render.text import action, legible, pasteable, wrapped
+from preflight.render.ranges import FOLDED_FROM, folded, links, ranks
+from preflight.render.sanitize import action, legible, pasteable, wrapped
+from preflight.render.style import STYLES, Line, Look, flow
 
 IN_FULL = (Status.FAIL, Status.MISSING)
 """What nobody can start with: all is said of it."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from preflight.document import decode
-from preflight.knowledge import pairwise
-from preflight.knowledge.pairs import Place
-from preflight.knowledge.pairwise import Exchange, Rates
-from preflight.knowledge.reached import gbs
+from preflight.domains.collectives import pair_bandwidth as pairwise
+from preflight.domains.collectives.pair_bandwidth import Exchange, Rates
+from preflight.domains.collectives.reference_busbw import gbs
+from preflight.domains.net.pairing import Place
 from preflight.model import Report, Seen, place_of
-from preflight.render.look import Line, Look, flow
-from preflight.render.nodes import folded
+from preflight.render.ranges import folded
+from preflight.render.style import Line, Look, flow
+from preflight.serde import decode
 
 CHECK = "world.bandwidth"
 MOST = 32

@@ -10,14 +10,14 @@ import io
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from preflight.knowledge import nodelist
+from preflight import nodeset
+from preflight.humanize import duration, plural
 from preflight.model import Kind, Missing, Report, Row, Setting, Status, Topology, Verdict, place_of
 from preflight.render.findings import findings
-from preflight.render.look import WIDTH, WORDS, Line, Look, flow
 from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
-from preflight.render.nodes import foldable, folded
-from preflight.render.text import pasteable, plain, wrapped
-from preflight.units import duration, plural
+from preflight.render.ranges import foldable, folded
+from preflight.render.sanitize import pasteable, plain, wrapped
+from preflight.render.style import WIDTH, WORDS, Line, Look, flow
 
 __all__ = ["WIDTH", "Look", "do_now", "lines", "render"]
 
@@ -311,11 +311,11 @@ def _leaving_out(report: Report) -> str:
             if finding.status is Status.MISSING and subject.kind is Kind.NODE
         ]
         given = [name for name in hosts.value if isinstance(name, str) and foldable(name)]
-        left = [n for n in given if not any(nodelist.same_host(n, other) for other in gone)]
-        return f"preflight run --hosts {nodelist.folded(left)} …" if left and left != given else ""
+        left = [n for n in given if not any(nodeset.same_host(n, other) for other in gone)]
+        return f"preflight run --hosts {nodeset.folded(left)} …" if left and left != given else ""
     slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
     if report.exclude and slurm and len(top.nodes) > len(report.exclude):
-        return f"sbatch --exclude={nodelist.folded(report.exclude)} …"
+        return f"sbatch --exclude={nodeset.folded(report.exclude)} …"
     return ""
 
 

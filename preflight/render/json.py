@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from preflight.document import decode, encode
 from preflight.model import (
     Advice,
     Cause,
@@ -33,6 +32,7 @@ from preflight.model import (
     Topology,
     Verdict,
 )
+from preflight.serde import decode, encode
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 LIMIT = 64 << 20

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+from preflight.humanize import epoch
 from preflight.model import (
     WEIGHT,
     Cause,
@@ -30,9 +31,8 @@ from preflight.model import (
 )
 from preflight.render.findings import finding_lines
 from preflight.render.human import summary
-from preflight.render.look import GLYPHS, Look
-from preflight.render.text import legible
-from preflight.units import epoch
+from preflight.render.sanitize import legible
+from preflight.render.style import GLYPHS, Look
 
 ALL = "all nodes"
 """The suite of what is no single node's; no host has a blank in its name."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from preflight.humanize import duration
 from preflight.model import Confidence, Finding, Report, Row, Status
 from preflight.render import human
 from preflight.render.findings import IN_FULL, about
-from preflight.render.look import GLYPHS, WORDS
 from preflight.render.matrix import left_out, looked_at
-from preflight.render.text import legible
-from preflight.units import duration
+from preflight.render.sanitize import legible
+from preflight.render.style import GLYPHS, WORDS
 
 ROWS = 100
 """Rows of a table; who has more findings reads the JSON report."""

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from preflight.model import WEIGHT, Cause, Missing, Report, Row, Status, Verdict, place_of
-from preflight.render.look import (
+from preflight.render.ranges import folded, ranks
+from preflight.render.sanitize import cut
+from preflight.render.style import (
     ID_WIDTH,
     MARKS_LIMIT,
     MEASURED_WIDTH,
@@ -21,8 +23,6 @@ from preflight.render.look import (
     Segment,
     flow,
 )
-from preflight.render.nodes import folded, ranks
-from preflight.render.text import cut
 
 Marks = Mapping[str, tuple[tuple[int | None, Status], ...]]
 """What a row says of each node: of the node itself, or of its ranks in their order."""

@@ -8,7 +8,7 @@ from preflight.model import Finding, Report, Status, Verdict
 from preflight.render.findings import about
 from preflight.render.human import summary
 from preflight.render.matrix import left_out, looked_at
-from preflight.render.text import cut, legible, plain
+from preflight.render.sanitize import cut, legible, plain
 
 LONGEST = 480
 """Characters of the text: with the performance data well within the 1 KiB that NRPE passes on."""

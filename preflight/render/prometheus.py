@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from preflight.humanize import epoch
 from preflight.model import Report, Status, Verdict
-from preflight.render.text import legible
-from preflight.units import epoch
+from preflight.render.sanitize import legible
 
 Sample = tuple[Mapping[str, str], float]
 

@@ -12,17 +12,8 @@ from preflight.check import conforms
 from preflight.checks import agree_clock
 from preflight.checks.agree_clock import Clock
 from preflight.host import Host
-from preflight.model import (
-    Blame,
-    Cause,
-    Confidence,
-    Missing,
-    Node,
-    NotApplicable,
-    Status,
-    Topology,
-)
-from preflight.roll import Roll
+from preflight.model import Blame, Cause, Confidence, Missing, Node, NotApplicable, Status, Topology
+from preflight.roster import Roll
 
 conforms(agree_clock)
 

@@ -13,8 +13,8 @@ from support import Case, assert_case, context, judged, round_trips, topology
 from preflight.check import conforms
 from preflight.checks import agree_env
 from preflight.checks.agree_env import Environment, effective
+from preflight.domains.settings.collect import Variable
 from preflight.host import Host
-from preflight.knowledge.tuning import Variable
 from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
 
 conforms(agree_env)

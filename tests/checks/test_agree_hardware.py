@@ -17,9 +17,9 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import agree_hardware
+from preflight.domains.system import inventory
+from preflight.domains.system.inventory import Hardware
 from preflight.host import Address, Host, Interface
-from preflight.knowledge import inventory
-from preflight.knowledge.inventory import Hardware
 from preflight.model import CannotObserve, Cause, Confidence, Finding, Missing, Node, Status
 
 conforms(agree_hardware)

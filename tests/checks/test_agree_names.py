@@ -14,9 +14,9 @@ from support import Case, assert_case, context, judged, round_trips, topology
 from preflight.check import conforms
 from preflight.checks import agree_names
 from preflight.checks.agree_names import Peer, Views
+from preflight.domains.net.dns import NO_ANSWER, Lookup
+from preflight.domains.net.pairing import dials
 from preflight.host import Host
-from preflight.knowledge.lookup import NO_ANSWER, Lookup
-from preflight.knowledge.pairs import dials
 from preflight.model import (
     Blame,
     CannotObserve,

@@ -17,9 +17,9 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 from preflight.check import Preloaded, conforms
 from preflight.checks import agree_software
 from preflight.checks.agree_software import Software
-from preflight.document import encode
 from preflight.host import Host
 from preflight.model import Cause, Confidence, Finding, Missing, Node, Status, Topology
+from preflight.serde import encode
 
 conforms(agree_software)
 

@@ -12,7 +12,7 @@ from preflight.check import conforms
 from preflight.checks import env_identity
 from preflight.checks.env_identity import Identity
 from preflight.host import Host
-from preflight.knowledge.identity import NAMES
+from preflight.identity.consistency import NAMES
 from preflight.model import Cause, Confidence, Fact, Missing, Node, Status, Topology
 
 conforms(env_identity)

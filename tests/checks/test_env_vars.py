@@ -11,8 +11,8 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import env_vars
+from preflight.domains.settings.collect import Settings, Variable
 from preflight.host import Host
-from preflight.knowledge.tuning import Settings, Variable
 from preflight.model import Cause, Confidence, Missing, Status
 
 conforms(env_vars)

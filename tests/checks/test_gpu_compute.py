@@ -15,22 +15,12 @@ from support import Case, assert_case, judged, topology, world
 
 from preflight.check import conforms
 from preflight.checks import gpu_compute
+from preflight.domains.gpu import matmul as products
+from preflight.domains.gpu.compute_probe import Card, Computed
+from preflight.domains.gpu.matmul import Rate, Unlike, Wrong
+from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
-from preflight.knowledge import products
-from preflight.knowledge.computing import Card, Computed
-from preflight.knowledge.group import Trouble
-from preflight.knowledge.products import Rate, Unlike, Wrong
-from preflight.model import (
-    Blame,
-    Cause,
-    Confidence,
-    Finding,
-    Mark,
-    Missing,
-    Node,
-    Status,
-    World,
-)
+from preflight.model import Blame, Cause, Confidence, Finding, Mark, Missing, Node, Status, World
 
 conforms(gpu_compute)
 

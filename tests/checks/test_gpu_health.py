@@ -17,9 +17,9 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import gpu_health
+from preflight.domains.gpu.nvml_health import Fabric, Process, Told, Vitals
+from preflight.domains.gpu.xid import KEPT, Log, Xid, logged
 from preflight.host import Host
-from preflight.knowledge.health import Fabric, Process, Told, Vitals
-from preflight.knowledge.xid import KEPT, Log, Xid, logged
 from preflight.model import (
     Blame,
     CannotObserve,

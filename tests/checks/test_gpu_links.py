@@ -16,9 +16,9 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 from preflight.check import conforms
 from preflight.checks import gpu_links
 from preflight.checks.gpu_links import Links
+from preflight.domains.gpu import nvlink as links
+from preflight.domains.gpu.nvlink import Joined, Lane, LinkedGpu, Pair
 from preflight.host import Host
-from preflight.knowledge import links
-from preflight.knowledge.links import Joined, Lane, LinkedGpu, Pair
 from preflight.model import (
     Blame,
     CannotObserve,

@@ -14,9 +14,10 @@ from support import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import gpu_p2p
+from preflight.domains.gpu import copy_probe as carrier
+from preflight.domains.gpu.copy_results import Copied, Copy, Pair, Party
 from preflight.host import Host
-from preflight.knowledge import carrier
-from preflight.knowledge.copies import Copied, Copy, Pair, Party
+from preflight.humanize import MIB
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -30,7 +31,6 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.units import MIB
 
 conforms(gpu_p2p)
 

@@ -16,9 +16,8 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import gpu_visible
-from preflight.document import encode
+from preflight.domains.gpu.nvml import MASK, Answer, Gpu, PciGpu
 from preflight.host import Host
-from preflight.knowledge.nvidia import MASK, Answer, Gpu, PciGpu
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -29,6 +28,7 @@ from preflight.model import (
     NotApplicable,
     Status,
 )
+from preflight.serde import encode
 
 conforms(gpu_visible)
 

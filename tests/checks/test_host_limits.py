@@ -13,8 +13,8 @@ from support import Case, assert_case, context, judged, round_trips, topology
 from preflight.check import conforms
 from preflight.checks import host_limits
 from preflight.host import Host
+from preflight.humanize import GIB, MIB
 from preflight.model import Blame, CannotObserve, Status
-from preflight.units import GIB, MIB
 
 conforms(host_limits)
 

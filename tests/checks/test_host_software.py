@@ -15,10 +15,10 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import Preloaded, conforms
 from preflight.checks import host_software
-from preflight.document import encode
+from preflight.domains.gpu import nccl_library as nccl
 from preflight.host import Host
-from preflight.knowledge import nccl
 from preflight.model import Blame, CannotObserve, Cause, Mark, Missing, Node, Status, Topology
+from preflight.serde import encode
 
 conforms(host_software)
 

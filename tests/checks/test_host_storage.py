@@ -16,10 +16,10 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import host_storage
+from preflight.domains.system.directories import Address, Leftover, Place, Role
 from preflight.host import Host, Mount, Space
-from preflight.knowledge.places import Address, Leftover, Place, Role
+from preflight.humanize import GIB, MIB
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, Status
-from preflight.units import GIB, MIB
 
 conforms(host_storage)
 
@@ -303,7 +303,7 @@ DEAD_MOUNT = """
 import ctypes, json, os, sys
 from preflight.check import Context
 from preflight.checks import host_storage
-from preflight.document import encode
+from preflight.serde import encode
 from preflight.host import Host
 from support import context
 libc = ctypes.CDLL(None, use_errno=True)
@@ -332,7 +332,7 @@ def test_a_dead_mount_is_named_in_time_and_hides_nothing() -> None:
 
 
 def _dead_mount(tmp_path: Path) -> None:
-    from preflight.document import decode
+    from preflight.serde import decode
 
     (tmp_path / "dead").mkdir()
     (tmp_path / "init").write_text("old")

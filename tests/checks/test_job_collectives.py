@@ -32,18 +32,10 @@ from support import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_collectives
-from preflight.document import encode
+from preflight.domains.job.record import Calls, Command, Group, Life, Process, Record, Rehearsed
 from preflight.host import Host
-from preflight.knowledge.rehearsed import (
-    Calls,
-    Command,
-    Group,
-    Life,
-    Process,
-    Record,
-    Rehearsed,
-)
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
+from preflight.serde import encode
 
 conforms(job_collectives)
 

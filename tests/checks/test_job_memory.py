@@ -17,9 +17,8 @@ from support import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_memory
-from preflight.document import encode
+from preflight.domains.job.record import Command, Growth, Life, Record, Rehearsed
 from preflight.host import Host
-from preflight.knowledge.rehearsed import Command, Growth, Life, Record, Rehearsed
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -30,6 +29,7 @@ from preflight.model import (
     NotApplicable,
     Status,
 )
+from preflight.serde import encode
 
 conforms(job_memory)
 

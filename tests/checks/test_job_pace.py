@@ -15,10 +15,10 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import job_pace
-from preflight.document import encode
+from preflight.domains.job.record import Command, Frame, Life, Pace, Record, Rehearsed
 from preflight.host import Host
-from preflight.knowledge.rehearsed import Command, Frame, Life, Pace, Record, Rehearsed
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
+from preflight.serde import encode
 
 conforms(job_pace)
 

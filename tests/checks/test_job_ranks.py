@@ -12,9 +12,8 @@ from support import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_ranks
-from preflight.document import encode
+from preflight.domains.job.record import Calls, Command, End, Frame, Life, Record, Rehearsed
 from preflight.host import Host
-from preflight.knowledge.rehearsed import Calls, Command, End, Frame, Life, Record, Rehearsed
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -26,6 +25,7 @@ from preflight.model import (
     Status,
     Topology,
 )
+from preflight.serde import encode
 
 conforms(job_ranks)
 

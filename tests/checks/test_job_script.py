@@ -12,8 +12,8 @@ from support import Case, assert_case, context, judged, round_trips
 from preflight.check import conforms
 from preflight.checks import job_script
 from preflight.checks.job_script import Script
+from preflight.domains.script.source import Hit
 from preflight.host import Host
-from preflight.knowledge.script_tree import Hit
 from preflight.model import (
     Blame,
     CannotObserve,

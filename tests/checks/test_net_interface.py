@@ -13,8 +13,8 @@ from preflight.check import conforms
 from preflight.checks import net_interface
 from preflight.checks.net_interface import Choices
 from preflight.host import Address, Host, Interface
+from preflight.judge.verdict import joined
 from preflight.model import CannotObserve, Fact, Node, Status
-from preflight.verdict import joined
 
 conforms(net_interface)
 

@@ -13,11 +13,11 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import net_mesh
+from preflight.domains.net import pairing as pairs
+from preflight.domains.net.interfaces import GLOO, NCCL, Way
+from preflight.domains.net.mesh_probe import Edge
+from preflight.domains.net.mesh_view import Mesh
 from preflight.host import Host
-from preflight.knowledge import pairs
-from preflight.knowledge.edges import Edge
-from preflight.knowledge.views import Mesh
-from preflight.knowledge.ways import GLOO, NCCL, Way
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Finding, Kind, Missing, Status
 
 conforms(net_mesh)

@@ -17,18 +17,9 @@ from support import Case, assert_case, context, judged, round_trips, topology
 from preflight.check import conforms
 from preflight.checks import net_name
 from preflight.checks.net_name import Names
+from preflight.domains.net.dns import NO_ANSWER, Lookup
 from preflight.host import Host
-from preflight.knowledge.lookup import NO_ANSWER, Lookup
-from preflight.model import (
-    Blame,
-    CannotObserve,
-    Cause,
-    Mark,
-    Missing,
-    Node,
-    Status,
-    Topology,
-)
+from preflight.model import Blame, CannotObserve, Cause, Mark, Missing, Node, Status, Topology
 
 conforms(net_name)
 

@@ -16,11 +16,11 @@ from support import Case, assert_case, context, judged, round_trips, world
 from preflight.check import conforms
 from preflight.checks import net_payload
 from preflight.checks.net_payload import SIZES, Payload, Sweep
+from preflight.domains.net.interfaces import GLOO, Way
+from preflight.domains.net.mesh_probe import FRAME
+from preflight.domains.net.pairing import Place
+from preflight.domains.net.tcp import Loop, Steps
 from preflight.host import Host
-from preflight.knowledge.edges import FRAME
-from preflight.knowledge.pairs import Place
-from preflight.knowledge.ways import GLOO, Way
-from preflight.knowledge.wire import Loop, Steps
 from preflight.model import Cause, Confidence, Finding, Missing, Status
 
 conforms(net_payload)

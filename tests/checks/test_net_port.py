@@ -16,8 +16,8 @@ from support import Case, assert_case, context, judged, round_trips, topology
 from preflight.check import conforms
 from preflight.checks import net_port
 from preflight.checks.net_port import Port
+from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder
 from preflight.host import Host
-from preflight.knowledge.sockets import ESTABLISHED, LISTEN, Holder
 from preflight.model import CannotObserve, Cause, Fact, Missing, Node, Status, Topology
 
 conforms(net_port)

@@ -14,9 +14,9 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import net_rdma
+from preflight.domains.net.hca_selection import Fabric
+from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, Port
 from preflight.host import Host
-from preflight.knowledge.hca import Fabric
-from preflight.knowledge.rdma import DOWN, ETHERNET, INIT, Gid, Port
 from preflight.model import Blame, CannotObserve, Confidence, Node, NotApplicable, Status, Topology
 
 conforms(net_rdma)

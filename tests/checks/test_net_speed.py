@@ -14,10 +14,11 @@ from support import Case, assert_case, context, judged, round_trips, world
 from preflight.check import conforms
 from preflight.checks import net_speed
 from preflight.checks.net_speed import Speed
+from preflight.domains.net import pairing as pairs
+from preflight.domains.net import rounds as tour
+from preflight.domains.net.rounds import ABSENT, Trial
+from preflight.domains.net.tcp_throughput import Burst, Moved
 from preflight.host import Host
-from preflight.knowledge import pairs, tour
-from preflight.knowledge.tour import ABSENT, Trial
-from preflight.knowledge.transfer import Burst, Moved
 from preflight.model import (
     Blame,
     CannotObserve,

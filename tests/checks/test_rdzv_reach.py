@@ -11,10 +11,10 @@ from support import Case, assert_case, context, judged, round_trips, topology, w
 
 from preflight.check import conforms
 from preflight.checks import rdzv_reach
+from preflight.domains.rendezvous.attempts import Reach, Sought
+from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.host import Host
-from preflight.knowledge.dial import Probe
-from preflight.knowledge.ladder import Reach, Sought
-from preflight.knowledge.nodelist import Expected
+from preflight.identity.slurm_hosts import Expected
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -27,7 +27,7 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.roll import Arrival, Attempt, Roll, Stranger
+from preflight.roster import Arrival, Attempt, Roll, Stranger
 
 conforms(rdzv_reach)
 

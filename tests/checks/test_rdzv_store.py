@@ -16,9 +16,9 @@ from support import Case, assert_case, context
 from preflight.check import conforms
 from preflight.checks import rdzv_store
 from preflight.checks.rdzv_store import Meeting
+from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.group import Trouble
 from preflight.model import (
     Cause,
     Finding,

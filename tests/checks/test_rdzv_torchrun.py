@@ -16,9 +16,10 @@ from support import Case, assert_case, context, judged, round_trips, topology
 from preflight.check import conforms
 from preflight.checks import rdzv_torchrun
 from preflight.checks.rdzv_torchrun import C10D, INSIDE, STATIC, UNKNOWN, Handed, Hosting
+from preflight.domains.net.dns import NO_ANSWER, Lookup
+from preflight.domains.rendezvous.torchrun_names import endpoint_of, is_host, recognises
 from preflight.host import Host
-from preflight.knowledge.lookup import NO_ANSWER, Lookup
-from preflight.knowledge.names import endpoint_of, is_host, recognises
+from preflight.identity.discover import discover
 from preflight.model import (
     CannotObserve,
     Cause,
@@ -29,7 +30,6 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.topology import discover
 
 conforms(rdzv_torchrun)
 

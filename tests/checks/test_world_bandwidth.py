@@ -15,21 +15,11 @@ from support import Case, assert_case, judged, round_trips, world
 from preflight.check import conforms
 from preflight.checks import world_bandwidth
 from preflight.checks.world_bandwidth import GLOO, NCCL, SIZES, Bandwidth
-from preflight.knowledge import pairs
-from preflight.knowledge.busbw import Point
-from preflight.knowledge.group import Trouble
-from preflight.knowledge.pairwise import Exchange, plan
-from preflight.model import (
-    Blame,
-    Cause,
-    Confidence,
-    Mark,
-    Missing,
-    Node,
-    Seen,
-    Status,
-    Topology,
-)
+from preflight.domains.collectives.busbw import Point
+from preflight.domains.collectives.pair_bandwidth import Exchange, plan
+from preflight.domains.net import pairing as pairs
+from preflight.domains.torch.steps import Trouble
+from preflight.model import Blame, Cause, Confidence, Mark, Missing, Node, Seen, Status, Topology
 
 conforms(world_bandwidth)
 

@@ -12,8 +12,8 @@ from support import world as world_of
 from preflight.check import conforms
 from preflight.checks import world_ddp
 from preflight.checks.world_ddp import Trained
+from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
-from preflight.knowledge.group import Trouble
 from preflight.model import Blame, Cause, Mark, Missing, Seen, Status
 
 conforms(world_ddp)

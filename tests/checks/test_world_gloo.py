@@ -13,9 +13,17 @@ from support import Case, assert_case
 from preflight.check import conforms
 from preflight.checks import world_gloo
 from preflight.checks.world_gloo import SIZES, Sums
+from preflight.domains.collectives.allreduce import (
+    LeftOut,
+    Reduced,
+    affordable,
+    busbw,
+    expected,
+    weight,
+)
+from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
-from preflight.knowledge.group import Trouble
-from preflight.knowledge.sums import LeftOut, Reduced, affordable, busbw, expected, weight
+from preflight.humanize import MIB
 from preflight.model import (
     Blame,
     Cause,
@@ -28,7 +36,6 @@ from preflight.model import (
     Topology,
     World,
 )
-from preflight.units import MIB
 
 conforms(world_gloo)
 

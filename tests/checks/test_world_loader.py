@@ -17,11 +17,11 @@ from support import Case, assert_case, world
 from preflight.check import conforms
 from preflight.checks import world_loader
 from preflight.checks.world_loader import Loading, Rate, usable_cpus
-from preflight.document import decode
+from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.knowledge.group import Trouble
 from preflight.model import Cause, Mark, Missing, Status
+from preflight.serde import decode
 
 conforms(world_loader)
 
@@ -111,7 +111,7 @@ LOOK = """
 import json
 from support import context
 from preflight.checks import world_loader
-from preflight.document import encode
+from preflight.serde import encode
 from preflight.host import Host
 print(json.dumps(encode(world_loader.observe(Host(), context(seconds=10.0)))))
 """

@@ -14,10 +14,10 @@ from support import world as observed
 from preflight.check import conforms
 from preflight.checks import world_nccl
 from preflight.checks.world_nccl import SIZES, GpuSums
-from preflight.knowledge.group import Trouble, readable
-from preflight.knowledge.nccllog import Link, Log, parse
-from preflight.knowledge.sums import LeftOut, Reduced
-from preflight.knowledge.transport import Fabric, Heard
+from preflight.domains.collectives.allreduce import LeftOut, Reduced
+from preflight.domains.collectives.nccl_log import Link, Log, parse
+from preflight.domains.collectives.nccl_transport import Fabric, Heard
+from preflight.domains.torch.steps import Trouble, readable
 from preflight.model import Blame, Cause, Confidence, Mark, Missing, Node, Seen, Status, World
 
 conforms(world_nccl)

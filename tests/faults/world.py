@@ -19,12 +19,12 @@ from typing import Any
 from lab.faults import Break
 from lab.host import ENVIRONMENT, Command, Ended, Host, Lab, Machine, missing
 
-from preflight.check import load
 from preflight.expect import Expect
-from preflight.merge import merge
+from preflight.judge.merge import merge
+from preflight.judge.verdict import judge as judge_again
 from preflight.model import PreflightError
+from preflight.registry import load
 from preflight.render import json as as_json
-from preflight.verdict import judge as judge_again
 
 KILLED_AFTER = 110.0
 """Seconds; beyond any deadline of a run."""

@@ -20,8 +20,8 @@ from typing import Any
 
 from lab.library import built
 
-from preflight.check import answer_type, imported
-from preflight.document import decode
+from preflight.registry import answer_type, imported
+from preflight.serde import decode
 
 TESTS = Path(__file__).parent.parent
 NUMBERS = itertools.count()
@@ -30,7 +30,8 @@ NUMBERS = itertools.count()
 OBSERVE = """
 import json, sys
 from support import context
-from preflight import check, document, host, model
+from preflight import check, host, model, registry
+from preflight import serde as document
 
 name, root, environ, changes = json.loads(sys.argv[1])
 machine = host.Host(root, environ)
@@ -39,7 +40,7 @@ marks = lambda name: print(name, file=sys.stderr, flush=True)
 made = {k: {n: check.Preloaded(**p) for n, p in v.items()} if k == "preloaded" else v
         for k, v in changes.items()}
 try:
-    seen = check.imported(name).observe(machine, context(mark=marks, **made))
+    seen = registry.imported(name).observe(machine, context(mark=marks, **made))
     print(json.dumps({"seen": document.encode(seen)}))
 except (model.NotApplicable, model.CannotObserve) as error:
     print(json.dumps({"raised": type(error).__name__, "why": str(error)}))

@@ -1,0 +1,371 @@
+"""The command line; wiring only. Exit codes are those of the contract, whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import itertools
+import os
+import signal
+import sys
+import traceback
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from preflight import __version__, console, redact, registry
+from preflight.cli import baseline as baseline_cli
+from preflight.cli import rehearse as rehearse_cli
+from preflight.cli import reporting, slurm
+from preflight.cli.flags import SHARED, flags_of, ids, option, with_run_flags
+from preflight.cli.printing import printed
+from preflight.config import resolve as config
+from preflight.config.resolve import Flags
+from preflight.engine import agent, preview
+from preflight.engine.agent import Ending, Wish
+from preflight.judge import verdict
+from preflight.model import PreflightError, Verdict
+from preflight.output import files
+from preflight.output import terminal as screen
+from preflight.output.exit_codes import INTERNAL, OUTPUT, UNKNOWN, USAGE
+from preflight.process.forkserver import reap_orphans
+from preflight.process.pool import Workers
+from preflight.process.signals import Interrupt
+
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""With these only writing to a standard stream can fail here: workers write all files."""
+
+EXITS = """Exit codes: 0 READY · 2 usage · 3 NOT READY · 4 UNDECIDED · 5 INCOMPLETE · 74 a report
+file could not be written · 70 our own fault · 130/143 interrupted."""
+
+COMMAND_FOLLOWS = {"allow_interspersed_args": False}
+"""What stands behind the first word that is no flag is the command's."""
+
+app = typer.Typer(
+    name="preflight",
+    help="Why a distributed PyTorch job would hang or crawl here: which host, rank, variable, "
+    "port, device or limit, and what to do about it.",
+    epilog=EXITS,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, group in (("baseline", baseline_cli.app), ("slurm", slurm.app)):
+    app.add_typer(group, name=name, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Version and where it runs from.")
+    ] = False,
+) -> None:
+    if version:
+        printed(f"preflight {__version__} from {os.path.dirname(os.path.dirname(__file__))}\n")
+        raise typer.Exit
+
+
+@app.command(epilog=EXITS)
+@with_run_flags
+def run(ctx: typer.Context, **given: Any) -> None:
+    """Observe, judge, print the report, exit by its verdict."""
+    with agent.session(ctx.obj) as workers:
+        ended, problems = _end(ctx, workers, given)
+    raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))
+
+
+@app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)
+@with_run_flags
+def gate(
+    ctx: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to start.")],
+    start_undecided: Annotated[
+        bool, option("--start-undecided", help="Start CMD on UNDECIDED, too.")
+    ] = False,
+    **given: Any,
+) -> None:
+    """Run the checks, then become CMD if READY; otherwise say that it was not started."""
+    if not command[0]:
+        raise PreflightError("CMD is an empty word")
+    with agent.session(ctx.obj) as workers:
+        ended, problems = _end(ctx, workers, given)
+    ctx.obj.release()  # a signal that comes from here on ends us before CMD, or CMD
+    wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
+    if ended.verdict in wanted and not ctx.obj.name:
+        _become(command)
+    code = reporting.exit_code(given["exit_style"], ended, problems, ctx.obj)
+    console.say(f" {command[0]} was not started.   exit {code}")
+    raise typer.Exit(code)
+
+
+app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)(rehearse_cli.rehearse)
+app.command(epilog=EXITS)(rehearse_cli.attach)
+
+
+@app.command(epilog="Exit codes: 0 · 2 usage.")
+@with_run_flags
+def plan(ctx: typer.Context, **given: Any) -> None:
+    """What `run` would do here with these flags, and who it takes this process for; runs nothing.
+    `-o json` is the plan as JSON; of files that `-o` names it only says that run would write them.
+    """
+    from preflight.render import preview as as_plan
+
+    flags = flags_of(ctx, given)
+    reporting.check_styles(flags, given)
+    for name in filter(given.get, ("slurm", "hosts", "connect")):
+        raise PreflightError(f"{flags.source(name)}: a plan is of one place; ask for it there")
+    wish = Wish(flags, given["config_file"], given["root"])
+    with agent.session(ctx.obj) as workers:
+        chosen, catalogue = agent.configured(wish)
+        planned = preview.planned(workers, chosen, catalogue, lambda: bool(ctx.obj.name))
+    planned = redact.without(planned, redact.secrets(os.environ))
+    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
+    asked = next(output.format for output in chosen.outputs if output.file == "-")
+    printed(as_plan.as_json(planned) if asked == "json" else as_plan.render(planned, look))
+    raise typer.Exit(ctx.obj.exit_code)
+
+
+@app.command("list")
+def list_checks(
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """The checks that there are: id, stage, needs, budget, what they touch."""
+    from preflight.render import explain as manual
+
+    catalogue = registry.load()
+    if json_output:
+        import json
+
+        everything = [manual.data(loaded) for loaded in catalogue]
+        printed(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+    else:
+        columns = screen.width(sys.stdout) if screen.is_terminal(sys.stdout) else None
+        printed(screen.spelled(manual.table(catalogue, columns)))
+
+
+@app.command()
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="A check's id or a finding's code.", autocompletion=ids),
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
+) -> None:
+    """What a check looks at, when it fails, what to do: offline."""
+    from preflight.render import explain as manual
+
+    catalogue = registry.load()
+    loaded, code = manual.find(catalogue, name)
+    if output == "json":
+        import json
+
+        printed(json.dumps(manual.data(loaded), indent=1, ensure_ascii=False) + "\n")
+    elif output == "human":
+        also = manual.owners(catalogue, code)
+        text = manual.explain(loaded, code, min(110, screen.width(sys.stdout)), also)
+        printed(screen.spelled(text))
+    else:
+        raise PreflightError(f"explain prints human or json, not {output!r:.40}")
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    report: Annotated[str, typer.Argument(metavar="REPORT", help="A saved JSON report.")],
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Judge its observations again, by today's config.")
+    ] = False,
+    output: Annotated[
+        list[str] | None, typer.Option("--output", "-o", help="As of run: human, json=FILE, …")
+    ] = None,
+    expect: Annotated[list[str] | None, typer.Option("--expect", help="key=value")] = None,
+    tolerate: Annotated[list[str] | None, typer.Option("--tolerate", help="An id.")] = None,
+    strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
+    color: Annotated[str, typer.Option("--color")] = "auto",
+    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
+    config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
+) -> None:
+    """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
+    given = Flags(output=tuple(output or ()), sources={"output": "-o"})
+    outputs = config.outputs(given, [], "")
+    read = files.saved(report)
+    code = 0
+    if judge:
+        flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
+        chosen, catalogue = agent.configured(Wish(flags, config_file))
+        read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
+        code = read.exit_code
+    look = screen.look(color, ascii_only, quiet, verbose)
+    with agent.session(ctx.obj) as workers:
+        problems = files.publish(workers, outputs, read, look)
+    raise typer.Exit(code or (OUTPUT if problems else 0))
+
+
+@app.command(epilog=EXITS)
+def merge(
+    ctx: typer.Context,
+    reports: Annotated[list[str], typer.Argument(metavar="REPORT...", help="JSON reports.")],
+    output: Annotated[
+        list[str] | None, typer.Option("--output", "-o", help="human, json=FILE, …")
+    ] = None,
+    expect: Annotated[list[str] | None, typer.Option("--expect", help="key=value")] = None,
+    tolerate: Annotated[list[str] | None, typer.Option("--tolerate", help="An id.")] = None,
+    strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
+    color: Annotated[str, typer.Option("--color")] = "auto",
+    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
+    config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
+) -> None:
+    """One report out of those of agents that could not all meet: judged again, as one job."""
+    from preflight.judge.merge import merge as merged
+
+    flags = Flags(
+        expect=tuple(expect or ()),
+        tolerate=tuple(tolerate or ()),
+        strict=strict,
+        output=tuple(output or ()),
+    )
+    chosen, catalogue = agent.configured(Wish(flags, config_file))
+    whole = merged([files.saved(path).observations for path in reports])
+    report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy)
+    look = screen.look(color, ascii_only, quiet, verbose)
+    with agent.session(ctx.obj) as workers:
+        problems = files.publish(workers, chosen.outputs, report, look)
+        files.summarise(workers, chosen.outputs, report)
+    raise typer.Exit(report.exit_code or (OUTPUT if problems else 0))
+
+
+@app.command("agent", hidden=True)
+def _agent(ctx: typer.Context) -> None:
+    """What `run --slurm` and `run --hosts` start on every node; its orders come over stdin."""
+    from preflight.remote import agent as deputy
+
+    raise typer.Exit(deputy.serve(ctx.obj))
+
+
+@app.command()
+def schema() -> None:
+    """The JSON schema of the report."""
+    from importlib.resources import files
+
+    printed(files("preflight").joinpath("report-v1.schema.json").read_text(encoding="utf-8"))
+
+
+# --- one run ---
+
+
+def _end(
+    ctx: typer.Context, workers: Workers, given: dict[str, Any]
+) -> tuple[Ending, tuple[str, ...]]:
+    """How it ended, the report published, and what could not be written of it."""
+    flags = flags_of(ctx, given)
+    reporting.check_styles(flags, given)
+    progress = screen.ProgressLine(quiet=given["quiet"], environ=os.environ)
+    wish = Wish(flags, given["config_file"], given["root"])
+    if given["slurm"] or given["hosts"] is not None or given["connect"] is not None:
+        from preflight.remote import launch as fanout
+
+        launch = fanout.asked(flags, given["slurm"], given["hosts"], given["connect"])
+        ended = fanout.ending_of(wish, launch, workers, ctx.obj, progress)
+    else:
+        ended = agent.ending_of(wish, workers, ctx.obj, progress)
+    progress.clear()
+    return ended, reporting.reported(workers, ended, given)
+
+
+def _become(command: list[str]) -> NoReturn:
+    """Replace this process: no parent stays behind, streams and signals are the command's own."""
+    if os.getpid() == 1:
+        reap_orphans()
+    # Python ignores these two, and what is ignored stays ignored over exec
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise typer.Exit(reporting.not_started(command[0], error)) from None
+
+
+# --- the outermost ---
+
+
+def main(interrupt: Interrupt | None = None) -> NoReturn:
+    """Run the app; every way out has its code."""
+    _leave_only(*sys.argv[1:2])
+    try:
+        app(prog_name="preflight", obj=interrupt or Interrupt())
+    except PreflightError as error:
+        console.say(f"preflight: {error}")
+        code = _ours(USAGE)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0
+        typers_own = not isinstance(error.__context__, typer.Exit)
+        if typers_own and code == USAGE:
+            _name_variables()
+            code = _ours(USAGE)
+        elif typers_own and code == 1:  # the reader of the help went away (`| head`)
+            code = 0
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except OSError as error:
+        if error.errno in OUTPUT_ERRORS:
+            console.say(f"preflight: output: {error.strerror}")
+            code = OUTPUT
+        else:
+            code = _crashed()
+    except Exception:  # noqa: BLE001  our bug: never drains a node, never looks like the cluster's
+        code = _crashed()
+    else:
+        code = 0
+    if (problem := screen.write("")) and code == 0 and sys.stdout is not None:
+        console.say(f"preflight: {problem}")
+        code = OUTPUT
+    gc.freeze()  # or the interpreter, as it ends, looks through all that the run has made
+    sys.exit(code)
+
+
+def _leave_only(word: str = "") -> None:
+    """typer makes all commands with all their flags before it looks for the one that is asked for:
+    it is to find that one only. Any other word is left to it, for its error message."""
+    for command in app.registered_commands:
+        if word == (command.name or getattr(command.callback, "__name__", "")):
+            app.registered_commands, app.registered_groups = [command], []
+            break
+
+
+def _ours(code: int) -> int:
+    """The code of a mistake that is not the cluster's. To Nagios 2 is CRITICAL, 3 UNKNOWN. What the
+    flags say can only be read here: they may be the mistake."""
+    words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    styles = [after for word, after in itertools.pairwise(words) if word == "--exit"]
+    styles += [word.partition("=")[2] for word in words if word.startswith("--exit=")]
+    style = styles[-1] if styles else os.environ.get("PREFLIGHT_EXIT", "")
+    return UNKNOWN if style == "nagios" else code
+
+
+def _name_variables() -> None:
+    """A usage error may be the environment's."""
+    names = [p.annotation.__metadata__[0].envvar for p in SHARED]
+    given = [name for name in names if os.environ.get(name)]
+    if given:
+        console.say(f"preflight: flags are also taken from the environment: {', '.join(given)}")
+
+
+def _crashed() -> int:
+    """Keep the traceback of what is being handled, say where."""
+    text = traceback.format_exc()
+    console.say(text)
+    try:
+        import tempfile
+
+        handle, path = tempfile.mkstemp(prefix="preflight-crash-", suffix=".log", dir="/tmp")
+        with os.fdopen(handle, "w") as file:
+            file.write(f"preflight {__version__}, python {sys.version}\n{sys.argv!r:.2000}\n{text}")
+        console.say(f"preflight: this is our fault, not your cluster's; the traceback is in {path}")
+    except OSError:
+        console.say("preflight: this is our fault, not your cluster's; please report the above")
+    return _ours(INTERNAL)

@@ -1,0 +1,107 @@
+"""The commands that look at the user's own command: rehearse and attach. Wiring only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from preflight.cli import reporting
+from preflight.cli.flags import flags_of, option, with_flags_for_here
+from preflight.engine import agent
+from preflight.engine.agent import Ending, Wish
+from preflight.engine.plan import Progress
+from preflight.model import PreflightError
+from preflight.output import terminal as screen
+from preflight.process.pool import Workers
+
+
+@with_flags_for_here
+def rehearse(
+    ctx: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to run.")],
+    for_: Annotated[
+        str | None, option("--for", help="Watch it for so long, then end it: 120s.")
+    ] = None,
+    steps: Annotated[
+        int | None, option("--steps", min=1, help="Enough when every rank has done so many.")
+    ] = None,
+    stuck: Annotated[
+        str | None, option("--stuck", help="Hung when nothing goes on for so long: 20s.")
+    ] = None,
+    stop_when_ok: Annotated[
+        bool, option("--stop-when-ok", help="Enough when every rank trains: 5 steps.")
+    ] = False,
+    **given: Any,
+) -> None:
+    """Run CMD for a moment under watch; if it hangs, say which rank, collective, file and line.
+    Nothing in it is changed: what is set for it in the environment is shown. Of a job on several
+    nodes start it on each: srun preflight rehearse -- CMD."""
+    from preflight.rehearsal import run as rehearsal
+
+    asked = rehearsal.terms(command, for_, steps, stuck, stop_when_ok)
+    flags = flags_of(ctx, given)
+    reporting.check_styles(flags, given)
+    wish = Wish(flags, given["config_file"], given["root"])
+
+    def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
+        try:
+            return rehearsal.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
+        except OSError as error:
+            raise typer.Exit(reporting.not_started(command[0], error)) from None
+
+    _reported(ctx, given, look)
+
+
+@with_flags_for_here
+def attach(
+    ctx: typer.Context,
+    pid: Annotated[
+        int | None, typer.Argument(min=2, help="Of the launcher, or of one of its ranks.")
+    ] = None,
+    job: Annotated[
+        int | None, option("--job", min=1, help="A SLURM job: its processes on this machine.")
+    ] = None,
+    for_: Annotated[str | None, option("--for", help="Look at it for so long: 6s.")] = None,
+    **given: Any,
+) -> None:
+    """Look at a job that already runs, or hangs, from outside: who waits, and for whom. Asks
+    torch's debug server where the script has started it, else py-spy, and NCCL's RAS service where
+    the job offers it. Needs leave to read its processes (root, or the same user where ptrace is
+    allowed). Of a job on several nodes start it on each, with a --meet of its own."""
+    from preflight.attach import session
+
+    if (pid is None) == (job is None):
+        raise PreflightError("attach wants a PID or --job N")
+    flags = flags_of(ctx, given)
+    reporting.check_styles(flags, given)
+    wish = Wish(flags, given["config_file"], given["root"])
+    args = {"pid": pid, "job": job}
+
+    def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
+        return session.attached(wish, args, for_, workers, ctx.obj, show)
+
+    _reported(ctx, given, look)
+
+
+def _reported(
+    ctx: typer.Context,
+    given: dict[str, Any],
+    look_at: Callable[[Workers, Callable[[Progress], None]], Ending],
+) -> NoReturn:
+    """The report of what was looked at, and its exit code."""
+    lines: list[screen.ProgressLine] = []
+
+    def show(progress: Progress) -> None:
+        if not lines:  # its clock begins with the checks, not with the command
+            lines.append(screen.ProgressLine(quiet=given["quiet"], environ=os.environ))
+        lines[0](progress)
+
+    with agent.session(ctx.obj) as workers:
+        ended = look_at(workers, show)
+        for shown in lines:
+            shown.clear()
+        problems = reporting.reported(workers, ended, given)
+    raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))

@@ -1,0 +1,112 @@
+"""`preflight slurm …`: what slurmd calls. Wiring only; exit code 3 where the node is at fault."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from preflight import console
+from preflight.cli.printing import printed
+from preflight.engine import agent
+from preflight.humanize import nearest
+from preflight.model import PreflightError
+from preflight.process.pool import Workers
+
+FOLDER = "/run/preflight"
+"""Where the hooks keep what they have to tell each other; root's, and gone after a boot."""
+
+HOOKS = ("prolog", "task-prolog", "healthcheck", "epilog")
+
+EXITS = "Exit codes: 3 this node is at fault · 0 anything else, a fault of preflight's own as well."
+ZERO = "Exit code: 0, whatever it finds."
+
+app = typer.Typer(
+    name="slurm",
+    help="The hooks of SLURM: prolog, task prolog, health check, epilog.",
+    epilog="`preflight slurm snippet HOOK` prints the script that belongs around each.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", help="Else /etc/preflight/config.toml, if it is there.")
+]
+Root = Annotated[str, typer.Option("--root", hidden=True)]
+State = Annotated[str, typer.Option("--state", hidden=True)]
+
+
+@app.command(epilog=EXITS)
+def prolog(
+    ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
+) -> None:
+    """Before a job: look at this node; drain it where its own hardware or system is at fault."""
+    _end(ctx, lambda act, w: act.prolog(act.called("prolog", config_file, root, state), w))
+
+
+@app.command(epilog=EXITS)
+def healthcheck(
+    ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
+) -> None:
+    """Now and then: the same; and undrain what we have drained once it is whole again."""
+    _end(
+        ctx, lambda act, w: act.healthcheck(act.called("healthcheck", config_file, root, state), w)
+    )
+
+
+@app.command(epilog=ZERO)
+def epilog(ctx: typer.Context, root: Root = "/", state: State = FOLDER) -> None:
+    """After a job: name the processes on GPUs, files in /dev/shm and ports that it has left."""
+    _end(ctx, lambda act, w: act.epilog(act.called("epilog", None, root, state), w))
+
+
+@app.command("task-prolog", epilog=ZERO)
+def task_prolog(
+    ctx: typer.Context,
+    report: Annotated[
+        str | None, typer.Option("--report", help="A JSON report; else that of the prolog.")
+    ] = None,
+    state: State = FOLDER,
+) -> None:
+    """In a job: one line for its output, as the prolog saw the node or a quick look sees it."""
+    _end(ctx, lambda act, workers: act.task_prolog(report, workers, ctx.obj, state))
+
+
+@app.command()
+def snippet(
+    hook: Annotated[
+        str,
+        typer.Argument(metavar="HOOK", help=f"{', '.join(HOOKS)}.", autocompletion=lambda: HOOKS),
+    ],
+) -> None:
+    """The shell script for slurm.conf that calls a hook, and that a broken preflight can't harm."""
+    from preflight.slurm.wrapper_script import script
+
+    if hook not in HOOKS:
+        raise PreflightError(
+            f"no hook {hook!r:.40}, there are {', '.join(HOOKS)}{nearest(hook, HOOKS)}"
+        )
+    python = os.path.abspath(sys.executable)
+    printed(script(hook, python, FOLDER, os.environ.get("SLURM_CONF", "")))
+
+
+def _end(ctx: typer.Context, hook: Callable[[Any, Workers], int]) -> None:
+    """Exit by what a hook makes of hooks/act.py. A fault of ours, even of an import, or of its
+    config file is told and lets the job run, also where there is no script around this."""
+    try:
+        from preflight.slurm import hooks as act
+
+        with agent.session(ctx.obj) as workers:
+            code = hook(act, workers)
+    except PreflightError as error:
+        console.say(f"preflight: {error}")
+        code = 0
+    except Exception:  # noqa: BLE001  our bug drains no node
+        console.say(traceback.format_exc())
+        console.say("preflight: this is our fault, not this node's")
+        code = 0
+    raise typer.Exit(code)

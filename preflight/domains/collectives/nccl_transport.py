@@ -1,0 +1,324 @@
+"""Which way the data went between the GPUs, and whether it was the best that is there. Pure.
+
+NCCL falls back without an error: a job over sockets beside an idle fabric, or over the CPU's memory
+beside NVLink, is right and slow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from preflight import humanize as whom
+from preflight.domains.collectives.nccl_log import SOCKETS, Link, Log
+from preflight.domains.collectives.stalls import Signature
+from preflight.humanize import parties
+from preflight.inference import consensus
+from preflight.model import (
+    Advice,
+    Blame,
+    Command,
+    Confidence,
+    Finding,
+    Kind,
+    Status,
+    Subject,
+    World,
+    place_of,
+)
+
+FAST = 200
+"""Gb/s from which an Ethernet port with RDMA passes for the fabric of the GPUs. A judgement: slower
+ones are often a cloud's or a server's plain network card, whose network carries no RoCE."""
+
+SHOWN = 4
+MAY_FORBID = "NCCL_IB_DISABLE NCCL_NET NCCL_IB_HCA"
+"""What is left set where none of it was seen, as in a file of NCCL's."""
+
+ADVICE = {
+    "nets-differ": Advice(
+        who="job author",
+        cause="a network plugin, /dev/infiniband or a setting that only some ranks have",
+        means="a hang in the first collective between the nodes, or 'wrong type' and 'internal "
+        "error' in one rank",
+        now="export NCCL_NET=Socket   on all ranks: slow, but it starts",
+        text="the same image, devices and NCCL_* variables on every node; on the node that differs "
+        "see net.rdma and 'NET/' in the log with NCCL_DEBUG=INFO",
+    ),
+    "sockets-chosen": Advice(
+        who="job author",
+        cause="/dev/infiniband that the container was not given, NCCL_IB_DISABLE or NCCL_NET that "
+        "was left set, libibverbs or the fabric's plugin that the image lacks",
+        means="no error: the same job 10 to 50 times slower between nodes, 'Using network Socket'",
+        now="unset {unset}",
+        text="where no setting forbids it: docker, podman: --device=/dev/infiniband --ulimit "
+        "memlock=-1; pod: the resource of the RDMA device plugin; EFA: an image with aws-ofi-nccl",
+        commands=(Command("ls /dev/infiniband; ldconfig -p | grep ibverbs", "the container"),),
+    ),
+    "p2p-unused": Advice(
+        who="job author",
+        cause="NCCL_P2P_DISABLE or NCCL_P2P_LEVEL that was left set, or ranks in containers that "
+        "don't share their devices or namespaces",
+        means="no error: all-reduces several times slower within the node, 'via SHM/direct/direct'",
+        now="unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL",
+        text="show every rank all GPUs of the node (SLURM: --gpu-bind=none), in one container",
+        commands=(Command("nvidia-smi topo -m; nvidia-smi topo -p2p r", "the node"),),
+    ),
+    "diagnosed": Advice(
+        who="cluster administrator",
+        cause="a link, GPU or network card that NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1) "
+        "found not to work or to be slow",
+        means="wrong numbers, a hang in the first collective, or one node that delays all others",
+        text="the lines 'NCCL DIAG' of the job name the pair: look at it with gpu.p2p and net.rdma",
+    ),
+    "gdr-off": Advice(
+        who="cluster administrator",
+        cause="the module nvidia_peermem isn't loaded on that node, or was before the RDMA driver",
+        means="no error: the data goes through the CPU's memory, 'GPU Direct RDMA Disabled for "
+        "HCA', and all nodes wait for that one",
+        text="load it at boot, after the RDMA stack; or the open driver on a kernel from 5.12 on, "
+        "which needs none (DMA-BUF)",
+        commands=(Command("modprobe nvidia-peermem; lsmod | grep peermem", "the node, as root"),),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Active RDMA ports by kind, as `mlx5_0:1`; `gbits` is the rate of the fastest Ethernet one."""
+
+    infiniband: tuple[str, ...] = ()
+    ethernet: tuple[str, ...] = ()
+    efa: tuple[str, ...] = ()
+    gbits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a rank's NCCL said, the fabric of its machine, and the settings that take a way away."""
+
+    log: Log
+    fabric: Fabric = Fabric()
+    told: tuple[str, ...] = ()
+
+
+def apart(told: Mapping[int, Any]) -> list[str]:
+    """The networks that ranks chose, if they are several: they can't talk to each other."""
+    nets = {str(net) for net in told.values() if net}
+    return sorted(nets)[:SHOWN] if len(nets) > 1 else []
+
+
+def findings(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+    """What is wrong with the ways that the ranks of `heard` took."""
+    if whom.several(world):
+        differ = list(_nets_differ(world, heard))
+        yield from differ or (*_sockets(world, heard), *_gdr_off(world, heard))
+    yield from _p2p_unused(world, heard)
+    yield from _diagnosed(heard)
+
+
+def warned(
+    world: World[Any],
+    heard: Mapping[str, Heard],
+    signatures: Collection[Signature],
+) -> Iterator[Finding]:
+    """What NCCL warned of and got over, where one of these tells the cause."""
+    for signature in signatures:
+        quotes = {
+            key: next(w for w in h.log.warnings if re.search(signature.pattern, w))
+            for key, h in heard.items()
+            if any(re.search(signature.pattern, w) for w in h.log.warnings)
+        }
+        if not quotes:
+            continue
+        first = next(iter(quotes))
+        more = f" · so {whom.ranks(world, quotes)}" if len(quotes) > 1 else ""
+        yield Finding(
+            signature.code,
+            Status.WARN,
+            tuple(world.subject(k) for k in quotes),
+            saw=f"{whom.ranks(world, [first])} warns: {quotes[first]}{more}",
+            expected=signature.expected,
+            blame=signature.blame,
+            confidence=Confidence.POSSIBLE,
+            alternatives=("NCCL got over it and took another way",),
+        )
+        return  # one warning brings the next
+
+
+def _nets_differ(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+    chosen = {k: h.log.network for k, h in heard.items() if h.log.network}
+    if len(set(chosen.values())) < 2:
+        return
+    agreed = consensus(chosen)
+    odd = [k for keys in agreed.odd.values() for k in keys]
+    # of two nodes, none is the odd one, however many ranks each has
+    clear = not agreed.tie and not whom.one_of_two(world, odd)
+    groups: dict[str, list[str]] = {}
+    for key, net in chosen.items():
+        groups.setdefault(net, []).append(key)
+    said = [f"{net}: {whom.ranks(world, keys)}" for net, keys in list(groups.items())[:SHOWN]]
+    yield Finding(
+        "nets-differ",
+        Status.FAIL,
+        tuple(world.subject(k) for k in odd) if clear else (Subject(Kind.JOB),),
+        saw=f"NCCL chose different networks · {' · '.join(said)}",
+        expected="the same network on all ranks",
+        confidence=Confidence.LIKELY if clear else Confidence.CERTAIN,
+        explains=("world.ddp",),
+        evidence=tuple(odd[:1]),
+    )
+
+
+def _sockets(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+    """TCP between nodes that all have the same kind of fabric; where one has none, TCP may be all
+    that they share."""
+    slow = [k for k in heard if _over_tcp(world, k, heard[k].log)]
+    fabrics = [h.fabric for h in heard.values()]
+    if not slow:
+        return
+    for name in ("infiniband", "efa", "ethernet"):
+        if all(getattr(f, name) for f in fabrics):
+            break
+    else:
+        return
+    first = heard[slow[0]]
+    sure = name != "ethernet" or all(f.gbits >= FAST for f in fabrics)
+    kind = {"infiniband": "InfiniBand", "efa": "EFA", "ethernet": "RoCE"}[name]
+    ports: tuple[str, ...] = getattr(first.fabric, name)
+    via = f" ({', '.join(first.log.devices[:SHOWN])})" if first.log.devices else ""
+    told = [t for t in first.told if t.startswith(("NCCL_NET", "NCCL_IB_"))]
+    yield Finding(
+        "sockets-chosen",
+        Status.FAIL if sure else Status.WARN,
+        tuple(Subject(Kind.NODE, node) for node in whom.on_nodes(slow)),
+        saw=f"NCCL sends over TCP{via} between the nodes, beside active {kind} ports "
+        f"{', '.join(ports[:SHOWN])}{', …' if len(ports) > SHOWN else ''}"
+        + "".join(f" · {t}" for t in told[:SHOWN]),
+        expected="a plugin for EFA (aws-ofi-nccl)" if name == "efa" else "NET/IB between the nodes",
+        blame=Blame.JOB if told else Blame.UNKNOWN,
+        confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
+        alternatives=()
+        if sure
+        else ("plain Ethernet cards, whose network was never set up for RoCE",),
+        explains=("world.bandwidth",),
+        fields={"unset": " ".join(t.partition("=")[0] for t in told) or MAY_FORBID},
+    )
+
+
+def _over_tcp(world: World[Any], key: str, log: Log) -> bool:
+    """Whether this rank's data for other nodes goes over TCP. A rank that reaches only those of its
+    own node, or others by NVLink (MNNVL), has nothing to say; one whose connections were not logged
+    is taken at its choice."""
+    nets = [link.net for link in _elsewhere(world, key, log) if link.net]
+    if log.links:
+        return SOCKETS in nets or (bool(nets) and log.over_tcp)
+    return log.over_tcp
+
+
+def _elsewhere(world: World[Any], key: str, log: Log) -> list[Link]:
+    """The links to ranks of other nodes."""
+    own = set(_ranks_of(world, place_of(key)[0]))
+    return [link for link in log.links if link.peer not in own]
+
+
+def _ranks_of(world: World[Any], node: str) -> Iterator[int]:
+    for other in world.observations:
+        name, rank = place_of(other)
+        if name == node and rank is not None:
+            yield rank
+
+
+def _gdr_off(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+    """Nodes on which no rank's network card reaches the GPUs' memory, where other nodes' do. Ranks
+    of one node may differ and be well: a card that is far from a GPU does better without."""
+    able: dict[str, bool] = {}
+    for key, h in heard.items():
+        links = [link for link in _elsewhere(world, key, h.log) if link.net not in ("", SOCKETS)]
+        if links:
+            node = place_of(key)[0]
+            has = bool(h.log.gdr_on) or any(link.gdr for link in links)
+            able[node] = able.get(node, False) or has
+    off = [node for node, has in able.items() if not has]
+    if not off or len(off) == len(able):
+        return
+    says = {
+        hca
+        for key, h in heard.items()
+        if place_of(key)[0] in off
+        for hca in (*h.log.gdr_off, *(t for t in h.told if t.startswith("NCCL_NET_GDR")))
+    }
+    on = [node for node in able if node not in off]
+    why = f" ({', '.join(sorted(says)[:SHOWN])})" if says else ""
+    yield Finding(
+        "gdr-off",
+        Status.WARN,
+        tuple(Subject(Kind.NODE, node) for node in off),
+        saw=f"no GPUDirect RDMA on {parties(off, SHOWN)}{why}; there is on {parties(on, SHOWN)}",
+        expected="network cards that read and write the GPUs' memory on all nodes",
+        confidence=Confidence.LIKELY,
+    )
+
+
+def _p2p_unused(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+    ways: dict[str, tuple[int, str]] = {}
+    for key, h in heard.items():
+        joined = set(h.log.nvlink) & set(_ranks_of(world, place_of(key)[0]))
+        direct = {link.peer for link in h.log.links if link.way.startswith("P2P/")}
+        for link in h.log.links:
+            if link.peer in joined - direct:
+                ways.setdefault(key, (link.peer, link.way))
+    if not ways:
+        return
+    key, (peer, way) = next(iter(ways.items()))
+    told = [t for t in heard[key].told if t.startswith("NCCL_P2P_")]
+    more = f" · so {whom.ranks(world, ways)}" if len(ways) > 1 else ""
+    yield Finding(
+        "p2p-unused",
+        Status.WARN,
+        tuple(world.subject(k) for k in ways),
+        saw=f"{whom.ranks(world, [key])} reaches rank {peer} by {way}, though NVLink joins their "
+        f"GPUs{''.join(f' · {t}' for t in told[:SHOWN])}{more}",
+        expected="P2P between GPUs that NVLink joins",
+        blame=Blame.JOB if told else Blame.UNKNOWN,
+        confidence=Confidence.LIKELY,
+        alternatives=("a mode without P2P that is meant, such as confidential computing",),
+    )
+
+
+def _diagnosed(heard: Mapping[str, Heard]) -> Iterator[Finding]:
+    """What NCCL found itself; rank 0 tells it for all."""
+    told = list(dict.fromkeys(text for h in heard.values() for text in h.log.diagnosed))
+    if told:
+        yield Finding(
+            "diagnosed",
+            Status.WARN,
+            (Subject(Kind.JOB),),
+            saw=f"NCCL's diagnostics: {' · '.join(told[:SHOWN])}",
+            expected="all pairs verified, all network cards near their median",
+            confidence=Confidence.LIKELY,
+        )
+
+
+def shown(heard: Mapping[str, Heard]) -> str:
+    """`transport NET/IB/GDRDMA + P2P/CUMEM + NVLS`: the ways that were taken, the farthest first;
+    the network where no connection was logged."""
+    logs = [h.log for h in heard.values()]
+    ways: dict[str, bool] = {}
+    for log in logs:
+        for link in log.links:
+            ways[link.way] = ways.get(link.way, True) and link.gdr
+    names = [f"{way}/GDRDMA" if gdr else way for way, gdr in sorted(ways.items(), key=_far)]
+    names += ["NVLS"] if any(log.nvls for log in logs) else []
+    names += ["COLLNET"] if any(log.collnet for log in logs) else []
+    if names:
+        return "transport " + " + ".join(names[: 2 * SHOWN])
+    nets = sorted({log.network for log in logs} - {""})
+    return f"network {', '.join(nets[:SHOWN])}" if nets else ""
+
+
+def _far(item: tuple[str, bool]) -> tuple[int, str]:
+    way = item[0]
+    return (0 if way.startswith("NET/") else 1 if way.startswith("P2P/") else 2, way)

@@ -1,0 +1,120 @@
+"""What GPUs of one model must have alike: the bits of the same product, and about the same speed.
+Pure.
+
+A key is a GPU's. What is named here is only ever compared within its model; where that has too few
+GPUs nothing is concluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from preflight.inference import consensus, outliers
+
+SLOW = 0.15
+"""Below the median of its model. Healthy GPUs of a model differ by 8 % on average and 22 % from the
+best to the worst of a cluster (Sinha et al., SC22, arXiv 2208.11035), half of that from the median;
+a GPU that is braked loses a third or more there. Beyond the noise of its peers, besides."""
+
+BUS_SLOW = 0.5
+"""The way to the far socket, or a bus that neighbours use, costs up to a third; a link that came up
+with a quarter of its lanes or two generations back has a quarter."""
+
+NEIGHBOURS = 2
+"""GPUs of the model on the same node without which nobody knows what this node's bus can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """What one GPU does less than its peers. `of`: GPUs of the model, this one included."""
+
+    metric: str
+    rate: float
+    median: float
+    of: int
+
+
+Rates = Mapping[str, Mapping[str, float]]
+"""key -> metric -> rate."""
+
+
+def behind(
+    rates: Rates, models: Mapping[str, Hashable], metrics: Collection[str]
+) -> dict[str, list[Below]]:
+    """Those that are slower than their model, and in what."""
+    found: dict[str, list[Below]] = {}
+    for metric, group in _groups(rates, models, metrics):
+        seen = outliers(group, floor=SLOW, high=False)
+        for key, rate in seen.odd.items():
+            found.setdefault(key, []).append(Below(metric, rate, seen.median, len(group)))
+    return found
+
+
+def behind_on_bus(
+    rates: Rates, models: Mapping[str, Hashable], nodes: Mapping[str, str], metrics: Collection[str]
+) -> dict[str, list[Below]]:
+    """Those whose way to the host is slower than that of the model, and than that of their
+    neighbours: a node that is slow as a whole may be of another kind."""
+    found: dict[str, list[Below]] = {}
+    for metric, group in _groups(rates, models, metrics):
+        seen = outliers(group, floor=BUS_SLOW, high=False)
+        for key, rate in seen.odd.items():
+            near = [n for k, n in group.items() if k != key and nodes[k] == nodes[key]]
+            if len(near) >= NEIGHBOURS and rate < (1 - BUS_SLOW) * median(near):
+                found.setdefault(key, []).append(Below(metric, rate, seen.median, len(group)))
+    return found
+
+
+def _groups(
+    rates: Rates, models: Mapping[str, Hashable], metrics: Collection[str]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each metric with the GPUs of each model that have it."""
+    made: dict[tuple[str, Hashable], dict[str, float]] = {}
+    for key, own in rates.items():
+        for metric, rate in own.items():
+            if metric.partition(" of ")[0] in metrics and rate > 0:
+                made.setdefault((metric, models[key]), {})[key] = rate
+    for (metric, _), group in made.items():
+        yield metric, group
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """GPUs whose products have other bits than the rest; all `of` them where there is no majority.
+    `sure`: one has bits of its own, and most have the same others. `unclear`: one has bits of its
+    own, but it may be the only right one. Neither: no defect gives two GPUs the same wrong bits."""
+
+    kinds: tuple[str, ...]
+    keys: tuple[str, ...]
+    of: int
+    sure: bool
+    unclear: bool
+
+
+def odd_bits(digests: Mapping[str, Mapping[str, str]], alike: Mapping[str, Hashable]) -> list[Odd]:
+    """Whose products have other bits. `digests`: key -> kind of numbers -> digest; `alike`: what
+    must be the same so that the bits are."""
+    groups: dict[tuple[Hashable, str], dict[str, str]] = {}
+    for key, own in digests.items():
+        for kind, digest in own.items():
+            groups.setdefault((alike[key], kind), {})[key] = digest
+    sure: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    for (_, kind), group in groups.items():
+        for keys in consensus(group).odd.values() if not consensus(group).tie else ():
+            if len(keys) == 1:
+                sure.setdefault((keys, len(group)), []).append(kind)
+    named = {key for keys, _ in sure for key in keys}
+    other: dict[tuple[tuple[str, ...], bool, int], list[str]] = {}
+    for (_, kind), group in groups.items():
+        # who is odd in one kind is no witness in another
+        rest = {key: digest for key, digest in group.items() if key not in named}
+        seen = consensus(rest)
+        alone = seen.tie and any(len(keys) == 1 for keys in seen.odd.values())
+        for keys in [tuple(rest)] if seen.tie else seen.odd.values():
+            other.setdefault((keys, alone, len(rest)), []).append(kind)
+    return [
+        *(Odd(tuple(kinds), keys, of, True, False) for (keys, of), kinds in sure.items()),
+        *(Odd(tuple(kinds), keys, of, False, un) for (keys, un, of), kinds in other.items()),
+    ]

@@ -1,0 +1,118 @@
+"""GPUs and pairs of GPUs that are joined less well than their peers. Pure; never a majority of two.
+
+Everything takes what was seen by node, and gives what is odd by node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from preflight.domains.gpu import nvlink as links
+from preflight.domains.gpu.nvlink import Joined, LinkedGpu, Pair
+from preflight.humanize import parties
+from preflight.inference import consensus
+
+SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    """A GPU with fewer lanes up than `usual`. `lost` are the numbers of links that are down and are
+    not so on the others."""
+
+    gpu: LinkedGpu
+    usual: int
+    holders: tuple[str, ...]
+    lost: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        shown = ", ".join(map(str, self.lost[:SHOWN])) + ", …" * (len(self.lost) > SHOWN)
+        named = f"link {shown} down, " if self.lost and self.gpu.active else ""
+        return f"GPU {self.gpu.index}: {named}{self.gpu.active} of {self.usual} lanes up"
+
+
+def fewer(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, list[Fewer]]:
+    """GPUs with fewer lanes than more than half of their model; `virtual` are nodes that are
+    virtual machines."""
+    models: dict[str, dict[str, tuple[str, LinkedGpu]]] = {}
+    for node, joined in nodes.items():
+        for gpu in joined.gpus:
+            if gpu.lanes and gpu.whole and gpu.name:
+                models.setdefault(gpu.name, {})[f"{node} GPU {gpu.index}"] = node, gpu
+    found: dict[str, list[Fewer]] = {}
+    for gpus in models.values():
+        agreed = consensus({who: gpu.active for who, (_, gpu) in gpus.items()})
+        peers = [gpus[who][1] for who in agreed.holders]
+        switched = any(peer.switched for peer in peers)
+        for node, gpu in gpus.values():
+            if agreed.value is None or gpu.active >= agreed.value:
+                continue
+            # a card without a bridge is no fault, nor is a GPU that has nobody to talk to; a
+            # virtual machine may have got only some of the GPUs that a board wires together
+            unwired = not gpu.active and len(nodes[node].gpus) == 1
+            if (switched and not unwired) or (gpu.active and node not in virtual):
+                usually = set.intersection(*(_down(peer) for peer in peers))
+                lost = tuple(sorted(_down(gpu) - usually))
+                found.setdefault(node, []).append(Fewer(gpu, agreed.value, agreed.holders, lost))
+    return found
+
+
+def _down(gpu: LinkedGpu) -> set[int]:
+    return {lane.number for lane in gpu.lanes if not lane.active}
+
+
+def fewer_between(nodes: Mapping[str, Joined]) -> dict[str, list[str]]:
+    """Pairs with fewer lanes between them than the same pair has on most nodes with the very same
+    GPUs; in words."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for node, joined in nodes.items():
+        if all(gpu.whole and gpu.name for gpu in joined.gpus):
+            alike.setdefault(tuple(gpu.name for gpu in joined.gpus), []).append(node)
+    found: dict[str, list[str]] = {}
+    for some in alike.values():
+        lanes = {node: _between(nodes[node]) for node in some}
+        for one, other in sorted({pair for between in lanes.values() for pair in between}):
+            agreed = consensus({node: lanes[node].get((one, other), 0) for node in some})
+            usual = agreed.value or 0
+            for count, odd in agreed.odd.items():
+                for node in odd if count < usual else ():
+                    text = f"GPUs {one}/{other}: {count} of {usual}"
+                    found.setdefault(node, []).append(f"{text} on {parties(agreed.holders)}")
+    return found
+
+
+def _between(joined: Joined) -> dict[tuple[int, int], int]:
+    pairs = {
+        (one.index, other.index): one.lanes_to(other)
+        for one in joined.gpus
+        for other in joined.gpus[one.index + 1 :]
+    }
+    return {pair: lanes for pair, lanes in pairs.items() if lanes}
+
+
+def by_nvlink(one: LinkedGpu, other: LinkedGpu) -> bool:
+    """Whether NVLink joins two GPUs, directly or through switches."""
+    return (one.switched and other.switched) or one.lanes_to(other) > 0
+
+
+def without(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, list[Pair]]:
+    """Pairs below one CPU's switches, without NVLink, that have no P2P where most pairs of these
+    models at this level have it. In a virtual machine that is as the host has grouped them."""
+    alike: dict[tuple[str, ...], dict[str, tuple[str, Pair]]] = {}
+    for node, joined in nodes.items():
+        for pair in joined.pairs if node not in virtual else ():
+            one, other = joined.ends(pair)
+            near = pair.level is not None and pair.level <= links.MULTIPLE
+            comparable = near and one.name and other.name and one.whole and other.whole
+            if comparable and pair.reason is not None and not by_nvlink(one, other):
+                kind = (*sorted((one.name, other.name)), str(pair.level))
+                alike.setdefault(kind, {})[f"{node} {pair.name}"] = node, pair
+    found: dict[str, list[Pair]] = {}
+    for pairs in alike.values():
+        agreed = consensus({who: not pair.reason for who, (_, pair) in pairs.items()})
+        for who in agreed.odd.get(False, ()) if agreed.value else ():
+            node, pair = pairs[who]
+            found.setdefault(node, []).append(pair)
+    return found

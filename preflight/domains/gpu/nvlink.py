@@ -1,0 +1,394 @@
+"""What joins the GPUs of a node: NVLink, the PCI bridges above them, the IOMMU, and how far NCCL
+copies from one GPU to another directly.
+
+Whatever asks NVML may hang for ever in a sick driver: only in a worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.domains.gpu.nvml import TEXT, bus_id
+from preflight.domains.params import strtoll
+from preflight.host import Host
+from preflight.model import CannotObserve
+
+GPUS_MAX = 32
+"""GPUs that are asked; a DGX-2 has 16."""
+LINKS_MAX = 36
+"""nvml.h, NVML_NVLINK_MAX_LINKS"""
+DEPTH_MAX = 16
+"""PCI bridges above one GPU; a machine with two layers of switches has five."""
+
+OK, BY_REGKEY, UNSUPPORTED = 0, 4, 5
+REASONS = {
+    1: "chipset not supported",
+    2: "GPU not supported",
+    3: "topology not supported",
+    BY_REGKEY: "disabled by a driver setting",
+    UNSUPPORTED: "not supported",
+    6: "unknown",
+}
+"""nvml.h, nvmlGpuP2PStatus_t: what is not OK. nvidia-smi topo -p2p writes CNS, GNS, TNS, DR, NS."""
+
+READ, WRITE, NVLINK = 0, 1, 2
+"""nvml.h, nvmlGpuP2PCapsIndex_t. pynvml has a tuple in place of the first."""
+
+SINGLE, MULTIPLE, BRIDGE, NODE, SYSTEM = 10, 20, 30, 40, 50
+NEAR = {0: "same board", SINGLE: "PIX", MULTIPLE: "PXB", BRIDGE: "PHB", NODE: "NODE", SYSTEM: "SYS"}
+"""nvml.h, nvmlGpuTopologyLevel_t, in the words of nvidia-smi topo -m."""
+
+SWITCH = 2
+"""nvml.h, nvmlIntNvLinkDeviceType_t: the link ends in an NVSwitch."""
+VGPU = 2
+"""nvml.h, nvmlGpuVirtualizationMode_t: a share of a GPU. 0: none; 1: passed through."""
+
+NO_P2P, ONLY_NVLINK = -2, -1
+REACH = {
+    "LOC": NO_P2P,
+    "NVL": ONLY_NVLINK,
+    "NVB": ONLY_NVLINK,
+    "C2C": ONLY_NVLINK,
+    "PIX": SINGLE,
+    "PXB": MULTIPLE,
+    "P2C": MULTIPLE,
+    "PXN": MULTIPLE,
+    "PHB": NODE,
+    "SYS": SYSTEM,
+}
+"""NCCL_P2P_LEVEL -> the furthest topology level that it allows (src/graph/topo.cc,
+topoPathTypeStr). Two host bridges of one CPU are PHB to NCCL, and NODE to NVML."""
+OLD_REACH = (NO_P2P, SINGLE, MULTIPLE, NODE, SYSTEM)
+"""The same for the numbers that NCCL_P2P_LEVEL once had (src/graph/paths.cc, levelsOldToNew)."""
+
+STATE, P2P = "nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus"
+REFUSALS = frozenset((4, 13))
+"""nvml.h, nvmlReturn_t: no permission, and no such function in this driver."""
+
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+# PCI Express Base Specification, "ACS Extended Capability": its id, where its control word lies,
+# and the bits with which a switch sends to the root complex what one device has for another
+ACS, ACS_CONTROL, REDIRECT = 0x000D, 6, 0b1100
+EXTENDED, CONFIG_SIZE = 0x100, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One link of a GPU. remote is the PCI address of what it leads to, empty when not told; kind
+    says what that is (0 a GPU, 1 a CPU, 2 a switch)."""
+
+    number: int
+    active: bool
+    version: int | None = None
+    remote: str = ""
+    kind: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedGpu:
+    """A GPU and its links; only those that it has. None: it doesn't tell.
+
+    above    the PCI bridges over it, the root port first; empty where /sys doesn't show them
+    iommu    how the kernel lets it reach memory: DMA or DMA-FQ (translated), identity; empty where
+             there is no IOMMU, `unknown` where nothing says which
+    """
+
+    index: int
+    name: str = ""
+    uuid: str = ""
+    bus: str = ""
+    mig: bool | None = None
+    virtual: int | None = None
+    lanes: tuple[Lane, ...] = ()
+    above: tuple[str, ...] = ()
+    iommu: str = ""
+
+    @property
+    def active(self) -> int:
+        return sum(lane.active for lane in self.lanes)
+
+    @property
+    def switched(self) -> bool:
+        return any(lane.active and lane.kind == SWITCH for lane in self.lanes)
+
+    @property
+    def whole(self) -> bool:
+        """Not cut into instances, and no share of a GPU: those have no peer-to-peer copies."""
+        return not self.mig and self.virtual != VGPU
+
+    def lanes_to(self, other: LinkedGpu) -> int:
+        """Links that lead to another GPU directly."""
+        return sum(lane.active and lane.remote == other.bus != "" for lane in self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two GPUs by index: P2P status for reading, writing and over NVLink, and the topology level
+    of what they share. None: not told."""
+
+    one: int
+    other: int
+    read: int | None = None
+    write: int | None = None
+    nvlink: int | None = None
+    level: int | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no P2P, empty where there is, None where it isn't told. NCCL asks for
+        reading and writing (src/graph/paths.cc, ncclTopoCheckP2p)."""
+        if self.read is None or self.write is None:
+            return None
+        bad = self.read or self.write
+        return REASONS.get(bad, f"status {bad}") if bad != OK else ""
+
+    @property
+    def ends(self) -> frozenset[int]:
+        return frozenset((self.one, self.other))
+
+    @property
+    def name(self) -> str:
+        return f"{self.one}/{self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What NVML and /sys say. `code` is NVML's error when it could not start.
+
+    pairs      fewer than there are when there was no time for all
+    refused    which of STATE and P2P NVML would not or could not answer
+    redirects  ACS control word of each bridge over a GPU that could be read
+    hidden     bridges whose could not be read: only root may
+    """
+
+    code: int = 0
+    text: str = ""
+    driver: str = ""
+    count: int = 0
+    gpus: tuple[LinkedGpu, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    refused: tuple[str, ...] = ()
+    redirects: Mapping[str, int] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+
+    def ends(self, pair: Pair) -> tuple[LinkedGpu, LinkedGpu]:
+        return self.gpus[pair.one], self.gpus[pair.other]
+
+
+def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Joined:
+    """What joins the GPUs. Nothing further is asked of NVML once `seconds` are over."""
+    try:
+        import pynvml
+    except ImportError:
+        raise CannotObserve("the package nvidia-ml-py is not installed") from None
+    until = time.monotonic() + seconds
+    mark("nvmlInit")
+    answer = None
+    try:
+        with host.nvml() as nvml:
+            answer = _answer(host, nvml, mark, until)
+    except pynvml.NVMLError as error:
+        # an answer outlives an error of nvmlShutdown
+        if answer is None:
+            return Joined(int(error.value), str(error)[:TEXT])
+    above = sorted({bridge for gpu in answer.gpus for bridge in gpu.above})
+    mark("/sys/bus/pci")
+    control = {bridge: acs_control(host, bridge) for bridge in above}
+    return Joined(
+        driver=answer.driver,
+        count=answer.count,
+        gpus=answer.gpus,
+        pairs=answer.pairs,
+        refused=answer.refused,
+        redirects={bridge: word for bridge, word in control.items() if word is not None},
+        hidden=tuple(bridge for bridge, word in control.items() if word is None),
+    )
+
+
+def _answer(host: Host, nvml: Any, mark: Callable[[str], None], until: float) -> Joined:
+    mark("nvmlDeviceGetCount")
+    count = nvml.nvmlDeviceGetCount()
+    driver = _told(nvml, nvml.nvmlSystemGetDriverVersion)
+    refused: set[str] = set()
+    handles: list[Any] = []
+    gpus: list[LinkedGpu] = []
+    for index in range(min(count, GPUS_MAX)):
+        if time.monotonic() > until:
+            break
+        mark(f"NVLink of GPU {index}")
+        handle = _told(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+        handles.append(handle)
+        gpus.append(
+            LinkedGpu(index) if handle is None else _gpu(host, nvml, index, handle, refused)
+        )
+    pairs: list[Pair] = []
+    for one, other in itertools.combinations(range(len(gpus)), 2):
+        if time.monotonic() > until:
+            break
+        if other == one + 1:
+            mark(f"P2P of GPU {one}")
+        if handles[one] is not None and handles[other] is not None:
+            both = handles[one], handles[other]
+            read, write, nvlink = (
+                _told(nvml, getattr(nvml, P2P), *both, i, refused=refused)
+                for i in (READ, WRITE, NVLINK)
+            )
+            level = _told(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, *both)
+            pairs.append(Pair(one, other, read, write, nvlink, level))
+    return Joined(
+        driver=str(driver or "")[:TEXT],
+        count=count,
+        gpus=tuple(gpus),
+        pairs=tuple(pairs),
+        refused=tuple(sorted(refused)),
+    )
+
+
+def _told(
+    nvml: Any, question: Callable[..., Any], *about: Any, refused: set[str] | None = None
+) -> Any:
+    """An answer of NVML, None where there is none: gpu.visible tells whether a GPU is sick. What
+    was refused for good is noted in `refused`."""
+    try:
+        return question(*about)
+    except nvml.NVMLError as error:
+        if refused is not None and error.value in REFUSALS:
+            refused.add(question.__name__)
+        return None
+
+
+def _gpu(host: Host, nvml: Any, index: int, handle: Any, refused: set[str]) -> LinkedGpu:
+    pci = _told(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    bus = bus_id(pci.busId) if pci else ""
+    mig = _told(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    return LinkedGpu(
+        index=index,
+        name=str(_told(nvml, nvml.nvmlDeviceGetName, handle) or "")[:TEXT],
+        uuid=str(_told(nvml, nvml.nvmlDeviceGetUUID, handle) or "")[:TEXT],
+        bus=bus,
+        mig=bool(mig[0]) if mig else None,
+        virtual=_told(nvml, nvml.nvmlDeviceGetVirtualizationMode, handle),
+        lanes=tuple(_lanes(nvml, handle, refused)),
+        above=bridges(host, bus),
+        iommu=iommu(host, bus),
+    )
+
+
+def _lanes(nvml: Any, handle: Any, refused: set[str]) -> list[Lane]:
+    found = []
+    for number in range(LINKS_MAX):
+        state = _told(nvml, getattr(nvml, STATE), handle, number, refused=refused)
+        if state is None:
+            continue  # it has no such link
+        if not state:
+            found.append(Lane(number, active=False))
+            continue
+        remote = _told(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
+        found.append(
+            Lane(
+                number,
+                active=True,
+                version=_told(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, number),
+                remote=bus_id(remote.busId) if remote else "",
+                kind=_told(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number),
+            )
+        )
+    return found
+
+
+def bridges(host: Host, bus: str) -> tuple[str, ...]:
+    """The PCI bridges above a device, the root port first."""
+    place = host.readlink(f"/sys/bus/pci/devices/{bus}") if ADDRESS.fullmatch(bus) else ""
+    above = [part for part in place.split("/") if ADDRESS.fullmatch(part)][:-1]
+    return tuple(above[:DEPTH_MAX])
+
+
+def iommu(host: Host, bus: str) -> str:
+    """How the IOMMU treats a device (Documentation/ABI/testing/sysfs-kernel-iommu_groups)."""
+    place = f"/sys/bus/pci/devices/{bus}/iommu_group"
+    group = host.readlink(place).rpartition("/")[2] if ADDRESS.fullmatch(bus) else ""
+    if not group:
+        return ""
+    kind = (host.read_or_none(f"/sys/kernel/iommu_groups/{group}/type") or "").strip()[:TEXT]
+    if kind:
+        return kind
+    # an older kernel; what was compiled in as its default can't be seen
+    words = (host.read_or_none("/proc/cmdline") or "").split()
+    return "identity" if {"iommu=pt", "iommu.passthrough=1"} & set(words) else "unknown"
+
+
+def acs_control(host: Host, bus: str) -> int | None:
+    """The ACS control word of a bridge; 0 when it has none, None when it may not be read: the
+    kernel shows the extended configuration space to root only."""
+    try:
+        with open(host.path(f"/sys/bus/pci/devices/{bus}/config"), "rb") as file:
+            config = file.read(CONFIG_SIZE)
+    except OSError:
+        return None
+    at = EXTENDED if len(config) == CONFIG_SIZE else 0
+    if not at:
+        return None
+    for _ in range((CONFIG_SIZE - EXTENDED) // 8):  # as many capabilities as there is room for
+        if not EXTENDED <= at <= CONFIG_SIZE - 8:
+            break
+        head = int.from_bytes(config[at : at + 4], "little")
+        if head & 0xFFFF == ACS:
+            return int.from_bytes(config[at + ACS_CONTROL : at + ACS_CONTROL + 2], "little")
+        at = head >> 20 & ~3
+    return 0
+
+
+def between(one: LinkedGpu, other: LinkedGpu) -> tuple[str, ...]:
+    """The bridges on the way between two GPUs, below the one that they share; none where they
+    share none: the root complex is on their way anyhow."""
+    shared = sum(1 for _ in itertools.takewhile(_same, zip(one.above, other.above, strict=False)))
+    return (*one.above[shared:], *other.above[shared:]) if shared else ()
+
+
+def _same(both: tuple[str, str]) -> bool:
+    return both[0] == both[1]
+
+
+def virtual_machine(host: Host) -> bool | None:
+    """Whether the kernel runs under a hypervisor; None when nothing tells."""
+    for line in host.lines("/proc/cpuinfo", 64):
+        name, _, flags = line.partition(":")
+        if name.strip() == "flags":
+            return "hypervisor" in flags.split()
+    if host.exists("/sys/hypervisor/type"):
+        return True
+    return None
+
+
+def amd(host: Host) -> bool:
+    return any(
+        line.startswith("vendor_id") and "AuthenticAMD" in line
+        for line in host.lines("/proc/cpuinfo", 64)
+    )
+
+
+def asked_reach(disable: str, level: str) -> int | None:
+    """How far NCCL_P2P_DISABLE and NCCL_P2P_LEVEL let P2P go; None when they say nothing, as with
+    a word that NCCL doesn't know (src/graph/paths.cc, ncclGetLevel)."""
+    if strtoll(disable)[0] == 1:
+        return NO_P2P
+    if level in REACH:
+        return REACH[level]
+    if re.match("[0-9]", level):
+        return OLD_REACH[min(max(strtoll(level)[0], 0), len(OLD_REACH) - 1)]
+    return None
+
+
+def reach(asked: int | None, amd: bool, gpus: int) -> int:
+    """The furthest topology level at which NCCL copies between GPUs directly: below one CPU's
+    switches, and anywhere on an AMD machine with two GPUs (src/graph/paths.cc, ncclTopoCheckP2p).
+    """
+    if asked is not None:
+        return asked
+    return SYSTEM if amd and gpus <= 2 else MULTIPLE

@@ -1,0 +1,352 @@
+"""What the GPU checks share: what NVML, the PCI bus and the driver say, and CUDA's own rules.
+
+Nothing here starts CUDA. Whatever asks NVML may hang for ever in a sick driver: only in a worker.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.domains.gpu import nccl_library as nccl
+from preflight.host import Host
+from preflight.model import CannotObserve
+
+TEXT = 200
+"""Characters kept of any text that a driver or an environment gives."""
+
+MASK = 4096
+"""Characters kept of a mask: 64 UUIDs have 2624."""
+
+TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Variables of launchers that give every process of a node an environment of its own."""
+
+NAME = "NVIDIA"
+VENDOR = 0x10DE
+DISPLAY = (0x0300, 0x0302)
+"""PCI classes of GPUs, VGA and 3D controllers; the file `class` has one more byte at its end."""
+
+DEVICES_MAX = 1024
+"""More than any machine has; a listing beyond it is cut."""
+
+# nvml.h, nvmlReturn_t: answers that only say "this GPU, driver or user can't tell"
+UNTOLD = frozenset((2, 3, 4, 6, 13, 21, 25, 26))
+NO_PERMISSION, NOT_LOADED, NO_LIBRARY, LOST, RESET, MISMATCH = 4, 9, 12, 15, 16, 18
+# nvml.h, nvmlComputeMode_t
+PROHIBITED, EXCLUSIVE = 2, 3
+
+# docs.nvidia.com/deploy/cuda-compatibility, "minor version compatibility"; with the patch level of
+# the release notes, below which a driver of the same branch is no production driver
+MINIMUM_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as NVML lists it. None: it doesn't tell. `error` is the NVML code with which it
+    failed, `text` its words; what it said until then stays. bus is as in /sys: 0000:18:00.0."""
+
+    index: int
+    name: str = ""
+    uuid: str = ""
+    bus: str = ""
+    minor: int | None = None
+    capability: str = ""
+    memory: int | None = None
+    used: int | None = None
+    compute_mode: int | None = None
+    mig: bool | None = None
+    persistent: bool | None = None
+    error: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What NVML said. `code` is its error when it could not start, 0 otherwise; `gpus` are fewer
+    than `count` when there was no time for all."""
+
+    code: int = 0
+    text: str = ""
+    driver: str = ""
+    cuda: str = ""
+    count: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PciGpu:
+    """A GPU on the PCI bus. `driver` is the kernel driver that holds it, `minor` says which
+    /dev/nvidiaN it is where the NVIDIA driver shows it to us."""
+
+    bus: str
+    model: str
+    driver: str
+    minor: int | None
+
+
+def variable(environ: Mapping[str, str], name: str) -> str | None:
+    """A variable, cut. Bytes that are no UTF-8 come as lone surrogates: no report can hold them."""
+    value = environ.get(name)
+    return None if value is None else value[:MASK].encode(errors="replace").decode()
+
+
+def number(environ: Mapping[str, str], name: str) -> int | None:
+    """The number that a variable begins with: SLURM writes 4(x2) for two nodes of 4."""
+    found = re.match(r"[0-9]{1,6}", environ.get(name, ""))
+    return int(found[0]) if found else None
+
+
+def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Answer:
+    """NVML's answer. No further GPU is asked once `seconds` are over."""
+    if not host.has_nvml():
+        return Answer(NO_LIBRARY, "NVML Shared Library Not Found")
+    try:
+        import pynvml
+    except ImportError:
+        raise CannotObserve("the package nvidia-ml-py is not installed") from None
+    began = time.monotonic()
+    mark("nvmlInit")
+    answer = None
+    try:
+        with host.nvml() as nvml:
+            answer = _answer(nvml, mark, began, began + seconds)
+    except pynvml.NVMLError as error:
+        # an answer outlives an error of nvmlShutdown
+        if answer is None:
+            answer = Answer(int(error.value), str(error)[:TEXT], seconds=time.monotonic() - began)
+    return answer
+
+
+def _answer(nvml: Any, mark: Callable[[str], None], began: float, until: float) -> Answer:
+    mark("nvmlDeviceGetCount")
+    count = nvml.nvmlDeviceGetCount()
+    driver = _told(nvml, nvml.nvmlSystemGetDriverVersion) or ""
+    cuda = _told(nvml, nvml.nvmlSystemGetCudaDriverVersion) or 0
+    gpus: list[Gpu] = []
+    while len(gpus) < min(count, DEVICES_MAX) and time.monotonic() < until:
+        mark(f"device {len(gpus)}")
+        gpus.append(_gpu(nvml, len(gpus)))
+    return Answer(
+        driver=str(driver)[:TEXT],
+        # 12040 is 12.4
+        cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+        count=count,
+        gpus=tuple(gpus),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _told(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
+    """An answer of NVML, None where it can't tell; an error that means trouble comes as it is."""
+    try:
+        return question(*about)
+    except nvml.NVMLError as error:
+        if error.value in UNTOLD:
+            return None
+        raise
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:
+    known: dict[str, Any] = {}
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        if pci := _told(nvml, nvml.nvmlDeviceGetPciInfo, handle):
+            known["bus"] = bus_id(pci.busId)
+        for field, question in (
+            ("name", nvml.nvmlDeviceGetName),
+            ("uuid", nvml.nvmlDeviceGetUUID),
+            ("minor", nvml.nvmlDeviceGetMinorNumber),
+            ("compute_mode", nvml.nvmlDeviceGetComputeMode),
+        ):
+            value = _told(nvml, question, handle)
+            if value is not None:
+                known[field] = value[:TEXT] if isinstance(value, str) else value
+        if capability := _told(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle):
+            known["capability"] = "{}.{}".format(*capability)
+        if memory := _told(nvml, nvml.nvmlDeviceGetMemoryInfo, handle):
+            known["memory"], known["used"] = memory.total, memory.used
+        if mig := _told(nvml, nvml.nvmlDeviceGetMigMode, handle):
+            known["mig"] = bool(mig[0])
+        persistent = _told(nvml, nvml.nvmlDeviceGetPersistenceMode, handle)
+        if persistent is not None:
+            known["persistent"] = bool(persistent)
+    except nvml.NVMLError as error:
+        known |= {"error": int(error.value), "text": str(error)[:TEXT]}
+    return Gpu(index, **known)
+
+
+def bus_id(text: str | bytes) -> str:
+    """A PCI address as /sys writes it: NVML's 00000000:18:00.0 has a longer domain."""
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text
+    domain, _, rest = text.strip().lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"[:TEXT]
+
+
+def on_pci(host: Host) -> tuple[PciGpu, ...]:
+    """NVIDIA's GPUs on the bus; empty also where /sys shows none of it (some sandboxes)."""
+    found = []
+    for bus in host.listdir("/sys/bus/pci/devices")[: DEVICES_MAX * 16]:
+        folder = f"/sys/bus/pci/devices/{bus}"
+        kind = host.read_int(f"{folder}/class") or 0
+        if kind >> 8 in DISPLAY and host.read_int(f"{folder}/vendor") == VENDOR:
+            told = host.read_or_none(f"/proc/driver/nvidia/gpus/{bus}/information") or ""
+            minor = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", told, re.MULTILINE)
+            found.append(
+                PciGpu(
+                    bus=bus,
+                    model=(host.read_or_none(f"{folder}/device") or "").strip()[:TEXT],
+                    driver=host.readlink(f"{folder}/driver").rpartition("/")[2][:TEXT],
+                    minor=int(minor[1]) if minor else None,
+                )
+            )
+    return tuple(found[:DEVICES_MAX])
+
+
+def beyond(
+    host: Host, mark: Callable[[str], None], answer: Answer, pci: Sequence[PciGpu]
+) -> tuple[int, tuple[PciGpu, ...]]:
+    """The GPUs on the bus that NVML doesn't list: how many this container or job may not open, and
+    those that it may. Only NVIDIA's driver counts: what vfio-pci holds is a virtual machine's."""
+    listed = {gpu.bus for gpu in answer.gpus}
+    withheld, unlisted = 0, []
+    for gpu in pci:
+        if gpu.driver != "nvidia" or gpu.bus in listed:
+            continue
+        refusal = errno.ENOENT
+        if gpu.minor is not None:
+            mark(f"open /dev/nvidia{gpu.minor}")
+            refusal = host.refused(f"/dev/nvidia{gpu.minor}")
+        if refusal in (errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENXIO, errno.ENODEV):
+            withheld += 1
+        else:
+            unlisted.append(gpu)
+    return withheld, tuple(unlisted)
+
+
+def libraries(host: Host) -> tuple[str, ...]:
+    """The versions of NVML that lie in the usual folders, as libnvidia-ml.so.570.124.06."""
+    folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+    names = {n for f in folders for n in host.listdir(f) if n.startswith("libnvidia-ml.so.")}
+    return tuple(sorted(n[:TEXT] for n in names - {"libnvidia-ml.so.1"}))[:8]
+
+
+def cuda_driver(host: Host) -> tuple[str, str]:
+    """The libcuda that LD_LIBRARY_PATH puts before the driver's own, and its version; empty where
+    it names none. The driver comes with a libcuda of its very version; one of another version is
+    that of a cuda-compat package."""
+    first = next(iter(nccl.libraries(host, "libcuda.so.1")), None)
+    if first is None or first.origin != nccl.SEARCH:
+        return "", ""
+    target = host.readlink(first.path).rpartition("/")[2]
+    found = re.fullmatch(r"libcuda\.so\.([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})", target)
+    return (first.path, found[1]) if found else ("", "")
+
+
+def module_version(host: Host) -> str:
+    """Version of the loaded NVIDIA kernel module; empty when none is loaded (or under WSL)."""
+    text = host.read_or_none("/proc/driver/nvidia/version") or ""
+    found = re.search(r"^NVRM version:.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})\s", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """The variable that hides GPUs from programs, by name and value. `first`: one that is applied
+    before it, so that it counts what that one has left."""
+
+    name: str = "CUDA_VISIBLE_DEVICES"
+    mask: str | None = None
+    first: str | None = None
+
+
+def masks(environ: Mapping[str, str]) -> Masks:
+    return Masks(mask=variable(environ, "CUDA_VISIBLE_DEVICES"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which devices CUDA_VISIBLE_DEVICES leaves, by NVML's index, in CUDA's order.
+
+    off     it names no device on purpose: empty, -1, NoDevFiles
+    mig     it names MIG instances; which ones can't be told from here
+    problem why it shows fewer devices than it names; empty when it does not
+    """
+
+    indexes: tuple[int, ...]
+    off: bool = False
+    mig: bool = False
+    problem: str = ""
+
+
+def shown(mask: str | None, uuids: Sequence[str]) -> Shown:
+    """What a mask shows of the GPUs with these UUIDs. CUDA reads up to the first entry that is
+    none of its devices and shows nothing when one comes twice (as torch.cuda._parse_visible_devices
+    does). Indexes are NVML's only where all GPUs are of one model or CUDA_DEVICE_ORDER says so."""
+    if mask is None:
+        return Shown(tuple(range(len(uuids))))
+    entries = [entry.strip() for entry in mask.split(",")]
+    if entries[0].startswith("MIG-"):
+        return Shown((), mig=True)
+    if entries[0] in ("", "-1", "NoDevFiles"):
+        return Shown((), off=True)
+    found: list[int] = []
+    for entry in entries:
+        index, problem = _device(entry, entries[0].startswith("GPU-"), uuids)
+        if index is None:
+            return Shown(tuple(found), problem=problem)
+        if index in found:
+            return Shown((), problem=f"it names {entry[:50]!r} twice")
+        found.append(index)
+    return Shown(tuple(found))
+
+
+def _device(entry: str, by_uuid: bool, uuids: Sequence[str]) -> tuple[int | None, str]:
+    """The device that one entry of a mask names; else None, and why it names none."""
+    if by_uuid:
+        # the beginning of a UUID will do when only one device has it
+        matching = [
+            i for i, u in enumerate(uuids) if entry.startswith("GPU-") and u.startswith(entry)
+        ]
+        if len(matching) == 1:
+            return matching[0], ""
+        return None, f"{entry[:50]!r} fits {len(matching) or 'no'} GPU{'s' * bool(matching)} here"
+    # like strtoul: what follows the digits is ignored
+    number = re.match(r"[+-]?[0-9]{1,9}", entry)
+    index = int(number[0]) if number else -1
+    if 0 <= index < len(uuids):
+        return index, ""
+    return None, f"there is no device {entry[:50]!r} here ({len(uuids)} in all)"
+
+
+def minimum_driver(cuda: str) -> str:
+    """The oldest driver on which programs of this CUDA version run; empty when not known."""
+    major = cuda.partition(".")[0]
+    return MINIMUM_DRIVER.get(int(major), "") if re.fullmatch("[0-9]{1,3}", major) else ""
+
+
+def runs_on(architectures: Sequence[str], capability: str) -> bool:
+    """Whether binaries for these architectures (sm_90, sm_90a, compute_120 …) run on a GPU of
+    compute capability `9.0`: machine code within its major version from an older or the same minor
+    one, PTX (compute_) on anything newer; with `a` on exactly that GPU, with `f` in its family
+    (CUDA C++ Programming Guide, "Compute Capabilities" and "Just-in-Time Compilation")."""
+    major, _, minor = capability.partition(".")
+    have = int(major), int(minor)
+    for architecture in architectures:
+        found = re.fullmatch(r"(sm|compute)_([0-9]{1,3})([0-9])([af]?)", architecture)
+        if not found:
+            continue
+        built = int(found[2]), int(found[3])
+        if found[4] == "a":
+            fits = built == have
+        elif found[1] == "sm" or found[4] == "f":
+            fits = built[0] == have[0] and built[1] <= have[1]
+        else:
+            fits = built <= have
+        if fits:
+            return True
+    return False

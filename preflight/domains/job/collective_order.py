@@ -1,0 +1,236 @@
+"""Do the ranks of a process group call the same, in the same order? Compares their flight records.
+Pure.
+
+A collective is known by its group and its number there: what two ranks have under one number meets
+in the network, whatever was meant. Ranks are those of the whole job.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from preflight.domains.job.record import Calls, Collective, Group
+from preflight.inference import consensus
+
+Key = tuple[str, tuple[int, ...]]
+"""A group's name and its ranks: groups of different ranks may have the same name."""
+
+EQUAL = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "barrier"})
+"""Of these all ranks must bring as much, of one type. Not so scatter, gather, and all that may be
+split unevenly (all_to_all, all_gather_into_tensor …)."""
+
+SPLIT = frozenset({"all_gather", "reduce_scatter"})
+"""NCCL takes these with unequal parts, Gloo doesn't."""
+
+SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
+"""In these all ranks have the same part. In `if rank == root: broadcast(a) else: broadcast(b)` it
+is right that they come from different lines."""
+
+SUMS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+"""A number of another type is wrong in these, also where they end."""
+
+NEAR = 4
+"""Calls between two that were exchanged: those of one step, not of different epochs."""
+
+
+def groups(calls: Mapping[int, Calls]) -> dict[Key, dict[int, Group]]:
+    """Every group as each of its ranks knows it."""
+    found: dict[Key, dict[int, Group]] = {}
+    for rank, seen in calls.items():
+        for group in seen.groups:
+            found.setdefault((group.name, group.ranks), {})[rank] = group
+    return found
+
+
+def numbered(group: Group) -> dict[int, Collective]:
+    """The collectives of a group by their numbers; what shares its number with another (parts of
+    a coalesced call) is left out, since nobody knows which of them is which."""
+    found: dict[int, Collective] = {}
+    twice = set()
+    for call in group.calls:
+        if not call.p2p:
+            if call.seq in found:
+                twice.add(call.seq)
+            found[call.seq] = call
+    return {seq: call for seq, call in found.items() if seq not in twice}
+
+
+def last(group: Group) -> int:
+    """The number of the latest collective that a rank has entered, 0 when none."""
+    return max((call.seq for call in group.calls if not call.p2p), default=group.enqueued)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much a rank brings to a collective, of which type. Shapes of one size are one."""
+
+    elements: int
+    kind: str
+
+
+def amount(shape: str) -> Amount | None:
+    """Of shapes as the flight recorder has them, `[8, 3] Float; [4] Float`; None when they are
+    none."""
+    elements, kinds = 0, []
+    for part in shape[:1000].split(";"):
+        found = re.fullmatch(r"\[([0-9, ]{0,200})\] ?(\w{1,40})", part.strip())
+        numbers = [n.strip() for n in found[1].split(",") if n.strip()] if found else []
+        if found is None or not all(n.isdecimal() and len(n) < 20 for n in numbers):
+            return None
+        elements += math.prod(map(int, numbers))
+        kinds.append(found[2])
+    return Amount(elements, " ".join(dict.fromkeys(kinds)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Ranks that have different calls under one number.
+
+    what   "op", "shape" or "type"
+    calls  rank -> its call
+    odd    the ranks that have another one; in a tie those that left a loop of all, else all of them
+    """
+
+    group: Key
+    seq: int
+    what: str
+    calls: Mapping[int, Collective]
+    odd: tuple[int, ...]
+    tie: bool
+
+
+def differences(
+    known: Mapping[Key, Mapping[int, Group]], *, equal: Collection[str] = EQUAL
+) -> tuple[Difference, ...]:
+    """The first difference of every group that holds somebody up (a call that is not done on one
+    of the ranks), or that makes a sum wrong. `equal`: operations in which shapes are compared too;
+    where a job goes on, its library allows what it does."""
+    found = (_first(key, members, equal) for key, members in known.items())
+    return tuple(d for d in found if d is not None)
+
+
+def _first(key: Key, members: Mapping[int, Group], equal: Collection[str]) -> Difference | None:
+    for seq, calls in aligned(members):
+        if len({(call.op, call.shape) for call in calls.values()}) == 1:
+            continue
+        held = not all(call.done for call in calls.values())
+        ops = consensus({str(rank): call.op for rank, call in calls.items() if call.op})
+        if ops.odd:
+            if held:
+                odd = _odd(ops.odd.values())
+                left = _departed(members, seq, calls) if ops.tie else ()
+                return Difference(key, seq, "op", calls, left or odd, ops.tie)
+            continue
+        op = next(iter(calls.values())).op
+        amounts = {str(rank): amount(call.shape) for rank, call in calls.items()}
+        known = {rank: size for rank, size in amounts.items() if size is not None}
+        elements = consensus({rank: size.elements for rank, size in known.items()})
+        kinds = consensus({rank: size.kind for rank, size in known.items()})
+        if elements.odd and held and op in equal:
+            return Difference(key, seq, "shape", calls, _odd(elements.odd.values()), elements.tie)
+        if kinds.odd and op in SUMS:
+            # Gloo adds up the bytes of one type as the other, and says nothing
+            return Difference(key, seq, "type", calls, _odd(kinds.odd.values()), kinds.tie)
+    return None
+
+
+def _departed(
+    members: Mapping[int, Group], seq: int, calls: Mapping[int, Collective]
+) -> tuple[int, ...]:
+    """Of ranks without a majority those that make a call which nobody has made before, where the
+    others go on with one that all have made: they left the loop in which all were."""
+    before = {
+        rank: {(c.op, str(c.frame)) for c in members[rank].calls if c.seq < seq and not c.p2p}
+        for rank in calls
+    }
+    made = set[tuple[str, str]]().union(*before.values())
+    new = tuple(sorted(r for r, call in calls.items() if (call.op, str(call.frame)) not in made))
+    rest = [(call.op, str(call.frame)) for r, call in calls.items() if r not in new]
+    usual = rest and all(call in before[rank] for call in rest for rank in calls)
+    return new if usual else ()
+
+
+def _odd(holders: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
+    return tuple(sorted(int(rank) for ranks in holders for rank in ranks))
+
+
+def aligned(members: Mapping[int, Group]) -> Iterator[tuple[int, dict[int, Collective]]]:
+    """The numbers that at least two ranks have, in their order, with who has what there."""
+    table = {rank: numbered(group) for rank, group in members.items()}
+    for seq in sorted({seq for calls in table.values() for seq in calls}):
+        calls = {rank: of[seq] for rank, of in table.items() if seq in of}
+        if len(calls) > 1:
+            yield seq, calls
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Two calls that some ranks make in the other order, without any error: sizes are equal.
+
+    first, second   the numbers, and one and other the places in the order of those who are more
+    odd             the ranks that have them the other way round; in a tie all of them
+    """
+
+    group: Key
+    first: int
+    second: int
+    one: str
+    other: str
+    odd: tuple[int, ...]
+    tie: bool
+
+
+def swaps(known: Mapping[Key, Mapping[int, Group]]) -> tuple[Swap, ...]:
+    """The first exchange of every group of which all ranks are seen. In doubt none."""
+    found = []
+    for key, members in known.items():
+        if len(members) > 1 and (not key[1] or set(key[1]) == set(members)):
+            rows = {seq: calls for seq, calls in aligned(members) if len(calls) == len(members)}
+            found.append(_exchanged(key, rows))
+    return tuple(swap for swap in found if swap is not None)
+
+
+def _exchanged(key: Key, rows: Mapping[int, Mapping[int, Collective]]) -> Swap | None:
+    """Every rank has the places A and B at two near numbers, some of them as B and A."""
+    for first, calls in rows.items():
+        if len({str(call.frame) for call in calls.values()}) != 2:
+            continue  # as nearly always: all from one line
+        for second in range(first + 1, first + 1 + NEAR):
+            others = rows.get(second)
+            if others is None:
+                break
+            swap = _pair(key, first, calls, second, others)
+            if swap is not None:
+                return swap
+            if len({str(call.frame) for call in others.values()}) > 1:
+                break  # what lies between them must be equal
+    return None
+
+
+def _pair(
+    key: Key,
+    first: int,
+    calls: Mapping[int, Collective],
+    second: int,
+    others: Mapping[int, Collective],
+) -> Swap | None:
+    both = [*calls.values(), *others.values()]
+    kinds = {(call.op, call.shape) for call in both}
+    if len(kinds) != 1 or both[0].op not in SYMMETRIC or any(c.frame is None for c in both):
+        return None
+    ways = {str(rank): (str(calls[rank].frame), str(others[rank].frame)) for rank in calls}
+    if len(set(ways.values())) != 2:
+        return None
+    one, other = dict.fromkeys(ways.values())
+    if one != other[::-1] or one[0] == one[1]:
+        return None
+    agreed = consensus(ways)
+    functions = {call.frame.function for call in both if call.frame is not None}
+    if agreed.tie and len(functions) < 2:
+        # `if rank == turn: all_reduce(mine) else: all_reduce(nothing)` is right
+        return None
+    usual = agreed.value or one
+    return Swap(key, first, second, *usual, odd=_odd(agreed.odd.values()), tie=agreed.tie)

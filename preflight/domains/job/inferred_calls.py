@@ -1,0 +1,65 @@
+"""What a rank is in that could tell its counts and its stack but not its calls, since its recorder
+is off or its answer came too late. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from preflight.domains.job.record import Calls, Collective, Group
+from preflight.domains.job.wait_graph import COLLECTIVE
+
+API = "/torch/distributed/distributed_c10d.py"
+BETWEEN_TWO = frozenset({"send", "recv"})
+
+
+def completed(calls: Mapping[int, Calls]) -> dict[int, Calls]:
+    """The same, with the members of each group as any of its ranks knows them, and an open call
+    where the counts say that there is one. Where one rank lacks its calls the operations of all
+    are those that were called in Python: the recorder has other names for some."""
+    members: dict[str, set[tuple[int, ...]]] = {}
+    for seen in calls.values():
+        for group in seen.groups:
+            members.setdefault(group.name, set()).update({group.ranks} - {()})
+    lacking = {group.name for seen in calls.values() for group in seen.groups if _lacks(group)}
+    return {rank: _filled(rank, seen, members, lacking) for rank, seen in calls.items()}
+
+
+def _lacks(group: Group) -> bool:
+    return not group.calls and bool(group.enqueued)
+
+
+def _filled(
+    rank: int, seen: Calls, members: Mapping[str, set[tuple[int, ...]]], lacking: set[str]
+) -> Calls:
+    groups = []
+    for group in seen.groups:
+        known = [ranks for ranks in members[group.name] if rank in ranks]
+        if not group.ranks and len(known) == 1:
+            group = replace(group, ranks=known[0])
+        if group.name in lacking and seen.at == COLLECTIVE:
+            group = _opened(seen, group)
+        groups.append(group)
+    if seen.at == COLLECTIVE and not any(group.open for group in groups):
+        op = _called(seen)
+        if not groups:  # it has done no collective yet
+            groups = [Group(n, of) for n, known in members.items() for of in known if rank in of]
+        if op in BETWEEN_TWO and groups:
+            call = Collective(0, op, "", seen.own, p2p=True, done=False)
+            groups[0] = replace(groups[0], calls=(*groups[0].calls, call))
+    return replace(seen, groups=tuple(groups))
+
+
+def _opened(seen: Calls, group: Group) -> Group:
+    if group.enqueued <= group.completed or _called(seen) in BETWEEN_TWO:
+        return group  # of the others the latest: the count of those that are done lags behind
+    was = group.open or Collective(group.enqueued, "", "", seen.own, done=False)
+    before = tuple(call for call in group.calls if call.done)
+    return replace(group, calls=(*before, replace(was, op=_called(seen), shape="")))
+
+
+def _called(seen: Calls) -> str:
+    """The function of torch.distributed that it is in, empty where it is elsewhere, as in
+    backward()."""
+    inner = next((f for f in seen.stack if f.file.endswith(API)), None)
+    return inner.function if inner is not None else ""

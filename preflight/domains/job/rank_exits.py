@@ -1,0 +1,284 @@
+"""How ranks end: which end is a cause, and which only says that somebody else is gone. Pure.
+
+When one rank of a job ends, the others end too: with errors that name a peer, after a timeout, or
+by a signal of the launcher. These may even be noticed before the cause.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from preflight.domains.job.record import Command, End, Frame, Life
+from preflight.humanize import numbered, plural
+
+RAISED, KILLED, VANISHED, EXITED = "raised", "killed", "vanished", "exited"
+
+API = "/torch/distributed/distributed_c10d.py"
+OURS = ("time", "stuck", "steps", "interrupted")
+"""Command.why where it was we who ended it, or a signal that reached us as well."""
+INTERRUPT = "KeyboardInterrupt"
+LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
+"""What launchers and schedulers end the other ranks with."""
+
+# texts of a rank whose peers are gone, late or out of reach: Gloo, c10d's store, NCCL's watchdog
+COMPLAINT = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Connection was likely closed"
+    r"|Broken pipe|Timed out waiting \d+ms for (?:recv|send)|Read error \[|Write error \["
+    r"|failed to pass monitoredBarrier|wait timeout after \d+ms, keys|clients joined"
+    r"|client socket has (?:timed out|failed to connect)|Gloo connectFullMesh failed"
+    r"|Connect timeout \[none\]|Watchdog caught collective operation timeout"
+    r"|NCCL communicator (?:was|is) aborted|communicator was aborted|ncclRemoteError"
+    r"|remote process exited or there was a network error|Socket [Tt]imeout"
+    r"|NCCL operations have failed or timed out|failed to recv, got 0 bytes"
+    r"|RendezvousTimeoutError|RendezvousConnectionError|SignalException|DistStoreError"
+    r"|DistNetworkError"
+    # all that goes wrong between Gloo's pairs, but for sizes (MISFIT)
+    r"|gloo/transport/\w+/(?:pair|\w*buffer|socket)\.cc:\d+\] (?!op\.preamble)",
+    re.IGNORECASE,
+)
+# exceptions of Python's own and of HTTP clients with the same words: about another connection
+OTHERS = re.compile(
+    r"(?:\w+\.)*(?:BrokenPipeError|Connection\w*Error|OSError|HTTPError|SSLError|ProtocolError)\b"
+)
+# one fault of the job that each rank finds for itself
+MUTUAL = re.compile(
+    r"Detected mismatch between collectives|DDP expects same model across all ranks"
+    r"|appears not to match sizes of the same param",
+)
+
+# a rank that got more than it has room for: who sends and who receives, one of them is wrong
+MISFIT = re.compile(r"op\.preamble\.\w+ <= op\.|Received data size doesn't match expected size")
+
+WORD_SECONDS = 0.3
+"""From the end of a rank's connections to its last word; a launcher needs longer to notice an end
+and to end the others."""
+
+SIGNS = {
+    "SIGSEGV": "a bad pointer in native code: an extension, a library of another build",
+    "SIGABRT": "an assertion in native code; Gloo does so when a peer sends more than fits",
+    "SIGBUS": "most often /dev/shm is full (df -h /dev/shm), or a mapped file was cut",
+    "SIGILL": "a binary for another CPU",
+    "SIGFPE": "a division by zero in native code",
+    "SIGKILL": "somebody killed it: the OOM killer of the machine, a scheduler, a person",
+    "SIGTERM": "somebody asked it to end: a scheduler or a person",
+    "SIGINT": "somebody interrupted it",
+    "SIGHUP": "its terminal or session was closed",
+    "SIGXCPU": "its limit of CPU time (ulimit -t) was reached",
+    "SIGSYS": "a system call that the container forbids",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of one rank. what: RAISED, KILLED, VANISHED or EXITED, which is also what vanished
+    with an exit status; how: End.how."""
+
+    key: str
+    rank: int | None
+    at: float
+    what: str
+    how: str = EXITED
+    text: str = ""
+    code: int | None = None
+    signal: str = ""
+    frame: Frame | None = None
+    inside: str = ""
+    """The function of torch.distributed that it ended in."""
+    last: Frame | None = None
+    ago: float = 0.0
+    """Of one without a frame: where it was seen last, and how many seconds before its end."""
+
+    @property
+    def same(self) -> tuple[str, str, int | None]:
+        """Equal for ranks that ended for the same reason: numbers in a text don't count."""
+        return re.sub(r"\d+", "#", self.text), self.signal, self.code
+
+    @property
+    def mutual(self) -> bool:
+        return bool(MUTUAL.search(self.text))
+
+    @property
+    def misfit(self) -> bool:
+        """Whether it may be the symptom of other sizes on another rank. Gloo aborts in a thread of
+        its own, so the main one may be anywhere: in backward(), too."""
+        return self.signal == "SIGABRT" or bool(MISFIT.search(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of a job, each list by time.
+
+    causes      what is nobody else's consequence, the first of them first
+    complaints  errors about others
+    left        ended well, or nobody knows how
+    clear       the first cause is the first by a clock that all share
+    """
+
+    all: tuple[Ended, ...]
+    causes: tuple[Ended, ...]
+    complaints: tuple[Ended, ...]
+    left: tuple[Ended, ...]
+    clear: bool = True
+
+
+def named(code: int) -> str:
+    """The signal of a negative exit status."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def signal_of(end: End) -> str:
+    """The signal that ended it, empty for none. Shells and some launchers say 128 + its number."""
+    if end.code is not None and end.code < 0:
+        return named(end.code)
+    if end.how != RAISED and end.code is not None and end.code > 128 and end.code - 128 < 32:
+        return named(128 - end.code)
+    return ""
+
+
+def bad(end: End) -> bool:
+    """Whether it ended in another way than well; what nobody knows is not well."""
+    return end.how == RAISED or bool(end.code) or (end.how == VANISHED and end.code is None)
+
+
+def _commands(lives: Mapping[str, Life]) -> Iterator[Command]:
+    return (life.command for life in lives.values())
+
+
+def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
+    """`latest`: seconds in which an end may be noticed after one that it has caused, since
+    processes are looked at by turns."""
+    # where an agent has ended its part of the command, ranks of other nodes lose their peers
+    over = min((c.over for c in _commands(lives) if c.why in OURS and c.over), default=math.inf)
+    found = sorted(
+        (
+            _ended(key, life, end)
+            for key, life in lives.items()
+            for end in (*life.former, life.end)
+            if end is not None and end.at < over
+        ),
+        key=lambda e: e.at,
+    )
+    complaints = [e for e in found if e.what == RAISED and _complains(e.text)]
+    asked = [e for e in found if e.signal in LAUNCHERS or e.text.startswith(INTERRUPT)]
+    left = [e for e in found if e.what == VANISHED or (e.what == EXITED and not e.code)]
+    apart = {id(e) for e in (*complaints, *asked, *left)}
+    causes = [e for e in found if id(e) not in apart]
+    killed = [e for e in found if e.signal == "SIGKILL" or e.what == VANISHED]
+    own = [e for e in asked if not _launchers(e, causes, complaints, killed, latest)]
+    causes = sorted([*causes, *own], key=lambda e: e.at)
+    gone = [e for e in left if e.what == VANISHED]
+    if gone and (causes or complaints or asked):
+        # the others complain: it is of these; or the launcher has ended them
+        causes = causes or gone
+        left = [e for e in left if e not in gone]
+    nodes = {_node(e) for e in causes if e.at - causes[0].at < latest}
+    return Ends(tuple(found), tuple(causes), tuple(complaints), tuple(left), len(nodes) < 2)
+
+
+def _complains(text: str) -> bool:
+    return bool(COMPLAINT.search(text)) and not OTHERS.match(text)
+
+
+def _launchers(
+    ended: Ended,
+    causes: Sequence[Ended],
+    complaints: Sequence[Ended],
+    killed: Sequence[Ended],
+    latest: float,
+) -> bool:
+    """Whether a signal is a launcher's, who ends the rest after a first end. SIGTERM and the like
+    always are; a SIGKILL may be what the errors are about, if it isn't much later: torchrun gives
+    30 s between its two signals, and so does Slurm (KillWait)."""
+    if ended.signal != "SIGKILL":
+        return any(e.at <= ended.at + latest for e in (*causes, *complaints, *killed))
+    if any(e.at < ended.at for e in causes):
+        return True
+    return any(e.at < ended.at - latest for e in complaints)
+
+
+def missed(left: Sequence[Ended], complaint: Ended, latest: float) -> list[Ended]:
+    """Who may have left before a rank complained. One that ends well after it may have been asked
+    to by the launcher, and has saved its work first."""
+    return [
+        e
+        for e in left
+        if e.at
+        <= complaint.at
+        + (latest if e.how == VANISHED or _node(e) != _node(complaint) else WORD_SECONDS)
+    ]
+
+
+def _node(ended: Ended) -> str:
+    return ended.key.rpartition("/")[0]
+
+
+def _ended(key: str, life: Life, end: End) -> Ended:
+    name = signal_of(end)
+    what = end.how
+    if name:
+        what = KILLED
+    elif end.how == VANISHED and end.code is not None:
+        what = EXITED
+    frame = next((f for f in end.frames if f.own), None) or next(iter(end.frames), None)
+    inner = next((f.function for f in end.frames[:1] if f.file.endswith(API)), "")
+    last = next((f for f in end.last if f.own), None)
+    told = (end.text, end.code, name, frame, inner, last, end.ago)
+    return Ended(key, life.rank, end.at, what, end.how, *told)
+
+
+def words(ended: Ended, oom: int) -> tuple[str, str, str]:
+    """Finding code, what to look at, and what happened. `oom`: kills in its cgroup meanwhile."""
+    code, hint, what = _words(ended, oom)
+    if ended.frame is None and ended.last is not None:
+        what += f" · last seen{at(ended.last)}, {ended.ago:.1f} s before its end"
+    return code, hint, what
+
+
+def _words(ended: Ended, oom: int) -> tuple[str, str, str]:
+    if ended.what == RAISED:
+        what = f"{ended.text or 'an exception'}{at(ended.frame)}"
+        if oom and "DataLoader worker" in ended.text:
+            return "rank-oom", "", f"{what} · the OOM killer struck {plural(oom, 'time')}"
+        return "rank-raised", "", what
+    if ended.what == KILLED:
+        if oom and ended.signal == "SIGKILL":
+            return "rank-oom", "", f"killed by the OOM killer ({plural(oom, 'kill')} in its cgroup)"
+        hint = SIGNS.get(ended.signal, "see who sent this signal")
+        if ended.inside and ended.signal == "SIGABRT":
+            hint = f"Gloo ends {ended.inside} so when a peer sends more than fits: sizes differ; "
+            hint += "NCCL's watchdog after its timeout or an error of the GPU"
+        return "rank-killed", hint, f"killed by {ended.signal}{at(ended.frame)}: {hint}"
+    if ended.what == VANISHED:
+        if oom:
+            told = f"vanished, and the OOM killer struck {plural(oom, 'time')} in its cgroup"
+            return "rank-oom", "", told
+        return "rank-exited", "", "left without a word: os._exit, or a signal"
+    how = "without a word (os._exit)" if ended.how == VANISHED else "by itself"
+    return "rank-exited", "", f"left {how} with exit status {ended.code or 0}{at(ended.frame)}"
+
+
+def at(frame: Frame | None) -> str:
+    return f" at {frame} in {frame.function}" if frame is not None else ""
+
+
+def after(later: Sequence[Ended]) -> str:
+    """Those that ended after it, and where the first of them noticed."""
+    if not later:
+        return ""
+    noticed = next((e.frame for e in later if e.what == RAISED and e.frame), None)
+    where = f", the first at {noticed}" if noticed else ""
+    return f" · {plural(len(later), 'other')} ended after it{where}"
+
+
+def who(ended: Sequence[Ended]) -> str:
+    ranks = [e.rank for e in ended if e.rank is not None]
+    if ranks:
+        return numbered(ranks)
+    return "a process" if len(ended) == 1 else f"{len(ended)} processes"

@@ -1,0 +1,282 @@
+"""What is known of one rank of a rehearsed command: the answers of the checks of the group job.
+
+preflight/rehearsal fills them while the command runs, on the machine where it runs; the checks
+judge them. Times `at` are the wall clock's, since ranks of several machines are compared; all texts
+come out of the user's processes: bounded and printable before they get here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.domains.job.nccl_ras import Ras
+
+TEXT = 300
+"""Characters kept of any text that comes out of the user's processes."""
+FRAMES = 12
+"""Frames kept of a stack, the innermost first."""
+CALLS = 200
+"""Collectives kept of every group, the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One place of a Python stack. `own`: of the user's code, neither torch's, nor that of another
+    installed package or of Python's own library."""
+
+    file: str
+    line: int
+    function: str
+    own: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command that was rehearsed, as it was started on this node.
+
+    exit    its exit status, negative for a signal; None when it was still running and we ended it
+    why     why the watch was over: ended, stuck, time, steps, interrupted, blind (nothing of it
+            could be watched)
+    seconds from its start until then
+    over    the wall clock's time then; what ranks of other nodes do afterwards may be our doing
+    """
+
+    argv: tuple[str, ...]
+    exit: int | None
+    why: str
+    seconds: float
+    over: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a rank ended before the watch was over.
+
+    how     raised (an exception that nobody caught), exited (it left by itself: the end of the
+            script, sys.exit), vanished (no word from it: a signal, os._exit)
+    code    its exit status, negative for a signal; None where the kernel had no time to tell us
+    text    of an exception: its type and message in one line
+    frames  where it was raised, or where it crashed
+    last    of one that says nothing of that: where it was when it was looked at last, `ago` seconds
+            before its end
+    """
+
+    how: str
+    at: float
+    code: int | None = None
+    text: str = ""
+    frames: tuple[Frame, ...] = ()
+    last: tuple[Frame, ...] = ()
+    ago: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Whether a rank came, and whether it stayed: job.ranks.
+
+    rank       of the whole job; None where nothing said so (the command is no distributed one, or
+               it ended before)
+    world      ranks of the whole job, as this rank was told; 0 where it was not
+    here       how many ranks of this node are watched
+    joined     it has a process group
+    end        None while it lives
+    watched    how it could be seen: "inside", "server" (by torch's own worker server in it),
+               "py-spy" (its stack only), "outside" (only /proc), "" (there is no such process)
+    starting   outside only: it exists since so many seconds and has not come to torch yet
+    oom_kills  of the cgroup, while the command ran
+    absent     ranks of this node that the launcher started or should have, and nobody saw
+    former     how processes ended that had this rank before: the launcher started it again
+    """
+
+    command: Command
+    rank: int | None = None
+    world: int = 0
+    here: int = 1
+    pid: int = 0
+    joined: bool = False
+    end: End | None = None
+    watched: str = "inside"
+    starting: float = 0.0
+    oom_kills: int = 0
+    absent: tuple[int, ...] = ()
+    former: tuple[End, ...] = ()
+    problem: str = ""
+    """Why less could be seen than usual, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective or point-to-point call of a rank. seq counts within its group (those between
+    two ranks apart), op is without its backend ("all_reduce"), shape is the input's "[8, 3] Float",
+    `frame` the user's line that called it."""
+
+    seq: int
+    op: str
+    shape: str
+    frame: Frame | None = None
+    p2p: bool = False
+    done: bool = True
+    timeout: float = 0.0
+    """Seconds after which torch gives it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group as one rank knows it. `ranks` are those of the whole job; enqueued and
+    completed count its collectives; `calls` are the latest, in their order."""
+
+    name: str
+    ranks: tuple[int, ...] = ()
+    enqueued: int = 0
+    completed: int = 0
+    calls: tuple[Collective, ...] = ()
+
+    @property
+    def open(self) -> Collective | None:
+        """The oldest call that is not done."""
+        return next((call for call in self.calls if not call.done), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """The DataLoader that a rank has iterated last. `length` is len(loader), `given` how many
+    batches it gave in this pass, `exhausted` that the pass has ended; None: it has no length."""
+
+    length: int | None = None
+    given: int = 0
+    exhausted: bool = False
+    workers: int = 0
+    sampler: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A child of a rank: a DataLoader's worker, a compiler …"""
+
+    pid: int
+    name: str
+    state: str
+    wchan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What a rank calls and where it is: job.collectives.
+
+    at         where its main thread is: collective (in torch.distributed, or a call of it is open
+               since long), loader (in a DataLoader), init (in init_process_group or a rendezvous),
+               own (anywhere else), gone (it has ended), unknown (it does not answer)
+    still      seconds since it did anything that shows: a collective, a step, a batch, another
+               place in its stack, CPU
+    quiet      seconds since it has done a collective, a step, or got a batch
+    cpu        part of one CPU that it and its children used in the last seconds
+    stack      of its main thread
+    state      of the process in the kernel (R, S, D, T, Z), wchan where it waits there
+    steps      optimizer steps done; batches got from loaders
+    ended      how the rank ended (End.how), empty while it lives
+    lost       children that died while the rank went on: a loader's workers
+    """
+
+    rank: int | None = None
+    world: int = 0
+    why: str = ""
+    """Command.why"""
+    at: str = "own"
+    still: float = 0.0
+    quiet: float = 0.0
+    cpu: float = 0.0
+    stack: tuple[Frame, ...] = ()
+    state: str = ""
+    wchan: str = ""
+    steps: int = 0
+    batches: int = 0
+    loader: Loader | None = None
+    groups: tuple[Group, ...] = ()
+    children: tuple[Process, ...] = ()
+    lost: int = 0
+    ended: str = ""
+    seconds: float = 0.0
+    """Of the watch."""
+    ras: Ras | None = None
+    """What NCCL itself says of the whole job, told of one rank of a node."""
+
+    @property
+    def own(self) -> Frame | None:
+        """The innermost place in the user's own code."""
+        return next((frame for frame in self.stack if frame.own), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Where the time of a rank's steps goes: job.pace.
+
+    step       median seconds of a step, without the first ones; 0 where there were too few
+    steps      how many of them it is the median of
+    loader     part of that time in which it waited for the DataLoader
+    waiting    part of the looks at which it was in a collective (in steps, not while starting)
+    pending    part of them at which a call of it was not done, wherever its main thread was: DDP
+               waits inside of backward()
+    looks      how many looks these are
+    own        the user's line at which it was most often otherwise, and in which part of the looks
+    collectives  a step: calls, and their median size in bytes
+    workers    of the DataLoader; cpus: those that the rank may use for itself, 0 where not known
+    mean       seconds of a step over all looks, 0 where not known: far more than `step` where a few
+               took very long (an evaluation, a checkpoint)
+    """
+
+    rank: int | None = None
+    step: float = 0.0
+    steps: int = 0
+    loader: float = 0.0
+    waiting: float = 0.0
+    pending: float = 0.0
+    looks: int = 0
+    own: Frame | None = None
+    own_part: float = 0.0
+    collectives: float = 0.0
+    size: float = 0.0
+    workers: int = 0
+    cuda: bool = False
+    cpus: float = 0.0
+    mean: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Memory of a rank over time: job.memory. samples are (seconds since the start, steps done,
+    bytes of the process and its children, bytes allocated on the GPU); `limit` what the process may
+    have in all (a cgroup's limit, else the machine's memory), `available` what is left of it now,
+    both in bytes; gpu_limit the GPU's memory."""
+
+    rank: int | None = None
+    samples: tuple[tuple[float, int, int, int], ...] = ()
+    limit: int = 0
+    available: int = 0
+    gpu_limit: int = 0
+    here: int = 1
+    """Ranks that share `available`."""
+    shm: int = 0
+    """Bytes in /dev/shm that came while the command ran."""
+    shm_samples: tuple[tuple[float, int, int], ...] = ()
+    """As samples: seconds, steps, bytes in use in /dev/shm, those of deleted files too."""
+    shm_free: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """All that is known of one rank."""
+
+    life: Life
+    calls: Calls = Calls()
+    pace: Pace = Pace()
+    growth: Growth = Growth()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that is known of the ranks of one node, by their order there."""
+
+    ranks: tuple[Rehearsed, ...]

@@ -1,0 +1,154 @@
+"""Which RDMA ports a job would use, and which of those that are down ought not to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from preflight.domains.net.rdma import (
+    ARMED,
+    EFA,
+    ETHERNET,
+    INFINIBAND,
+    INIT,
+    LINK_UP,
+    Gid,
+    HcaRule,
+    Port,
+    chosen_gid,
+    hca_rule,
+)
+from preflight.inference import MAJORITY_OF, consensus
+
+FEW = 4
+"""Down ports are a fault by themselves only where at most one in so many of a make is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A node's RDMA ports, and what the job says of them.
+
+    rule       NCCL_IB_HCA; gid_index, pkey_index: NCCL_IB_GID_INDEX (None: NCCL looks for itself)
+               and NCCL_IB_PKEY (None: nobody says, so 0)
+    off        the setting that keeps NCCL away from all of them, empty: none
+    searched   NCCL looks for the GID in a way that is followed here (no NCCL_IB_ADDR_RANGE)
+    ours       the option `ports`
+    gpus       device files of GPUs; gpu_numa: the NUMA nodes of NVIDIA's
+    peering    an HCA may reach into the GPUs' memory; None: nothing says so, or no GPU that could
+    inside     the kind of container that this is, or empty
+    apart      seconds between the two looks at the error counters
+    """
+
+    ports: tuple[Port, ...]
+    rule: str = ""
+    off: str = ""
+    gid_index: int | None = None
+    pkey_index: int | None = None
+    searched: bool = True
+    roce_version: int = 2
+    ipv6: bool = False
+    ours: str = ""
+    gpus: int = 0
+    gpu_numa: tuple[int, ...] = ()
+    peering: bool | None = None
+    inside: str = ""
+    apart: float = 0.0
+
+    @property
+    def parsed(self) -> HcaRule:
+        return hca_rule(self.rule)
+
+    @property
+    def concerned(self) -> bool:
+        """Whether NCCL will run here and look at RDMA at all."""
+        return self.gpus > 0 and not self.off
+
+    @property
+    def within_reach(self) -> tuple[Port, ...]:
+        """What this process may open. Where it may open nothing, that is another check's business
+        (host.limits), and the ports are judged as they are."""
+        given = tuple(p for p in self.ports if p.given)
+        return given or self.ports
+
+    @property
+    def taken(self) -> tuple[Port, ...]:
+        """What NCCL takes."""
+        rule = self.parsed
+        return tuple(
+            p
+            for p in self.within_reach
+            if p.active
+            and p.layer in (INFINIBAND, ETHERNET)
+            and p.driver != EFA
+            and rule.admits(p.device, p.number)
+        )
+
+    @property
+    def preferred(self) -> tuple[Port, ...]:
+        """Those of them that are named or not much slower than the fastest: where NCCL may choose,
+        it leaves alone a card that is there for everything else."""
+        taken = self.taken
+        best = max((p.rate for p in taken), default=0.0)
+        return tuple(p for p in taken if 2 * p.rate >= best or self.named(p) or self.claims(p))
+
+    def claims(self, port: Port) -> bool:
+        """Whether the option `ports` says that it is ours."""
+        patterns = [p.strip() for p in self.ours.split(",")]
+        return any(fnmatchcase(port.device, p) or fnmatchcase(port.name, p) for p in patterns if p)
+
+    def named(self, port: Port) -> bool:
+        return self.parsed.means(port.device, port.number)
+
+    def alike(self, port: Port) -> tuple[Port, ...]:
+        """The ports of the same make that are meant for the same as far as one can see: not a
+        virtual function, not the spare port of a card whose other port is in use."""
+        used = {p.card for p in self.ports if p.active and p.card}
+        return tuple(
+            p
+            for p in self.ports
+            if (p.kind, p.layer) == (port.kind, port.layer)
+            and not p.virtual
+            and (p.active or p.card not in used)
+        )
+
+    def few_down(self, port: Port) -> int:
+        """How many of its kind are down, this one among them, where nearly all others of it are
+        Active; 0 where that is not so."""
+        alike = self.alike(port)
+        down = sum(p.idle for p in alike)
+        return down if port.kind and port in alike and down * FEW <= len(alike) else 0
+
+    def gid(self, port: Port) -> Gid | None:
+        """The GID that NCCL would use."""
+        if self.gid_index is None:
+            return chosen_gid(port.gids, self.roce_version, self.ipv6)
+        return next((g for g in port.gids if g.index == self.gid_index), None)
+
+    def port(self, name: str) -> Port | None:
+        return next((p for p in self.ports if p.name == name), None)
+
+
+def waits_for_manager(port: Port) -> bool:
+    """The cable is in and the other end answers, but nobody has given the port an address: there
+    is no subnet manager (opensm or the switch's own)."""
+    return port.layer == INFINIBAND and port.state in (INIT, ARMED) and port.physical == LINK_UP
+
+
+def same_port(fabrics: Mapping[str, Fabric], name: str) -> dict[str, Port]:
+    """Node -> its port of this name, where there is one whose state is known."""
+    found = {node: fabric.port(name) for node, fabric in fabrics.items()}
+    return {node: port for node, port in found.items() if port and (port.active or port.idle)}
+
+
+def expected_active(fabrics: Mapping[str, Fabric], name: str) -> tuple[str, ...]:
+    """The nodes that have this port Active where they are most of at least three."""
+    states = {node: port.active for node, port in same_port(fabrics, name).items()}
+    agreed = consensus(states)
+    return agreed.holders if agreed.value and len(states) >= MAJORITY_OF else ()
+
+
+def unused_everywhere(fabrics: Mapping[str, Fabric], name: str) -> bool:
+    """Whether at least two nodes have this port and none has it Active: the site's layout."""
+    states = [port.active for port in same_port(fabrics, name).values()]
+    return len(states) > 1 and not any(states)

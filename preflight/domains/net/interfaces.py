@@ -1,0 +1,87 @@
+"""Which address of this node NCCL and Gloo will really use, found on the live machine.
+
+The rules are ifname.py's; here they meet the environment, nccl.conf and the resolver.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from preflight.check import Context
+from preflight.domains.net import interface_rules as ifname
+from preflight.domains.net.dns import Inquiry, address, addresses, loops, source_of
+from preflight.host import Host
+
+NCCL, GLOO = "NCCL", "Gloo"
+LIBRARIES = (NCCL, GLOO)
+
+RESOLVER_PATIENCE = 1.5
+"""Seconds for the own name and MASTER_ADDR, which are asked at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The address that one library would listen at here, with its interface and that one's MTU."""
+
+    library: str
+    interface: str
+    ip: str
+    mtu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """NCCL's way, where there is a GPU, then Gloo's; `meeting` is the interface that leads to
+    MASTER_ADDR, empty where that is not known or leads nowhere."""
+
+    found: tuple[Way, ...]
+    meeting: str = ""
+
+
+def chosen(host: Host, ctx: Context) -> Ways:
+    """What the libraries of this node would take. Of several interfaces the first counts."""
+    conf = host.nccl_conf()
+    rules = {name: fact.value for name, fact in conf.items()} | dict(host.environ)
+    gloo_rule = host.environ.get("GLOO_SOCKET_IFNAME")
+    family = ifname.nccl_family(rules.get("NCCL_SOCKET_FAMILY"))
+    named = bool(ifname.gloo_names(gloo_rule))
+    asked = Inquiry(time.monotonic() + RESOLVER_PATIENCE, ctx.mark)
+    if not named:
+        own_name = host.hostname()
+        asked.put("own name", own_name, lambda: addresses(host, own_name))
+    if ctx.master_addr:
+        asked.put("MASTER_ADDR", ctx.master_addr, lambda: addresses(host, ctx.master_addr))
+    own = None if named else asked.take("own name").found
+    masters = asked.take("MASTER_ADDR").found if ctx.master_addr else ()
+    found = []
+    nccl = ifname.nccl_choice(host.interfaces, rules.get("NCCL_SOCKET_IFNAME"), family)
+    for interface in nccl[:1] if host.gpu_files() else ():
+        address = ifname.nccl_address(interface, family)
+        if address is not None:
+            found.append(Way(NCCL, interface.name, address.ip, interface.mtu))
+    for interface in ifname.gloo_choice(host.interfaces, gloo_rule, own)[:1]:
+        address = ifname.gloo_address(interface)
+        # where the own name counts, it is the name's very address: 127.0.1.1, not lo's 127.0.0.1
+        ip = next((ip for ip in own or () if ifname.holds(interface, ip)), "")
+        if ip or address is not None:
+            ip = ip or (address.ip if address else "")
+            found.append(Way(GLOO, interface.name, ip, interface.mtu))
+    sources = [source for ip in masters if (source := source_of(host, ip))]
+    meeting = (
+        i.name
+        for i in host.interfaces
+        if not i.loopback and any(ifname.holds(i, source) for source in sources[:1])
+    )
+    return Ways(tuple(found), next(meeting, ""))
+
+
+def never_dialled(mine: Way | None, theirs: Way | None) -> bool:
+    """Of two nodes Gloo has the one with the greater address dial: one whose own name leads to
+    127.0.1.1 dials all nodes below, in 10.0.0.0/8, and none of them dials it. net.name says what
+    is wrong there; an edge that nobody uses is no fault of today."""
+    if mine is None or theirs is None or not loops(theirs.ip):
+        return False
+    ips = address(mine.ip), address(theirs.ip)
+    return isinstance(ips[0], IPv4Address) and isinstance(ips[1], IPv4Address) and ips[0] < ips[1]

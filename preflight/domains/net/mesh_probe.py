@@ -1,0 +1,398 @@
+"""Listening and dialling between nodes: all of them at once, one thread each, every wait bounded.
+
+A node listens on a port that the kernel chooses, tells those that will dial it over the meeting
+where and with which nonce, dials those whom pairs.py gives it, and serves the others until they
+are done. That TCP is accepted means nothing (a sidecar, a load balancer, another machine with the
+same address): the one who answers has to prove that it is the one who was meant.
+
+    dialler   HELLO   its number, a challenge, a proof that it was told the listener's nonce
+    listener  ANSWER  its number, a proof of its own nonce for this challenge, whom it sees calling
+    dialler   FRAME and so many bytes, if its check wants to; the listener acknowledges each
+
+No socket is bound before it dials: neither Gloo nor NCCL does, the kernel chooses their source.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import os
+import resource
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from preflight.check import Context
+from preflight.domains.net import pairing as pairs
+from preflight.domains.net.dns import address
+from preflight.domains.net.interfaces import LIBRARIES, Way
+from preflight.domains.net.tcp import (
+    READ,
+    WRITE,
+    Loop,
+    Steps,
+    name_of,
+    open_socket,
+    receive,
+    refusal,
+    send,
+    sockaddr,
+    some,
+    tcp_info,
+)
+from preflight.model import CannotObserve
+
+OK, TIMED_OUT, SILENT, CLOSED = "ok", "timed out", "silent", "closed"
+WRONG, NO_SOCKET = "wrong machine", "no socket"
+"""Results of an edge beside errno's names. silent: connected, then nothing; closed: connected, then
+closed without an answer; no socket: this process has no descriptors left, which says nothing."""
+
+CONNECT = 3.5
+"""Seconds to connect: a SYN that is lost is sent again after 1 and after 3."""
+ANSWERED = 3.0
+PATIENCE = 4.0
+"""Seconds that a node waits for the others to say where they listen."""
+STRANGER = 5.0
+MARGIN = 1.0
+"""Seconds of an observation's budget that are left for its answer."""
+
+WIDTH, YOUNG = 4, 0.05
+"""So many dials are in the air that are younger than this many seconds. A healthy one never gets
+older, so a listener has about one caller at a time; dead ones don't add up."""
+BURST = 256
+"""Connections that a node opens at once, at most."""
+CALLERS = 2048
+FRAME_MAX, FRAMES = 1 << 20, 16
+
+HELLO = struct.Struct("!8sI16s32s")
+ANSWER = struct.Struct("!8sI32s46s")
+FRAME = struct.Struct("!II")
+MAGIC = b"pflight1"
+
+Session = Callable[[socket.socket], Steps[Any]]
+"""What a check does on a connection whose other end has proved itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How one dial to node number `to` went.
+
+    libraries    whose way it is: `Gloo`, `NCCL` or `NCCL+Gloo`
+    result       OK, errno's name, or one of the words above
+    seconds      until it was connected (the kernel's round trip where it knows that), or had failed
+    source       the address that the listener saw, where it is not the one that this node used
+    answered     wrong machine: the number of the node that answered instead, if it is one
+    retransmits  segments that were sent again, SYN included
+    """
+
+    to: int
+    libraries: str
+    result: str
+    seconds: float
+    source: str = ""
+    answered: int | None = None
+    retransmits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address of another node, for one or two libraries."""
+
+    number: int
+    libraries: str
+    ip: str
+    port: int
+    nonce: bytes
+    interface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """A dial that is over, whom it was meant for, and what its session returned."""
+
+    target: Target
+    edge: Edge
+    answer: Any = None
+
+
+def _proof(nonce: bytes, word: bytes, challenge: bytes) -> bytes:
+    return hashlib.sha256(nonce + word + challenge).digest()
+
+
+class Party:
+    """This node among those that test each other. Entering it listens and says where; leaving it
+    tells the others that it is done with them, and serves them until they are done, too. `ends` is
+    when all of it is over, whatever happens."""
+
+    def __init__(self, ctx: Context, ways: Sequence[Way]) -> None:
+        self.number = ctx.rank
+        self.dials = pairs.dials(ctx.rank, ctx.world_size)
+        self.callers = pairs.dialled_by(ctx.rank, ctx.world_size)
+        self.heard: set[int] = set()
+        self._ctx = ctx
+        self._ways = ways
+        self.ends = time.monotonic() + max(0.5, ctx.seconds - MARGIN)
+        self._nonce = os.urandom(16)
+        self._known = {ctx.rank: self._nonce}
+        self._loop = Loop()
+        self._kept: list[socket.socket] = []
+        self._inside = 0
+        self._pause = 0.002
+
+    def __enter__(self) -> Self:
+        ports: dict[str, int] = {}
+        for way in self._ways:
+            try:
+                if way.ip not in ports:
+                    ports[way.ip] = self._listen(way)
+            except OSError as error:
+                self.decline()
+                raise CannotObserve(f"no listener can stand at {way.ip}: {error}") from None
+        where = [[w.library, w.ip, ports[w.ip]] for w in self._ways]
+        self._ctx.mark("listen")
+        self._say("listen", {"nonce": self._nonce.hex(), "ways": where}, self.callers)
+        return self
+
+    def decline(self) -> None:
+        """Tell the others not to wait: there is nothing here that they could dial."""
+        self._say("listen", {"nonce": "", "ways": []}, self.callers)
+        self._say("met", None, self.dials)
+        self._say("done", None, self.dials)
+        self._loop.close()
+
+    def __exit__(self, *raised: object) -> None:
+        self._ctx.mark("wait until the others are done")
+        self._await("done", self.ends)
+        for sock in self._kept:
+            sock.close()
+        self._loop.close()
+
+    def meet(self, session: Session | None = None) -> list[Dialled]:
+        """Dial everybody as soon as it is known where it listens, a few at a time."""
+        self._ctx.mark("hear where the others listen")
+        patience = min(time.monotonic() + PATIENCE, self.ends)
+        over: list[Dialled] = []
+        flying: dict[Target, float] = {}
+
+        def land(dialled: Dialled) -> None:
+            del flying[dialled.target]
+            over.append(dialled)
+
+        known: set[int] = set()
+        queue: list[Target] = []
+        while time.monotonic() < self.ends:
+            if len(known) < len(self.dials):
+                told = self._heard("listen", len(self.dials))
+                for number in [n for n in self.dials if n in told and n not in known]:
+                    known.add(number)
+                    queue += self._targets(number, told[number])
+            now = time.monotonic()
+            while queue and sum(now - began < YOUNG for began in flying.values()) < WIDTH:
+                target = queue.pop(0)
+                flying[target] = now
+                self._loop.add(self._dial(target, session, land))
+            waiting = len(known) < len(self.dials) and now < patience
+            if not (flying or queue or waiting):
+                break
+            self._serve()
+        return over
+
+    def burst(self, targets: Sequence[Target], times: int) -> list[Dialled]:
+        """Open `times` connections to each target, all of them at once, and keep them until the
+        others are done, too, as the libraries do. Not before the others have met whom they dial:
+        where a limit is the trouble, it would keep these out."""
+        self._ctx.mark("wait until the others have met")
+        self._await("met", min(time.monotonic() + CONNECT + ANSWERED, self.ends))
+        self._ctx.mark("open all connections at once")
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        # as many come in as go out
+        most = BURST if files < 0 else min(BURST, max(0, files - 64) // 3)
+        wanted = [t for _ in range(times) for t in targets][:most]
+        over: list[Dialled] = []
+
+        def keep(sock: socket.socket) -> Steps[None]:
+            self._kept.append(sock.dup())
+            yield from ()
+
+        for target in wanted:
+            self._loop.add(self._dial(target, keep, over.append))
+        while len(over) < len(wanted) and time.monotonic() < self.ends:
+            self._serve()
+        return over
+
+    def _await(self, topic: str, until: float) -> None:
+        """Say that this node is as far, and serve until all who dial it are."""
+        self._say(topic, None, self.dials)
+        count = len(self.callers)
+        while time.monotonic() < until and len(self._heard(topic, count)) < count:
+            self._serve()
+
+    def _say(self, topic: str, value: Any, to: Sequence[int]) -> None:
+        if to:
+            self._ctx.peers.say(topic, value, to=to)
+
+    def _heard(self, topic: str, count: int) -> dict[int, Any]:
+        """Who has said it so far; waits a moment, since only a waiting ear hears."""
+        return dict(self._ctx.peers.hear(topic, count, self._pause))
+
+    def _serve(self) -> None:
+        """One turn. The pauses grow while nothing happens: there may be many of us."""
+        busy = self._loop.turn(self._pause)
+        self._pause = 0.002 if busy else min(self._pause * 1.5, 0.03)
+
+    def _targets(self, number: int, told: Any) -> list[Target]:
+        """The addresses of another node that this one has to dial: each pair of addresses once,
+        for all libraries that would use it. What it told is a stranger's word."""
+        theirs: dict[str, tuple[str, int]] = {}
+        nonce = b""
+        try:
+            nonce = bytes.fromhex(told["nonce"])
+            for library, ip, port in told["ways"][: len(LIBRARIES)]:
+                if library in LIBRARIES and address(ip) and 0 < int(port) < 65536:
+                    theirs[library] = str(address(ip)), int(port)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return []
+        if len(nonce) != len(self._nonce):
+            return []
+        self._known[number] = nonce
+        pairs_of: dict[tuple[str, str, int], list[Way]] = {}
+        for way in self._ways:
+            if way.library in theirs:
+                pairs_of.setdefault((way.ip, *theirs[way.library]), []).append(way)
+        return [
+            Target(number, "+".join(w.library for w in ways), ip, port, nonce, ways[0].interface)
+            for (_, ip, port), ways in pairs_of.items()
+        ]
+
+    # --- the listener ---
+
+    def _listen(self, way: Way) -> int:
+        """The port on which this node listens from now on."""
+        sock = open_socket(way.ip)
+        try:
+            sock.bind(sockaddr(way.ip, 0, way.interface))
+            sock.listen(1024)
+        except OSError:
+            sock.close()
+            raise
+        self._loop.add(self._accept(sock))
+        return int(sock.getsockname()[1])
+
+    def _accept(self, listener: socket.socket) -> Steps[None]:
+        with listener:
+            while True:
+                try:
+                    yield listener, READ, 3600.0
+                    conn, caller = listener.accept()
+                except (TimeoutError, BlockingIOError):
+                    continue
+                except OSError:  # it went away before it was accepted, or there are no descriptors
+                    time.sleep(0.001)
+                    continue
+                if self._inside >= CALLERS:
+                    conn.close()
+                    continue
+                conn.setblocking(False)
+                self._inside += 1
+                self._loop.add(self._answer(conn, str(caller[0])))
+
+    def _answer(self, conn: socket.socket, caller: str) -> Steps[None]:
+        try:
+            with conn:
+                hello = yield from receive(conn, HELLO.size, STRANGER)
+                magic, number, challenge, proof = HELLO.unpack(hello)
+                if magic != MAGIC:
+                    return
+                if hmac.compare_digest(proof, _proof(self._nonce, b"hello", challenge)):
+                    self.heard.add(number)
+                # who meant somebody else has to learn who answers here
+                own = _proof(self._nonce, b"answer", challenge)
+                source = caller.partition("%")[0].encode()
+                yield from send(conn, ANSWER.pack(MAGIC, self.number, own, source), STRANGER)
+                for _ in range(FRAMES):
+                    frame = yield from receive(conn, FRAME.size, self._ctx.seconds)
+                    length, _ = FRAME.unpack(frame)
+                    if length > FRAME_MAX:
+                        return
+                    left, checksum = length, 0
+                    while left:
+                        chunk = yield from some(conn, left, self._ctx.seconds)
+                        left -= len(chunk)
+                        checksum = zlib.crc32(chunk, checksum)
+                    yield from send(conn, FRAME.pack(length, checksum), STRANGER)
+        except (OSError, EOFError):
+            return  # the other end is gone; what that means is the dialler's to say
+        finally:
+            self._inside -= 1
+
+    # --- the dialler ---
+
+    def _dial(
+        self, target: Target, session: Session | None, land: Callable[[Dialled], None]
+    ) -> Steps[None]:
+        began = time.monotonic()
+        result, stage = OK, TIMED_OUT
+        source, answered, again, answer = "", None, 0, None
+        connected: float | None = None
+        try:
+            sock = open_socket(target.ip)
+        except OSError as error:
+            none_left = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+            land(Dialled(target, _edge(target, NO_SOCKET if none_left else name_of(error), 0.0)))
+            return
+        with sock:
+            try:
+                code = sock.connect_ex(sockaddr(target.ip, target.port, target.interface))
+                if code == errno.EINPROGRESS:
+                    yield sock, WRITE, CONNECT
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))
+                connected, stage = time.monotonic() - began, SILENT
+                info = tcp_info(sock)
+                if info is not None:
+                    again = info.retransmits
+                    # our own delay in noticing it is not the network's
+                    connected = info.rtt if info.rtt and not again else connected
+                challenge = os.urandom(16)
+                proof = _proof(target.nonce, b"hello", challenge)
+                hello = HELLO.pack(MAGIC, self.number, challenge, proof)
+                yield from send(sock, hello, ANSWERED)
+                reply = yield from receive(sock, ANSWER.size, ANSWERED)
+                result, answered, source = self._judge(target, challenge, reply)
+                if source == sock.getsockname()[0].partition("%")[0]:
+                    source = ""
+                if result == OK and session is not None:
+                    answer = yield from session(sock)
+            except TimeoutError:
+                result = stage
+            except EOFError:
+                result = CLOSED
+            except OSError as error:
+                result = refusal(error, target.ip)
+        seconds = connected if connected is not None else time.monotonic() - began
+        edge = _edge(target, result, seconds, source, answered, again)
+        land(Dialled(target, edge, answer))
+
+    def _judge(self, target: Target, challenge: bytes, reply: bytes) -> tuple[str, int | None, str]:
+        """Who has answered: the result, another node's number, and whom it says that it sees."""
+        magic, number, proof, seen = ANSWER.unpack(reply)
+        nonce = self._known.get(number)
+        proved = nonce is not None and hmac.compare_digest(
+            proof, _proof(nonce, b"answer", challenge)
+        )
+        if magic != MAGIC or not proved:
+            return WRONG, None, ""
+        if number != target.number:
+            return WRONG, number, ""
+        source = address(seen.rstrip(b"\0").decode("ascii", "replace"))
+        return OK, None, str(source or "")
+
+
+def _edge(target: Target, result: str, seconds: float, *more: Any) -> Edge:
+    return Edge(target.number, target.libraries, result, round(seconds, 6), *more)

@@ -1,0 +1,273 @@
+"""What the nodes of net.mesh saw of the edges between them, put together by library. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from preflight.domains.net import interface_rules as ifname
+from preflight.domains.net.dns import loops
+from preflight.domains.net.fault_localisation import NODE, Pair, Suspect, numbered, suspects
+from preflight.domains.net.interfaces import NCCL, Way, Ways, never_dialled
+from preflight.domains.net.mesh_probe import NO_SOCKET, OK, SILENT, TIMED_OUT, WRONG, Dialled, Edge
+from preflight.domains.net.pairing import Place
+from preflight.domains.net.tcp import UNROUTED
+from preflight.model import Status, World
+
+# what the dialler's own kernel says, before anything leaves the machine
+OWN_REFUSALS = (
+    *("EINVAL", "EACCES", "EPERM", "EADDRNOTAVAIL", "EAFNOSUPPORT", "ENETUNREACH"),
+    UNROUTED,
+)
+# ARP knows a dead address after some 3 s, while the ICMP message of a firewall is there at once, or
+# where the kernel there sends only one a second, after the first repetition
+QUICK = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """One node's part.
+
+    place     its number, by which the others call it
+    ways      its addresses; `meeting` the interface that leads to MASTER_ADDR
+    times     libraries -> number of a node -> seconds to connect, of the edges from here that work
+    rough     the edges from here that don't, and those that needed a packet again
+    heard     numbers of the nodes that reached this one and proved that they meant it
+    burst_rough  the worst of each edge that was not good when all were opened at once
+    """
+
+    place: Place
+    ways: tuple[Way, ...]
+    meeting: str = ""
+    times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    rough: tuple[Edge, ...] = ()
+    heard: tuple[int, ...] = ()
+    burst_rough: tuple[Edge, ...] = ()
+    ports: tuple[int, ...] = ()
+
+
+def gathered(
+    place: Place,
+    ways: Ways,
+    met: Iterable[Dialled],
+    opened: Iterable[Dialled],
+    heard: Iterable[int],
+    ports: Iterable[int],
+) -> Mesh:
+    """One node's part: of the edges that are simply good no more than how long they took."""
+    times: dict[str, dict[str, float]] = {}
+    rough: list[Edge] = []
+    for edge in (d.edge for d in met):
+        if edge.result == OK:
+            times.setdefault(edge.libraries, {})[str(edge.to)] = edge.seconds
+        if _is_rough(edge):
+            rough.append(edge)
+    worst: dict[tuple[int, str], Edge] = {}
+    for edge in (d.edge for d in opened if _is_rough(d.edge)):
+        known = worst.setdefault((edge.to, edge.libraries), edge)
+        if known.result == OK:
+            worst[edge.to, edge.libraries] = edge
+    at_once = tuple(worst.values())
+    return Mesh(
+        place,
+        ways.found,
+        ways.meeting,
+        times,
+        tuple(rough),
+        tuple(sorted(heard)),
+        at_once,
+        tuple(ports),
+    )
+
+
+def _is_rough(edge: Edge) -> bool:
+    return edge.result != OK or edge.retransmits > 0 or bool(edge.source)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The edges of one library between nodes by name, and each node's way.
+
+    failed   of those tested; together: passed one by one, failed when all were opened at once
+    lost     passed after a packet had been sent again, in either phase; `moved` the listener saw
+             another source
+    """
+
+    library: str
+    ways: Mapping[str, Way]
+    tested: frozenset[Pair]
+    failed: Mapping[Pair, Edge]
+    together: Mapping[Pair, Edge]
+    lost: Mapping[Pair, Edge]
+    moved: Mapping[Pair, Edge]
+
+    def without(self, nodes: Iterable[str]) -> View:
+        """The same as if these nodes were not there."""
+        out = set(nodes)
+        tested = frozenset(e for e in self.tested if not out & set(e))
+
+        def kept(edges: Mapping[Pair, Edge]) -> Mapping[Pair, Edge]:
+            return {e: f for e, f in edges.items() if not out & set(e)}
+
+        return replace(
+            self,
+            tested=tested,
+            failed=kept(self.failed),
+            together=kept(self.together),
+            lost=kept(self.lost),
+            moved=kept(self.moved),
+        )
+
+    def limited(self) -> Suspect | None:
+        """The one node that loses some of the first packets and lets some pass: what failed there
+        is not closed. None where that is not so."""
+        dropped = {e for e, f in self.failed.items() if f.result == TIMED_OUT}
+        found = list(suspects({*dropped, *self.together, *self.lost}, self.tested))
+        one = found[0] if len(found) == 1 and found[0].what == NODE else None
+        return one if dropped and dropped != set(one.edges if one else ()) and self.lost else None
+
+
+def view(world: World[Mesh], library: str) -> View:
+    """A silent edge whose other end says that it was reached was answered too late: that is no
+    evidence, it counts as not tested. Nor is what the listener of a node did that has no
+    observation: it died or was killed."""
+    names = numbered(world)
+    ways: dict[str, Way] = {}
+    tested: set[Pair] = set()
+    failed: dict[Pair, Edge] = {}
+    together: dict[Pair, Edge] = {}
+    lost: dict[Pair, Edge] = {}
+    moved: dict[Pair, Edge] = {}
+    for here, seen in world.each():
+        way = next((w for w in seen.ways if w.library == library), None)
+        if way is None or names.get(seen.place.number) != here.node:
+            continue
+        ways[here.node] = way
+        for label, times in seen.times.items():
+            if library in label.split("+"):
+                others = (_name(names, number) for number in times)
+                tested |= {(here.node, n) for n in others if n not in ("", here.node)}
+        for edge, at_once in _rough(seen):
+            to = names.get(edge.to, "")
+            if library not in edge.libraries.split("+") or to in ("", here.node):
+                continue
+            late = edge.result == SILENT and seen.place.number in world.seen[to].heard
+            if edge.result not in (OK, NO_SOCKET) and not late:
+                (together if at_once else failed)[here.node, to] = edge
+            elif edge.result == OK and edge.retransmits:
+                lost[here.node, to] = edge
+            if edge.source and not at_once:
+                moved[here.node, to] = edge
+    if library != NCCL:
+        for pair in [(a, b) for a, b in failed if never_dialled(ways.get(a), ways.get(b))]:
+            del failed[pair]
+            tested.add(pair)  # as far as anybody will use it
+    return View(library, ways, frozenset(tested | set(failed)), failed, together, lost, moved)
+
+
+def _rough(seen: Mesh) -> Iterator[tuple[Edge, bool]]:
+    """The edges that were not simply good, and whether it was when all were opened at once."""
+    yield from ((edge, False) for edge in seen.rough)
+    yield from ((edge, True) for edge in seen.burst_rough)
+
+
+def _name(names: Mapping[int, str], number: str) -> str:
+    """The node of a number that a peer sent as a key; empty when there is no such node."""
+    return names.get(int(number), "") if number.isdecimal() and len(number) < 8 else ""
+
+
+WORDS = {
+    "ECONNREFUSED": "refused although a listener stood there: a firewall rejects",
+    "ETIMEDOUT": "no answer: a firewall drops, or no way leads there",
+    "timed out": "no answer: a firewall drops, or no way leads there",
+    "ENETUNREACH": "no route",
+    UNROUTED: "the dialler's own routes say unreachable (EHOSTUNREACH)",
+    "EINVAL": "a black-hole route, or an address that can't be a source there (EINVAL)",
+    "EACCES": "prohibited by the dialler's own routes or firewall (EACCES)",
+    "EPERM": "rejected by the dialler's own firewall (EPERM)",
+    "EADDRNOTAVAIL": "the dialler has no port or address left (EADDRNOTAVAIL)",
+    "EAFNOSUPPORT": "one end has IPv4, the other IPv6",
+    "ECONNRESET": "accepted, then reset",
+    "closed": "accepted, then closed without an answer: a proxy, not the node",
+    "silent": "accepted, then no answer: a proxy, or packets that get lost",
+}
+
+
+def results(edges: Iterable[Edge], why: bool = True) -> str:
+    """What the dials came to, the most frequent first, and `why` that may be."""
+    said: Counter[str] = Counter()
+    for edge in edges:
+        words = WORDS.get(edge.result, edge.result[:40])
+        if edge.result == "EHOSTUNREACH":
+            dead = "no machine there answers ARP (EHOSTUNREACH)"
+            closed = "rejected by ICMP, as firewalls do (EHOSTUNREACH)"
+            words = closed if edge.seconds < QUICK else dead
+        elif edge.result == WRONG:
+            words = "another machine or program answered"
+        said[words if why else words.partition(":")[0]] += 1
+    parts = [f"{n} x {w}" if len(said) > 1 else w for w, n in said.most_common(3)]
+    return " · ".join(parts)
+
+
+def bad_addresses(one: View) -> Iterator[tuple[str, list[str]]]:
+    """Nodes whose address can't be the way to them: another one has it as well and they do not
+    reach each other, or it leads back to whoever dials it."""
+    owners: dict[str, set[str]] = {}
+    for (a, b), edge in one.failed.items():
+        mine, theirs = one.ways.get(a), one.ways.get(b)
+        # dialling an own address never leaves the machine, so no firewall outside is silent there
+        if mine is None or theirs is None or edge.result not in ("ECONNREFUSED", WRONG):
+            continue
+        if loops(theirs.ip):
+            owners.setdefault("", set()).add(b)
+        elif mine.ip == theirs.ip:
+            owners.setdefault(mine.ip, set()).update((a, b))
+    for ip, nodes in sorted(owners.items()):
+        bridges = all(ifname.isolated(one.ways[n].interface) for n in nodes)
+        yield ("address-duplicate" if ip and not bridges else "interface-wrong"), sorted(nodes)
+
+
+def astray(world: World[Mesh], one: View, node: str, alone: bool) -> bool:
+    """Whether a node's interface is by its kind, or by where MASTER_ADDR lies, the wrong one. When
+    the node is `alone` with its trouble, an interface that serves the others is right."""
+    way, seen = one.ways.get(node), world.seen.get(node)
+    if way is None or seen is None:
+        return False
+    others = {w.interface for n, w in one.ways.items() if n != node}
+    if alone and way.interface in others:
+        return False
+    return ifname.isolated(way.interface) or bool(seen.meeting and seen.meeting != way.interface)
+
+
+def status_of(world: World[Mesh], one: View, nodes: Iterable[str]) -> Status:
+    """Without NCCL's way an edge of Gloo's is the job's; with GPUs it is the side road."""
+    for node in nodes:
+        seen = world.seen.get(node)
+        if one.library == NCCL or seen is None or all(w.library != NCCL for w in seen.ways):
+            return Status.FAIL
+    return Status.WARN
+
+
+def fields_of(world: World[Mesh], one: View, node: str, to: str) -> dict[str, str]:
+    there = one.ways.get(to)
+    here = one.ways.get(node)
+    ports = next((s.ports for s in world.seen.values() if len(s.ports) == 2), ())
+    return {
+        "node": node,
+        "to": to,
+        "to_ip": there.ip if there else "ADDRESS",
+        "interface": here.interface if here else "INTERFACE",
+        "wanted": "INTERFACE",
+        "range": f"{ports[0]}-{ports[1]}" if ports else "of net.ipv4.ip_local_port_range",
+    }
+
+
+def own_fault(one: View, suspect: Suspect) -> str:
+    """The one node whose own kernel refuses to dial, where nothing else is wrong. It can't answer
+    those to whom it can't send, either."""
+    refused = {e for e in suspect.edges if one.failed[e].result in OWN_REFUSALS}
+    diallers = {a for a, _ in refused}
+    if len(diallers) == 1 and all({(a, b), (b, a)} & refused for a, b in suspect.edges):
+        return diallers.pop()
+    return ""

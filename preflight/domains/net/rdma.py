@@ -1,0 +1,336 @@
+"""RDMA ports as /sys/class/infiniband shows them, and which of them NCCL would take.
+
+sysfs       Documentation/ABI/stable/sysfs-class-infiniband, drivers/infiniband/core/sysfs.c
+HcaRule     NCCL_IB_HCA: ncclIbInitDevices (src/transport/net_ib/init.cc), parseStringList and
+            matchIfList (src/misc/utils.cc)
+chosen_gid  ncclIbGetGidIndex and what it calls (src/transport/net_ib/connect.cc)
+roce_mtu    iboe_get_mtu (include/rdma/ib_addr.h)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+
+from preflight.domains.params import strtoll
+from preflight.host import Host
+
+TOP = "/sys/class/infiniband"
+TEXT = 64
+"""Characters kept of any name or word."""
+
+DEVICES, PORTS, GIDS = 64, 8, 256
+"""What is looked at at most; a GID table of mlx5 has 256 entries."""
+
+INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
+DOWN, INIT, ARMED, ACTIVE = 1, 2, 3, 4  # enum ib_port_state
+LINK_UP = 5  # enum ib_port_phys_state
+STATES = ("NOP", "Down", "Init", "Armed", "Active", "Active_Defer")
+PHYSICAL = ("", "Sleep", "Polling", "Disabled", "Training", "LinkUp", "LinkErrorRecovery", "Test")
+
+RNIC = 4
+"""node_type of iWARP: no GID in the sense of RoCE."""
+
+EFA = "efa"
+"""The driver of Amazon's own transport: NCCL takes it by a plug-in, whatever NCCL_IB_HCA says."""
+
+COUNTERS = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+)
+
+MAX_HCAS = 32
+"""Entries that NCCL reads of NCCL_IB_HCA (MAX_IB_DEVS)."""
+
+EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """An entry of a port's GID table. version is 1 or 2 of RoCE, 0: nothing says so."""
+
+    index: int
+    address: str
+    version: int = 0
+
+    @property
+    def link_local(self) -> bool:
+        return self.address.startswith("fe80:0000:0000:0000")
+
+    @property
+    def ipv4(self) -> str:
+        """The IPv4 address that it stands for; empty when it does for none."""
+        mapped = IPv6Address(self.address).ipv4_mapped
+        return str(mapped) if mapped else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port. `kind` is the make of its card, alike on cards that are alike; `card` its PCI address
+    without the function, so that two ports of one card share it.
+
+    rate      Gb/s, 0 where nothing says so; width and speed as in `4X NDR`
+    virtual   an SR-IOV function whose owner is this same machine
+    given     this process may open the device
+    mtu       of the network interface (Ethernet only), 0: not known
+    gids      the filled ones of `gid_slots` entries (of an active Ethernet port)
+    pkey      the key at the index that NCCL_IB_PKEY names; None: not readable
+    grown     counter -> by how much it grew between two looks
+    firmware  of the card, as its driver says it
+    """
+
+    device: str
+    number: int
+    layer: str = INFINIBAND
+    state: int = ACTIVE
+    physical: int = LINK_UP
+    rate: float = 0.0
+    width: str = ""
+    kind: str = ""
+    card: str = ""
+    driver: str = ""
+    virtual: bool = False
+    iwarp: bool = False
+    given: bool = True
+    numa: int | None = None
+    mtu: int = 0
+    gids: tuple[Gid, ...] = ()
+    gid_slots: int = 0
+    pkey: int | None = None
+    grown: Mapping[str, int] = field(default_factory=dict)
+    firmware: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.device}:{self.number}"
+
+    @property
+    def active(self) -> bool:
+        return self.state == ACTIVE
+
+    @property
+    def idle(self) -> bool:
+        """Known not to carry anything."""
+        return self.state in (DOWN, INIT, ARMED)
+
+    @property
+    def says(self) -> str:
+        """`state Down, physical Polling`."""
+        return f"state {_word(STATES, self.state)}, physical {_word(PHYSICAL, self.physical)}"
+
+
+def _word(words: tuple[str, ...], number: int) -> str:
+    return words[number] if 0 <= number < len(words) and words[number] else f"{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class HcaRule:
+    """NCCL_IB_HCA, parsed: `[^][=]hca[:port],…`. Both signs count once, for the whole list; without
+    `=` a name is a prefix, so that mlx5_1 takes mlx5_10 too. Port None: any."""
+
+    entries: tuple[tuple[str, int | None], ...] = ()
+    negated: bool = False
+    exact: bool = False
+
+    def admits(self, device: str, port: int) -> bool:
+        matched = not self.entries or any(
+            (device == name if self.exact else device.startswith(name)) and number in (None, port)
+            for name, number in self.entries
+        )
+        return matched != self.negated
+
+    def means(self, device: str, port: int) -> bool:
+        """Whether somebody wrote this very name, so that it is no accident of a prefix."""
+        return not self.negated and bool({(device, None), (device, port)} & {*self.entries})
+
+
+def hca_rule(text: str) -> HcaRule:
+    """The rule in a value of NCCL_IB_HCA; an empty one admits all."""
+    negated = text.startswith("^")
+    rest = text.removeprefix("^")
+    exact = rest.startswith("=")
+    rest = rest.removeprefix("=")
+    # the list's own reader skips a further sign
+    rest = rest[1:] if rest[:1] in ("^", "=") else rest
+    entries: list[tuple[str, int | None]] = []
+    for part in rest.split(","):
+        name, colon, port = part.partition(":")
+        if name:
+            number = re.match(r"\s*[0-9]{1,4}", port)  # atoi: what is no number is port 0
+            entries.append((name, (int(number[0]) if number else 0) if colon else None))
+    return HcaRule(tuple(entries[:MAX_HCAS]), negated, exact)
+
+
+def setting(host: Host, name: str) -> str:
+    """A variable as NCCL finds it: the environment, else an nccl.conf. Empty: nobody sets it."""
+    value = host.environ.get(name)
+    if value is None:
+        fact = host.nccl_conf().get(name)
+        value = fact.value if fact else ""
+    return value[:1024].encode(errors="replace").decode()
+
+
+def devices(host: Host) -> tuple[str, ...]:
+    return tuple(_clip(name) for name in host.listdir(TOP)[:DEVICES])
+
+
+def ports(host: Host) -> Iterator[Port]:
+    """All ports, as they are at this moment."""
+    nodes = dict(_verbs(host))
+    pkey = min(max(strtoll(setting(host, "NCCL_IB_PKEY"))[0], 0), 1 << 16)
+    for device in devices(host):
+        folder = f"{TOP}/{device}"
+        pci = host.readlink(f"{folder}/device").rpartition("/")[2]
+        kinds = (_text(host, f"{folder}/hca_type"), _text(host, f"{folder}/board_id"))
+        driver = host.readlink(f"{folder}/device/driver").rpartition("/")[2]
+        numa = host.read_int(f"{folder}/device/numa_node")
+        for number in [n for n in host.listdir(f"{folder}/ports")[:PORTS] if n.isdecimal()]:
+            here = f"{folder}/ports/{number}"
+            layer, state = _text(host, f"{here}/link_layer"), _number(host, f"{here}/state")
+            rate, width = _rate(_text(host, f"{here}/rate"))
+            ethernet = layer == ETHERNET
+            slots = _slots(host, here) if ethernet and state == ACTIVE else ()
+            yield Port(
+                device=device,
+                number=int(number[:4]),
+                layer=layer,
+                state=state,
+                physical=_number(host, f"{here}/phys_state"),
+                rate=rate,
+                width=width,
+                kind=" ".join(k for k in kinds if k),
+                card=_clip(pci.rpartition(".")[0]),
+                driver=_clip(driver),
+                virtual=host.exists(f"{folder}/device/physfn"),
+                iwarp=_number(host, f"{folder}/node_type") == RNIC,
+                given=device in nodes and not host.refused(nodes[device]),
+                numa=numa if numa is not None and numa >= 0 else None,
+                mtu=_mtu(host, folder) if ethernet else 0,
+                gids=tuple(_gids(host, here, slots)),
+                gid_slots=len(slots),
+                pkey=None if ethernet else host.read_int(f"{here}/pkeys/{pkey}"),
+                firmware=_text(host, f"{folder}/fw_ver"),
+            )
+
+
+def counters(host: Host) -> dict[str, dict[str, int]]:
+    """device:port -> the error counters that it has."""
+    found: dict[str, dict[str, int]] = {}
+    for device in devices(host):
+        for number in host.listdir(f"{TOP}/{device}/ports")[:PORTS]:
+            folder = f"{TOP}/{device}/ports/{number}/counters"
+            read = {name: host.read_int(f"{folder}/{name}") for name in COUNTERS}
+            found[f"{device}:{number}"] = {n: v for n, v in read.items() if v is not None}
+    return found
+
+
+def growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """What grew; a counter that was reset meanwhile did not."""
+    return {n: after[n] - v for n, v in before.items() if after.get(n, v) > v}
+
+
+def _verbs(host: Host) -> Iterator[tuple[str, str]]:
+    """Device -> the node that ibv_open_device() opens."""
+    top = "/sys/class/infiniband_verbs"
+    for name in host.listdir(top)[: 4 * DEVICES]:
+        if name.startswith("uverbs"):
+            yield _text(host, f"{top}/{name}/ibdev"), f"/dev/infiniband/{name}"
+
+
+def _mtu(host: Host, folder: str) -> int:
+    found = (
+        host.read_int(f"{folder}/device/net/{n}/mtu")
+        for n in host.listdir(f"{folder}/device/net")[:PORTS]
+    )
+    return max((m for m in found if m), default=0)
+
+
+def _slots(host: Host, port: str) -> tuple[int, ...]:
+    indexes = (int(n) for n in host.listdir(f"{port}/gids") if n.isdecimal() and len(n) < 5)
+    return tuple(sorted(indexes)[:GIDS])
+
+
+def _gids(host: Host, port: str, slots: Iterable[int]) -> Iterator[Gid]:
+    """The entries that are filled. Those of other network namespaces read as zeros here."""
+    for index in slots:
+        address = _text(host, f"{port}/gids/{index}")
+        if re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}", address) and address != EMPTY:
+            kind = _text(host, f"{port}/gid_attrs/types/{index}")
+            yield Gid(index, address, 2 if kind.startswith("RoCE v2") else 1 if kind else 0)
+
+
+def chosen_gid(gids: Iterable[Gid], version: int = 2, ipv6: bool = False) -> Gid | None:
+    """The entry that NCCL from 2.21 on takes by itself; None where the first one, which it falls
+    back to, is empty. NCCL_IB_ADDR_RANGE is not looked at."""
+    table = {gid.index: gid for gid in gids}
+    now = table.get(0)
+    for index in sorted(table)[bool(now) :]:
+        other = table[index]
+        if bool(other.ipv4) == ipv6:
+            continue
+        # an empty entry counts as IPv6
+        family = bool(now and now.ipv4) != bool(other.ipv4)
+        worse = now is None or now.link_local or now.version != other.version
+        if family or (worse and not other.link_local and other.version == version):
+            now = other
+    return now
+
+
+def roce_mtu(mtu: int) -> int:
+    """The RDMA MTU that an interface's MTU leaves room for: 1500 gives 1024, 4200 gives 4096."""
+    headers = 40 + 8 + 12 + 4 + 28 + 4  # GRH, UDP, BTH, XRC, atomic, ICRC
+    return max((m for m in (256, 512, 1024, 2048, 4096) if m <= mtu - headers), default=0)
+
+
+def peer_memory(host: Host) -> bool | None:
+    """Whether an HCA may reach into the memory of NVIDIA's GPUs; None where nothing says so.
+
+    NCCL looks for the modules (src/transport/net_ib/gdr.cc); without one it needs dma-buf, which
+    takes the open kernel modules and Linux 5.12 (NVIDIA's GPU operator guide, GPUDirect RDMA)."""
+    memory = "/sys/kernel/mm/memory_peers"
+    signs = (f"{memory}/nv_mem", f"{memory}/nv_mem_nc", "/sys/module/nvidia_peermem")
+    if any(host.exists(sign) for sign in signs):
+        return True
+    driver = host.read_or_none("/proc/driver/nvidia/version")
+    kernel = re.match(r"([0-9]{1,3})\.([0-9]{1,3})", _text(host, "/proc/sys/kernel/osrelease"))
+    if not driver or not kernel:
+        return None
+    return "Open Kernel Module" in driver and (int(kernel[1]), int(kernel[2])) >= (5, 12)
+
+
+def _rate(text: str) -> tuple[float, str]:
+    """`400 Gb/sec (4X NDR)` -> 400.0 and `4X NDR`."""
+    found = re.match(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec(?: \(([^)]*)\))?", text)
+    return (float(found[1]), (found[2] or "").strip()) if found else (0.0, "")
+
+
+def _number(host: Host, path: str) -> int:
+    """The number before the colon of `4: ACTIVE`; -1 where there is none."""
+    found = re.match(r"[0-9]{1,3}(?=:|$)", _text(host, path))
+    return int(found[0]) if found else -1
+
+
+def _text(host: Host, path: str) -> str:
+    return _clip((host.read_or_none(path) or "").strip())
+
+
+def _clip(text: str) -> str:
+    return text[:TEXT].encode(errors="replace").decode()
+
+
+def rdma_ports(host: Host) -> Iterator[tuple[str, str]]:
+    """(device:port, link layer) of the active RDMA ports."""
+    top = "/sys/class/infiniband"
+    for device in host.listdir(top)[:64]:
+        for port in host.listdir(f"{top}/{device}/ports")[:8]:
+            here = f"{top}/{device}/ports/{port}"
+            # "4: ACTIVE" (Documentation/ABI/stable/sysfs-class-infiniband)
+            if (host.read_or_none(f"{here}/state") or "").startswith("4"):
+                layer = (host.read_or_none(f"{here}/link_layer") or "").strip()
+                yield f"{device}:{port}", layer

@@ -1,0 +1,229 @@
+"""What the host of a meeting can say of those who did not come. Pure.
+
+A guest's own words (what it could not reach, see outside.py) count more than the host's guess: who
+is there with a part of its own is never called absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from preflight.domains.rendezvous.arrivals import EXPLAINS, View
+from preflight.domains.rendezvous.attempts import Reach, Sought, Way, probes_words
+from preflight.humanize import duration, span
+from preflight.identity.addresses import loopback
+from preflight.identity.discover import RANKS_LIMIT
+from preflight.identity.slurm_hosts import Expected
+from preflight.model import Cause, Confidence, Finding, Kind, Missing, Status, Subject, World
+from preflight.nodeset import folded, same_host
+from preflight.roster import Roll
+
+SHOWN = 4
+LINES_SHOWN = 4
+ONE_BY_ONE = 64
+"""Absent ranks that are subjects each for itself; more are one subject."""
+
+CALL_THEMSELVES = "they are on other machines: MASTER_ADDR is the loopback, they call themselves"
+
+TURNED_AWAY = ("token", "other job", "version")
+
+ALTERNATIVES = {
+    "absent": (
+        "they were never started, or ended before they connected",
+        "they start with another MASTER_ADDR or MASTER_PORT",
+        "their host is down, or a firewall drops what it sends",
+    ),
+    "absent-host-up": ("a firewall there lets no connection to this port out",),
+    "absent-host-silent": ("a firewall drops all that we send there",),
+}
+
+
+def unmet(roll: Roll, expected: Iterable[Expected]) -> tuple[Expected, ...]:
+    """The expected hosts from which nobody came. Where somebody came from a host with other ranks
+    than the list says, the launcher deals in its own way: the hosts count, their ranks don't."""
+    expected = tuple(expected)
+    ranks_at, dealt = _at_hosts(roll, expected)
+    came = {r for a in roll.arrivals for r in a.ranks}
+    return tuple(
+        e if dealt else Expected(e.host)
+        for e in expected
+        if e.host not in ranks_at and not (dealt and came & set(e.ranks))
+    )
+
+
+def _at_hosts(roll: Roll, expected: Iterable[Expected]) -> tuple[dict[str, set[int]], bool]:
+    """Which ranks came from each of the expected hosts, and whether all are as expected."""
+    expected = tuple(expected)
+    short: dict[str, list[Expected]] = {}
+    for one in expected:
+        short.setdefault(one.host.lower().partition(".")[0], []).append(one)
+    ranks_at: dict[str, set[int]] = {}
+    for arrival in roll.arrivals:
+        for one in short.get(arrival.host.lower().partition(".")[0], ()):
+            if same_host(one.host, arrival.host):
+                ranks_at.setdefault(one.host, set()).update(arrival.ranks)
+    return ranks_at, all(ranks_at.get(e.host, set()) <= set(e.ranks) for e in expected if e.ranks)
+
+
+def _homes(view: View) -> dict[int, str]:
+    """Rank -> its node, of those that the node list has on a node from where others came."""
+    ranks_at, dealt = _at_hosts(view.roll, view.reach.expected)
+    if not dealt:
+        return {}
+    node_of_rank = {r: a.node for a in view.roll.arrivals for r in a.ranks}
+    return {
+        rank: node_of_rank[min(ranks_at[e.host])]
+        for e in view.reach.expected
+        for rank in e.ranks
+        if ranks_at.get(e.host)
+    }
+
+
+SRUN = "srun"
+"""What a job of SLURM starts agents with; hosts are reached by ssh, or by whatever leads there."""
+
+
+def untold(world: World[Reach]) -> dict[str, Missing]:
+    """The nodes of whose agents the place that starts them all (fanout.py) has heard nothing, with
+    what it was told of them instead."""
+    return {
+        key: seen
+        for key, seen in world.observations.items()
+        if isinstance(seen, Missing) and seen.cause is Cause.NOT_ARRIVED and seen.by
+    }
+
+
+def waiting(world: World[Reach], finding: Finding) -> Finding:
+    """A finding of those who found nobody to listen, where rank 0 was never started: they miss
+    somebody, and nothing is wrong with their way there."""
+    begun = {rank for node in world.topology.nodes for rank in node.ranks}
+    if finding.code != Way.REFUSED or 0 in begun or not untold(world):
+        return finding
+    return finding.with_(status=Status.MISSING, confidence=Confidence.LIKELY, alternatives=())
+
+
+def not_started(
+    world: World[Reach], view: View | None, accused: Collection[str]
+) -> Iterator[Finding]:
+    """One finding for all nodes of which the same is said, less those of which more is known."""
+    ranks = {e.host: e.ranks for e in view.reach.expected} if view is not None else {}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for host, missing in untold(world).items():
+        if host in accused:
+            continue
+        # "connect to host n3: refused" and "connect to host n4: refused" are one thing
+        words = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", missing.detail)
+        groups.setdefault((missing.by, words), []).append(host)
+    for (program, words), hosts in groups.items():
+        names = folded(hosts) or "them"
+        said = words.replace("HOST", hosts[0])
+        yield Finding(
+            "not-launched" if program == SRUN else "not-reached",
+            Status.MISSING,
+            tuple(Subject(Kind.NODE, host, ranks=ranks.get(host, ())) for host in hosts),
+            saw=f"nothing came from {names} · " + " · ".join(said.splitlines()[:LINES_SHOWN]),
+            expected=f"an agent on every node that {program} was to start one on",
+            confidence=Confidence.LIKELY,
+            explains=EXPLAINS,
+            fields={"host": names},
+        )
+
+
+def absent(
+    view: View, size: int, others: Iterable[Roll], told: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Ranks that nobody brought. `others`: the parts of all agents but the host; `told`: hosts of
+    which there is a word already why nobody came."""
+    roll = view.roll
+    others = tuple(others)
+    elsewhere = frozenset(r for other in others for r in other.ranks)
+    claims = sum(len(a.ranks) for a in roll.arrivals)
+    # another who holds a meeting of its own with the same ranks
+    claims += sum(len(view.came & set(other.ranks)) for other in others if other.hosts)
+    missing = frozenset(range(min(size, RANKS_LIMIT))) - view.came - elsewhere
+    if not missing or claims - len(view.came) >= len(missing):
+        return  # as many came with the rank of another: it is they who are missing
+    last = max(a.at for a in roll.arrivals)
+    met = f"{len(view.came)} of {size} ranks arrived in {duration(last)}"
+    turned = [s for s in roll.strangers if s.kind in TURNED_AWAY]
+    away = f" · {turned[0].addr} was turned away: {turned[0].kind}" if turned else ""
+    hosts = [e for e in unmet(roll, view.reach.expected) if missing >= set(e.ranks)]
+    known = frozenset(r for e in hosts for r in e.ranks)
+    unknown_ranks = [e for e in hosts if not e.ranks]
+    hosts = [e for e in hosts if e.host not in told]
+    for code, group in _by_answer(hosts, view.reach.sought).items():
+        names = folded(e.host for e, _ in group)
+        ranks = [r for e, _ in group for r in e.ranks]
+        whom = f"{names} ({span(ranks)})" if ranks else names
+        saw = f"{met}; nobody from {whom} connected within {duration(roll.waited)}{away}"
+        looked = "; ".join(_sought_words(s) for _, s in group[:SHOWN] if s is not None)
+        yield Finding(
+            code,
+            Status.MISSING,
+            tuple(Subject(Kind.NODE, e.host, ranks=e.ranks) for e, _ in group),
+            saw=saw + (f" · from {view.node}: {looked}" if looked else ""),
+            expected=f"all {size} ranks, {span(ranks)} from {names}" if ranks else f"{size} ranks",
+            confidence=Confidence.POSSIBLE if code == "absent" else Confidence.LIKELY,
+            alternatives=ALTERNATIVES[code],
+            fields={"host": names, "port": str(roll.port), "ranks": span(ranks or missing)},
+        )
+    rest = sorted(missing - known)
+    if rest and not unknown_ranks:
+        looped = (CALL_THEMSELVES,) if loopback(roll.name) else ()
+        many = len(rest) > ONE_BY_ONE
+        homes = _homes(view)
+        single = tuple(Subject(Kind.RANK, homes.get(r, ""), str(r), (r,)) for r in rest if not many)
+        where = sorted({homes[r] for r in rest if r in homes})
+        yield Finding(
+            "absent",
+            Status.MISSING,
+            single or (Subject(Kind.RANK, ranks=tuple(rest)),),
+            saw=f"{met}; {span(rest)} never connected within {duration(roll.waited)}{away}"
+            + (f" · of {folded(where)}, from where others came" if where else "")
+            + _who_came(view),
+            expected=f"all {size} ranks",
+            confidence=Confidence.POSSIBLE,
+            alternatives=(*looped, *ALTERNATIVES["absent"]),
+            fields={
+                "host": folded(where) or "their node",
+                "port": str(roll.port),
+                "ranks": span(rest),
+            },
+        )
+
+
+def _by_answer(
+    hosts: Iterable[Expected], sought: Iterable[Sought]
+) -> dict[str, list[tuple[Expected, Sought | None]]]:
+    """The absent hosts by what the look at them gave. Only some of many are looked at: where those
+    are all alike, the others go with them."""
+    looked = {s.host: s for s in sought}
+    groups: dict[str, list[tuple[Expected, Sought | None]]] = {}
+    for host in hosts:
+        groups.setdefault(_answer(looked.get(host.host)), []).append((host, looked.get(host.host)))
+    blind = [g for g in groups.get("absent", []) if g[1] is None]
+    if len(groups) == 2 and blind and len(blind) == len(groups["absent"]):
+        del groups["absent"]
+        next(iter(groups.values())).extend(blind)
+    return groups
+
+
+def _answer(sought: Sought | None) -> str:
+    if sought is None or not sought.probes:
+        return "absent"
+    if any(p.answered for p in sought.probes):
+        return "absent-host-up"
+    return "absent-host-silent"
+
+
+def _sought_words(sought: Sought) -> str:
+    if not sought.ips:
+        return f"{sought.host} does not resolve ({sought.error or 'no address'})"
+    return f"{sought.host} is {sought.ips[0]}: {probes_words(sought.probes)}"
+
+
+def _who_came(view: View) -> str:
+    nodes = list(dict.fromkeys(a.node for a in view.roll.arrivals))
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    return f" · who came: {', '.join(nodes[:8])}{more}"

@@ -1,0 +1,238 @@
+"""What the host of a meeting can say of those who came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from preflight.domains.rendezvous.attempts import Reach
+from preflight.humanize import duration, plural, span
+from preflight.identity.slurm_hosts import Expected
+from preflight.inference import consensus
+from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
+from preflight.nodeset import folded, same_host
+from preflight.roster import Arrival, Roll
+
+EXPLAINS = (
+    "rdzv.store",
+    "rdzv.torchrun",
+    "agree.*",
+    "net.mesh",
+    "net.payload",
+    "net.speed",
+    "world.*",
+)
+
+SECONDS_LATE = 5.0
+"""Behind the median: a healthy start of many nodes is spread over a second or two."""
+
+SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A meeting as its host saw it. `host`: its own arrival; `guests`: those of other machines."""
+
+    node: str
+    reach: Reach
+    host: Arrival
+    guests: tuple[Arrival, ...]
+
+    @property
+    def roll(self) -> Roll:
+        return self.reach.roll
+
+    @property
+    def came(self) -> frozenset[int]:
+        return frozenset(r for a in self.roll.arrivals for r in a.ranks)
+
+
+def views(world: World[Reach]) -> tuple[View, ...]:
+    """The meetings that were held, the best attended first. There should be one at most."""
+    found = []
+    for node, reach in world.seen.items():
+        roll = reach.roll
+        if not roll.hosts or roll.failed or not roll.arrivals:
+            continue
+        own = (a for a in roll.arrivals if (a.host, a.pid) == (roll.host, roll.pid))
+        host = next(own, roll.arrivals[0])
+        guests = tuple(a for a in roll.arrivals if a.identity != host.identity)
+        found.append(View(node, reach, host, guests))
+    return tuple(sorted(found, key=lambda v: -len(v.roll.arrivals)))
+
+
+def node_of(arrival: Arrival) -> Subject:
+    return Subject(Kind.NODE, arrival.node, ranks=arrival.ranks)
+
+
+def who(arrival: Arrival) -> str:
+    """`gpu2 (pid 4711, 10.0.0.2)`."""
+    addr = f", {arrival.addr}" if arrival.addr else ""
+    return f"{arrival.node} (pid {arrival.pid}{addr})"
+
+
+# --- who came wrongly ---
+
+
+def taken_twice(view: View) -> Iterator[Finding]:
+    """Two agents with a rank in common. Which of them is wrong, the node list or MASTER_ADDR may
+    tell; else both are named."""
+    holders: dict[int, list[int]] = {}
+    for number, arrival in enumerate(view.roll.arrivals):
+        for rank in set(arrival.ranks):
+            holders.setdefault(rank, []).append(number)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank, numbers in sorted(holders.items()):
+        if len(numbers) > 1:
+            groups.setdefault(tuple(numbers), []).append(rank)
+    for claimants, ranks in groups.items():
+        claim = [view.roll.arrivals[n] for n in claimants]
+        yield twice(claim, ranks, view.reach.expected)
+
+
+def twice(claim: list[Arrival], ranks: list[int], expected: Iterable[Expected] = ()) -> Finding:
+    one_machine = len({a.identity for a in claim}) == 1
+    right, why = (None, "") if one_machine else _rightful(claim, ranks, expected)
+    odd = [a for a in claim if right is not None and a is not right] or claim
+    saw = f"{span(ranks)} claimed by {' and by '.join(who(a) for a in claim[:SHOWN])}"
+    first = min(ranks)
+    if one_machine:
+        saw += " · on one machine: the command was started twice there"
+    elif len(ranks) > 1 and all(set(a.ranks) == set(ranks) for a in claim):
+        saw += f" · {len(claim)} nodes think that they are node rank {first // len(ranks)}"
+    elif first == 0:
+        saw += f" · {'both' if len(claim) == 2 else 'all'} think that they lead"
+    saw += f" · {why}" if why else ""
+    subjects = [
+        Subject(Kind.RANK, a.node, str(r), (r,))
+        if len(ranks) == 1
+        else Subject(Kind.NODE, a.node, ranks=tuple(ranks))
+        for a in odd
+        for r in ranks[:1]
+    ]
+    return Finding(
+        "leader-twice" if first == 0 else "rank-twice",
+        Status.FAIL,
+        tuple(dict.fromkeys(subjects)),
+        saw=saw,
+        expected="each rank once",
+        blame=Blame.JOB,
+        confidence=Confidence.CERTAIN if odd is claim else Confidence.LIKELY,
+        explains=EXPLAINS,
+        fields={"host": odd[-1].node, "pid": str(odd[-1].pid), "ranks": span(ranks)},
+    )
+
+
+def _rightful(
+    claim: list[Arrival], ranks: list[int], expected: Iterable[Expected]
+) -> tuple[Arrival | None, str]:
+    """The one of several who should have these ranks, and what says so."""
+    due = [e for e in expected if set(ranks) <= set(e.ranks)]
+    listed = [a for a in claim if due and same_host(due[0].host, a.host)]
+    if len(listed) == 1:
+        return listed[0], f"the node list has {span(ranks)} on {due[0].host}"
+    mine = [a for a in claim if a.mine]
+    if 0 in ranks and len(mine) == 1:
+        return mine[0], f"MASTER_ADDR is an address of {mine[0].node}"
+    return None, ""
+
+
+def size_of(view: View) -> tuple[int, tuple[Finding, ...]]:
+    """How many ranks the job has, and the finding about those who think otherwise. A machine has
+    one voice for each number that it holds: its agents share a script."""
+    arrivals = view.roll.arrivals
+    found = consensus({f"{a.identity} {a.size}": a.size for a in arrivals})
+    if not found.odd:
+        return view.roll.size, ()
+    sizes = sorted({a.size for a in arrivals})
+    came = len(view.came)
+    fits = came in sizes and all(r < came for r in view.came)
+    size, sure = found.value, Confidence.LIKELY
+    alternatives: tuple[str, ...] = ()
+    reason = f"{plural(came, 'rank')} really came"
+    if size is None and fits:
+        size = came
+    elif size is None or (fits and size != came):
+        size = None
+        sure = Confidence.POSSIBLE
+        alternatives = tuple(f"{s} is right, and the others are wrong" for s in sizes[:SHOWN])
+    elif fits:
+        sure = Confidence.CERTAIN
+    odd = [a for a in arrivals if a.size != size]
+    said = [f"{s}: {_nodes(a for a in arrivals if a.size == s)}" for s in sizes[:SHOWN]]
+    finding = Finding(
+        "size-differs",
+        Status.FAIL,
+        tuple(dict.fromkeys(node_of(a) for a in odd)),
+        saw=f"ranks of the job: {'; '.join(said)} · {reason}",
+        expected=f"{size} on every node" if size is not None else "one number on every node",
+        blame=Blame.JOB,
+        confidence=sure,
+        explains=EXPLAINS,
+        alternatives=alternatives,
+        fields={"size": str(size) if size is not None else "THE-NUMBER-OF-RANKS"},
+    )
+    # when it can't be told, nobody is absent whom one of the numbers does not know
+    return (size if size is not None else min(s for s in sizes if s >= min(came, sizes[-1]))), (
+        finding,
+    )
+
+
+def _nodes(arrivals: Iterable[Arrival]) -> str:
+    nodes = list(dict.fromkeys(a.node for a in arrivals))
+    return ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if nodes[SHOWN:] else "")
+
+
+# --- who came late ---
+
+
+def late(view: View) -> Iterator[Finding]:
+    arrivals = [a for a in view.roll.arrivals if not a.lost]
+    middle = median(a.at for a in arrivals) if arrivals else 0.0
+    behind = [a for a in arrivals if a.at - middle >= SECONDS_LATE]
+    if behind and len(behind) * 2 < len(arrivals):
+        times = (f"{a.node} came {duration(a.at - middle)} after most" for a in behind[:SHOWN])
+        yield Finding(
+            "came-late",
+            Status.WARN,
+            tuple(dict.fromkeys(node_of(a) for a in behind)),
+            saw=" · ".join(times) + f" of {len(arrivals)} agents",
+            expected=f"all within {duration(SECONDS_LATE)}",
+            confidence=Confidence.LIKELY,
+            fields={"host": folded(a.node for a in behind)},
+        )
+
+
+# --- who does not belong here ---
+
+
+def strangers(world: World[Reach], view: View) -> Iterator[Finding]:
+    """Agents and ranks of another job are worth a word; scanners and health checks come to every
+    port and are only counted. An agent whose own part is there speaks for itself."""
+    outside = [r for r in world.seen.values() if not r.roll.hosts and r.roll.reached is None]
+    known = {ip for reach in outside for ip in reach.addresses}
+    where = Subject(Kind.SOFTWARE, view.node, "MASTER_PORT", view.host.ranks, port=view.roll.port)
+    for code, kinds, said in (
+        ("stranger-job", ("other job", "c10d"), "agents or ranks of another job"),
+        ("stranger-token", ("token",), "agents without the PREFLIGHT_TOKEN of this job"),
+    ):
+        came = [s for s in view.roll.strangers if s.kind in kinds and s.addr not in known]
+        if came:
+            from_ = ", ".join(dict.fromkeys(_named(view, s.addr) for s in came[:SHOWN]))
+            times = plural(sum(s.count for s in came), "time")
+            yield Finding(
+                code,
+                Status.WARN,
+                (where,),
+                saw=f"{said} connected {times} to port {view.roll.port}, from {from_}",
+                expected="nobody but this job's ranks",
+                blame=Blame.JOB,
+                confidence=Confidence.LIKELY,
+                fields={"port": str(view.roll.port), "addr": came[0].addr},
+            )
+
+
+def _named(view: View, addr: str) -> str:
+    node = next((a.node for a in view.roll.arrivals if a.addr == addr), "")
+    return f"{addr} ({node})" if node else addr

@@ -1,0 +1,121 @@
+"""Whether rank 0 is where all others look for it: at MASTER_ADDR. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from preflight.domains.net.dns import loops
+from preflight.domains.rendezvous.arrivals import EXPLAINS, View
+from preflight.domains.rendezvous.attempts import Reach, ladder_words
+from preflight.humanize import plural, span
+from preflight.identity.addresses import loopback
+from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
+from preflight.roster import Roll
+
+LISTEN_ERRORS = {
+    "EADDRINUSE": "somebody holds it",
+    "EACCES": "this user may not listen there",
+    "EADDRNOTAVAIL": "this machine has no such address",
+}
+
+
+def localhost(world: World[Reach], view: View | None) -> Iterator[Finding]:
+    """The loopback in a job of several nodes. Who has met all others has proved the contrary."""
+    if view is not None and (view.guests or len(view.came) >= view.roll.size):
+        return
+    wrong = [(h, r) for h, r in world.each() if _loops(r.roll) and _needs_others(world, h, r)]
+    if wrong:
+        roll = wrong[0][1].roll
+        yield Finding(
+            "localhost",
+            Status.FAIL,
+            tuple(Subject(Kind.SOFTWARE, h.node, "MASTER_ADDR", h.ranks) for h, _ in wrong),
+            saw=f"MASTER_ADDR {roll.name[:80]!r} is the machine itself wherever it is read; the "
+            f"job has {plural(roll.size, 'rank')}, of which {span(roll.ranks)} here",
+            expected="an address of the node of rank 0 that every node can reach",
+            blame=Blame.JOB,
+            explains=EXPLAINS,
+        )
+
+
+def _loops(roll: Roll) -> bool:
+    return loopback(roll.name) or (bool(roll.ips) and all(map(loops, roll.ips)))
+
+
+def _needs_others(world: World[Reach], here: Subject, reach: Reach) -> bool:
+    """Whether ranks of other machines are meant to come here for sure: a launcher that starts a
+    process a rank and says no more may well start all of them on one machine. The name of rank 0's
+    own node may be in its /etc/hosts as the loopback, and elsewhere lead to the node."""
+    roll, top = reach.roll, world.topology
+    if 0 in roll.ranks and (reach.kubernetes or not loopback(roll.name)):
+        return False
+    told = any(n.name == here.node and n.size for n in top.nodes)
+    known = told or len(roll.ranks) > 1 or len(top.nodes) > 1
+    return known and roll.size > max(top.ranks_on(here.node), len(roll.ranks))
+
+
+def cannot_listen(world: World[Reach]) -> Iterator[Finding]:
+    for here, reach in world.each():
+        roll = reach.roll
+        if roll.failed:
+            why = LISTEN_ERRORS.get(roll.failed, "")
+            yield Finding(
+                "cannot-listen",
+                Status.FAIL,
+                (Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks, port=roll.port),),
+                saw=f"listening on port {roll.port}: {roll.failed[:60]}{why and f', {why}'}",
+                expected=f"port {roll.port} free on the node of rank 0",
+                blame=Blame.JOB,
+                explains=EXPLAINS,
+                fields={"port": str(roll.port)},
+            )
+
+
+def elsewhere(world: World[Reach], view: View | None) -> Iterator[Finding]:
+    """Rank 0 on another machine than MASTER_ADDR. An address that no machine has as its own may be
+    translated on the way: that is only a fault when nobody got in by it."""
+    if any(reach.agent for reach in world.seen.values()):
+        return
+    if view is not None and len(view.roll.arrivals) > 1:
+        leader = next((a for a in view.roll.arrivals if 0 in a.ranks), None)
+        if leader is not None and not leader.mine:
+            owners = (a for a in view.roll.arrivals if a.mine and a.identity != leader.identity)
+            owner = next(owners, None)
+            if owner is not None:
+                right = leader.addr or "IP-ADDRESS"
+                yield _misplaced(leader.node, leader.ranks, view.roll, owner.node, right)
+        return
+    for here, reach in world.each():
+        roll = reach.roll
+        alone = not roll.failed if roll.hosts else roll.reached is None
+        if 0 not in roll.ranks or roll.mine or not roll.ips or not alone:
+            continue
+        others = [(h, r.roll) for h, r in world.each() if h.node != here.node]
+        owner_node = next((h.node for h, other in others if other.mine and not _loops(other)), "")
+        right = next(iter(reach.addresses), "IP-ADDRESS")
+        if owner_node:
+            yield _misplaced(here.node, roll.ranks, roll, owner_node, right)
+        elif not reach.kubernetes:
+            tried = [f"{h.node}: {ladder_words(other)}" for h, other in others]
+            tried += [f"{here.node}: {ladder_words(roll)}"] if roll.ladder else []
+            finding = _misplaced(here.node, roll.ranks, roll, "", right)
+            yield finding.with_(
+                saw=" · ".join([finding.saw, *tried[:4]]),
+                confidence=Confidence.POSSIBLE if len(tried) < 2 else Confidence.LIKELY,
+                alternatives=("the address is translated to this node's on the way",),
+            )
+
+
+def _misplaced(node: str, ranks: tuple[int, ...], roll: Roll, owner: str, right: str) -> Finding:
+    is_ = f"{roll.name[:80]!r}" + (f" ({', '.join(roll.ips[:4])})" if roll.ips else "")
+    of = f"an address of {owner}" if owner else "no address of this machine, and nobody met there"
+    return Finding(
+        "leader-elsewhere",
+        Status.FAIL,
+        (Subject(Kind.SOFTWARE, node, "MASTER_ADDR", ranks),),
+        saw=f"MASTER_ADDR {is_} is {of} · rank 0 runs on {node}",
+        expected="an address of the node of rank 0",
+        blame=Blame.JOB,
+        explains=EXPLAINS,
+        fields={"right": right},
+    )

@@ -1,0 +1,358 @@
+"""Why agents are not in the meeting: their own words, joined into one diagnosis. Pure.
+
+Several that fail in the same way point at the host's side; one that fails where others got in
+points at itself; with two parties nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from preflight.domains.rendezvous.arrivals import EXPLAINS, View
+from preflight.domains.rendezvous.attempts import (
+    Reach,
+    Way,
+    in_words,
+    ladder_words,
+    main_way,
+    place,
+    probes_words,
+    way_of,
+)
+from preflight.domains.rendezvous.disconnected import left_behind, meeting_host
+from preflight.humanize import duration, plural
+from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
+from preflight.nodeset import folded
+from preflight.roster import Attempt
+
+SHOWN = 4
+
+NAMES = (Way.UNKNOWN, Way.UNANSWERED)
+"""What is wrong before anything is sent: no side to tell."""
+
+SET_THERE = (Way.OTHER_MEETING, Way.TOKEN)
+"""What is wrong with the meeting itself: no way to it has a part in that."""
+
+AT_HOST, OWN, BETWEEN, OPEN = "host", "own", "between", "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Outsider:
+    """An agent that is not in."""
+
+    here: Subject
+    reach: Reach
+    way: Way
+    attempt: Attempt | None
+
+
+def outsiders(world: World[Reach]) -> list[Outsider]:
+    """Everybody whose own part says that it never got in."""
+    return [
+        Outsider(_placed(here, reach), reach, *main_way(reach))
+        for here, reach in world.each()
+        if not reach.roll.hosts and not reach.roll.failed and reach.roll.reached is None
+    ]
+
+
+def _placed(here: Subject, reach: Reach) -> Subject:
+    return here if here.ranks else Subject(Kind.NODE, here.node, ranks=reach.roll.ranks)
+
+
+def outside(world: World[Reach], view: View | None) -> Iterator[Finding]:
+    """One finding for all who failed in the same way at the same place."""
+    groups: dict[tuple[str, Way, str, int], list[Outsider]] = {}
+    too_late: list[Outsider] = []
+    explained = {here.node for here, _ in left_behind(world, view)}
+    for one in outsiders(world):
+        if one.here.node in explained:
+            continue
+        if view is not None and one.way is Way.REFUSED and _after(one, view) > 0:
+            too_late.append(one)
+            continue
+        roll, wrong = one.reach.roll, _leads_elsewhere(one, world, view)
+        key = (wrong, one.way, roll.name, roll.port)
+        groups.setdefault(key, []).append(one)
+    for (wrong, *_), group in groups.items():
+        yield _elsewhere(group, wrong) if wrong else _diagnosis(group, world, view)
+    if too_late and view is not None:
+        yield _too_late(too_late, view)
+
+
+# --- the meeting was over ---
+
+
+def _after(one: Outsider, view: View) -> float:
+    """Seconds after the meeting's end at which this agent began, if the two clocks agree."""
+    began = (one.reach.roll.began, view.roll.began)
+    return began[0] - began[1] - view.roll.waited if all(began) else 0.0
+
+
+def _too_late(group: Sequence[Outsider], view: View) -> Finding:
+    """What an agent finds when the host has given it up is what it finds without a host."""
+    late = (
+        f"{o.here.node} began {duration(_after(o, view) + view.roll.waited)} after {view.node}"
+        for o in group[:SHOWN]
+    )
+    return Finding(
+        "came-too-late",
+        Status.MISSING,
+        tuple(one.here for one in group),
+        saw=f"{' · '.join(late)}, which waited for {duration(view.roll.waited)} · "
+        + ladder_words(group[0].reach.roll),
+        expected=f"all {plural(view.roll.size, 'rank')} within {duration(view.roll.patience)}",
+        confidence=Confidence.LIKELY,
+        explains=EXPLAINS,
+        alternatives=("the two clocks differ, and a firewall refuses in the name of the host",),
+        fields={"host": folded(one.here.node for one in group)},
+    )
+
+
+# --- the name leads elsewhere ---
+
+
+def _good(world: World[Reach], view: View | None) -> tuple[str, ...]:
+    """The addresses by which others got in, and then those of the meeting's host."""
+    reached = [
+        a.ip
+        for reach in world.seen.values()
+        if reach.roll.reached is not None
+        for a in reach.roll.ladder
+        if a.answer == "ours"
+    ]
+    mine = view.reach.addresses if view is not None and view.roll.mine else ()
+    return tuple(dict.fromkeys((*reached, *mine)))
+
+
+def _leads_elsewhere(one: Outsider, world: World[Reach], view: View | None) -> str:
+    """The right address, when the name gives this agent none at which anybody met; else empty."""
+    good = _good(world, view)
+    tried = {a.ip for a in one.reach.roll.ladder}
+    if view is None or not good or not tried or tried & set(good):
+        return ""
+    # the host's own idea of the name, unless it is the loopback of /etc/hosts
+    named = [ip for ip in view.roll.ips if ip in good and not ip.startswith("127.")]
+    return next(iter([*named, *good]))
+
+
+def _elsewhere(group: Sequence[Outsider], right: str) -> Finding:
+    first = group[0]
+    return Finding(
+        "address-elsewhere",
+        Status.FAIL,
+        tuple(one.here for one in group),
+        saw=" · ".join(f"{o.here.node}: {ladder_words(o.reach.roll)}" for o in group[:SHOWN])
+        + f" · the meeting is at {right}",
+        expected=f"MASTER_ADDR {first.reach.roll.name[:80]!r} leads to {right}, as on other nodes",
+        blame=Blame.NODE,
+        confidence=Confidence.LIKELY,
+        explains=(*EXPLAINS, "agree.names"),
+        fields=_fields(first, right),
+    )
+
+
+# --- the address is right ---
+
+
+def _diagnosis(group: Sequence[Outsider], world: World[Reach], view: View | None) -> Finding:
+    first = group[0]
+    way = first.way
+    side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
+    if way is Way.NO_ROUTE and all(_own_route(one) for one in group):
+        # that everybody lacks the way to it is the address's fault
+        side = OWN if view is not None and view.guests else side
+    host = meeting_host(world, view, first.here, first.reach.roll)
+    links = tuple(Subject(Kind.LINK, o.here.node, ranks=o.here.ranks, to=host.node) for o in group)
+    if not host.node:
+        links = tuple(_edge(one) for one in group)
+    nodes = tuple(one.here for one in group)
+    at_host = (host,) if way in SET_THERE else (host, *links)
+    subjects = {AT_HOST: at_host, OWN: nodes}.get(side, links)
+    expected, alternatives, sure = _reading(group, view, side, sure)
+    return Finding(
+        str(way),
+        Status.FAIL,
+        subjects,
+        saw=_saw(group, view),
+        expected=expected,
+        blame=_blame(way, side, others=any(r.roll.ips for r in world.seen.values())),
+        confidence=sure,
+        explains=EXPLAINS,
+        alternatives=alternatives,
+        fields=_fields(first, "IP-ADDRESS"),
+    )
+
+
+def _edge(one: Outsider) -> Subject:
+    """The way from this node to a place of which only the name is known."""
+    roll = one.reach.roll
+    return Subject(Kind.LINK, one.here.node, ranks=one.here.ranks, to=roll.name, port=roll.port)
+
+
+def _side(group: Sequence[Outsider], view: View | None) -> tuple[str, Confidence]:
+    """Whose side it is, by who got in and who did not."""
+    failed = len({one.here.node for one in group})
+    met = len({a.identity for a in view.guests}) if view is not None else 0
+    if not met:
+        return (AT_HOST, Confidence.LIKELY) if failed > 1 else (OPEN, Confidence.POSSIBLE)
+    if failed == 1:
+        return OWN, Confidence.LIKELY if met > 1 else Confidence.POSSIBLE
+    return (AT_HOST if failed > met else BETWEEN), Confidence.POSSIBLE
+
+
+def _blame(way: Way, side: str, *, others: bool) -> Blame:
+    """Who is at fault. `others`: some do resolve the name."""
+    if way is Way.UNKNOWN:
+        return Blame.NODE if others else Blame.JOB
+    if way in (Way.OTHER_MEETING, Way.TOKEN, Way.NOT_OURS):
+        return Blame.JOB
+    if way is Way.UNCLEAR:
+        return Blame.UNKNOWN
+    if way is Way.UNANSWERED:
+        return Blame.NETWORK
+    if side == OWN:
+        return Blame.NODE
+    return Blame.NETWORK if way in (Way.DROPPED, Way.PROHIBITED) else Blame.UNKNOWN
+
+
+def _reading(
+    group: Sequence[Outsider], view: View | None, side: str, sure: Confidence
+) -> tuple[str, tuple[str, ...], Confidence]:
+    """What was expected, what else it may be, and how sure that is."""
+    way, roll = group[0].way, group[0].reach.roll
+    meeting = f"the meeting of this job at {roll.name[:80]}:{roll.port}"
+    at, own = _sides(side)
+    up = any(p.answered for one in group for p in one.reach.elsewhere)
+    match way:
+        case Way.UNKNOWN | Way.UNANSWERED:
+            return f"an address for {roll.name[:80]!r}", (), Confidence.CERTAIN
+        case Way.OTHER_MEETING | Way.TOKEN:
+            return meeting, (), Confidence.CERTAIN
+        case Way.NOT_OURS:
+            proxy = ("a proxy on the way accepts in the name of a host that does not listen",)
+            return meeting, proxy, Confidence.LIKELY
+        case Way.REFUSED if view is not None:
+            reset = "a firewall refuses in the name of the host"
+            after = "it came when the meeting was over already"
+            return f"{meeting}, which was held", (reset, after), sure
+        case Way.REFUSED:
+            listens = "nobody listens there: rank 0 was not started, died or runs elsewhere"
+            reset = "somebody listens, and a firewall refuses in its name"
+            return f"a listener at {roll.name[:80]}:{roll.port}", (listens, reset), sure
+        case Way.PROHIBITED if not up:
+            down = "the host is down, and the router or an ARP that is running out says so"
+            return meeting, (f"a firewall {at}", own, down), Confidence.POSSIBLE
+        case Way.DROPPED if not up and view is None:
+            down = "the host is down: no other port of it answers either"
+            return meeting, (down, "a firewall drops all that is sent there"), Confidence.POSSIBLE
+        case Way.PROHIBITED | Way.DROPPED if sure is Confidence.POSSIBLE:
+            return meeting, (f"a firewall {at}", own), _by_port(up, view)
+        case Way.NO_ROUTE if side != OWN:
+            wrong = "MASTER_ADDR is an address of a network that this node is not in"
+            return "a route to it", ("a route is missing here", wrong), Confidence.POSSIBLE
+        case Way.UNCLEAR if _said_no(group[0]):
+            return meeting, (), Confidence.CERTAIN
+        case Way.UNCLEAR:
+            gone = ("the host left", "it listens, but had no time")
+            return meeting, gone, Confidence.POSSIBLE
+        case Way.DEAD if sure is Confidence.POSSIBLE:
+            down = "the machine is down"
+            return meeting, (down, f"nobody has {roll.name[:80]}: it is an old address"), sure
+    return meeting, ((f"it is {at}", own) if sure is Confidence.POSSIBLE else ()), sure
+
+
+def _said_no(one: Outsider) -> bool:
+    """Whether the meeting itself turned it away, with its reason."""
+    return one.attempt is not None and one.attempt.answer not in ("", "ours")
+
+
+def _by_port(up: bool, view: View | None) -> Confidence:
+    """That a host which answers elsewhere drops this very port is a firewall's doing, on whichever
+    side it stands; while others got in it is one side's, and which can't be told."""
+    return Confidence.LIKELY if up and view is None else Confidence.POSSIBLE
+
+
+def _sides(side: str) -> tuple[str, str]:
+    if side == BETWEEN:
+        return "between them and the host", "several of these nodes are set up alike"
+    return "on the host's side", "one on this node's side, of what goes out"
+
+
+def _saw(group: Sequence[Outsider], view: View | None) -> str:
+    words = []
+    for one in group[:SHOWN]:
+        who = f"{one.here.node}: " if len(group) > 1 else ""
+        said = who + ladder_words(one.reach.roll)
+        if one.reach.elsewhere and len(group) == 1:
+            said += f" · other ports there: {probes_words(one.reach.elsewhere)}"
+        if _own_route(one):
+            said += f" · this node's routing: {_own_route(one)}"
+        words.append(said)
+    if len(group) > SHOWN:
+        words.append(f"and {len(group) - SHOWN} more nodes")
+    waited = max(one.reach.roll.waited for one in group)
+    words.append(f"within {duration(waited)}")
+    if view is not None and view.guests:
+        words.append(f"{plural(len({a.node for a in view.guests}), 'other node')} got in")
+    return " · ".join(words)
+
+
+def _own_route(one: Outsider) -> str:
+    return one.reach.routes.get(one.attempt.ip, "") if one.attempt is not None else ""
+
+
+def _fields(one: Outsider, right: str) -> Mapping[str, str]:
+    roll = one.reach.roll
+    ip = one.attempt.ip if one.attempt is not None else roll.name
+    return {"name": roll.name[:80], "port": str(roll.port), "ip": ip, "right": right}
+
+
+# --- they are in, but torch would not be ---
+
+
+def silent_addresses(world: World[Reach], view: View | None) -> Iterator[Finding]:
+    """Addresses before the one that led in: c10d goes on after an error, never after silence."""
+    stuck: dict[str, list[tuple[Subject, Reach, Attempt]]] = {}
+    inside = [(h, r) for h, r in world.each() if not r.roll.hosts and r.roll.reached is not None]
+    for here, reach in inside:
+        for attempt in reach.roll.ladder:
+            way = way_of(attempt, reach.routes)
+            if way is Way.IN:
+                break
+            if way in (Way.DROPPED, Way.DEAD, Way.NOT_OURS, Way.OTHER_MEETING):
+                stuck.setdefault(attempt.ip, []).append((here, reach, attempt))
+                break
+    for ip, met in stuck.items():
+        fine = sum(_through(reach, ip) for _, reach in inside)
+        _, reach, attempt = met[0]
+        good = next((a.ip for a in reach.roll.ladder if a.answer == "ours"), "IP-ADDRESS")
+        slow = all(way_of(a, r.routes) is Way.DEAD for _, r, a in met)
+        yield Finding(
+            "address-silent",
+            Status.WARN if slow else Status.FAIL,
+            _ways(met, view) if view is not None and not fine else tuple(h for h, _, _ in met),
+            saw=" · ".join(f"{h.node}: {in_words(a)}" for h, _, a in met[:SHOWN])
+            + f" · only then {place(good, reach.roll.port)} led to the meeting",
+            expected=f"each address of {reach.roll.name[:80]!r} answers, or refuses at once",
+            blame=Blame.NODE if fine else Blame.NETWORK,
+            confidence=Confidence.LIKELY if fine else Confidence.CERTAIN,
+            explains=() if slow else EXPLAINS,
+            fields={
+                "name": reach.roll.name[:80],
+                "port": str(reach.roll.port),
+                "ip": attempt.ip,
+                "right": good,
+            },
+        )
+
+
+def _ways(met: Sequence[tuple[Subject, Reach, Attempt]], view: View) -> tuple[Subject, ...]:
+    """All who tried it are stuck: it is the name, or the host's side, when they are several."""
+    links = tuple(Subject(Kind.LINK, h.node, ranks=h.ranks, to=view.node) for h, _, _ in met)
+    host = Subject(Kind.SOFTWARE, view.node, "MASTER_ADDR", view.host.ranks)
+    return (host, *links) if len(met) > 1 else links
+
+
+def _through(reach: Reach, ip: str) -> bool:
+    return any(a.ip == ip and a.answer == "ours" for a in reach.roll.ladder)

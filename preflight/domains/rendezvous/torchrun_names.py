@@ -1,0 +1,79 @@
+"""Host names between nodes: the addresses that others can use, and how torchrun's rendezvous takes
+names (torch/distributed/elastic/rendezvous, 2.4 to 2.13). Pure but for what a Host is asked.
+"""
+
+from __future__ import annotations
+
+from preflight.domains.net.dns import (
+    NO_RESOLVER,
+    Lookup,
+    Question,
+    address,
+    addresses,
+    link_local,
+    loops,
+)
+from preflight.host import Host
+from preflight.model import CannotObserve
+
+KEPT = 64
+"""Addresses of one machine that are kept."""
+
+PORT = "29400"
+"""Of an endpoint that names none (c10d_rendezvous_backend.py)."""
+
+
+def asked(host: Host, name: str) -> Question:
+    """The question for a name's addresses."""
+    return lambda: addresses(host, name)
+
+
+def usable(host: Host) -> tuple[str, ...]:
+    """The addresses of this machine that mean the same on another one."""
+    try:
+        known = host.interfaces
+    except CannotObserve:
+        return ()
+    found = [a.ip for i in known for a in i.addresses if not (loops(a.ip) or link_local(a.ip))]
+    return tuple(found[:KEPT])
+
+
+def endpoint_of(text: str) -> tuple[str, str]:
+    """Host and port as parse_rendezvousendpoint_of (utils.py) takes them."""
+    text = text.strip()[:300]
+    if not text:
+        return "localhost", PORT
+    if text[0] == "[" and text[-1] == "]":
+        return text[1:-1], PORT
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, PORT
+    return (host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host), port
+
+
+def is_host(conf: str) -> bool | None:
+    """`is_host` of `key=value,…`; None when it is not there (RendezvousParameters.get_as_bool)."""
+    for part in conf[:1000].split(","):
+        key, _, value = part.partition("=")
+        if key.strip() == "is_host":
+            return value.strip().lower() in ("1", "true", "t", "yes", "y")
+    return None
+
+
+def recognises(endpoint: str, own: str, mine: Lookup, its: Lookup) -> tuple[bool | None, str, str]:
+    """Whether torchrun takes an endpoint for this machine (_matches_machine_hostname), what it goes
+    by, and the error with which it stops. A canonical name is left out: it leads to the addresses
+    that are compared anyway."""
+    literal = address(endpoint)
+    if endpoint == "localhost" or (literal is not None and literal.is_loopback):
+        return True, "the loopback", ""
+    if endpoint == own:
+        return True, "the own host name", ""
+    if mine.error in NO_RESOLVER:
+        return None, "", ""
+    if mine.error:
+        return False, "", mine.error
+    for ip in mine.found:
+        if ip in its.found or (literal is not None and ip == str(literal)):
+            return True, f"{ip}, where the own host name leads", ""
+    return (None if its.error in NO_RESOLVER else False), "", ""

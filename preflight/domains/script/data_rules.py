@@ -1,0 +1,167 @@
+"""How a script deals out its data: a DataLoader without a sampler under DDP, a sampler that is
+never told the epoch. There are many healthy ways of doing it; each of them silences these rules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from preflight.domains.script.rank_values import RANK_NAMES, SIZE_NAMES
+from preflight.domains.script.rules import DDP, INIT, Mentions, calls_of, keyword, open_ended
+from preflight.domains.script.source import Hit, Module, Program, Scope, last, words
+
+LOADERS = words("torch.utils.data.DataLoader torch.utils.data.dataloader.DataLoader")
+SAMPLERS = words(
+    "torch.utils.data.distributed.DistributedSampler torch.utils.data.DistributedSampler"
+)
+MAPS = words(
+    "torch.utils.data.TensorDataset torch.utils.data.Dataset torch.utils.data.Subset "
+    "torch.utils.data.ConcatDataset torch.utils.data.dataset.Dataset "
+    "torch.utils.data.dataset.TensorDataset"
+)
+# names and words after which the data may be dealt out by hand or needn't be
+BY_HAND = ("shard", "partition", "iterable", "streaming", "webdataset", "split_dataset_by_node")
+AGAIN = words("set_epoch set_sampler_epoch reset_epoch")
+ASIDE = ("val", "test", "eval", "dev", "calib", "infer", "pred", "fid")
+"""In the name of a loader that isn't for training: each rank may well see all of it."""
+OPENS = words("load open memmap fromfile loadtxt read_csv read_parquet load_dataset glob")
+TELLS = words("print spawn info debug warning error format join log")
+SHUFFLE_AT = 3
+"""The fourth of a DataLoader is its sampler, the fourth of a DistributedSampler its shuffle."""
+
+
+def sampler_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A training loader over a data set with an index, in a file that wraps its model in DDP, and
+    nothing anywhere that gives each rank data of its own."""
+    lower = {name.lower() for name in seen.names | seen.texts}
+    if seen.framework or any("sampler" in n or any(w in n for w in BY_HAND) for n in lower):
+        return
+    if any(_deals_out(module) for module in program.modules):
+        return
+    for module in program.modules:
+        if any(calls_of(module, *DDP)):
+            for scope, call in calls_of(module, *LOADERS):
+                if len(call.args) <= SHUFFLE_AT and not open_ended(call):
+                    yield from _without(module, scope, call)
+
+
+def _without(module: Module, scope: Scope, call: ast.Call) -> Iterator[Hit]:
+    data = call.args[0] if call.args else keyword(call, "dataset")
+    names = (_target(call, scope), scope.name, ast.unparse(data) if data else "")
+    if data is None or any(word in name.lower() for name in names for word in ASIDE):
+        return
+    if _has_index(data, scope, module):
+        yield from module.hit("sampler-missing", call, scope)
+
+
+def _target(call: ast.Call, scope: Scope) -> str:
+    """The name that a call's value gets."""
+    return next(
+        (
+            ast.unparse(n.targets[0])
+            for n in scope.nodes
+            if isinstance(n, ast.Assign) and n.value is call
+        ),
+        "",
+    )
+
+
+def _has_index(data: ast.expr, scope: Scope, module: Module) -> bool:
+    """Whether a data set is known to be one with an index (`__getitem__`), not a stream."""
+    if isinstance(data, ast.Name):
+        value = scope.value(data.id)
+        if value is None:
+            return _annotated(data.id, scope, module)
+        data = value
+    if not isinstance(data, ast.Call):
+        return False
+    full = module.full(data.func)
+    if full in MAPS or full.startswith("torchvision.datasets."):
+        return True
+    for inner in module.scopes:
+        if isinstance(inner.node, ast.ClassDef) and inner.name == full:
+            return "__getitem__" in inner.bound and "__iter__" not in inner.bound
+    return False
+
+
+def _annotated(name: str, scope: Scope, module: Module) -> bool:
+    """A parameter that is declared to be a Dataset."""
+    if not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    args = scope.node.args
+    return any(
+        one.arg == name and one.annotation is not None and module.full(one.annotation) in MAPS
+        for one in (*args.args, *args.kwonlyargs)
+    )
+
+
+def _deals_out(module: Module) -> bool:
+    """Whether something but the start of the processes is given a rank and the number of ranks, is
+    cut by them, or is seeded by a rank: then each rank has data of its own."""
+    top = module.scopes[0]
+    functions = {s.name for s in module.scopes if s.parent is top and _is_function(s)}
+    for scope in module.scopes:
+        for node in scope.nodes:
+            match node:
+                case ast.Call() if _by_call(module, node, functions):
+                    return True
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if "seed" in name:
+                    if _named([value], RANK_NAMES):
+                        return True
+                case ast.Slice() | ast.Compare() | ast.BinOp():
+                    if _named([node], RANK_NAMES) and _named([node], SIZE_NAMES):
+                        return True
+    return False
+
+
+def _by_call(module: Module, call: ast.Call, functions: set[str]) -> bool:
+    full = module.full(call.func)
+    name = last(full) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    if ("seed" in name.lower() or name in OPENS) and _named(call.args, RANK_NAMES):
+        return True
+    values = [*call.args, *(k.value for k in call.keywords)]
+    if full == INIT or full in functions or name in TELLS:
+        return False
+    return _named(values, RANK_NAMES) and _named(values, SIZE_NAMES)
+
+
+def _is_function(scope: Scope) -> bool:
+    return isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _named(nodes: Iterable[ast.AST], names: frozenset[str]) -> bool:
+    for node in (inner for one in nodes for inner in ast.walk(one)):
+        if isinstance(node, ast.Name) and node.id.lower() in names:
+            return True
+        if isinstance(node, ast.Attribute) and node.attr.lower() in names:
+            return True
+    return False
+
+
+def set_epoch_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A DistributedSampler that shuffles, several epochs, and nobody who tells it which."""
+    if seen.framework or seen.names & AGAIN or not any(map(_has_epochs, program.modules)):
+        return
+    for module in program.modules:
+        for scope, call in calls_of(module, *SAMPLERS):
+            shuffle = keyword(call, "shuffle")
+            if len(call.args) > SHUFFLE_AT:
+                shuffle = call.args[SHUFFLE_AT]
+            always = isinstance(shuffle, ast.Constant) and shuffle.value is True
+            if open_ended(call) or not (shuffle is None or always):
+                continue
+            names = (_target(call, scope), scope.name, *map(ast.unparse, call.args[:1]))
+            if not any(word in name.lower() for name in names for word in ASIDE):
+                yield from module.hit("set-epoch-missing", call, scope)
+
+
+def _has_epochs(module: Module) -> bool:
+    """`for epoch in range(…)`, of more than one."""
+    for scope in module.scopes:
+        for node in scope.nodes:
+            if isinstance(node, ast.For) and "epoch" in ast.unparse(node.target).lower():
+                count = node.iter.args if isinstance(node.iter, ast.Call) else []
+                one = len(count) == 1 and isinstance(count[0], ast.Constant)
+                if not (one and isinstance(count[0], ast.Constant) and count[0].value == 1):
+                    return True
+    return False

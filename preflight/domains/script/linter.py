@@ -1,0 +1,46 @@
+"""All rules over a script, and what each of them is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from preflight.domains.script import data_rules as script_data
+from preflight.domains.script import device_rules as script_devices
+from preflight.domains.script import rules as script_rules
+from preflight.domains.script.divergence import parted
+from preflight.domains.script.source import Hit, Program
+
+KEPT_MAX = 20
+"""Places of one rule that are kept."""
+
+
+def hits(program: Program, environ: Mapping[str, str], gpu: bool) -> tuple[Hit, ...]:
+    """What all rules find, by rule and place. A script nested so deeply that a rule can't follow it
+    keeps only that rule silent."""
+    seen = script_rules.mentions(program.modules)
+    found: list[Hit] = list(program.broken[:KEPT_MAX])
+    for rule in (
+        parted(program.modules),
+        script_rules.not_waited(program),
+        script_data.sampler_missing(program, seen),
+        script_data.set_epoch_missing(program, seen),
+        script_rules.no_sync_missing(program, seen),
+        script_rules.scaler_with_bf16(program),
+        script_devices.set_device_missing(program, seen, environ),
+        script_devices.nccl_literal(program, seen),
+        script_devices.detail_with_ddp(program, environ, gpu),
+    ):
+        found += _bounded(rule)
+    return tuple(found)
+
+
+def _bounded(rule: Iterable[Hit]) -> Iterator[Hit]:
+    told: dict[tuple[str, int], Hit] = {}
+    try:
+        for hit in rule:
+            told.setdefault((hit.file, hit.line), hit)
+            if len(told) >= KEPT_MAX:
+                break
+    except RecursionError:
+        pass
+    yield from sorted(told.values(), key=lambda h: (h.file, h.line))

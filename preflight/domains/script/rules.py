@@ -1,0 +1,262 @@
+"""What can be seen in a training script beside the paths of its ranks: works that nobody waits for,
+accumulation that talks too much, a scaler that bf16 doesn't need, devices and backends.
+
+Each rule would rather miss something than be wrong: whatever may be the healthy way of doing it,
+anywhere in the files that were read, silences it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from preflight.domains.script.control_flow import is_collective
+from preflight.domains.script.source import FUNCTIONS, Hit, Module, Program, Scope, last, words
+
+DDP = frozenset(
+    f"torch.nn.parallel.{where}DistributedDataParallel" for where in ("", "distributed.")
+)
+SCALERS = words(
+    "torch.cuda.amp.GradScaler torch.amp.GradScaler torch.cuda.amp.grad_scaler.GradScaler "
+    "torch.amp.grad_scaler.GradScaler"
+)
+AUTOCASTS = words(
+    "torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.amp.autocast_mode.autocast "
+    "torch.cpu.amp.autocast"
+)
+INIT = "torch.distributed.init_process_group"
+BF16 = "torch.bfloat16"
+
+# libraries that place processes on devices, shard the data and accumulate by themselves
+FRAMEWORKS = words(
+    "accelerate lightning pytorch_lightning lightning_fabric deepspeed ignite composer ray horovod "
+    "colossalai determined mmengine mmcv fastai catalyst torchtnt"
+)
+DEBUG = "TORCH_DISTRIBUTED_DEBUG"
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Every name, attribute, keyword and short text in all files: what may be done anywhere."""
+
+    names: frozenset[str]
+    texts: frozenset[str]
+    imports: frozenset[str]
+
+    @property
+    def framework(self) -> bool:
+        return bool(self.imports & FRAMEWORKS)
+
+
+def mentions(modules: Iterable[Module]) -> Mentions:
+    names: set[str] = set()
+    texts: set[str] = set()
+    imports: set[str] = set()
+    for module in modules:
+        imports |= {full.partition(".")[0] for full in module.names.values()}
+        names |= {*module.names, *(last(full) for full in module.names.values())}
+        for node in (n for scope in module.scopes for n in scope.nodes):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                    names.add(name)
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.add(name)
+                case ast.Constant(value=str(text)) if len(text) < 80:
+                    texts.add(text)
+    return Mentions(frozenset(names), frozenset(texts), frozenset(imports))
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def open_ended(call: ast.Call) -> bool:
+    """Whether arguments come from somewhere that can't be seen."""
+    return any(k.arg is None for k in call.keywords) or any(
+        isinstance(a, ast.Starred) for a in call.args
+    )
+
+
+def constant(node: ast.expr | None, scope: Scope) -> object:
+    """The value of a literal, or of a name that is bound to nothing else; None for the rest."""
+    if isinstance(node, ast.Name):
+        node = scope.value(node.id)
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def calls_of(module: Module, *wanted: str) -> Iterator[tuple[Scope, ast.Call]]:
+    return ((s, c) for s, c in module.calls() if module.full(c.func) in wanted)
+
+
+def under_a_test(module: Module, nodes: Iterable[ast.AST]) -> bool:
+    """Whether one of these may not be reached: it stands in an `if`, a try or the like."""
+    wanted = {id(node) for node in nodes}
+    tests = (ast.If, ast.IfExp, ast.Try, ast.Match, ast.While, ast.BoolOp)
+    return any(
+        id(inner) in wanted
+        for scope in module.scopes
+        for node in scope.nodes
+        if isinstance(node, tests) and not _is_main(node)
+        for inner in ast.walk(node)
+    )
+
+
+def _is_main(node: ast.AST) -> bool:
+    """`if __name__ == "__main__":` is no test of anything."""
+    return isinstance(node, ast.If) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test)
+    )
+
+
+# --- works ---
+
+
+def not_waited(program: Program) -> Iterator[Hit]:
+    """`async_op=True` whose Work is dropped, or kept under a name that is never looked at."""
+    for module in program.modules:
+        for scope in module.scopes:
+            for node in scope.nodes:
+                for call, dropped in _kept(node, scope, module):
+                    if dropped and not _synchronised(scope):
+                        yield from module.hit("async-not-waited", call, scope, dropped)
+
+
+def _kept(node: ast.AST, scope: Scope, module: Module) -> Iterator[tuple[ast.Call, str]]:
+    """The asynchronous collectives of a statement, with what becomes of the Work if it is lost."""
+    match node:
+        case ast.Expr(value=ast.Call() as call) if _is_async(call, module):
+            yield call, "its Work is dropped"
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"))):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Call) and _is_async(inner, module):
+                    yield inner, _unused(name, scope)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            part = value.elt if isinstance(value, ast.ListComp) else value
+            if isinstance(part, ast.Call) and _is_async(part, module):
+                yield part, _unused(name, scope)
+
+
+def _is_async(call: ast.Call, module: Module) -> bool:
+    value = keyword(call, "async_op")
+    wanted = isinstance(value, ast.Constant) and value.value is True
+    full = module.full(call.func)
+    return wanted and (bool(is_collective(call, module)) or full.startswith("torch.distributed."))
+
+
+def _unused(name: str, scope: Scope) -> str:
+    """Why a Work under a name is lost; empty when anything is done with the name but adding to it.
+    Closures may use it, and the whole file what the module itself binds."""
+    if name == "_" or scope.bound.get(name) is None:
+        return ""  # dropped with intent, or another scope's
+    added = {
+        id(node.value)
+        for node in ast.walk(scope.node)
+        if isinstance(node, ast.Attribute) and node.attr == "append"
+    }
+    for node in ast.walk(scope.node):
+        match node:
+            case ast.Name(id=found, ctx=ast.Load()) if found == name and id(node) not in added:
+                return ""
+            case ast.Global(names=names) | ast.Nonlocal(names=names) if name in names:
+                return ""
+            case ast.Call(func=ast.Name(id="locals" | "globals" | "vars")):
+                return ""
+    return f"{name} is never waited for"
+
+
+def _synchronised(scope: Scope) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "synchronize" for n in scope.nodes)
+
+
+# --- a step ---
+
+
+def no_sync_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """Steps of the optimizer every n batches, the loss divided by n, and DDP sums gradients in each
+    batch all the same."""
+    spared = {"no_sync", "require_backward_grad_sync", "accumulate", "require_forward_param_sync"}
+    if seen.framework or seen.names & spared:
+        return
+    for module in program.modules:
+        if not list(calls_of(module, *DDP)):
+            continue
+        for scope in module.scopes:
+            for loop in scope.nodes:
+                if isinstance(loop, ast.For):
+                    backward = _accumulates(loop)
+                    if backward is not None:
+                        yield from module.hit("no-sync-missing", backward, scope)
+
+
+def _accumulates(loop: ast.For) -> ast.Call | None:
+    """The backward() of a loop that adds up gradients over some batches."""
+    backward, steps, divided = None, [], set()
+    for statement in loop.body:
+        for node in _own(statement):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="backward")):
+                    backward = node
+                case ast.If() if count := _every(node.test):
+                    if any(_steps(inner) for part in node.body for inner in _own(part)):
+                        steps.append(count)
+                case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
+                    divided.add(ast.unparse(by))
+    return backward if any(count in divided for count in steps) else None
+
+
+def _own(statement: ast.AST) -> Iterator[ast.AST]:
+    """A statement and all in it, but for loops and functions inside."""
+    waiting = [statement]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (ast.For, ast.While, ast.ClassDef, *FUNCTIONS)):
+            yield node
+            waiting += ast.iter_child_nodes(node)
+
+
+def _every(test: ast.expr) -> str:
+    """n of `(step + 1) % n == 0`."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            one = isinstance(node.right, ast.Constant) and node.right.value == 1
+            return "" if one else ast.unparse(node.right)
+    return ""
+
+
+def _steps(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    owner = ast.unparse(node.func.value).lower()
+    return node.func.attr == "step" and ("opt" in owner or "scaler" in owner)
+
+
+def scaler_with_bf16(program: Program) -> Iterator[Hit]:
+    """A GradScaler where all autocasts are to bfloat16, neither of them a matter of settings."""
+    for module in program.modules:
+        scalers = list(calls_of(module, *SCALERS))
+        casts = list(calls_of(module, *AUTOCASTS))
+        scaled = any(
+            isinstance(c.func, ast.Attribute) and c.func.attr == "scale" for _, c in module.calls()
+        )
+        if not scalers or not casts or not scaled:
+            continue
+        if under_a_test(module, [call for _, call in (*scalers, *casts)]):
+            continue
+        always = all(_enabled(c, s) and not open_ended(c) for s, c in (*scalers, *casts))
+        if always and all(_to_bf16(module, s, c) for s, c in casts):
+            yield from module.hit("scaler-bf16", scalers[0][1], scalers[0][0])
+
+
+def _enabled(call: ast.Call, scope: Scope) -> bool:
+    value = keyword(call, "enabled")
+    return value is None or constant(value, scope) is True
+
+
+def _to_bf16(module: Module, scope: Scope, call: ast.Call) -> bool:
+    dtype = keyword(call, "dtype")
+    if dtype is None and len(call.args) > 1:
+        dtype = call.args[1]
+    if isinstance(dtype, ast.Name):
+        dtype = scope.value(dtype.id)
+    return dtype is not None and module.full(dtype) == BF16

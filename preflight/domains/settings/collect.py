@@ -1,0 +1,190 @@
+"""The settings of NCCL, torch and Gloo as one machine has them: environment, nccl.conf, hardware.
+
+collect() looks; the functions at the end are pure and say which of NCCL's ways are switched off.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from preflight.domains.net.rdma import rdma_ports
+from preflight.domains.params import c10d_bool, strtoll, switched_on
+from preflight.domains.settings.variables import SLIPS, TORCH_FAMILIES, known, stranger, unread
+from preflight.host import Host
+from preflight.redact import clip, redact
+
+PREFIXES = ("NCCL_", "GLOO_", "UCX_", "FI_", *TORCH_FAMILIES)
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+OTHERS = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+KEPT = 400
+"""Variables and lines that are kept; the largest known recipe has about 60."""
+VALUE_KEPT = 1024
+"""What NCCL itself keeps of a line's value (src/misc/param.cc)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A setting and where it stands: line `line` of `file`, or the environment when `file` is
+    empty. name is what is left of the first `=`; `assigned` is False where a line has none."""
+
+    name: str
+    value: str
+    file: str = ""
+    line: int = 0
+    assigned: bool = True
+
+    @property
+    def place(self) -> str:
+        return f"{self.file} line {self.line}" if self.file else "environment"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is set, in the order in which NCCL takes it (the first of a name counts), bounded and
+    without secrets, and the hardware that some of it is about.
+
+    left_out     variables beyond those kept
+    conf_problem why NCCL_CONF_FILE can't be read; empty when it can, or is not set
+    models       the GPUs' names, where the driver tells
+    infiniband, ethernet   active RDMA ports by link layer, as `mlx5_0:1`
+    """
+
+    variables: tuple[Variable, ...]
+    left_out: int = 0
+    conf_problem: str = ""
+    gpus: int = 0
+    models: tuple[str, ...] = ()
+    amd: bool = False
+    infiniband: tuple[str, ...] = ()
+    ethernet: tuple[str, ...] = ()
+    proxies: Mapping[str, str] = field(default_factory=dict)
+
+
+def collect(host: Host, mark: Callable[[str], None]) -> Settings:
+    """What is set here; `mark` is told what comes next."""
+    environ = host.environ
+    mine = sorted((n for n in environ if _concerns(n)), key=lambda n: (n not in known(), n))
+    variables = [Variable(clip(n, 80), redact(n, environ[n], VALUE_KEPT)) for n in mine[:KEPT]]
+    mark("nccl.conf")
+    lines, problem = _conf(host)
+    mark("hardware")
+    gpus, models, amd = _gpus(host)
+    ports = tuple(rdma_ports(host))
+    return Settings(
+        variables=(*variables, *lines[:KEPT]),
+        left_out=len(mine[KEPT:]) + len(lines[KEPT:]),
+        conf_problem=problem,
+        gpus=gpus,
+        models=models,
+        amd=amd,
+        infiniband=tuple(port for port, layer in ports if layer == "InfiniBand"),
+        ethernet=tuple(port for port, layer in ports if layer == "Ethernet"),
+        proxies={n: redact(n, v) for n, v in environ.items() if n.lower() in PROXIES},
+    )
+
+
+def _concerns(name: str) -> bool:
+    first = name.partition("_")[0]
+    return (
+        name.startswith(PREFIXES)
+        or name in OTHERS
+        or name in known()
+        or name in unread()
+        or (first in SLIPS and stranger(name) is not None)
+        or (first != first.upper() and first.upper() in ("NCCL", "GLOO"))
+    )
+
+
+def _conf(host: Host) -> tuple[list[Variable], str]:
+    """The lines of nccl.conf that are about variables of ours, the user's file first; and why the
+    file that NCCL_CONF_FILE names can't be read."""
+    named, home = host.environ.get("NCCL_CONF_FILE", ""), host.environ.get("HOME", "")
+    own = named or (f"{home}/.nccl.conf" if home else "")
+    lines: list[Variable] = []
+    problem = "~ is not expanded" if named.startswith("~") else ""
+    for path in (own, "/etc/nccl.conf"):
+        # a relative path is relative to wherever the ranks will run
+        if not path.startswith("/"):
+            continue
+        why = _unreadable(host, path)
+        text = None if why else host.read_or_none(path)
+        if path == named and text is None:
+            problem = why or "not readable"
+        for number, line in enumerate((text or "").split("\n"), 1):
+            name, sign, value = line.partition("=")
+            bare = name.strip().removeprefix("export ").strip()
+            if not line.startswith("#") and _concerns(bare.partition(" ")[0]):
+                kept = redact(bare, value, VALUE_KEPT)
+                lines.append(Variable(clip(name, 80), kept, path, number, bool(sign)))
+    return lines, problem
+
+
+def _unreadable(host: Host, path: str) -> str:
+    """Why there is no file to read at a path; reading a FIFO would never end."""
+    try:
+        mode = host.path(path).stat().st_mode
+    except OSError as error:
+        return error.strerror or "no such file"
+    except ValueError as error:  # a null byte
+        return str(error)
+    return "" if stat.S_ISREG(mode) else "no regular file"
+
+
+def _gpus(host: Host) -> tuple[int, tuple[str, ...], bool]:
+    """How many NVIDIA GPUs this environment has, their names, and whether there are AMD's."""
+    files = host.gpu_files()
+    nvidia = [f for f in files if f.removeprefix("/dev/nvidia").isdecimal()]
+    top = "/proc/driver/nvidia/gpus"
+    cards = host.listdir(top)[:64]
+    models = set()
+    for card in cards:
+        for line in (host.read_or_none(f"{top}/{card}/information") or "").splitlines():
+            if line.startswith("Model:"):
+                models.add(clip(line.partition(":")[2].strip(), 80))
+    # /proc shows the machine's GPUs also where a container was given none
+    count = len(nvidia) or (0 if host.live else len(cards))
+    return count, tuple(sorted(models)), "/dev/kfd" in files
+
+
+def watchdogs_off(counts: Mapping[str, Variable]) -> Iterator[Variable]:
+    # a blocking wait ends a hang by its own means
+    waits = any(
+        name in counts and c10d_bool(counts[name].value)
+        for name in ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
+    )
+    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"):
+        if name in counts and not waits and counts[name].value.strip() == "0":
+            yield counts[name]
+            break
+    monitoring = counts.get("TORCH_NCCL_ENABLE_MONITORING")
+    if monitoring and c10d_bool(monitoring.value) is False:
+        yield monitoring
+
+
+def paths_off(
+    counts: Mapping[str, Variable], settings: Settings, several: bool
+) -> Iterator[tuple[Variable, str]]:
+    """(what is off, the hardware that has it)."""
+    gpus = f"{settings.gpus} GPUs{': ' if settings.models else ''}{', '.join(settings.models)}"
+    # GeForce cards have no P2P over PCIe, and switching it off is the usual cure for hangs
+    peers = settings.gpus > 1 and not all("GeForce" in m for m in settings.models or ("?",))
+    p2p = counts.get("NCCL_P2P_DISABLE")
+    if p2p and peers and strtoll(p2p.value)[0] == 1:
+        yield p2p, gpus
+    level = counts.get("NCCL_P2P_LEVEL")
+    if level and peers and level.value in ("LOC", "0"):
+        yield level, gpus
+    shm = counts.get("NCCL_SHM_DISABLE")
+    if shm and settings.gpus > 1 and switched_on(shm.value):
+        yield shm, gpus
+    # many Ethernet cards offer RDMA that the network can't carry, and one node needs neither
+    ports = settings.infiniband or (settings.ethernet if several else ())
+    layer = "InfiniBand" if settings.infiniband else "RoCE"
+    active = f"active {layer} ports {', '.join(ports[:8])}"
+    ib, net = counts.get("NCCL_IB_DISABLE"), counts.get("NCCL_NET")
+    if ib and ports and switched_on(ib.value):
+        yield ib, active
+    elif net and ports and net.value.lower() == "socket":
+        yield net, active

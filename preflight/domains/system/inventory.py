@@ -1,0 +1,113 @@
+"""What a node is made of, as the job sees it: its names, network interfaces, GPUs, CPUs, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from preflight.check import Context
+from preflight.domains.gpu import nvml as nvidia
+from preflight.domains.gpu import vendor
+from preflight.domains.net import interface_rules as ifname
+from preflight.domains.net.interfaces import NCCL, Ways, chosen
+from preflight.host import Host, Interface
+from preflight.model import CannotObserve
+
+TEXT = 200
+"""Characters kept of any name."""
+KEPT = 64
+"""Interfaces that are kept, and GPUs; real nodes have two dozen."""
+PATIENCE = 3.0
+"""Seconds for NVML: a driver that hangs shall not take the other facts along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One node, as the job sees it.
+
+    host, boot, space   its name, the kernel's boot id, the network namespace
+    interfaces          without loopback; speeds: in Mbit/s, where the driver tells
+    used                which of them NCCL and Gloo take first and which leads to MASTER_ADDR, in
+                        this order; carries: the one that carries the data, empty where RDMA does
+    gpus                names by NVML or KFD; None: no answer. off: the job hides them on purpose
+    """
+
+    host: str
+    boot: str = ""
+    space: str = ""
+    hostid: str = ""
+    interfaces: tuple[Interface, ...] = ()
+    speeds: Mapping[str, int] = field(default_factory=dict)
+    used: tuple[str, ...] = ()
+    carries: str = ""
+    gpus: tuple[str, ...] | None = ()
+    off: bool = False
+    cpus: int = 0
+    memory: int = 0
+
+    @property
+    def machine(self) -> str:
+        """Agents with the same one share their network; empty where that can't be told."""
+        return f"{self.boot} {self.space}" if self.boot and self.space else ""
+
+    @property
+    def outside(self) -> tuple[Interface, ...]:
+        """The interfaces that may lead to other hosts."""
+        return tuple(i for i in self.interfaces if not ifname.isolated(i.name))
+
+
+def taken(host: Host, ctx: Context) -> Hardware:
+    """Everything about this node; no threshold, no opinion."""
+    ways = chosen(host, ctx) if host.live else Ways(())
+    loops = {i.name for i in host.interfaces if i.loopback}
+    used = dict.fromkeys([*(way.interface for way in ways.found), ways.meeting])
+    names = [name for name in used if name and name not in loops]
+    rdma = bool(host.listdir("/sys/class/infiniband"))
+    by_rdma = rdma and any(way.library == NCCL for way in ways.found)
+    real = [i for i in host.interfaces if not i.loopback]
+    real.sort(key=lambda i: (i.name not in names, ifname.virtual(i.name), not i.running))
+    speeds = {i.name: host.read_int(f"/sys/class/net/{i.name}/speed") or 0 for i in real[:KEPT]}
+    conf = host.nccl_conf().get("NCCL_HOSTID")
+    hidden = host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
+    return Hardware(
+        host=host.hostname()[:TEXT],
+        boot=(host.read_or_none("/proc/sys/kernel/random/boot_id") or "").strip()[:TEXT],
+        space=host.readlink("/proc/self/ns/net")[:TEXT],
+        hostid=host.environ.get("NCCL_HOSTID", conf.value if conf else "")[:TEXT],
+        interfaces=tuple(real[:KEPT]),
+        speeds={name: speed for name, speed in speeds.items() if speed > 0},
+        used=tuple(names),
+        carries="" if by_rdma else next(iter(names), ""),
+        gpus=_gpus(host) if host.gpu_files() else (),
+        off=hidden in ("", "-1", "NoDevFiles"),
+        cpus=len(host.affinity()),
+        memory=_memory(host),
+    )
+
+
+def _gpus(host: Host) -> tuple[str, ...] | None:
+    """The names of the GPUs that the driver shows; asked in a thread, since a driver may hang."""
+    import threading
+
+    answers: list[nvidia.Answer] = []
+
+    def ask() -> None:
+        try:
+            answers.append(vendor.found(host).ask(host, lambda _: None, PATIENCE / 2))
+        except CannotObserve:
+            return  # gpu.visible says so
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    if not answers or answers[0].code or len(answers[0].gpus) < answers[0].count:
+        return None
+    return tuple(gpu.name for gpu in answers[0].gpus[:KEPT])
+
+
+def _memory(host: Host) -> int:
+    for line in (host.read_or_none("/proc/meminfo") or "").splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemTotal" and rest.split()[:1]:
+            return int(rest.split()[0]) << 10
+    return 0

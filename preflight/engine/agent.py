@@ -1,0 +1,272 @@
+"""One invocation of `run` or `gate`, an agent: it observes its ranks, judges once, and publishes.
+
+The parent reads nothing but its own installation and the config file; what a file system, a name
+or a driver might keep waiting is asked by workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from preflight import __version__, check, console, redact, registry
+from preflight.config import file as configfile
+from preflight.config import resolve as config
+from preflight.config.resolve import Config, Flags, Output
+from preflight.engine import setup as outset
+from preflight.engine.plan import REACH, Outcome, Plan, Progress
+from preflight.engine.scheduler import Run
+from preflight.identity.addresses import loopback
+from preflight.judge import verdict
+from preflight.model import (
+    Node,
+    Observation,
+    Observations,
+    Report,
+    Seen,
+    Setting,
+    Status,
+    Topology,
+    Verdict,
+    place_of,
+)
+from preflight.process.pool import Workers
+from preflight.process.servers import TORCH, open_light, open_torch
+from preflight.process.signals import Interrupt
+from preflight.serde import encode
+
+if TYPE_CHECKING:
+    from preflight.meeting.session import Company
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for, beside the flags that a config file could also set."""
+
+    flags: Flags
+    config_file: str | None = None
+    root: str = "/"
+    config: tuple[str, str] | None = None
+    """Name and text of the config file where another place has read it already; the name is empty
+    where there is none."""
+    adjust: Callable[[Config], Config] = lambda chosen: chosen
+    """What a rehearsal has learnt of the command that it ran."""
+    before: float = 0.0
+    """Seconds that it took."""
+    interrupted: str = ""
+    """The signal that ended it: what was seen of it until then is judged all the same."""
+
+
+@contextlib.contextmanager
+def session(interrupt: Interrupt) -> Iterator[Workers]:
+    """Workers whose waits a signal ends, and nothing of them left afterwards."""
+    workers = Workers()
+    wakeup = signal.set_wakeup_fd(workers.wake_fd, warn_on_full_buffer=False)
+    try:
+        yield workers
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        told = len(workers.left_behind)  # these are in the report
+        for left in workers.close()[told:]:
+            where = f", in {left.wchan}" if left.wchan else ""
+            console.say(f"preflight: left behind: pid {left.pid}, state {left.state}{where}")
+
+
+def configured(
+    wish: Wish,
+    before_loading: Callable[[Mapping[str, Any]], None] = lambda table: None,
+    *,
+    to_run: bool = False,
+) -> tuple[Config, registry.Catalogue]:
+    """Flags and config file as one, and the checks that there are; `to_run`: at least those that a
+    run of this level may do."""
+    name, text = wish.config or found_config(wish)
+    table = configfile.parsed(name, text) if name else {}
+    before_loading(table)
+    level = config.level_needed(wish.flags, table) if to_run else check.Level.DEEP
+    catalogue = registry.load(level=level)
+    today = datetime.datetime.now(datetime.UTC).date()
+    return config.resolve(wish.flags, table, name, catalogue, today), catalogue
+
+
+def found_config(wish: Wish) -> tuple[str, str]:
+    """Name and text of the config file; both empty where there is none."""
+    path = configfile.find(wish.config_file, os.environ, root=os.geteuid() == 0)
+    return (str(path), configfile.text(path)) if path else ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended for this agent. `report` is None where the host of the meeting has it: then
+    this agent prints nothing. `own_code` is the exit code under `--exit node`; `part` the name of
+    this agent where it did not meet the others and has a part of the report only."""
+
+    verdict: Verdict
+    exit_code: int
+    own_code: int
+    report: Report | None
+    outputs: tuple[Output, ...]
+    part: str = ""
+
+
+def ending_of(
+    wish: Wish, workers: Workers, interrupt: Interrupt, watch: Callable[[Progress], None]
+) -> Ending:
+    """Everything between the flags and the report."""
+
+    def begin(table: Mapping[str, Any]) -> None:
+        if config.wants_torch(wish.flags, table):
+            open_torch(workers)  # before the checks themselves are loaded: its import takes longest
+
+    chosen, catalogue = configured(wish, begin, to_run=True)
+    chosen = wish.adjust(chosen)
+    open_light(workers)
+    here = outset.world(workers, chosen, lambda: bool(interrupt.name))
+    company = _company(workers, chosen, here)
+    selected = outset.selected(catalogue, chosen, company is not None)
+    plan = Plan(
+        catalogue=catalogue,
+        selected=selected,
+        topology=here,
+        deadline=chosen.deadline,
+        root=wish.root,
+        budgets=chosen.budgets,
+        options=chosen.options,
+        launchers_store=company is not None and company.agent.store,
+    )
+    started = datetime.datetime.now(datetime.UTC)
+    run = Run(plan, workers, passes(catalogue, chosen), watch, lambda: interrupt.name, company)
+    outcome = run.observe()
+    outcome.seconds += wish.before
+    outcome.interrupted = outcome.interrupted or wish.interrupted
+    if company is not None:
+        _last_roll(outcome, company, run.node.name)
+    if company is not None and (told := _told(company.over, chosen)) is not None:
+        return told
+    report = report_of(run, outcome, chosen, started)
+    own = verdict.code_of_node(report, run.node.name)
+    if company is not None:
+        by_node = {n.name: verdict.code_of_node(report, n.name) for n in run.topology.nodes}
+        company.tell_end({"verdict": report.verdict, "exit": report.exit_code}, by_node)
+        company.close(interrupt.name and f"interrupted by {interrupt.name}")
+    part = _part(company, run.node) if company is not None and not company.decides else ""
+    return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part)
+
+
+def passes(
+    catalogue: registry.Catalogue, chosen: Config
+) -> Callable[[str, Mapping[str, Observation], Topology], Mapping[str, Status]]:
+    """What a run goes by to know whether the needs of a check are met."""
+    return lambda check_id, seen, top: verdict.passed(
+        check_id, seen, catalogue, top, chosen.expect, chosen.policy
+    )
+
+
+def tool() -> dict[str, str]:
+    """Who made a report."""
+    return {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
+
+
+def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.datetime) -> Report:
+    """What a run has seen, without secrets, and its judgement."""
+    plan, workers = run.plan, run.workers
+    made_by = tool()
+    if torch := (workers.preloaded(TORCH) or {}).get("torch", {}).get("version"):
+        made_by["torch"] = torch
+    nproc = Setting(plan.topology.met, plan.topology.facts["nproc"].source)
+    observations = Observations(
+        tool=made_by,
+        started=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        seconds=round(outcome.seconds, 3),
+        settings={"nproc": nproc, **chosen.shown},
+        topology=run.topology,
+        checks=in_order(outcome.checks, run.topology),
+        interrupted=outcome.interrupted,
+        left_behind=workers.left_behind,
+    )
+    observations = redact.without(observations, redact.secrets(os.environ))
+    return verdict.judge(observations, plan.catalogue, chosen.expect, chosen.policy)
+
+
+def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:
+    """The other agents of this job, where there are any and this level asks them."""
+    if not outset.meets(chosen, here):
+        return None
+    store = os.environ.get(outset.STORE) == "True"
+    if store:
+        open_torch(workers)
+    from preflight.meeting.discovery import Agent
+    from preflight.meeting.session import Company
+
+    local = here.facts.get("local_rank")
+    local_rank = int(local.value) if local is not None else None
+    agent = Agent(
+        topology=here,
+        version=__version__,
+        token=os.environ.get("PREFLIGHT_TOKEN", ""),
+        patience=min(chosen.arrive, chosen.deadline),
+        store=store,
+        local_rank=local_rank,
+        loopback=here.several_nodes and loopback(here.master_addr),
+    )
+    workers.relaying = True
+    return Company(agent, workers, voice=local_rank in (None, 0))
+
+
+def _part(company: Company, node: Node) -> str:
+    """What an agent's own part of the report is called after: its node, and its rank where every
+    rank has an agent. As letters that a file may have in its name."""
+    by_rank = company.agent.local_rank is not None
+    name = f"{node.name}-{node.ranks[0]}" if by_rank else node.name
+    return re.sub(r"[^\w.#-]", "_", name)[:80]
+
+
+def _last_roll(outcome: Outcome, company: Company, node: str) -> None:
+    """rdzv.reach looked when everybody had come; who was lost since belongs into the roll, too.
+    What a guest says of its own roll is not believed to be a host's."""
+    for key, seen in outcome.checks.get(REACH, {}).items():
+        if isinstance(seen, Seen) and isinstance(seen.value, dict):
+            if key == node:
+                roll = encode(company.roll)
+            else:
+                roll = {**seen.value.get("roll", {}), "hosts": False}
+            value = {**seen.value, "roll": roll}
+            outcome.checks[REACH][key] = replace(seen, value=value)
+
+
+def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:
+    """How the host says that it ended; None when it has not, or for what makes no sense."""
+    if over is None:
+        return None
+    try:
+        told = Verdict(str(over.get("verdict")))
+    except ValueError:
+        return None
+    codes = [over.get(name) for name in ("exit", "own")]
+    if not all(type(code) is int and 0 <= code < 256 for code in codes):
+        return None
+    return Ending(told, int(codes[0] or 0), int(codes[1] or 0), None, chosen.outputs)
+
+
+def in_order(
+    checks: Mapping[str, Mapping[str, Observation]], top: Topology
+) -> dict[str, dict[str, Observation]]:
+    """The observations of each check in the order of the nodes and ranks, whoever came first."""
+    numbers = {node.name: number for number, node in enumerate(top.nodes)}
+
+    def place(key: str) -> tuple[int, int]:
+        node, rank = place_of(key)
+        return numbers.get(node, len(numbers)), -1 if rank is None else rank
+
+    return {
+        check_id: {key: seen[key] for key in sorted(seen, key=place)}
+        for check_id, seen in checks.items()
+        if seen
+    }

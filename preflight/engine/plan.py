@@ -1,0 +1,52 @@
+"""What a run would do, what it is to do, how far it is, and what it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.model import LeftBehind, Observation, Topology
+from preflight.registry import Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be run. `selected` is id -> "" or why the user left it out."""
+
+    catalogue: Catalogue
+    selected: Mapping[str, str]
+    topology: Topology
+    deadline: float
+    root: str = "/"
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    launchers_store: bool = False
+    """torchrun's own store has the port at MASTER_ADDR: the ranks use that, as the job will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the run is: ids done of all, and what is in flight with its seconds and limit."""
+
+    done: int
+    total: int
+    seconds: float
+    check: str = ""
+    running_for: float = 0.0
+    limit: float = 0.0
+    waiting_for: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has seen."""
+
+    checks: dict[str, dict[str, Observation]] = field(default_factory=dict)
+    interrupted: str = ""
+    left_behind: tuple[LeftBehind, ...] = ()
+    seconds: float = 0.0
+
+
+REACH = "rdzv.reach"
+"""The check that says who is at the meeting: it also stands for those who are not."""

@@ -1,0 +1,424 @@
+"""Stages, needs and budgets: a Plan to Observations. No judgement, no printing.
+
+What has passed is asked of a pure function (verdict.passed); what is shown is told to a callback.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from preflight.check import LOCAL, Requirement, Scope, Stage
+from preflight.engine.dispatch import Place, ask, observation_of, without_torch
+from preflight.engine.plan import REACH, Outcome, Plan, Progress
+from preflight.humanize import plural
+from preflight.model import Cause, Missing, Node, Observation, Status, Topology, key_of, place_of
+from preflight.process.call import Call
+from preflight.process.pool import Workers
+from preflight.process.servers import TORCH, TORCH_SECONDS, open_light, open_torch
+from preflight.registry import Loaded
+from preflight.serde import encode
+
+if TYPE_CHECKING:
+    from preflight.meeting.session import Company
+
+TICK = 0.1
+"""Seconds between two looks at the clock of the progress line."""
+
+Passed = Callable[[str, Mapping[str, Observation], Topology], Mapping[str, Status]]
+
+REMOTE_GRACE = 8.0
+"""Seconds beyond a check's budget for which the host waits for another agent's answer: its torch
+may still be importing, and its kill takes a moment."""
+
+
+class Run:
+    """One run of a plan over the workers of this agent, alone or with the others of its job."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        workers: Workers,
+        passed: Passed,
+        watch: Callable[[Progress], None] = lambda progress: None,
+        interrupted: Callable[[], str] = lambda: "",
+        company: Company | None = None,
+    ) -> None:
+        self.plan = plan
+        self.workers = workers
+        self.passed = passed
+        self.watch = watch
+        self.interrupted = interrupted
+        self.company = company
+        self.outcome = Outcome()
+        self.topology = plan.topology
+        chosen = [c for i, c in plan.catalogue.checks.items() if i in plan.selected]
+        # what may take longest begins first
+        self.waiting = sorted(chosen, key=lambda c: -c.check.budget)
+        self.calls: dict[str, dict[str, Call]] = {}
+        self.owed: dict[str, dict[str, float]] = {}
+        """check -> key of another agent's observation -> when it is given up (monotonic)."""
+        self._statuses: dict[str, Mapping[str, Status]] = {}
+        self.began = time.monotonic()
+        self._encoded = encode(plan.topology)
+
+    @property
+    def node(self) -> Node:
+        """This agent's own node, as it is called in the report, with the ranks that it owns."""
+        return self.plan.topology.nodes[0]
+
+    def observe(self) -> Outcome:
+        """Run everything; returns early, with what there is, at the deadline or on a signal. As a
+        guest: until the host of the meeting says that it is over."""
+        self._observe()
+        self.outcome.seconds = time.monotonic() - self.began
+        return self.outcome
+
+    def _observe(self) -> None:
+        for check_id, why in self.plan.catalogue.broken.items():
+            if check_id in self.plan.selected:
+                missing = Missing(Cause.CRASHED, f"could not be loaded: {why}")
+                self.outcome.checks[check_id] = {self.node.name: missing}
+        if any(c.check.torch and not self.plan.selected[c.id] for c in self.waiting):
+            open_torch(self.workers)
+        open_light(self.workers)
+        self._open_preloads()
+        while not self._finished():
+            until = self.began + self.plan.deadline
+            if self.company is not None:
+                until += self.company.seconds_more
+            if self.interrupted() or time.monotonic() >= until:
+                self._give_up()
+                break
+            self._meet()
+            self._start_what_may()
+            pause = TICK if self.company is None else max(TICK, self.company.pause)
+            tick = min(until, time.monotonic() + pause)
+            for call in self.workers.run(tick, wake=lambda: bool(self.interrupted())):
+                self._ended(call)
+                self._start_what_may()
+            self.watch(self._progress())
+        self.outcome.interrupted = self.interrupted()
+
+    def _finished(self) -> bool:
+        company = self.company
+        if company is not None and company.attending is not None and not company.gone:
+            return company.over is not None
+        return not (self.waiting or self.calls or self.owed)
+
+    # --- the others ---
+
+    def _meet(self) -> None:
+        """Let the meeting happen, and take what came of it."""
+        company = self.company
+        if company is None:
+            return
+        if not self._unfinished(Stage.MACHINE):
+            company.finished(Stage.MACHINE)
+        looking = {*self.calls, *(c.id for c in self.waiting)}
+        if company.wants_port() and "net.port" not in looking:
+            company.open()
+        before = company.nodes
+        company.tend(self._mark())
+        if company.nodes is not before:
+            self._placed(company)
+        for check_id, key, observation in company.taken:
+            self._take(check_id, key, observation)
+        company.taken.clear()
+        self._give_up_others(company)
+        if company.gone:
+            self._settle_without_meeting()
+        for check_id in company.called:
+            if check_id not in self.plan.selected and check_id not in self.outcome.checks:
+                self._leave_out(check_id)
+
+    def _give_up_others(self, company: Company) -> None:
+        """What is owed by an agent that is gone, or that has taken too long."""
+        now, lost = time.monotonic(), company.lost
+        for check_id, keys in list(self.owed.items()):
+            if not lost and now < min(keys.values(), default=now):
+                continue
+            for key, due in list(keys.items()):
+                if (why := lost.get(place_of(key)[0])) is not None:
+                    self._take(check_id, key, Missing(Cause.BLOCKED, why, by=REACH))
+                elif now >= due:
+                    why = "its agent has given no answer"
+                    self._take(check_id, key, Missing(Cause.TIMED_OUT, why))
+
+    def _leave_out(self, check_id: str) -> None:
+        """The host runs what was not chosen here: it must not wait for this agent."""
+        loaded = self.plan.catalogue.checks.get(check_id)
+        if loaded is not None:
+            self._settle(loaded, Missing(Cause.SKIPPED, "not chosen on this node"))
+        self.outcome.checks.setdefault(check_id, {})
+
+    def _placed(self, company: Company) -> None:
+        """Everybody has a seat: nodes are called by the names that they have in the report."""
+        old = self.node.name
+        self.topology = company.placed(self.plan.topology)
+        own = self.topology.nodes[company.number if company.decides else 0]
+        mine = replace(own, ranks=self.node.ranks, size=max(self.node.size, len(own.ranks)))
+        self.plan = replace(self.plan, topology=replace(self.plan.topology, nodes=(mine,)))
+        self._encoded = encode(self.plan.topology)
+        if own.name != old:
+            for seen in self.outcome.checks.values():
+                for key in [k for k in seen if place_of(k)[0] == old]:
+                    seen[key_of(own.name, place_of(key)[1])] = seen.pop(key)
+            for calls in self.calls.values():
+                for key in list(calls):
+                    call = calls.pop(key)
+                    call.label = key_of(own.name, place_of(key)[1])
+                    calls[call.label] = call
+
+    def _take(self, check_id: str, key: str, observation: Observation) -> None:
+        """An observation of another agent. The first one counts."""
+        if check_id in self.plan.catalogue.checks:
+            self.outcome.checks.setdefault(check_id, {}).setdefault(key, observation)
+            self._statuses.pop(check_id, None)
+        keys = self.owed.get(check_id, {})
+        keys.pop(key, None)
+        if check_id in self.owed and not keys:
+            del self.owed[check_id]
+
+    def _settle_without_meeting(self) -> None:
+        """This agent is on its own: it says how that came, and runs nothing that needs others."""
+        blocked = Missing(Cause.BLOCKED, by=REACH)
+        for loaded in list(self.waiting):
+            if loaded.check.stage not in LOCAL and loaded.id != REACH:
+                self.waiting.remove(loaded)
+                self._settle(loaded, blocked)
+
+    def _mark(self) -> str:
+        """What this agent is at, for those who wait for it."""
+        progress = self._progress()
+        return f"{progress.check}: {progress.waiting_for}".strip(": ")[:200]
+
+    def _open_preloads(self) -> None:
+        for loaded in self.waiting:
+            if loaded.check.preload and not self.plan.selected[loaded.id]:
+                self.workers.open(
+                    loaded.id, preload=loaded.check.preload, parent=TORCH, seconds=TORCH_SECONDS
+                )
+
+    # --- what may start ---
+
+    def _start_what_may(self) -> None:
+        """Start each waiting check whose stage has come and whose needs are done. What is blocked
+        ends at once and may free others, hence the loop."""
+        progress = True
+        while progress:
+            progress = False
+            for loaded in list(self.waiting):
+                if self._due(loaded) and self._start(loaded):
+                    self.waiting.remove(loaded)
+                    progress = True
+
+    def _unfinished(self, stage: Stage) -> bool:
+        """Whether anything of a stage, or of one before it, is still to be done."""
+        stages = tuple(Stage)
+        ids = [*self.calls, *self.owed, *(c.id for c in self.waiting)]
+        checks = (self.plan.catalogue.checks[i].check for i in ids)
+        return any(stages.index(c.stage) <= stages.index(stage) for c in checks)
+
+    def _due(self, loaded: Loaded) -> bool:
+        """Whether its stage has come and its needs are done. After the machine stage that is the
+        host's to say."""
+        check, company = loaded.check, self.company
+        if company is not None and check.stage not in LOCAL and not company.gone:
+            if not company.decides:
+                return loaded.id in company.called
+            if not company.assembled:
+                return False
+        stages = tuple(Stage)
+        before = () if check.stage in LOCAL else stages[: stages.index(check.stage)]
+        if before and self._unfinished(before[-1]):
+            return False
+        if check.stage not in LOCAL and loaded.id != REACH and self._reach_is_open():
+            return False
+        unfinished = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
+        return not any(need in unfinished for need in check.needs)
+
+    def _reach_is_open(self) -> bool:
+        """Who is there is the first thing to know of the meeting: nothing is begun beside it."""
+        open_ids = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
+        return self.company is not None and REACH in open_ids
+
+    def _start(self, loaded: Loaded) -> bool:
+        """Start a check or settle why not; False when it has to wait for torch's import."""
+        why = self.plan.selected[loaded.id]
+        if why:
+            self._settle(loaded, Missing(Cause.SKIPPED, why, by="user"))
+            return True
+        missing = self._blocked(loaded)
+        if missing is None and loaded.check.torch:
+            preloaded = self.workers.preloaded(TORCH)
+            if preloaded is None:
+                return False
+            missing = without_torch(loaded, preloaded)
+        if missing is not None:
+            self._settle(loaded, missing)
+            return True
+        self.outcome.checks.setdefault(loaded.id, {})
+        if self._shared(loaded):
+            assert self.company is not None
+            seconds = self.plan.budgets.get(loaded.id, loaded.check.budget)
+            due = time.monotonic() + seconds + REMOTE_GRACE
+            if keys := self.company.keys(loaded):
+                self.owed[loaded.id] = dict.fromkeys(keys, due)
+            self.company.start(loaded)
+        if calls := {key: self._ask(loaded, rank) for key, rank in self._subjects(loaded)}:
+            self.calls[loaded.id] = calls
+        return True
+
+    def _shared(self, loaded: Loaded) -> bool:
+        """Whether this agent has to start it on the others, too."""
+        company = self.company
+        return company is not None and company.decides and loaded.check.stage not in LOCAL
+
+    def _subjects(self, loaded: Loaded) -> list[tuple[str, int | None]]:
+        """What this agent observes of a check: one key a rank, or one for its node if it speaks for
+        that."""
+        if loaded.check.scope in (Scope.NODE, Scope.PAIR):
+            silent = self.company is not None and not self.company.voice
+            return [] if silent else [(self.node.name, None)]
+        return [(key_of(self.node.name, rank), rank) for rank in self.node.ranks]
+
+    def _settle(self, loaded: Loaded, missing: Missing) -> None:
+        """A check that is not run: nowhere, where that is for this agent to say."""
+        keys = [key for key, _ in self._subjects(loaded)]
+        if self._shared(loaded) and self.company is not None:
+            keys += self.company.keys(loaded)
+        for key in keys:
+            self._note(loaded.id, key, missing)
+
+    def _note(self, check_id: str, key: str, observation: Observation) -> None:
+        """This agent's own observation."""
+        self.outcome.checks.setdefault(check_id, {})[key] = observation
+        self._statuses.pop(check_id, None)
+        if self.company is not None:
+            self.company.observed(check_id, key, observation)
+
+    def _status(self, check_id: str) -> Mapping[str, Status]:
+        """What a check says by now of each subject."""
+        if check_id not in self._statuses:
+            seen = self.outcome.checks.get(check_id, {})
+            self._statuses[check_id] = self.passed(check_id, seen, self.topology) if seen else {}
+        return self._statuses[check_id]
+
+    def _blocked(self, loaded: Loaded) -> Missing | None:
+        """Why a check can't be run: a need failed, or has nothing to look at here. One that is
+        undecided doesn't block: this check brings evidence of its own."""
+        company = self.company
+        if company is None and loaded.check.requires & {Requirement.PEERS}:
+            return Missing(Cause.NOT_APPLICABLE, "one agent has all ranks of this job")
+        others = self.plan.topology.size - len(self.node.ranks)
+        if company is None and loaded.check.scope is Scope.WORLD and others > 0:
+            detail = f"{plural(others, 'rank')} of other processes: level quick meets nobody"
+            return Missing(Cause.SKIPPED, detail)
+        if self._shared(loaded) and company is not None and loaded.id != REACH:
+            alone = Requirement.PEERS in loaded.check.requires and len(company.nodes) < 2
+            if company.lost or (loaded.check.scope is Scope.WORLD and not company.whole):
+                return Missing(Cause.BLOCKED, by=REACH)
+            if loaded.check.scope is Scope.PAIR and alone:
+                if not company.whole:
+                    return Missing(Cause.BLOCKED, by=REACH)
+                return Missing(Cause.NOT_APPLICABLE, "all ranks are on one node")
+        guest = company is not None and not company.decides and not company.gone
+        if guest and loaded.check.stage not in LOCAL:
+            return None  # the host has said that it is to be run
+        for need in loaded.check.needs:
+            if any(s is Status.FAIL for s in self._status(need).values()):
+                return Missing(Cause.BLOCKED, by=need)
+            for observation in self.outcome.checks.get(need, {}).values():
+                if isinstance(observation, Missing):
+                    if observation.cause is Cause.BLOCKED:
+                        return observation
+                    # where there are no other nodes, nothing about them can be in the way
+                    needed = self.plan.catalogue.checks.get(need)  # none: its file is broken
+                    alone = needed is not None and Requirement.PEERS in needed.check.requires
+                    if observation.cause is Cause.NOT_APPLICABLE and not alone:
+                        return Missing(Cause.NOT_APPLICABLE, observation.detail)
+        return None
+
+    # --- calls ---
+
+    def _ask(self, loaded: Loaded, rank: int | None) -> Call:
+        company = self.company
+        check = loaded.check
+        roll = None
+        if company is not None and (check.scope, check.stage) == (Scope.NODE, Stage.MEETING):
+            roll = encode(company.roll)
+        return ask(self.workers, self.plan, self._encoded, loaded, rank, self._place(loaded), roll)
+
+    def _place(self, loaded: Loaded) -> Place:
+        company, node = self.company, self.node
+        if company is None or loaded.check.stage in LOCAL or not company.nodes:
+            return Place(node.name, node.ranks, len(node.ranks))
+        here = company.nodes[company.number if company.decides else 0]
+        seat = company.attending.seat if company.attending is not None else None
+        nodes = seat.nodes if seat is not None else len(company.nodes)
+        return Place(node.name, here.ranks, self.plan.topology.size, company.number, nodes)
+
+    def _ended(self, call: Call) -> None:
+        loaded = self.plan.catalogue.checks.get(call.group)
+        if loaded is None or call.group not in self.calls:
+            return
+        self._note(call.group, call.label, observation_of(call))
+        seen, calls = self.outcome.checks[call.group], self.calls[call.group]
+        # by what has come out of the workers: several calls may have ended by now
+        if all(key in seen for key in calls):
+            others = {k: o for k, o in seen.items() if k not in calls}
+            self.outcome.checks[call.group] = {key: seen[key] for key in calls} | others
+            del self.calls[call.group]
+
+    def _give_up(self) -> None:
+        """The deadline or a signal: end what runs, and say of the rest that it was not run."""
+        why = f"interrupted by {self.interrupted()}"
+        if not self.interrupted():
+            why = f"the run's deadline of {self.plan.deadline:g} s was over"
+        for check_id, calls in self.calls.items():
+            for key, call in calls.items():
+                if key not in self.outcome.checks.get(check_id, {}):
+                    ended = time.monotonic() - call.began if call.began else 0.0
+                    missing = Missing(Cause.INTERRUPTED, why, ended, tuple(call.marks))
+                    self._note(check_id, key, missing)
+        for check_id, keys in list(self.owed.items()):
+            for key in list(keys):
+                self._take(check_id, key, Missing(Cause.INTERRUPTED, why))
+        for loaded in self.waiting:
+            self._settle(loaded, Missing(Cause.SKIPPED, f"not started: {why}"))
+        self.calls, self.waiting, self.owed = {}, [], {}
+
+    def _progress(self) -> Progress:
+        total = len(self.plan.selected)
+        now = time.monotonic()
+        running = [
+            (c, check_id)
+            for check_id, calls in self.calls.items()
+            for c in calls.values()
+            if c.result is None and c.pid
+        ]
+        if not running and self.company is not None:
+            told, since, limit = self.company.progress
+            if told:
+                done = total - len(self.waiting) - len(self.calls)
+                return Progress(done, total, now - self.began, REACH, since, limit, told)
+        if not running:
+            torch = any(c.check.torch for c in self.waiting)
+            importing = torch and self.workers.preloaded(TORCH) is None
+            done = total - len(self.waiting) - len(self.calls)
+            waiting_for = "import torch" if importing else ""
+            return Progress(done, total, now - self.began, waiting_for=waiting_for)
+        oldest, check_id = min(running, key=lambda pair: pair[0].began)
+        mark = f' (last mark: "{oldest.marks[-1].name}")' if oldest.marks else ""
+        return Progress(
+            done=total - len(self.waiting) - len(self.calls),
+            total=total,
+            seconds=now - self.began,
+            check=check_id,
+            running_for=now - oldest.began,
+            limit=oldest.seconds,
+            waiting_for=f"{oldest.label}{mark}",
+        )

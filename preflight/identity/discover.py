@@ -1,0 +1,354 @@
+"""Who is in this world: from flags and the launcher's environment, each number with its source.
+
+Nothing is guessed silently: what a reading rests on is a Fact, what contradicts it is left for
+env.identity to judge. Pure but for free_port().
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from preflight.identity.launchers import LOCAL, NODE_WORDS, Launcher, detect
+from preflight.model import Fact, Node, PreflightError, Topology
+
+DEFAULT_PORT = 29500
+"""Where torch's launchers meet when nobody says a port (torch.distributed.run)."""
+
+RANKS_LIMIT = 1 << 20
+"""More ranks than any job has: a number beyond it is a typing error."""
+
+HERE = ("", "localhost", "127.0.0.1", "::1")
+"""Values of MASTER_ADDR that lead no other node to this one."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The environment of one launcher, read with care."""
+
+    environ: Mapping[str, str]
+    launcher: Launcher
+    facts: dict[str, Fact] = field(default_factory=dict)
+
+    def number(self, what: str, names: tuple[str, ...], least: int = 0) -> int | None:
+        """The first of `names` that holds a sane number; noted as a fact."""
+        for name in names:
+            found = re.fullmatch(r"\d{1,7}", self.environ.get(name, "").strip())
+            if found and least <= int(found[0]) <= RANKS_LIMIT:
+                return self.noted(what, int(found[0]), f"env {name}")
+        return None
+
+    def noted(self, what: str, value: int, source: str) -> int:
+        self.facts[what] = Fact(str(value), source)
+        return value
+
+    def text(self, what: str, names: tuple[str, ...]) -> str:
+        for name in names:
+            if value := self.environ.get(name, ""):
+                self.facts[what] = Fact(value[:256], f"env {name}")
+                return value[:256]
+        return ""
+
+    def local_size(self) -> int | None:
+        """How many ranks the launcher says there are on this node. SLURM says it of all nodes in
+        one list, `4(x2),3`, in the order of their numbers."""
+        for name in self.launcher.local_size:
+            listed = self.environ.get(name, "").strip()[:4096]
+            if re.fullmatch(r"\d{1,7}(\(x\d{1,6}\))?(,\d{1,7}(\(x\d{1,6}\))?)*", listed):
+                node = self.number("node_rank", self.launcher.node_rank) or 0
+                count = _entry(listed, node)
+                if 0 < count <= RANKS_LIMIT:
+                    return self.noted("nproc", count, f"env {name}")
+        return None
+
+    def nodes(self) -> int | None:
+        """How many nodes the launcher says there are. torchrun takes a range, too: how many of it
+        will come nobody knows."""
+        for name in self.launcher.nodes:
+            least, colon, most = self.environ.get(name, "").strip().partition(":")
+            if colon and least != most:
+                raise PreflightError(
+                    f"{name}={self.environ[name]!r:.40} is a range: "
+                    "say with --nodes how many are to meet"
+                )
+            if least.isdecimal() and 0 < int(least[:8]) <= RANKS_LIMIT:
+                return self.noted("nodes", int(least), f"env {name}")
+        return None
+
+
+def _entry(listed: str, wanted: int) -> int:
+    """The number that a list such as `4(x2),3` has at a place, 0 where it ends before that; one
+    number stands for all."""
+    if listed.isdecimal():
+        return int(listed)
+    for part in listed.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        wanted -= int(times or 1)
+        if wanted < 0:
+            return int(count)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    nproc: int | None
+    nproc_source: str
+    nodes: int | None
+    node_rank: int | None
+    meet: str | None
+    gpus: int
+    gpus_source: str
+    cpus: int
+
+
+def discover(
+    environ: Mapping[str, str],
+    hostname: str,
+    *,
+    nproc: int | None = None,
+    nproc_source: str = "--nproc",
+    nodes: int | None = None,
+    node_rank: int | None = None,
+    meet: str | None = None,
+    gpus: int = 0,
+    gpus_source: str = "",
+    cpus: int = 1,
+) -> Topology:
+    """The world as this agent sees it: its own node with the ranks that it owns, and how many
+    ranks there are in all. `nproc`, `nodes`, `node_rank`, `meet` are the flags; `gpus` stands in
+    for nproc where neither a flag nor a launcher says it, `cpus` where torchrun is to count them.
+
+    PreflightError for what contradicts itself so that no run makes sense.
+    """
+    launcher = detect(environ)
+    reading = _Reading(environ, launcher)
+    flags = _Flags(nproc, nproc_source, nodes, node_rank, meet, gpus, gpus_source, cpus)
+    reading.text("job", launcher.job)
+    here = reading.local_size()
+    reading.number("local_rank", launcher.local_rank)
+    size = reading.number("size", launcher.size, least=1)
+    rank = reading.number("rank", launcher.rank)
+    if launcher.name == "Lightning":
+        rank, here = _counted(reading, size or 1, flags)
+    if rank is None or (nproc not in (None, 1) and _stands_for_node(reading, rank, here, flags)):
+        return _of_a_node(reading, hostname, rank, size, here, flags)
+    if size is None and launcher.name == "MPI (PMIx)":
+        raise PreflightError(
+            f"PMIX_RANK={rank} says that there is a process a rank, but nothing says how many: "
+            "set WORLD_SIZE"
+        )
+    # a rank beyond the size is env.identity's to judge
+    size = size or rank + 1
+    reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process a rank)")
+    if here != 1 or (reading.number("gpus", launcher.gpus) or 0) < 2:
+        reading.facts.pop("gpus", None)
+    return _placed(reading, hostname, (rank,), size, meet, here or 1)
+
+
+def _counted(reading: _Reading, size: int, flags: _Flags) -> tuple[int, int]:
+    """The rank of a process of Lightning's, which has a node's number and one on that node, and
+    how many ranks a node has."""
+    node = reading.number("node_rank", reading.launcher.node_rank) or 0
+    local = int(reading.facts["local_rank"].value) if "local_rank" in reading.facts else 0
+    if flags.nodes is None and (node or local >= size):
+        raise PreflightError(
+            f"NODE_RANK={node} and LOCAL_RANK={local} of {size}: nothing says how many ranks a "
+            "node has; give --nodes"
+        )
+    # of one node all that is known without a flag is that its ranks are the first ones
+    here = size // flags.nodes if flags.nodes else local + 1
+    source = "env NODE_RANK and LOCAL_RANK"
+    return reading.noted("rank", node * here + local, source), here
+
+
+def _stands_for_node(reading: _Reading, rank: int, here: int | None, flags: _Flags) -> bool:
+    """Whether a process that has a rank, and --nproc, is the only one of its node: then what the
+    launcher counts are nodes. Refused where it is not: --nproc ranks each would be too many.
+
+    RANK and WORLD_SIZE mean two things: torchrun sets them for each process, PyTorchJob v1 for
+    each pod. Without LOCAL_RANK and with an explicit --nproc it is the latter."""
+    launcher, environ = reading.launcher, reading.environ
+    if launcher.by_pod and here is None and "LOCAL_RANK" not in environ:
+        return True
+    nodes = reading.number("nodes", launcher.nodes, least=1)
+    tasks = reading.facts.get("size")
+    uneven = nodes is not None and tasks is not None and tasks.value != str(nodes)
+    if here == 1 and launcher.local_size and not uneven:
+        return True
+    raise PreflightError(
+        f"{flags.nproc_source} {flags.nproc} would start {flags.nproc} ranks in each process, but "
+        f"{reading.facts['rank'].source.removeprefix('env ')}={rank} says that {launcher.name} "
+        f"has already started one process a rank; leave {flags.nproc_source} out"
+    )
+
+
+def _of_a_node(
+    reading: _Reading,
+    hostname: str,
+    rank: int | None,
+    size: int | None,
+    here: int | None,
+    flags: _Flags,
+) -> Topology:
+    """The world of an agent that owns the ranks of its node."""
+    nproc = _ranks_here(reading, here, flags)
+    nodes, node_rank = flags.nodes, flags.node_rank
+    if nodes is not None:
+        reading.noted("nodes", nodes, "--nodes")
+    else:
+        nodes = reading.nodes() or _nodes_of(reading, rank, size, nproc)
+    if node_rank is not None:
+        reading.noted("node_rank", node_rank, "--node-rank")
+    else:
+        node_rank = reading.number("node_rank", reading.launcher.node_rank)
+        if node_rank is None and rank is not None and nodes != 1:
+            source = reading.facts["rank"].source
+            node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
+    reading.facts.pop("rank", None)  # it was none
+    nodes = nodes or _alone(reading)
+    if nodes == 1 and flags.nodes is None and "nodes" not in reading.facts:
+        node_rank = 0  # whatever counts these processes, it is not the nodes of one job
+        reading.facts.pop("node_rank", None)
+    if node_rank is None and nodes > 1:
+        raise PreflightError(
+            f"{nodes} nodes ({reading.facts['nodes'].source}), but nothing says which of them this "
+            "is: give --node-rank, from 0"
+        )
+    node_rank = node_rank or 0
+    if node_rank >= nodes:
+        raise PreflightError(
+            f"node rank {node_rank} ({reading.facts['node_rank'].source}) of {nodes} "
+            f"node{'s'[: nodes != 1]}: ranks of nodes begin at 0"
+        )
+    size = nproc * nodes
+    reading.noted("size", size, f"{nodes} nodes x {nproc}" if nodes > 1 else "nproc")
+    ranks = tuple(range(node_rank * nproc, (node_rank + 1) * nproc))
+    return _placed(reading, hostname, ranks, size, flags.meet)
+
+
+def _ranks_here(reading: _Reading, here: int | None, flags: _Flags) -> int:
+    if flags.nproc is not None:
+        return reading.noted("nproc", flags.nproc, flags.nproc_source)
+    if here is not None:
+        return here
+    names = reading.launcher.local_size
+    word, name = next(((reading.environ.get(n, "").strip(), n) for n in names), ("", ""))
+    said = f"env {name}={word}" if word in NODE_WORDS else ""
+    if word == "cpu":
+        return reading.noted("nproc", flags.cpus, f"{said}, CPUs of this node")
+    if flags.gpus:
+        source = f"{said}, {flags.gpus_source}" if said else flags.gpus_source
+        return reading.noted("nproc", flags.gpus, source)
+    return reading.noted("nproc", 1, f"{said}, no GPU" if said else "default: no launcher, no GPU")
+
+
+def _nodes_of(reading: _Reading, rank: int | None, size: int | None, nproc: int) -> int | None:
+    """How many nodes there are where the launcher counts processes: as many, where each stands for
+    a node; else as many as it takes to hold them."""
+    launcher, environ = reading.launcher, reading.environ
+    if size is None:
+        return None
+    if rank is not None and launcher.by_pod and "LOCAL_WORLD_SIZE" not in environ:
+        # a machine of its own that runs all ranks itself
+        here = environ.get("MASTER_ADDR", "").strip() in HERE
+        if here and size == nproc and "KUBERNETES_SERVICE_HOST" not in environ:
+            return None
+        source = "env WORLD_SIZE, read as nodes: LOCAL_WORLD_SIZE is not there"
+        return reading.noted("nodes", size, source)
+    said = reading.facts["size"].source
+    if rank is not None:
+        return reading.noted("nodes", size, f"{said}, one process a node")
+    if size % nproc:
+        raise PreflightError(
+            f"{said.removeprefix('env ')}={size} is no multiple of {nproc} ranks a node: "
+            "give --nproc, --nodes or both"
+        )
+    return reading.noted("nodes", size // nproc, f"{said}={size}, {nproc} on each")
+
+
+def _alone(reading: _Reading) -> int:
+    """One node, where nothing says that there are others. In a batch script of several nodes that
+    is worth a word: this run looks at one of them."""
+    launcher, environ = reading.launcher, reading.environ
+    addr = next((environ[name] for name in launcher.addr if environ.get(name)), "")
+    if launcher.node_rank and addr.strip() not in HERE and "node_rank" in reading.facts:
+        fact = reading.facts["node_rank"]
+        raise PreflightError(
+            f"{fact.source.removeprefix('env ')}={fact.value} and {launcher.addr[0]}, but nothing "
+            "says how many nodes meet there: give --nodes"
+        )
+    if launcher is LOCAL and (reading.number("job_nodes", ("SLURM_JOB_NUM_NODES",)) or 1) < 2:
+        reading.facts.pop("job_nodes", None)
+    return 1
+
+
+def _placed(
+    reading: _Reading,
+    hostname: str,
+    ranks: tuple[int, ...],
+    size: int,
+    meet: str | None,
+    here: int = 0,
+) -> Topology:
+    """The topology with its meeting point. `here`: ranks that the launcher runs on this node."""
+    launcher = reading.launcher
+    if meet is not None:
+        addr, port = split_address(meet)
+        reading.facts["master_addr"] = reading.facts["master_port"] = Fact(meet, "--meet")
+    else:
+        addr = reading.text("master_addr", launcher.addr)
+        port = reading.number("master_port", launcher.port) or 0
+        raw_port = next((reading.environ[n] for n in launcher.port if reading.environ.get(n)), "")
+        if port > 65535 or (raw_port and not port):
+            reading.facts["master_port"] = Fact(raw_port[:80], "not a port")
+            port = 0
+    several = size > max(len(ranks), here)
+    # never SLURM_LAUNCH_NODE_IPADDR: where srun is typed, often the login node
+    listed = next((name for name in launcher.hosts if reading.environ.get(name)), "")
+    if not addr and listed and several:
+        addr = first_host(reading.environ[listed])
+        reading.facts["master_addr"] = Fact(addr, f"first of {listed}")
+    if not addr and several:
+        raise PreflightError(
+            f"{size} ranks on several nodes, but nothing says where they meet: "
+            "set MASTER_ADDR and MASTER_PORT, or give --meet HOST:PORT"
+        )
+    if not addr:
+        addr = "127.0.0.1"
+        reading.facts["master_addr"] = Fact(addr, "default: one node")
+    if not port and "master_port" not in reading.facts:
+        port = DEFAULT_PORT if several else free_port()
+        source = "torch's default" if several else "a free port"
+        reading.facts["master_port"] = Fact(str(port), source)
+    return Topology(
+        launcher=launcher.name,
+        job=reading.facts["job"].value if "job" in reading.facts else "",
+        size=size,
+        nodes=(Node(hostname, ranks, size=here),),
+        master_addr=addr,
+        master_port=port,
+        facts=reading.facts,
+    )
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """HOST:PORT or [V6]:PORT; PreflightError when it is neither."""
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\s]+)):(\d{1,5})", text.strip())
+    if not found or not 0 < int(found[3]) < 65536:
+        raise PreflightError(f"--meet wants HOST:PORT, got {text!r:.80}")
+    return found[1] or found[2], int(found[3])
+
+
+def first_host(nodelist: str) -> str:
+    """The first host of a SLURM node list: `gpu-[007-009,012]` begins with gpu-007."""
+    found = re.match(r"([^\[,]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodelist)
+    return "".join(part or "" for part in found.groups()) if found else ""
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody holds at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,255 @@
+"""Several reports of one run as one: the parts of agents that did not all meet. Pure.
+
+The part of the meeting's host comes first: it knows the nodes that met, and where it and another
+part say different things of the same subject, it is believed. An absence is no such thing: what an
+agent that could not get in saw of its own node replaces the host's word that it had not arrived.
+Where nobody hosted, the part that holds the most ranks is the first. The order in which the parts
+are given does not matter, nor does a part that is given twice; what is merged can be merged again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from preflight.model import (
+    Cause,
+    Missing,
+    Node,
+    Observation,
+    Observations,
+    PreflightError,
+    Seen,
+    key_of,
+    place_of,
+)
+from preflight.serde import encode
+
+RANKS_LIMIT = 100_000
+"""Ranks that a merged report may have."""
+
+ROLL = "rdzv.reach"
+"""The check whose observation is the roll of the meeting (roll.py)."""
+
+NO_JOB = ("", "none")
+
+
+@dataclass(slots=True)
+class _Machine:
+    """A node of the merged report, and what tells it from another one that is called the same.
+
+    ranks     that are known to be its
+    size      how many the launcher runs there; 0: unknown
+    identity  of the machine, as the meeting's host noted it; empty: unknown
+    agents    the ranks that one agent owns -> its pid
+    """
+
+    name: str
+    ranks: set[int]
+    addr: str = ""
+    size: int = 0
+    identity: str = ""
+    agents: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def is_same(self, other: _Machine) -> bool:
+        """Whether two nodes of one name are one machine. Of two that hold other ranks that is so
+        only where a launcher started a process for each: then both say how many run there."""
+        if self.identity and other.identity:
+            return self.identity == other.identity
+        if any(other.agents.get(ranks, pid) != pid for ranks, pid in self.agents.items()):
+            return False  # two agents for the same ranks
+        if self.ranks <= other.ranks or self.ranks >= other.ranks:
+            return True
+        return len(self.ranks | other.ranks) <= max(self.size, other.size)
+
+    def takes(self, other: _Machine) -> None:
+        self.ranks |= other.ranks
+        self.addr = self.addr or other.addr
+        self.size = max(self.size, other.size)
+        self.identity = self.identity or other.identity
+        self.agents |= other.agents
+
+
+def merge(parts: Sequence[Observations]) -> Observations:
+    """All parts as one; PreflightError for what can't belong together."""
+    if not parts:
+        raise PreflightError("nothing to merge: no report was given")
+    jobs = sorted({part.topology.job for part in parts} - set(NO_JOB))
+    if len(jobs) > 1:
+        raise PreflightError(
+            f"these reports are of different jobs: {', '.join(f'{job!r:.40}' for job in jobs[:4])}"
+        )
+    distinct = {_text(part): part for part in parts}
+    ordered = [part for _, part in sorted(distinct.items(), key=lambda item: _order(*item))]
+    if any(part.topology.met > RANKS_LIMIT for part in ordered):
+        raise PreflightError(f"more than {RANKS_LIMIT} ranks in one report")
+    machines: dict[str, _Machine] = {}
+    checks: dict[str, dict[str, Observation]] = {}
+    relayed: frozenset[str] = frozenset()
+    for part in ordered:
+        names = _place(part, machines)
+        for check, by_key in part.checks.items():
+            of_check = checks.setdefault(check, {})
+            for key, observation in by_key.items():
+                node, rank = place_of(key)
+                renamed = key_of(names.get(node, node), rank)
+                known = of_check.get(renamed)
+                own = check == ROLL and renamed in relayed and isinstance(observation, Seen)
+                if known is None or _absent(known) or own:
+                    named = _renamed(observation, names) if check == ROLL else observation
+                    of_check[renamed] = named
+        relayed = _relayed(checks.get(ROLL, {})) if part is ordered[0] else relayed
+    nodes = _nodes(machines.values())
+    if sum(len(node.ranks) for node in nodes) > RANKS_LIMIT:
+        raise PreflightError(f"more than {RANKS_LIMIT} ranks in all")
+    first = ordered[0]
+    return replace(
+        first,
+        tool={name: value for part in reversed(ordered) for name, value in part.tool.items()},
+        started=min((part.started for part in ordered if part.started), default=""),
+        seconds=max(part.seconds for part in ordered),
+        topology=replace(
+            first.topology,
+            job=jobs[0] if jobs else first.topology.job,
+            size=first.topology.size if _hosted(first) else _agreed(ordered),
+            nodes=nodes,
+        ),
+        checks={check: _in_order(by_key, nodes) for check, by_key in checks.items()},
+        interrupted=next((part.interrupted for part in ordered if part.interrupted), ""),
+        left_behind=tuple(dict.fromkeys(left for part in ordered for left in part.left_behind)),
+    )
+
+
+# --- the order of the parts ---
+
+
+def _text(part: Observations) -> str:
+    """A part as text: the same for the same part, whoever read it."""
+    return json.dumps(encode(part), sort_keys=True)
+
+
+def _order(text: str, part: Observations) -> tuple[bool, int, int, str]:
+    lowest = min((rank for node in part.topology.nodes for rank in node.ranks), default=0)
+    return (not _hosted(part), -part.topology.met, lowest, text)
+
+
+def _agreed(ordered: Sequence[Observations]) -> int:
+    """The size of the job that most parts speak of; of two that are equally many, the larger."""
+    sizes = Counter(part.topology.size for part in ordered)
+    return max(sizes, key=lambda size: (sizes[size], size))
+
+
+# --- rolls: hostile data, as all that a report holds ---
+
+
+def _rolls(part: Observations) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Node -> what its agent knows of the meeting, as JSON data."""
+    for key, observation in part.checks.get(ROLL, {}).items():
+        if isinstance(observation, Seen):
+            yield place_of(key)[0], _roll(observation)
+
+
+def _roll(seen: Seen[Any]) -> Mapping[str, Any]:
+    value = encode(seen.value)
+    roll = value.get("roll") if isinstance(value, Mapping) else None
+    return roll if isinstance(roll, Mapping) else {}
+
+
+def _renamed(observation: Observation, names: Mapping[str, str]) -> Observation:
+    """A roll that calls those who came by the names that they have in the merged report."""
+    if not isinstance(observation, Seen) or all(old == new for old, new in names.items()):
+        return observation
+    roll = _roll(observation)
+    if not isinstance(roll.get("arrivals"), list):
+        return observation
+    arrivals = [
+        {**a, "node": names.get(str(a.get("node")), a.get("node"))} if isinstance(a, Mapping) else a
+        for a in roll["arrivals"]
+    ]
+    value = {**encode(observation.value), "roll": {**roll, "arrivals": arrivals}}
+    return replace(observation, value=value)
+
+
+def _hosted(part: Observations) -> bool:
+    return any(roll.get("hosts") is True for _, roll in _rolls(part))
+
+
+def _relayed(rolls: Mapping[str, Observation]) -> frozenset[str]:
+    """The keys of those whose own way into the meeting the first part, its host's, only has from
+    what they told: an agent that did not stay to the end knows more of that itself."""
+    own = {
+        key for key, seen in rolls.items() if isinstance(seen, Seen) and _roll(seen).get("hosts")
+    }
+    return frozenset(rolls) - own if own else frozenset()
+
+
+def _note(machine: _Machine, ranks: Any, pid: Any) -> None:
+    """Which process is the agent of these ranks, where a roll says it."""
+    known = isinstance(ranks, list) and ranks and all(isinstance(r, int) for r in ranks)
+    if known and isinstance(pid, int) and pid > 0:
+        machine.agents.setdefault(tuple(sorted(ranks)), pid)
+
+
+# --- nodes ---
+
+
+def _place(part: Observations, machines: dict[str, _Machine]) -> dict[str, str]:
+    """Find each node of a part among the machines, or add it; its name in the part -> its name."""
+    own = {n.name: _Machine(n.name, set(n.ranks), n.addr, n.size) for n in part.topology.nodes}
+    for node, roll in _rolls(part):
+        if node in own:
+            _note(own[node], roll.get("ranks"), roll.get("pid"))
+        arrivals = roll.get("arrivals")
+        for arrival in arrivals if isinstance(arrivals, list) else ():
+            if isinstance(arrival, Mapping) and (machine := own.get(str(arrival.get("node")))):
+                machine.identity = machine.identity or str(arrival.get("identity") or "")
+                _note(machine, arrival.get("ranks"), arrival.get("pid"))
+    names = {}
+    taken: set[str] = set()
+    for name, machine in own.items():
+        number = 1
+        place = name
+        # two nodes of one part are never one machine
+        while place in taken or (place in machines and not machines[place].is_same(machine)):
+            number += 1
+            place = f"{name}#{number}"
+        if place in machines:
+            machines[place].takes(machine)
+        else:
+            machines[place] = replace(machine, name=place)
+        names[name] = place
+        taken.add(place)
+    return names
+
+
+def _nodes(machines: Iterable[_Machine]) -> tuple[Node, ...]:
+    """In the order of their lowest rank."""
+    nodes = [Node(m.name, tuple(sorted(m.ranks)), m.addr, m.size) for m in machines]
+    return tuple(sorted(nodes, key=lambda node: min(node.ranks, default=RANKS_LIMIT)))
+
+
+# --- observations ---
+
+
+def _absent(observation: Observation) -> bool:
+    return isinstance(observation, Missing) and observation.cause is Cause.NOT_ARRIVED
+
+
+def _in_order(by_key: Mapping[str, Observation], nodes: Sequence[Node]) -> dict[str, Observation]:
+    """Those of a node beside each other, its ranks in their order. Of a rank that did arrive no
+    absence is left that another part noted where it did not know its node."""
+    number = {node.name: i for i, node in enumerate(nodes)}
+    arrived = {rank for node in nodes for rank in node.ranks}
+
+    def place(key: str) -> tuple[int, int]:
+        node, rank = place_of(key)
+        return number.get(node, len(nodes)), -1 if rank is None else rank
+
+    return {
+        key: by_key[key]
+        for key in sorted(by_key, key=place)
+        if not (_absent(by_key[key]) and place(key)[0] == len(nodes) and place(key)[1] in arrived)
+    }

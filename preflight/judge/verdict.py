@@ -1,0 +1,366 @@
+"""Observations and expectations to a Report: runs the judges, folds consequences, exit code. Pure.
+
+The same document judged twice gives the same report, today or in a year: `show --judge` and the
+goldens enter here. Nothing in this file looks at the machine, the clock or the environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from preflight.check import Scope
+from preflight.expect import Expect
+from preflight.judge import fallbacks as generic
+from preflight.judge.fold import fold, matches
+from preflight.judge.policy import Policy, Waiver
+from preflight.model import (
+    WEIGHT,
+    Blame,
+    Cause,
+    Confidence,
+    Finding,
+    Measured,
+    Missing,
+    Observation,
+    Observations,
+    Report,
+    Row,
+    Seen,
+    Status,
+    Topology,
+    Verdict,
+    World,
+    place_of,
+)
+from preflight.registry import Catalogue, Loaded, answer_type
+from preflight.serde import decode, encode
+
+EXIT = {
+    Verdict.READY: 0,
+    Verdict.NOT_READY: 3,
+    Verdict.UNDECIDED: 4,
+    Verdict.INCOMPLETE: 5,
+}
+
+BY_USER = "user"
+"""`by` of a Missing(skipped) that the user asked for: it does not make the run undecided."""
+
+
+@dataclass(slots=True)
+class _Judged:
+    """One check on its way into the report."""
+
+    loaded: Loaded | None
+    id: str
+    observations: Mapping[str, Observation]
+    by_subject: dict[str, Status] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    measured: Measured = field(default_factory=Measured)
+    reason: str = ""
+
+    @property
+    def statuses(self) -> frozenset[Status]:
+        """All that it says: a finding may be about a subject that nobody observed, such as a link
+        to another node."""
+        return frozenset(self.by_subject.values()) | {f.status for f in self.findings}
+
+
+def judge(
+    observations: Observations,
+    catalogue: Catalogue,
+    expect: Expect,
+    policy: Policy = Policy(),
+) -> Report:
+    """The report of a run."""
+    judged = [
+        _judge_check(check_id, seen, catalogue, observations.topology, expect)
+        for check_id, seen in _in_order(observations.checks, catalogue)
+    ]
+    tolerated = _tolerate(judged, policy)
+    found = [f for j in judged for f in j.findings]
+    findings = fold(joined(found))
+    rows = tuple(_row(j) for j in judged)
+    verdict = _verdict(judged, observations.topology, policy)
+    code = EXIT[verdict]
+    if observations.interrupted:
+        code = {"SIGINT": 130, "SIGTERM": 143}.get(observations.interrupted, code)
+    return Report(
+        verdict=verdict,
+        exit_code=code,
+        rows=rows,
+        findings=findings,
+        observations=observations,
+        skipped=tuple(j.id for j in judged if _skipped_by_user(j)),
+        tolerated=tolerated,
+        exclude=exclude(findings, found),
+    )
+
+
+def passed(
+    check_id: str,
+    seen: Mapping[str, Observation],
+    catalogue: Catalogue,
+    topology: Topology,
+    expect: Expect,
+    policy: Policy = Policy(),
+) -> dict[str, Status]:
+    """The status of each subject of one check, while the run goes on: the runner decides by it what
+    is blocked (see runner.py). The same rules as judge(), without folding."""
+    by_subject = _judge_check(check_id, seen, catalogue, topology, expect).by_subject
+    return _tolerated(by_subject) if _waived(check_id, policy) else by_subject
+
+
+def _in_order(
+    checks: Mapping[str, Mapping[str, Observation]], catalogue: Catalogue
+) -> Iterable[tuple[str, Mapping[str, Observation]]]:
+    """Known checks in the order in which they run, then what only the document knows."""
+    known = [i for i in catalogue.checks if i in checks]
+    return ((i, checks[i]) for i in [*known, *(i for i in checks if i not in known)])
+
+
+def _judge_check(
+    check_id: str,
+    seen: Mapping[str, Observation],
+    catalogue: Catalogue,
+    topology: Topology,
+    expect: Expect,
+) -> _Judged:
+    loaded = catalogue.checks.get(check_id)
+    judged = _Judged(loaded, check_id, seen)
+    world: World[Any] = World(check_id, seen, topology)
+    everybody = tuple(world.subject(key) for key in seen)
+    if loaded is None:
+        why = catalogue.broken.get(check_id, "this version has no such check")
+        judged.reason = f"could not be loaded: {why}"
+        judged.by_subject = dict.fromkeys(seen, Status.UNDECIDED)
+        judged.findings.append(generic.not_loaded(check_id, why, everybody))
+        return judged
+    try:
+        world = decoded(loaded, seen, topology)
+        for finding in loaded.module.judge(world, expect):
+            judged.findings.append(_advised(loaded, finding))
+        judged.measured = _sound(loaded.module.measured(world))
+    except Exception as error:  # noqa: BLE001  a fault of ours must not look like the cluster's
+        judged.findings.append(generic.unjudged(check_id, error, everybody))
+    _status_by_subject(judged, world)
+    return judged
+
+
+def _sound(measured: Measured) -> Measured:
+    """The same, if it can be printed and stored: what can't is found here, not by the renderer."""
+    if not isinstance(measured, Measured):
+        raise TypeError(f"measured() returned {type(measured).__name__}")
+    json.dumps(encode(measured.values), allow_nan=False)
+    return measured
+
+
+def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology) -> World[Any]:
+    """The JSON values as the dataclass that the check's observe() returned; what doesn't fit (an
+    older report, a hostile peer) is missing."""
+    kind = answer_type(loaded.module)
+    made: dict[str, Seen[Any] | Missing] = {}
+    for key, observation in seen.items():
+        if isinstance(observation, Missing):
+            made[key] = observation
+            continue
+        try:
+            made[key] = replace(observation, value=decode(kind, observation.value))
+        except (ValueError, TypeError) as error:
+            text = f"the answer does not fit this version of the check: {error}"
+            made[key] = Missing(Cause.CRASHED, text[:300], observation.seconds)
+    return World(loaded.id, made, topology)
+
+
+def _advised(loaded: Loaded, finding: Finding) -> Finding:
+    """The finding with its check and its ADVICE, templates filled."""
+    if not finding.subjects:
+        raise ValueError(f"{finding.code} has no subject")
+    advice = loaded.module.ADVICE.get(finding.code, generic.UNKNOWN_ADVICE)
+    return finding.with_(check=loaded.id, advice=advice.filled(finding.fields))
+
+
+def _touches(finding: Finding, key: str, ranks: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a finding is about the node or rank of an observation's key. Ranks whose node nobody
+    knows are on none that was observed without them; `ranks`: of each node."""
+    node, rank = place_of(key)
+    here = ranks.get(node, ()) if rank is None else (rank,)
+    for subject in finding.subjects:
+        if subject.node:
+            if node not in (subject.node, subject.to):
+                continue
+            if rank is None or not subject.ranks or rank in subject.ranks:
+                return True
+        elif not subject.ranks or not set(here).isdisjoint(subject.ranks):
+            return True
+    return False
+
+
+def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
+    """The heaviest finding of each subject; what is missing without one that says at least as much
+    as "can't tell" gets the generic one, unless it waited for a rank that has failed."""
+    unexplained: dict[Cause, list[str]] = {}
+    together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
+    waited = together and any(f.status is Status.FAIL for f in judged.findings)
+    ranks = {node.name: node.ranks for node in world.topology.nodes}
+    for key, observation in world.observations.items():
+        statuses = [f.status for f in judged.findings if _touches(f, key, ranks)]
+        if isinstance(observation, Seen):
+            # an answer that says itself that it did not get through is no evidence of health
+            stuck = together and getattr(observation.value, "trouble", None) is not None
+            statuses.append(Status.UNDECIDED if stuck else Status.PASS)
+        elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
+            statuses.append(Status.SKIP)
+            judged.reason = judged.reason or reason(observation)
+        elif observation.cause is Cause.NOT_ARRIVED:
+            statuses.append(Status.MISSING)
+        elif all(WEIGHT[s] < WEIGHT[Status.UNDECIDED] for s in statuses):
+            if not (waited and observation.cause is Cause.TIMED_OUT):
+                unexplained.setdefault(observation.cause, []).append(key)
+            statuses.append(Status.UNDECIDED)
+        judged.by_subject[key] = max(statuses, key=lambda s: WEIGHT[s])
+    for cause, keys in unexplained.items():
+        judged.findings.append(generic.missing(judged.id, cause, keys, world))
+
+
+def reason(missing: Missing) -> str:
+    """Why something was not run, for its row."""
+    if missing.cause is Cause.BLOCKED:
+        return f"needs {missing.by}" + (f": {missing.detail}" if missing.detail else "")
+    return missing.detail or str(missing.cause)
+
+
+def _waived(check_id: str, policy: Policy) -> bool:
+    """Whether a waiver that has not ended is for this check."""
+    return _waiver(check_id, policy) is not None
+
+
+def _waiver(check_id: str, policy: Policy) -> Waiver | None:
+    waivers = (w for w in policy.waivers if matches(check_id, w.pattern))
+    return next((w for w in waivers if not w.until or policy.today <= w.until), None)
+
+
+def _tolerated(by_subject: Mapping[str, Status]) -> dict[str, Status]:
+    return {k: Status.WARN if s is Status.FAIL else s for k, s in by_subject.items()}
+
+
+def _tolerate(judged: list[_Judged], policy: Policy) -> tuple[str, ...]:
+    """Turn FAILs of waived checks into WARNs; an expired waiver is noted and does nothing."""
+    tolerated = []
+    for one in judged:
+        if all(f.status is not Status.FAIL for f in one.findings):
+            continue
+        waiver = _waiver(one.id, policy)
+        if waiver is not None:
+            tolerated.append(one.id)
+            one.by_subject = _tolerated(one.by_subject)
+            note = f" · tolerated{': ' + waiver.why if waiver.why else ''}"
+        elif ended := [w.until for w in policy.waivers if matches(one.id, w.pattern)]:
+            note = f" · its waiver ended on {max(ended)}"
+        else:
+            continue
+        status = Status.FAIL if waiver is None else Status.WARN
+        one.findings = [
+            f.with_(status=status, saw=f.saw + note) if f.status is Status.FAIL else f
+            for f in one.findings
+        ]
+    return tuple(tolerated)
+
+
+def _row(judged: _Judged) -> Row:
+    status = max(judged.statuses, default=Status.SKIP, key=lambda s: WEIGHT[s])
+    check = judged.loaded.check if judged.loaded else None
+    return Row(
+        id=judged.id,
+        stage=str(check.stage) if check else "machine",
+        scope=str(check.scope) if check else "node",
+        status=status,
+        seconds=max((o.seconds for o in judged.observations.values()), default=0.0),
+        by_subject=judged.by_subject,
+        measured=judged.measured,
+        reason=judged.reason,
+        required=check.required if check else True,
+    )
+
+
+def _skipped_by_user(judged: _Judged) -> bool:
+    return any(
+        isinstance(o, Missing) and o.cause is Cause.SKIPPED and o.by == BY_USER
+        for o in judged.observations.values()
+    )
+
+
+def _blind(judged: _Judged, topology: Topology) -> bool:
+    """Whether a check was not made, or left out somewhere by nobody's wish: no torch, no time, or
+    an agent that never answered for its node."""
+    seen = {place_of(key) for key in judged.observations}
+    nodes = {node for node, _ in seen}
+    if any(node.name not in nodes for node in topology.nodes):
+        return True
+    ranks = {rank for _, rank in seen} - {None}
+    if ranks and not {r for node in topology.nodes for r in node.ranks} <= ranks:
+        return True
+    return not judged.observations or any(
+        isinstance(o, Missing) and o.cause in (Cause.SKIPPED, Cause.BLOCKED) and o.by != BY_USER
+        for o in judged.observations.values()
+    )
+
+
+def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdict:
+    """Precedence NOT READY > INCOMPLETE > UNDECIDED > READY; READY needs positive evidence."""
+    statuses = frozenset[Status]().union(*(one.statuses for one in judged))
+    warned = any(Status.WARN in one.statuses and not _waived(one.id, policy) for one in judged)
+    if Status.FAIL in statuses or (policy.strict and warned):
+        return Verdict.NOT_READY
+    if Status.MISSING in statuses:
+        return Verdict.INCOMPLETE
+    required = (one for one in judged if one.loaded is None or one.loaded.check.required)
+    if any(Status.UNDECIDED in one.statuses or _blind(one, topology) for one in required):
+        return Verdict.UNDECIDED
+    # of somebody, not of a finding beside heavier ones
+    if not any({Status.PASS, Status.WARN} & set(one.by_subject.values()) for one in judged):
+        return Verdict.UNDECIDED
+    return Verdict.READY
+
+
+def joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that say the same of several nodes as one that is about all of them."""
+    by_words: dict[str, Finding] = {}
+    for finding in findings:
+        words = json.dumps(encode(finding.with_(subjects=(), evidence=())), sort_keys=True)
+        first = by_words.get(words)
+        if first is not None:
+            subjects = tuple(dict.fromkeys((*first.subjects, *finding.subjects)))
+            evidence = tuple(dict.fromkeys((*first.evidence, *finding.evidence)))
+            finding = first.with_(subjects=subjects, evidence=evidence)
+        by_words[words] = finding
+    return list(by_words.values())
+
+
+def code_of_node(report: Report, node: str) -> int:
+    """The exit code of one node under `--exit node`: of those that did not pass only the nodes that
+    a FAIL is about return 3, and all where no FAIL is about any node."""
+    if report.verdict is not Verdict.NOT_READY or report.exit_code != EXIT[Verdict.NOT_READY]:
+        return report.exit_code
+    failed = [f for f in report.findings if f.status is Status.FAIL]
+    named = {name for f in failed for s in f.subjects for name in (s.node, s.to) if name}
+    return EXIT[Verdict.NOT_READY] if node in named or not named else 0
+
+
+def exclude(findings: Iterable[Finding], apart: Iterable[Finding]) -> tuple[str, ...]:
+    """The nodes to leave out: those of FAILs that blame this node's own hardware or system. `apart`
+    are the findings before those that say the same of several nodes were joined: of each of them
+    the primary subject counts."""
+
+    def words(finding: Finding) -> tuple[str, ...]:
+        return finding.check, finding.code, finding.saw, finding.expected
+
+    def blaming(finding: Finding) -> bool:
+        sure = finding.confidence is not Confidence.POSSIBLE
+        return sure and finding.status is Status.FAIL and finding.blame is Blame.NODE
+
+    failed = {words(f) for f in findings if blaming(f)}
+    nodes = {f.subjects[0].node for f in apart if blaming(f) and words(f) in failed}
+    return tuple(sorted(nodes - {""}))

@@ -1,0 +1,406 @@
+"""Who has come to a meeting, counted as they come: with a thousand guests nothing is counted anew
+whenever one of them says a word.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.meeting import connection as wire
+from preflight.meeting.connection import Gone, Loop, Wire
+from preflight.meeting.handshake import Door, Visit
+from preflight.meeting.protocol import (
+    MARK_LIMIT,
+    Hello,
+    Said,
+    Seat,
+    bounded,
+    digest_of,
+    marks_of,
+    observation_from,
+    proof_of_host,
+    silence,
+    text_of,
+)
+from preflight.model import Mark, Node, Observation, Seen, key_of, place_of
+from preflight.roster import SILENT, Arrival, Stranger
+from preflight.serde import encode
+
+
+class Headcount:
+    """How many agents claim how many ranks, and in how large a world each of them believes."""
+
+    def __init__(self) -> None:
+        self.claims = 0
+        self._ranks: Counter[int] = Counter()
+        self._sizes: Counter[int] = Counter()
+
+    def add(self, hello: Hello, times: int = 1) -> None:
+        self.claims += times * len(hello.ranks)
+        for counter, values in ((self._ranks, hello.ranks), (self._sizes, (hello.size,))):
+            for value in values:
+                counter[value] += times
+                if not counter[value]:
+                    del counter[value]
+
+    def remove(self, hello: Hello) -> None:
+        self.add(hello, -1)
+
+    @property
+    def ranks(self) -> int:
+        return len(self._ranks)
+
+    @property
+    def sizes(self) -> Set[int]:
+        """What they believe to be the number of all ranks."""
+        return self._sizes.keys()
+
+    def all_of(self, size: int) -> bool:
+        """Whether each of so many ranks is there, once, and no other."""
+        if not self.claims == size == len(self._ranks):
+            return False
+        return all(rank < size for rank in self._ranks)
+
+
+QUIET_SECONDS = 2.0
+"""After the last arrival, when as many ranks as anybody expects are there, but not the right."""
+LOOK_SECONDS = 0.25
+"""Between two looks at who has fallen silent."""
+
+
+@dataclass(slots=True, eq=False)
+class Guest:
+    """An agent that has come. `owed` are digests that it alone has offered so far."""
+
+    wire: Wire
+    hello: Hello
+    addr: str
+    at: float
+    heard: float
+    node: str = ""
+    mark: str = ""
+    lost: str = ""
+    over: bool = False
+    offset: float | None = None
+    uncertainty: float | None = None
+    done: set[str] = field(default_factory=set)
+    owed: set[str] = field(default_factory=set)
+    voice: bool = True
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An observation of a guest, of its node or of one of its ranks. The key that it has in the
+    report is known once everybody has a seat."""
+
+    check: str
+    guest: Guest
+    rank: int | None
+    observation: Observation
+
+    @property
+    def key(self) -> str:
+        return key_of(self.guest.node, self.rank)
+
+
+class Meeting:
+    """The host's side. `tend()` is called again and again; what has come is in `taken`, `said`."""
+
+    def __init__(self, loop: Loop, listeners: list[socket.socket], me: Hello, token: str) -> None:
+        self._token = token
+        self.me = me
+        self.began = time.monotonic()
+        self.guests: list[Guest] = []
+        self.taken: list[Taken] = []
+        self.said: list[Said] = []
+        self.closed_at: float | None = None
+        self._received = 0
+        self._came = Headcount()
+        self._came.add(me)
+        self._processes: dict[tuple[str, int], Guest] = {}
+        self._waits_for: Guest | None = None
+        self._looks_at = self.began
+        self._values: dict[str, Any] = {}
+        self._awaited: dict[str, list[tuple[str, Guest, int | None, float, tuple[Mark, ...]]]] = {}
+        self._last_arrival = self.began
+        self._door = Door(loop, listeners, me, token, self._seat)
+
+    # --- arriving ---
+
+    def _seat(self, line: Wire, said: Hello, visit: Visit) -> None:
+        line.limit = wire.LINE_LIMIT
+        hello = bounded(said)
+        old = self._processes.get(hello.process)
+        if old is not None and not old.over:  # its first connection broke without a word
+            old.wire.close(reset=True)
+            self._received += old.wire.received
+            self._came.remove(old.hello)
+            self.guests.remove(old)
+        since = time.monotonic()
+        guest = Guest(line, hello, visit.addr, since - self.began, since)
+        line.wake_with(lambda events: self._heard_from(guest, events))
+        self.guests.append(guest)
+        self._processes[hello.process] = guest
+        self._came.add(hello)
+        self._last_arrival = since
+        answer: dict[str, Any] = {"welcome": [visit.sent, visit.came, time.time()]}
+        if self._token:
+            answer["proof"] = proof_of_host(self._token, visit.nonce, said)
+        try:
+            line.send(answer)
+            if self._token:
+                line.prove(wire.proof_key(self._token, visit.nonce, hello.nonce), "host")
+        except Gone as why:
+            self._lose(guest, str(why))
+        self._listen_to(guest, lambda: visit.more)
+
+    @property
+    def strangers(self) -> tuple[Stranger, ...]:
+        """Who came to the port and was no agent of this job."""
+        return self._door.strangers
+
+    def complete(self) -> bool:
+        """Whether nobody else is to be expected: every rank is there; or as many as anybody speaks
+        of, but not the right ones, and nobody has come for a while."""
+        if self._came.all_of(self.me.size):
+            return self._came.sizes == {self.me.size} or self._quiet()
+        return self._came.claims >= min(self._came.sizes) and self._quiet()
+
+    def _quiet(self) -> bool:
+        return time.monotonic() - self._last_arrival >= QUIET_SECONDS
+
+    def ranks_met(self) -> int:
+        return self._came.ranks
+
+    @property
+    def whole(self) -> bool:
+        """Every rank of the job is here, once, and nobody has been lost."""
+        return self._came.all_of(self.me.size) and not any(g.lost for g in self.guests)
+
+    def close_door(self) -> None:
+        """Nobody else is let in: the port is free again, the connections stay."""
+        self._door.close()
+        self.closed_at = self.closed_at or time.monotonic()
+
+    def seats(self) -> tuple[Node, ...]:
+        """Give every guest its seat; the nodes in the order of their lowest rank."""
+        by_identity: dict[str, list[tuple[Hello, Guest | None]]] = {}
+        for hello, guest in [(self.me, None), *((g.hello, g) for g in self.guests)]:
+            by_identity.setdefault(hello.identity, []).append((hello, guest))
+        groups = sorted(by_identity.values(), key=lambda g: min(min(h.ranks) for h, _ in g))
+        names: Counter[str] = Counter()
+        nodes: list[Node] = []
+        for number, group in enumerate(groups):
+            host = group[0][0].host
+            names[host] += 1
+            name = host if names[host] == 1 else f"{host}#{names[host]}"
+            ranks = tuple(sorted({r for hello, _ in group for r in hello.ranks}))
+            addr = next((g.addr for _, g in group if g is not None), "")
+            nodes.append(Node(name, ranks, addr))
+            first = min(group, key=lambda pair: min(pair[0].ranks))[1]
+            for _, guest in group:
+                if guest is not None:
+                    guest.node, guest.number, guest.voice = name, number, guest is first
+        met = self.ranks_met()
+        for guest in self.guests:
+            node = nodes[guest.number]
+            seat = Seat(
+                node.name, guest.number, len(nodes), node.ranks, guest.voice, met, self.me.size
+            )
+            self._tell(guest, wire.line_of({"seat": encode(seat)}))
+        return tuple(nodes)
+
+    def arrivals(self, me: Arrival) -> tuple[Arrival, ...]:
+        """Everybody who came, the host (`me`) first."""
+        return (
+            me,
+            *(
+                g.hello.arrival(
+                    g.node or g.hello.host,
+                    addr=g.addr,
+                    at=round(g.at, 3),
+                    mark=g.mark,
+                    lost=g.lost,
+                    offset=g.offset,
+                    uncertainty=g.uncertainty,
+                )
+                for g in self.guests
+            ),
+        )
+
+    # --- what guests say ---
+
+    def _heard_from(self, guest: Guest, events: int) -> None:
+        def messages() -> list[dict[str, Any]]:
+            if events & wire.WRITE:
+                guest.wire.flush()
+            received = guest.wire.receive() if events & wire.READ else []
+            guest.heard = time.monotonic()
+            return received
+
+        self._listen_to(guest, messages)
+
+    def _listen_to(self, guest: Guest, messages: Callable[[], list[dict[str, Any]]]) -> None:
+        try:
+            for message in messages():
+                self._understand(guest, message)
+        except Gone as why:
+            self._lose(guest, str(why))
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            self._lose(guest, f"it sent what makes no sense: {error}"[:MARK_LIMIT])
+
+    def _understand(self, guest: Guest, message: Mapping[str, Any]) -> None:
+        match message:
+            case {"beat": mark, "t": sent, **more}:
+                guest.mark = str(mark)[:MARK_LIMIT]
+                match more.get("clock"):
+                    case [int() | float() as offset, int() | float() as uncertainty]:
+                        guest.offset, guest.uncertainty = float(offset), float(uncertainty)
+                now = time.time()
+                guest.wire.send({"pong": [sent, now, time.time()]})
+            case {"seen": [str(check), str(key), dict(data)]}:
+                self._seen(guest, check, key, data)
+            case {"value": [str(digest), value]}:
+                self._valued(guest, digest, value)
+            case {"done": str(stage)}:
+                guest.done.add(stage[:40])
+            case {"said": [str(group), int(rank), str(topic), value, to]}:
+                numbers = None if to is None else tuple(int(n) for n in to)
+                if rank in guest.hello.ranks or rank == guest.number:
+                    self.said.append(Said(group, rank, topic, value, numbers))
+            case {"bye": why}:
+                guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
+
+    def _seen(self, guest: Guest, check: str, key: str, data: Mapping[str, Any]) -> None:
+        """The key is made anew from the guest's own seat: it can't speak for another node."""
+        rank = place_of(key)[1]
+        if rank is not None and rank not in guest.hello.ranks:
+            raise ValueError(f"{key!r:.60} is not its own")
+        if "digest" not in data:
+            self.taken.append(Taken(check, guest, rank, observation_from(data)))
+            return
+        digest = str(data["digest"])[:64]
+        seconds, marks = float(data.get("seconds", 0.0)), marks_of(data)
+        if digest in self._values:
+            seen = Seen(self._values[digest], seconds, marks)
+            self.taken.append(Taken(check, guest, rank, seen))
+            return
+        guest.owed.add(digest)
+        if digest not in self._awaited:
+            guest.wire.send({"want": [digest]})
+        self._awaited.setdefault(digest, []).append((check, guest, rank, seconds, marks))
+
+    def _valued(self, guest: Guest, digest: str, value: Any) -> None:
+        if digest_of(text_of(value)) != digest:
+            raise ValueError("a value is not what its digest says")
+        self._values[digest] = value
+        for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
+            self.taken.append(Taken(check, of, rank, Seen(value, seconds, marks)))
+
+    def all_done(self, stage: str) -> bool:
+        """Whether every guest that is still there has done with a stage. The one who was waited for
+        last is looked at first: this is asked after every word."""
+        last = self._waits_for
+        if last is not None and stage not in last.done and not last.lost:
+            return False
+        waits = (g for g in self.guests if stage not in g.done and not g.lost)
+        self._waits_for = next(waits, None)
+        return self._waits_for is None
+
+    # --- time ---
+
+    def tend(self) -> None:
+        """Do what is due."""
+        self._door.tend()
+        now = time.monotonic()
+        if now < self._looks_at:
+            return
+        self._looks_at = now + LOOK_SECONDS
+        limit = silence(max(len(self.guests), self.me.agents))
+        for guest in self.guests:
+            if not guest.lost and not guest.over and now - guest.heard > limit:
+                self._lose(guest, f"{SILENT} for {now - guest.heard:.0f} s")
+
+    def excuse(self, seconds: float) -> None:
+        """We ourselves did not listen for so long."""
+        for guest in self.guests:
+            guest.heard += seconds
+
+    def _lose(self, guest: Guest, why: str) -> None:
+        if guest.wire.closed:
+            return
+        if not guest.over:
+            byes = (str(m["bye"]) for m in guest.wire.rest() if "bye" in m)
+            guest.lost = next(byes, why)[:MARK_LIMIT]
+        guest.wire.close(reset=True)
+        # what it alone had offered is asked of another one that offered the same
+        for digest in guest.owed & self._awaited.keys():
+            other = next(
+                (g for g in self.guests if digest in g.owed and g is not guest and not g.lost), None
+            )
+            if other is not None:
+                self._tell(other, wire.line_of({"want": [digest]}))
+
+    # --- what the host says ---
+
+    def _tell(self, guest: Guest, line: bytes) -> None:
+        if guest.lost or guest.over:
+            return
+        try:
+            guest.wire.send_line(line)
+        except Gone as why:
+            self._lose(guest, str(why))
+
+    def start(self, check: str) -> None:
+        """Have every guest observe a check."""
+        line = wire.line_of({"start": check})
+        for guest in self.guests:
+            self._tell(guest, line)
+
+    def relay(self, said: Said, *, by_node: bool) -> None:
+        """Pass on what one observer told the others. `by_node`: they are numbered by node."""
+        line = wire.line_of(
+            {"said": [said.group, said.rank, said.topic, said.value, said.to and list(said.to)]}
+        )
+        meant = None if said.to is None else set(said.to)
+        for guest in self.guests:
+            numbers = {guest.number} if by_node else set(guest.hello.ranks)
+            if said.rank in numbers and len(numbers) == 1:
+                continue
+            if by_node and not guest.voice:
+                continue
+            if meant is None or meant & numbers:
+                self._tell(guest, line)
+
+    def over(self, ends: Mapping[str, Any], by_node: Mapping[str, int]) -> None:
+        """Tell everybody how it ended; `by_node`: the exit code of those that are to blame."""
+        for guest in self.guests:
+            end = {"over": {**ends, "own": by_node.get(guest.node, 0)}}
+            self._tell(guest, wire.line_of(end))
+
+    @property
+    def received(self) -> int:
+        """Bytes that agents have sent."""
+        return self._received + sum(g.wire.received for g in self.guests)
+
+    @property
+    def unsent(self) -> int:
+        return sum(g.wire.unsent for g in self.guests if not g.lost and not g.over)
+
+    @property
+    def gone(self) -> bool:
+        """Whether every guest has closed its end."""
+        return all(g.lost or g.over or g.wire.closed for g in self.guests)
+
+    def close(self) -> None:
+        """Nothing of the meeting stays, no TIME_WAIT on its port either: the guests close first,
+        and who has not is reset."""
+        self.close_door()
+        for guest in self.guests:
+            guest.wire.close(reset=True)

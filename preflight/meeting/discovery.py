@@ -1,0 +1,177 @@
+"""Where this agent is, what MASTER_ADDR is here, and what a launcher's own store says of the
+meeting: asked of workers, since names and stores may never answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.meeting.member import Attendance
+from preflight.meeting.protocol import Hello
+from preflight.model import Topology
+from preflight.process.call import Call
+from preflight.process.pool import Returned, Workers
+from preflight.process.servers import LIGHT, TORCH
+from preflight.roster import Roll
+
+LOOKS_AGAIN = 1.0
+"""Seconds between two looks at where a launcher's store says that the meeting is."""
+
+
+@dataclass(slots=True)
+class Agent:
+    """What a meeting needs to know of this agent. `store`: the launcher's own store has the port
+    at MASTER_ADDR, and the meeting is announced there."""
+
+    topology: Topology
+    version: str
+    token: str
+    patience: float
+    store: bool
+    local_rank: int | None
+    loopback: bool
+
+    @property
+    def meets_at(self) -> str:
+        return self.topology.meets_at
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What a look around has found, see _observer.scout(); `pending`: it is still looking."""
+
+    host: str = ""
+    identity: str = ""
+    ips: tuple[str, ...] = ()
+    error: str = ""
+    mine: bool = False
+    own: tuple[str, ...] = ()
+    pending: bool = True
+    call: Call | None = None
+
+    def hello(self, agent: Agent) -> Hello:
+        """What this agent says of itself at the meeting."""
+        top = agent.topology
+        return Hello(
+            version=agent.version,
+            job=top.job if top.job != "none" else "",
+            host=self.host,
+            identity=self.identity,
+            pid=os.getpid(),
+            ranks=top.nodes[0].ranks,
+            size=top.size,
+            claims=agent.meets_at,
+            mine=self.mine,
+            nonce=os.urandom(16).hex(),
+            local_rank=agent.local_rank,
+        )
+
+    def roll(self, agent: Agent) -> Roll:
+        """What is known before anybody has met."""
+        top = agent.topology
+        return Roll(
+            hosts=False,
+            name=top.master_addr,
+            port=top.master_port,
+            size=top.size,
+            ranks=top.nodes[0].ranks,
+            host=self.host or top.nodes[0].name,
+            pid=os.getpid(),
+            ips=self.ips,
+            lookup=self.error,
+            mine=self.mine,
+            patience=agent.patience,
+        )
+
+
+def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabouts:
+    """Ask a worker, or see what it has answered to `before`."""
+    if before.call is None:
+        call = workers.call(
+            LIGHT,
+            "preflight.meeting.tasks:scout",
+            {"name": agent.topology.master_addr, "seconds": agent.patience},
+            seconds=agent.patience + 1.0,
+            label="the look-up of MASTER_ADDR",
+        )
+        return Whereabouts(call=call)
+    result = before.call.result
+    if result is None:
+        return before
+    if not isinstance(result, Returned):
+        return Whereabouts(error="SILENT", pending=False, call=before.call)
+    seen: Mapping[str, Any] = result.value
+    return Whereabouts(
+        host=str(seen["host"]),
+        identity=str(seen["identity"]),
+        ips=tuple(seen["ips"]),
+        error=str(seen["error"]),
+        mine=bool(seen["mine"]),
+        own=tuple(seen["own"]),
+        pending=False,
+        call=before.call,
+    )
+
+
+@dataclass(slots=True)
+class Board:
+    """The launcher's own store, where the meeting is announced: read again while nobody is where
+    it says, since an earlier run may have left that."""
+
+    agent: Agent
+    workers: Workers
+    _call: Call | None = None
+    _again: float = 0.0
+    _said: tuple[tuple[str, ...], int] | None = None
+
+    def announce(self, own: tuple[str, ...], port: int) -> None:
+        """Write there where the meeting is."""
+        more = {"own": list(own), "port": port}
+        self._call = _ask_store(self.agent, self.workers, "announce_meeting", more)
+
+    def look(self) -> None:
+        """Read it there; that waits for somebody to write it."""
+        self._call = _ask_store(self.agent, self.workers, "find_meeting", {})
+
+    def lead(self, attending: Attendance) -> str:
+        """Send a guest to where the meeting is; why that can't be, empty while it can."""
+        now = time.monotonic()
+        if self._call is None:
+            tried = attending.ladder
+            if self._said and tried and now >= self._again and all(a.error for a in tried):
+                self.look()
+            return ""
+        if not self._call.result:
+            return ""
+        result, self._call = self._call.result, None
+        self._again = now + LOOKS_AGAIN
+        if not (isinstance(result, Returned) and result.value.get("port")):
+            return "the launcher's store names no meeting"
+        said = tuple(result.value["ips"]), int(result.value["port"])
+        if said != self._said:
+            self._said = said
+            attending.go_to(*said)
+        return ""
+
+
+def _ask_store(agent: Agent, workers: Workers, function: str, more: Mapping[str, Any]) -> Call:
+    top = agent.topology
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    args = {
+        "addr": top.master_addr,
+        "port_of_store": top.master_port,
+        "key": f"preflight/meeting/{restart}",
+        "seconds": agent.patience,
+        **more,
+    }
+    return workers.call(
+        TORCH,
+        f"preflight.meeting.tasks:{function}",
+        args,
+        seconds=agent.patience,
+        label="the launcher's store",
+    )

@@ -1,0 +1,237 @@
+"""The door of the meeting: who comes in over the listening port is anybody until he has said who he
+is and, where there is a token, proven to know it. All others are counted, and told nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.meeting import connection as wire
+from preflight.meeting.connection import Gone, Loop, Wire
+from preflight.meeting.protocol import Hello, proof_of_guest
+from preflight.roster import Stranger
+from preflight.serde import decode
+
+GREETING_SECONDS = 5.0
+"""For a connection to say that it is an agent of ours."""
+WAITING_LIMIT = 256
+"""Connections that have not said who they are; beyond that new ones are closed."""
+KINDS_LIMIT = 32
+RANKS_LIMIT = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Greeting:
+    """A connection that may be anybody's."""
+
+    wire: Wire
+    addr: str
+    since: float
+    nonce: str
+    refused: str = ""
+    """It was told why it can't come in, and is to close first: a reset might overtake the word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """How an agent came: from where, the nonce that it was greeted with, our clock when its hello
+    came, its own clock when it sent that, and what it had said after it already."""
+
+    addr: str
+    nonce: str
+    came: float
+    sent: object
+    more: list[dict[str, Any]]
+
+
+class Door:
+    """Listeners, and the connections that have not said who they are. `admit` gets each agent of
+    this job, with what it said first and when that came."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        listeners: list[socket.socket],
+        me: Hello,
+        token: str,
+        admit: Callable[[Wire, Hello, Visit], None],
+    ) -> None:
+        self._loop = loop
+        self._listeners = listeners
+        self._me = me
+        self._token = token
+        self._admit = admit
+        self._greetings: dict[int, _Greeting] = {}
+        self._strangers: Counter[tuple[str, str]] = Counter()
+        self._heard: dict[tuple[str, str], str] = {}
+        for listener in listeners:
+            listener.setblocking(False)
+            self._attend(listener)
+
+    def _attend(self, listener: socket.socket) -> None:
+        self._loop.watch(listener, wire.READ, lambda _: self._accept(listener))
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(64):  # then others have their turn
+            try:
+                sock, address = listener.accept()
+            except OSError:
+                return
+            addr = address[0].removeprefix("::ffff:")
+            if len(self._greetings) >= WAITING_LIMIT:
+                self._count(addr, "half-open")
+                sock.close()
+                continue
+            nonce = hashlib.sha256(f"{self._me.nonce}{time.monotonic_ns()}{address}".encode())
+            fileno = sock.fileno()
+            line = Wire(sock, self._loop, self._waker(fileno))
+            self._greetings[fileno] = _Greeting(
+                line, addr, time.monotonic(), nonce.hexdigest()[:32]
+            )
+            banner = {
+                "preflight": wire.PROTOCOL,
+                "version": self._me.version,
+                "job": self._me.job,
+                "nonce": self._greetings[fileno].nonce,
+                "token": bool(self._token),
+            }
+            try:
+                line.send(banner)
+            except Gone:
+                self._turn_away(fileno, "half-open")
+
+    def _waker(self, fileno: int) -> Callable[[int], None]:
+        return lambda events: self._greeted(fileno, events)
+
+    def _greeted(self, fileno: int, events: int) -> None:
+        greeting = self._greetings.get(fileno)
+        if greeting is None:
+            return
+        now = time.time()
+        try:
+            if events & wire.WRITE:
+                greeting.wire.flush()
+            messages = greeting.wire.receive() if events & wire.READ else []
+        except Gone:
+            self._turn_away(fileno, _kind(greeting.wire.heard) or "half-open")
+            return
+        if not messages or greeting.refused:
+            return
+        try:
+            hello = decode(Hello, messages[0].get("hello"))
+        except ValueError:
+            self._turn_away(fileno, _kind(greeting.wire.heard) or "garbage")
+            return
+        if why := self._refusal(hello, greeting, messages[0]):
+            try:
+                greeting.wire.send(
+                    {"refused": why, "version": self._me.version, "job": self._me.job}
+                )
+            except Gone:
+                self._turn_away(fileno, why)
+            else:
+                greeting.refused = why
+                self._count(greeting.addr, why, wire.printable(greeting.wire.heard))
+            return
+        del self._greetings[fileno]
+        visit = Visit(greeting.addr, greeting.nonce, now, messages[0].get("t"), messages[1:])
+        self._admit(greeting.wire, hello, visit)
+
+    def _refusal(self, hello: Hello, greeting: _Greeting, message: Mapping[str, Any]) -> str:
+        if hello.job and self._me.job and hello.job != self._me.job:
+            return "other job"
+        if self._token:
+            proof = proof_of_guest(self._token, greeting.nonce, hello)
+            if not hmac.compare_digest(proof, str(message.get("proof", ""))):
+                return "token"
+        if hello.version != self._me.version:
+            return "version"
+        if not hello.ranks or any(not 0 <= r < RANKS_LIMIT for r in hello.ranks):
+            return "garbage"
+        return ""
+
+    def _turn_away(self, fileno: int, kind: str) -> None:
+        greeting = self._greetings.pop(fileno)
+        if not greeting.refused:
+            self._count(greeting.addr, kind, wire.printable(greeting.wire.heard))
+        greeting.wire.close(reset=True)
+
+    def _count(self, addr: str, kind: str, heard: str = "") -> None:
+        if (addr, kind) in self._strangers or len(self._strangers) < KINDS_LIMIT:
+            self._strangers[addr, kind] += 1
+            self._heard.setdefault((addr, kind), heard)
+
+    @property
+    def strangers(self) -> tuple[Stranger, ...]:
+        return tuple(
+            Stranger(addr, kind, count, self._heard.get((addr, kind), ""))
+            for (addr, kind), count in sorted(self._strangers.items())
+        )
+
+    def tend(self) -> None:
+        """Turn away who has not said a word in time."""
+        now = time.monotonic()
+        for fileno, greeting in list(self._greetings.items()):
+            if now - greeting.since > GREETING_SECONDS:
+                self._turn_away(fileno, _kind(greeting.wire.heard) or "silent")
+
+    def close(self) -> None:
+        """Nobody else is let in, and the port is free again."""
+        for listener in self._listeners:
+            self._loop.unwatch(listener)
+            listener.close()
+        self._listeners = []
+        for fileno in list(self._greetings):
+            self._turn_away(fileno, _kind(self._greetings[fileno].wire.heard) or "silent")
+
+
+C10D_MAGIC = (0x3C85F7CE).to_bytes(4, "little")
+"""What a TCPStore client sends first (torch/csrc/distributed/c10d/TCPStoreBackend.hpp)."""
+
+
+def _kind(heard: bytes) -> str:
+    """What kind of stranger this is, by his first bytes; empty when he said nothing."""
+    if not heard:
+        return ""
+    if heard.split(b" ")[0] in (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"PRI", b"CONNECT"):
+        return "http"
+    if heard.startswith(b"\x16\x03"):
+        return "tls"
+    if C10D_MAGIC in heard[:8]:
+        return "c10d"
+    return "garbage"
+
+
+def listen(port: int) -> list[socket.socket]:
+    """Listeners on every address of this machine, as c10d's store has them; OSError when the port
+    can't be had. One for both families where the kernel can, else for IPv4 alone."""
+    try:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    except OSError:
+        return [_bound(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "0.0.0.0", port)]
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        return [_bound(sock, "::", port)]
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):  # so it is for IPv4
+            raise
+        return [_bound(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "0.0.0.0", port)]
+
+
+def _bound(sock: socket.socket, address: str, port: int) -> socket.socket:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        sock.listen(4096)
+    except OSError:
+        sock.close()
+        raise
+    return sock

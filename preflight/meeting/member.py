@@ -1,0 +1,390 @@
+"""The guest's side of the meeting: the ladder of addresses that lead to it, and a seat in it.
+
+Every address that MASTER_ADDR has here is tried in c10d's order, again and again until `patience`
+is over. What each of them came to is kept: when no way leads in, that is the diagnosis. Nothing is
+sent to a listener that has not shown our banner.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.meeting import connection as wire
+from preflight.meeting.connection import Gone, Loop, Wire
+from preflight.meeting.protocol import (
+    Hello,
+    Said,
+    Seat,
+    observation_for,
+    pause,
+    proof_of_guest,
+    proof_of_host,
+    silence,
+    slack,
+)
+from preflight.model import Observation
+from preflight.roster import SILENT, Attempt
+from preflight.serde import decode, encode
+
+CONNECT_SECONDS = 4.0
+"""For one address to answer: a host that is gone is known after 3 s of ARP."""
+BANNER_SECONDS = 3.0
+"""For a listener to show our banner, and for the answer to our hello; in a crowd it has more to
+do."""
+ANSWERS_OF_OURS = ("token", "other job", "version")
+"""Of a meeting that did not let us in."""
+PAUSES = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""Seconds between two tries of the whole ladder, rising: the host may not be listening yet."""
+PINGS = 5
+"""Round trips at the start, the best of which tells the difference of the clocks."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """The difference of two wall clocks by the best round trip so far."""
+
+    offset: float | None = None
+    uncertainty: float | None = None
+
+    def learn(self, trip: object, now: float) -> None:
+        """`trip`: [when we sent, when the host got it, when it answered]; `now`: our clock."""
+        match trip:
+            case [int() | float() as t1, int() | float() as t2, int() | float() as t3]:
+                half = ((now - t1) - (t3 - t2)) / 2
+                if half >= 0 and (self.uncertainty is None or half < self.uncertainty):
+                    self.uncertainty = round(half, 6)
+                    self.offset = round(((t1 - t2) + (now - t3)) / 2, 6)
+
+
+@dataclass(slots=True)
+class Rung:
+    """One address on the way."""
+
+    ip: str
+    port: int
+    last: Attempt | None = None
+    tries: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Attendance:
+    """One agent's way into the meeting, and its place there. `tend()` is called again and again."""
+
+    loop: Loop
+    hello: Hello
+    token: str
+    ips: tuple[str, ...]
+    port: int
+    began: float = field(default_factory=time.monotonic)
+    reached: float | None = None
+    refused: str = ""
+    seat: Seat | None = None
+    over: Mapping[str, Any] | None = None
+    lost: str = ""
+    started: list[str] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    mark: str = ""
+    listening: bool = False
+    """Somebody of our kind was seen at the meeting point."""
+    unsent: list[tuple[str, str, Observation]] = field(default_factory=list)
+    """Made before we got in."""
+    _rungs: list[Rung] = field(default_factory=list)
+    _at: int = -1
+    _dialling: socket.socket | None = None
+    _wire: Wire | None = None
+    _due: float = 0.0
+    _since: float = 0.0
+    _rounds: int = 0
+    _nonce: str = ""
+    _heard: float = 0.0
+    _beat: float = 0.0
+    _pings: int = 0
+    _values: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rungs = [Rung(ip, self.port) for ip in self.ips]
+
+    def go_to(self, ips: tuple[str, ...], port: int) -> None:
+        """The meeting turned out to be elsewhere (it was announced in a launcher's store)."""
+        self.close()
+        self._rungs = [Rung(ip, port) for ip in ips]
+        self._at, self._due, self._nonce = -1, 0.0, ""
+
+    @property
+    def ladder(self) -> tuple[Attempt, ...]:
+        return tuple(r.last for r in self._rungs if r.last is not None)
+
+    # --- the ladder ---
+
+    def tend(self) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        if self.lost or self.over is not None:
+            return
+        if self.reached is not None:
+            self._keep_alive(now)
+        elif self._dialling is not None or self._wire is not None:
+            if now >= self._due:
+                self._timed_out(now)
+        elif now >= self._due and self._rungs:
+            self._dial(now)
+
+    def _dial(self, now: float) -> None:
+        self._at += 1
+        rung = self._rungs[self._at]
+        self._since = now
+        rung.tries += 1
+        family = socket.AF_INET6 if ":" in rung.ip else socket.AF_INET
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            self._step(error=_name(error.errno))
+            return
+        code = 0
+        try:
+            code = sock.connect_ex((rung.ip, rung.port))
+        except OSError as error:  # a name in the place of an address
+            code = error.errno or errno.EINVAL
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._step(error=_name(code))
+            return
+        self._dialling = sock
+        self._due = now + CONNECT_SECONDS
+        self.loop.watch(sock, wire.WRITE, lambda _: self._connected())
+
+    def _connected(self) -> None:
+        sock = self._dialling
+        if sock is None:
+            return
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self.loop.unwatch(sock)
+        self._dialling = None
+        if code:
+            sock.close()
+            self._step(error=_name(code))
+            return
+        # one that connects to a free port of its own range can meet itself
+        if sock.getsockname()[:2] == sock.getpeername()[:2]:
+            sock.close()
+            self._step(error="ECONNREFUSED")
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._due = time.monotonic() + BANNER_SECONDS + slack(self.hello.agents)
+        self._wire = Wire(sock, self.loop, self._readable)
+
+    def _timed_out(self, now: float) -> None:
+        if self._dialling is not None:
+            self.loop.unwatch(self._dialling)
+            self._dialling.close()
+            self._dialling = None
+            self._step(error="ETIMEDOUT")
+        elif self._wire is not None:
+            heard = self._wire.heard
+            self._wire.close()
+            self._wire = None
+            kind = "ours" if self._nonce else "stranger" if heard else "silent"
+            self._step(answer=kind, heard=wire.printable(heard) if kind == "stranger" else "")
+
+    def _step(self, *, error: str = "", answer: str = "", heard: str = "") -> None:
+        """This rung is done; the next one, or after a pause the first one again."""
+        now = time.monotonic()
+        rung = self._rungs[self._at]
+        if error and rung.last is not None and rung.last.answer in ANSWERS_OF_OURS:
+            # it is over there meanwhile; what was said before that tells more
+            answer, heard, error = rung.last.answer, rung.last.heard, ""
+        rung.last = Attempt(
+            rung.ip,
+            rung.port,
+            error,
+            answer,
+            heard,
+            round(now - self._since, 4),
+            rung.tries,
+            round(self._since - self.began, 3),
+        )
+        self._nonce = ""
+        self._due = now
+        if self._at + 1 >= len(self._rungs):
+            self._at = -1
+            self._due = now + PAUSES[min(self._rounds, len(PAUSES) - 1)]
+            self._rounds += 1
+
+    # --- the greeting ---
+
+    def _readable(self, events: int) -> None:
+        line = self._wire
+        if line is None:
+            return
+        try:
+            if events & wire.WRITE:
+                line.flush()
+            messages = line.receive() if events & wire.READ else []
+            for message in messages:
+                if self._wire is not line:
+                    break
+                self._understand(line, message)
+        except Gone as why:
+            self._broken(line, str(why))
+        except (ValueError, TypeError, KeyError) as error:
+            self._broken(line, f"it sent what makes no sense: {error}"[:200])
+
+    def _broken(self, line: Wire, why: str) -> None:
+        line.close()
+        self._wire = None
+        if self.reached is not None:
+            self.lost = self.lost or why
+        elif line.heard and not self._nonce:
+            self._step(answer="stranger", heard=wire.printable(line.heard))
+        else:
+            self._step(answer="ours" if self._nonce else "closed")
+
+    def _understand(self, line: Wire, message: Mapping[str, Any]) -> None:
+        if self.reached is not None:
+            self._told(line, message)
+        elif "preflight" in message and not self._nonce:
+            self._greet(line, message)
+        elif "welcome" in message and self._nonce:
+            self._enter(line, message)
+        elif "refused" in message:
+            self.refused = str(message["refused"])[:40]
+            line.close()
+            self._wire = None
+            told = str(message.get("version" if self.refused == "version" else "job", ""))
+            self._step(answer=self.refused, heard=told[:80])
+        else:
+            raise Gone("it speaks another language")
+
+    def _greet(self, line: Wire, banner: Mapping[str, Any]) -> None:
+        self._nonce = str(banner.get("nonce", ""))[:128]
+        self.listening = True
+        line.limit = wire.LINE_LIMIT
+        if bool(banner.get("token")) != bool(self.token) or banner["preflight"] != wire.PROTOCOL:
+            self.refused = "token" if banner["preflight"] == wire.PROTOCOL else "version"
+            line.close()
+            self._wire = None
+            self._step(answer=self.refused, heard=str(banner.get("version", ""))[:40])
+            return
+        line.send(
+            {
+                "hello": encode(self.hello),
+                "t": time.time(),
+                "proof": proof_of_guest(self.token, self._nonce, self.hello),
+            }
+        )
+        self._due = time.monotonic() + BANNER_SECONDS + slack(self.hello.agents)
+
+    def _enter(self, line: Wire, welcome: Mapping[str, Any]) -> None:
+        if self.token:
+            expected = proof_of_host(self.token, self._nonce, self.hello)
+            if welcome.get("proof") != expected:
+                self.refused = "token"
+                line.close()
+                self._wire = None
+                self._step(answer="token")
+                return
+            line.prove(wire.proof_key(self.token, self._nonce, self.hello.nonce), "guest")
+        now = time.monotonic()
+        self.clock.learn(welcome["welcome"], time.time())
+        nonce = self._nonce
+        self._step(answer="ours")
+        self._nonce = nonce
+        self.reached = round(now - self.began, 3)
+        self._heard, self._beat = now, 0.0
+        waiting, self.unsent = self.unsent, []
+        for check, key, observation in waiting:
+            self.send_seen(check, key, observation)
+        self._keep_alive(now)
+
+    # --- in the meeting ---
+
+    def _told(self, line: Wire, message: Mapping[str, Any]) -> None:
+        self._heard = time.monotonic()
+        match message:
+            case {"pong": trip}:
+                self.clock.learn(trip, time.time())
+                self._pings += 1
+                if self._pings <= PINGS:
+                    self._beat = 0.0
+                    self._keep_alive(self._heard)
+            case {"seat": dict(seat)}:
+                self.seat = decode(Seat, seat)
+            case {"start": str(check)}:
+                self.started.append(check[:80])
+            case {"want": list(digests)}:
+                for digest in digests:
+                    if (text := self._values.get(str(digest))) is not None:
+                        line.send({"value": [digest, json.loads(text)]})
+            case {"said": [str(group), int(rank), str(topic), value, to]}:
+                numbers = None if to is None else tuple(int(n) for n in to)
+                self.said.append(Said(group, rank, topic, value, numbers))
+            case {"over": dict(ends)}:
+                self.over = ends
+                self.leave("")
+
+    def _keep_alive(self, now: float) -> None:
+        if now - self._heard > silence(self.hello.agents):
+            self.lost = f"{SILENT} for {now - self._heard:.0f} s"
+            self.leave(f"it gave the host up: {self.lost}")
+        elif now - self._beat >= pause(self.hello.agents):
+            self._beat = now
+            clock = [self.clock.offset, self.clock.uncertainty]
+            self._send({"beat": self.mark, "t": time.time(), "clock": clock})
+
+    def excuse(self, seconds: float) -> None:
+        """We ourselves did not listen for so long."""
+        self._heard += seconds
+
+    def _send(self, message: Any) -> None:
+        if self._wire is None or self.reached is None or self.over is not None:
+            return
+        try:
+            self._wire.send(message)
+        except Gone as why:
+            self._broken(self._wire, str(why))
+
+    def send_seen(self, check: str, key: str, observation: Observation) -> None:
+        """Report an observation; one that was made before we got in is kept until then."""
+        if self.reached is None:
+            self.unsent.append((check, key, observation))
+            return
+        data, digest, text = observation_for(observation)
+        if digest:
+            self._values[digest] = text
+        self._send({"seen": [check, key, data]})
+
+    def send_done(self, stage: str) -> None:
+        self._send({"done": stage})
+
+    def send_said(self, said: Said) -> None:
+        to = said.to and list(said.to)
+        self._send({"said": [said.group, said.rank, said.topic, said.value, to]})
+
+    def leave(self, why: str) -> None:
+        """Say goodbye, as the first to close: the meeting's port keeps no trace of us."""
+        if self._wire is not None and self.reached is not None and not self._wire.closed:
+            try:
+                self._wire.send({"bye": why})
+            except Gone:
+                pass
+        self.close()
+
+    def close(self) -> None:
+        if self._dialling is not None:
+            self.loop.unwatch(self._dialling)
+            self._dialling.close()
+            self._dialling = None
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+def _name(code: int | None) -> str:
+    return errno.errorcode.get(code or 0, f"errno {code}")

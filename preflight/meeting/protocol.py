@@ -1,0 +1,172 @@
+"""What the two ends of the meeting say to each other, beside the lines themselves (wire.py)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from preflight.model import Mark, Missing, Observation, Seen
+from preflight.roster import Arrival
+from preflight.serde import decode, encode
+
+BEAT_SECONDS = 1.0
+BEATS = 256
+"""That a host is to answer in a second: in a crowd each guest has fewer of them."""
+SILENT_SECONDS = 6.0
+"""Without a beat, after which a guest (or the host) is lost; and some more in a crowd, since a
+thousand agents on one small machine are slow, and not dead."""
+SILENT_PER_AGENT = 0.01
+CROWD = 4096
+"""Agents beyond which nobody is given more time: their number is only claimed."""
+INLINE = 512
+"""Bytes of a value that is sent at once: asking for it would cost more."""
+MARK_LIMIT = 200
+MARKS_LIMIT = 1000
+RANKS_OF_AGENT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What an agent says of itself. `local_rank`: of its first rank, None where nobody says it."""
+
+    version: str
+    job: str
+    host: str
+    identity: str
+    pid: int
+    ranks: tuple[int, ...]
+    size: int
+    claims: str
+    mine: bool
+    nonce: str
+    local_rank: int | None = None
+
+    @property
+    def process(self) -> tuple[str, int]:
+        """Which process it is from."""
+        return self.identity, self.pid
+
+    @property
+    def agents(self) -> int:
+        """How many there are in all, if each has as many ranks as this one."""
+        return -(-self.size // max(1, len(self.ranks)))
+
+    def arrival(self, node: str, **more: Any) -> Arrival:
+        """Its line in the roll."""
+        told = (self.host, self.identity, self.pid, self.ranks, self.size)
+        return Arrival(node, *told, claims=self.claims, mine=self.mine, job=self.job, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A guest's place among all: its node's name and number, how many nodes there are, and all
+    ranks that its node has; `voice`: it speaks for its node where one observation a node is made.
+    """
+
+    node: str
+    number: int
+    nodes: int
+    ranks: tuple[int, ...]
+    voice: bool
+    met: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an observer told its peers; `to` None: all of them."""
+
+    group: str
+    rank: int
+    topic: str
+    value: Any
+    to: tuple[int, ...] | None
+
+
+# --- observations on their way ---
+
+
+def text_of(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def observation_for(observation: Observation) -> tuple[dict[str, Any], str, str]:
+    """(what to send, digest, the value's text); digest and text empty where all is in the first."""
+    if isinstance(observation, Missing):
+        return {"missing": encode(observation)}, "", ""
+    data: dict[str, Any] = {
+        "seconds": observation.seconds,
+        "marks": [[m.name, m.at] for m in observation.marks],
+    }
+    text = text_of(observation.value)
+    if len(text) <= INLINE:
+        return {**data, "value": observation.value}, "", ""
+    digest = digest_of(text)
+    return {**data, "digest": digest}, digest, text
+
+
+def observation_from(data: Mapping[str, Any]) -> Observation:
+    """Inverse of observation_for(); ValueError for what makes no sense."""
+    if "missing" in data:
+        return decode(Missing, data["missing"])  # type: ignore[no-any-return]
+    return Seen(data["value"], float(data.get("seconds", 0.0)), marks_of(data))
+
+
+def marks_of(data: Mapping[str, Any]) -> tuple[Mark, ...]:
+    marks = data.get("marks", [])
+    return tuple(Mark(str(name)[:MARK_LIMIT], float(at)) for name, at in marks[:MARKS_LIMIT])
+
+
+# --- signs of life ---
+
+
+def slack(agents: int) -> float:
+    """Seconds by which one of so many may be slower than it would be alone."""
+    return SILENT_PER_AGENT * min(agents, CROWD)
+
+
+def silence(agents: int) -> float:
+    """Seconds without a sign of life after which one of so many is lost."""
+    return SILENT_SECONDS + slack(agents)
+
+
+def pause(agents: int) -> float:
+    """Seconds between two beats of one of so many; several of them fit into a silence."""
+    return max(BEAT_SECONDS, min(agents, CROWD) / BEATS)
+
+
+# --- who it is ---
+
+
+def bounded(hello: Hello) -> Hello:
+    """What will stand in the report."""
+    return replace(
+        hello,
+        host=hello.host[:64] or "?",
+        claims=hello.claims[:300],
+        job=hello.job[:256],
+        ranks=hello.ranks[:RANKS_OF_AGENT],
+    )
+
+
+def _proof(token: str, nonce: str, hello: Hello) -> str:
+    said = f"{nonce} {hello.nonce} {hello.identity} {hello.pid} {hello.ranks} {hello.size}"
+    return hmac.digest(token.encode(), said.encode(), "sha256").hex()
+
+
+def proof_of_guest(token: str, nonce: str, hello: Hello) -> str:
+    """What a guest answers a banner's nonce with; empty without a token."""
+    return _proof(token, nonce, hello) if token else ""
+
+
+def proof_of_host(token: str, nonce: str, hello: Hello) -> str:
+    """What the welcome must carry."""
+    return _proof(token, hello.nonce + nonce, hello) if token else ""

@@ -1,0 +1,409 @@
+"""An agent among the others of its job: alone, as the host of their meeting, or as a guest of it.
+
+The runner asks it what may start, tells it what was observed, and takes from it what the others
+have seen. Who hosts: the agent of rank 0, if MASTER_ADDR is its own machine's; else the agent that
+finds MASTER_ADDR to be its own, once nobody has listened there for a while.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from preflight.check import Scope, Stage
+from preflight.meeting import handshake as door
+from preflight.meeting.coordinator import Meeting
+from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
+from preflight.meeting.member import Attendance
+from preflight.meeting.protocol import Hello, Said, slack
+from preflight.model import Node, Observation, Topology, key_of
+from preflight.process.call import Told
+from preflight.process.pool import Workers
+from preflight.registry import Loaded
+from preflight.roster import Roll
+
+TAKES_OVER = 2.0
+"""Seconds for which nobody has listened at MASTER_ADDR before its own machine's agent does, though
+it has not rank 0; half of its patience where the launcher starts rank 0 on this machine, too."""
+ELSEWHERE = 8.0
+TAKEN_HERE = 4.0
+"""Seconds for which an agent goes on trying when all that answers is somebody else; and when it is
+the one that should listen there itself."""
+MANY = 1024
+"""Agents of which each looks around once a second while nothing wakes it."""
+PAUSE_NOTED = 2.0
+"""Seconds without a turn of ours, after which nobody may be called silent for that long."""
+GOODBYE_SECONDS = 1.0
+"""For the guests to hear how it ended and to close their ends."""
+ASSEMBLED_SECONDS = 30.0
+"""For the guests' checks of the machine stage to end, beyond their own deadlines."""
+
+
+@dataclass(slots=True)
+class Company:
+    """The others of this run. `hosting` or `attending` is there once it is known which it is."""
+
+    agent: Agent
+    workers: Workers
+    began: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.time)
+    hosting: Meeting | None = None
+    attending: Attendance | None = None
+    assembled: bool = False
+    """Whoever was to come is here, and what all have seen of their machines too."""
+    nodes: tuple[Node, ...] = ()
+    number: int = 0
+    voice: bool = True
+    gone: str = ""
+    """Why this guest is on its own again: it never got in, or it lost the meeting."""
+    taken: list[tuple[str, str, Observation]] = field(default_factory=list)
+    here: Whereabouts = field(default_factory=Whereabouts)
+    stood: float = 0.0
+    _tended: float = field(default_factory=time.monotonic)
+    _board: Board = field(init=False)
+    _hello: Hello | None = None
+    _failed: str = ""
+    _door_closed: float | None = None
+    _waited: float = 0.0
+    _done: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
+    _pair: set[str] = field(default_factory=set)
+    _early: list[tuple[str, str, Observation]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._board = Board(self.agent, self.workers)
+
+    # --- what the runner asks ---
+
+    @property
+    def decides(self) -> bool:
+        """Whether this agent says what is run after the machine stage."""
+        return self.hosting is not None
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """What a guest was told to run."""
+        return tuple(self.attending.started) if self.attending is not None else ()
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two looks of an agent that waits: a thousand of them on one machine have
+        nothing else to do, and what comes wakes them."""
+        agents = self._hello.agents if self._hello is not None else 1
+        return min(agents / MANY, 1.0)
+
+    @property
+    def seconds_more(self) -> float:
+        """For which a guest waits beyond the run's deadline: the host ends at its own and tells."""
+        return GOODBYE_SECONDS + 0.5 if self.attending is not None and not self.gone else 0.0
+
+    @property
+    def over(self) -> Mapping[str, Any] | None:
+        """How it ended, as the host told us."""
+        return self.attending.over if self.attending is not None else None
+
+    @property
+    def whole(self) -> bool:
+        return self.hosting is not None and self.hosting.whole
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Nodes of guests that are gone, and why."""
+        guests = self.hosting.guests if self.hosting is not None else []
+        return {g.node: g.lost for g in guests if g.lost}
+
+    def keys(self, loaded: Loaded) -> list[str]:
+        """The keys of all others for a check, once everybody has a seat."""
+        if self.hosting is None:
+            return []
+        by_rank = loaded.check.scope in (Scope.RANK, Scope.WORLD)
+        keys: list[str] = []
+        for guest in self.hosting.guests:
+            if by_rank:
+                keys += [key_of(guest.node, rank) for rank in guest.hello.ranks]
+            elif guest.voice:
+                keys.append(guest.node)
+        return keys
+
+    def start(self, loaded: Loaded) -> None:
+        """Have everybody observe it."""
+        if loaded.check.scope is Scope.PAIR:
+            self._pair.add(loaded.id)
+        if self.hosting is not None:
+            self.hosting.start(loaded.id)
+
+    def observed(self, check: str, key: str, observation: Observation) -> None:
+        """This agent's own: the host has to know."""
+        if self.attending is not None:
+            self.attending.send_seen(check, key, observation)
+        elif self.hosting is None:
+            self._early.append((check, key, observation))
+
+    def finished(self, stage: Stage) -> None:
+        """All checks of a stage that this agent has are done."""
+        self._done.add(stage)
+
+    @property
+    def progress(self) -> tuple[str, float, float]:
+        """What is waited for, since when, for how long at most; empty when nothing is."""
+        now = time.monotonic()
+        if self.assembled or self.gone:
+            return "", 0.0, 0.0
+        if self.hosting is not None and self._door_closed is None:
+            told = f"{self.hosting.ranks_met()}/{self.agent.topology.size} ranks"
+        elif self.attending is not None and self.attending.reached is None:
+            told = f"the meeting at {self.agent.meets_at}"
+        else:
+            return "", 0.0, 0.0
+        return told, now - self.began, self.agent.patience
+
+    @property
+    def roll(self) -> Roll:
+        """What this agent knows of the meeting by now."""
+        known = replace(
+            self.here.roll(self.agent),
+            waited=round(self._waited, 3),
+            failed=self._failed,
+            began=round(self.began_at, 3),
+            stood=round(self.stood, 3),
+        )
+        if self.hosting is not None and self._hello is not None:
+            node = self.nodes[self.number].name if self.nodes else self._hello.host
+            mine = self._hello.arrival(node, offset=0.0, uncertainty=0.0)
+            return replace(
+                known,
+                hosts=True,
+                arrivals=self.hosting.arrivals(mine),
+                strangers=self.hosting.strangers,
+                offset=0.0,
+                uncertainty=0.0,
+            )
+        attending = self.attending
+        if attending is None:
+            return known
+        clock = attending.clock
+        return replace(
+            known,
+            ladder=attending.ladder,
+            reached=attending.reached,
+            lost=attending.lost,
+            offset=clock.offset,
+            uncertainty=clock.uncertainty,
+        )
+
+    # --- what happens ---
+
+    def tend(self, mark: str) -> None:
+        """Do what is due; `mark`: what this agent is at."""
+        self._note_pause()
+        if self.gone:
+            return
+        if self._hello is None:
+            self._look_around()
+        elif self.hosting is not None:
+            self._host()
+        elif self.attending is not None:
+            self.attending.mark = mark
+            self._attend(self.attending)
+
+    def _note_pause(self) -> None:
+        """This agent may have been stopped for a while, with its machine or alone: what the others
+        said meanwhile has yet to be read, and their silence was none."""
+        now = time.monotonic()
+        pause, self._tended = now - self._tended, now
+        if pause >= PAUSE_NOTED:
+            self.stood = max(self.stood, pause)
+            if (line := self.hosting or self.attending) is not None:
+                line.excuse(pause)
+
+    def _look_around(self) -> None:
+        """Once it is known where we are: be the host when the port may be taken, or a guest."""
+        if self.agent.loopback:
+            self._leave("MASTER_ADDR is this machine's own loopback")
+            return
+        self.here = look_around(self.agent, self.workers, self.here)
+        if self.here.pending:
+            return
+        if not self.here.ips:
+            self._leave("MASTER_ADDR has no address here")
+            return
+        self._hello = self.here.hello(self.agent)
+        leads = 0 in self.agent.topology.nodes[0].ranks
+        if not (leads and (self.here.mine or self.agent.store)):
+            self._go_as_guest()
+
+    def wants_port(self) -> bool:
+        """Whether this agent is to open the meeting as soon as the port may be taken."""
+        return self._hello is not None and not (self.hosting or self.attending or self.gone)
+
+    def open(self) -> None:
+        """Open the meeting; go as a guest if somebody else of ours holds the port already."""
+        assert self._hello is not None
+        port = 0 if self.agent.store else self.agent.topology.master_port
+        try:
+            listeners = door.listen(port)
+        except OSError as error:
+            self._failed = errno.errorcode.get(error.errno or 0, str(error))
+            self._go_as_guest()
+            return
+        self.hosting = Meeting(self.workers, listeners, self._hello, self.agent.token)
+        if self.agent.store:
+            port = listeners[0].getsockname()[1]
+            self._board.announce(self.here.own, port)
+
+    def _go_as_guest(self) -> None:
+        assert self._hello is not None
+        ips, port = self.here.ips, self.agent.topology.master_port
+        if self.agent.store:
+            self._board.look()
+            ips = ()
+        self.attending = Attendance(
+            self.workers, self._hello, self.agent.token, ips, port, began=self.began
+        )
+        for check, key, observation in self._early:
+            self.attending.send_seen(check, key, observation)
+        self._early.clear()
+
+    def placed(self, topology: Topology) -> Topology:
+        """The topology with all nodes that have met; a guest's, with its own node's name there."""
+        if not self.nodes:
+            return topology
+        own = topology.nodes[0]
+        if self.hosting is None:
+            node = self.nodes[0]
+            return replace(topology, nodes=(replace(own, name=node.name, size=len(node.ranks)),))
+        return replace(topology, nodes=self.nodes)
+
+    def _tell(self, said: Said) -> None:
+        """Hand a worker here what a peer of its check has said."""
+        self.workers.tell(said.group, Told(said.rank, said.topic, said.value, said.to))
+
+    def _heard(self) -> list[Said]:
+        """Take what workers here have to say to the peers of their checks."""
+        heard = [Said(g, t.rank, t.topic, t.value, t.to) for g, t in self.workers.heard]
+        self.workers.heard.clear()
+        return heard
+
+    # --- as the host ---
+
+    def _host(self) -> None:
+        host = self.hosting
+        assert host is not None
+        host.tend()
+        now = time.monotonic()
+        if self._door_closed is None:
+            late = now - self.began >= self.agent.patience
+            if host.complete() or late:
+                self._door_closed = now
+                self._waited = now - self.began
+                host.close_door()
+                self._place(host)
+        elif not self.assembled:
+            there = host.all_done(Stage.MACHINE)
+            if there or now - self._door_closed > ASSEMBLED_SECONDS:
+                self.assembled = True
+        if self._door_closed is not None:
+            self.taken += [(t.check, t.key, t.observation) for t in host.taken]
+            host.taken.clear()
+        for said in host.said:
+            self._tell(said)
+            host.relay(said, by_node=said.group in self._pair)
+        host.said.clear()
+        for said in self._heard():
+            host.relay(said, by_node=said.group in self._pair)
+
+    def _place(self, host: Meeting) -> None:
+        """Everybody gets a seat, also this agent itself."""
+        assert self._hello is not None
+        self.nodes = host.seats()
+        mine = self._hello.ranks
+        at = self.here.ips[0] if self.here.mine else ""
+        self.nodes = tuple(
+            replace(n, addr=n.addr or (at if set(mine) <= set(n.ranks) else "")) for n in self.nodes
+        )
+        self.number = next(i for i, n in enumerate(self.nodes) if set(mine) <= set(n.ranks))
+        here = [g for g in host.guests if g.number == self.number]
+        self.voice = all(min(mine) <= min(g.hello.ranks) for g in here)
+
+    def tell_end(self, ends: Mapping[str, Any], by_node: Mapping[str, int]) -> None:
+        """The host's last word; waits a moment for the others to close first."""
+        host = self.hosting
+        if host is None:
+            return
+        host.over(ends, by_node)
+        until = time.monotonic() + GOODBYE_SECONDS
+        while not host.gone and time.monotonic() < until:
+            for _ in self.workers.run(min(until, time.monotonic() + 0.05)):
+                pass
+        host.close()
+
+    # --- as a guest ---
+
+    def _attend(self, attending: Attendance) -> None:
+        if attending.reached is None and (why := self._board.lead(attending)):
+            self._leave(why)
+            return
+        attending.tend()
+        now = time.monotonic()
+        if attending.reached is None:
+            waited = now - self.began
+            if waited >= self.agent.patience or self._hopeless(attending, waited):
+                self._waited = waited
+                self._leave("no way led to the meeting")
+            elif self._may_take_over(attending, waited):
+                attending.close()
+                self._early += attending.unsent  # it is a guest again if another one was faster
+                self.attending = None
+                self.open()
+            return
+        if attending.lost:
+            self._leave(attending.lost)
+            return
+        if attending.seat is not None and not self.assembled:
+            seat = attending.seat
+            self.assembled = True
+            self.number, self.voice = seat.number, seat.voice
+            self.nodes = (Node(seat.node, seat.ranks),)
+        for stage in self._done - self._told:
+            attending.send_done(stage)
+        self._told |= self._done
+        for said in attending.said:
+            self._tell(said)
+        attending.said.clear()
+        for said in self._heard():
+            attending.send_said(said)
+
+    def _may_take_over(self, attending: Attendance, waited: float) -> bool:
+        """MASTER_ADDR is this machine's, and nobody listens there."""
+        beside_rank_0 = self.agent.local_rank in self.agent.topology.nodes[0].ranks
+        seconds = max(TAKES_OVER, self.agent.patience / 2) if beside_rank_0 else TAKES_OVER
+        if self.agent.store or not self.here.mine or waited < seconds or self._failed:
+            return False
+        ladder = attending.ladder
+        return bool(ladder) and all(a.error == "ECONNREFUSED" for a in ladder)
+
+    def _hopeless(self, attending: Attendance, waited: float) -> bool:
+        """Somebody else answers at every address, or the port is not to be had here: then nobody of
+        ours will come to listen there."""
+        found = {a.answer for a in attending.ladder}
+        seconds = (TAKEN_HERE if self._failed else ELSEWHERE) + slack(attending.hello.agents)
+        hope = {"ours"} if self._failed else {"ours", "", "closed"}  # a proxy may hang up as yet
+        return waited >= seconds and bool(found) and not found & hope
+
+    def _leave(self, why: str) -> None:
+        self.gone = why
+        self.assembled = True
+        # outside it speaks for itself: whoever spoke for its node may well have got in
+        self.voice = self.voice or self.attending is None or self.attending.seat is None
+        if self.attending is not None:
+            self.attending.close()
+
+    def close(self, why: str = "") -> None:
+        """End all of it; `why`: this agent leaves before it is over."""
+        if self.attending is not None:
+            self.attending.leave(why)
+        if self.hosting is not None:
+            self.hosting.close()

@@ -1,0 +1,91 @@
+"""What workers do for the meeting: look-ups of MASTER_ADDR, and the launcher's own store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from preflight.host import Host
+from preflight.process.worker import Channel
+
+LOOK_AGAIN = 0.5
+"""Seconds between two look-ups of a name that there is not yet."""
+OWN_MOST = 16
+STORE_MOST = 4096
+"""Addresses and bytes that are taken from a store that anybody may have written to."""
+
+
+def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
+    """What an agent has to know before it goes to the meeting: who it is, what MASTER_ADDR is here,
+    and whether that is this machine. A name that there is not may come yet (a pod's), so it is
+    asked for until `seconds` are over."""
+    from preflight.domains.net.dns import (
+        NO_ANSWER,
+        addresses,
+        c10d_order,
+        is_local,
+        look_up,
+        loops,
+        source_of,
+    )
+
+    host = Host()
+    until = time.monotonic() + args["seconds"]
+    name = args["name"]
+    while True:
+        channel.mark(f"look-up of {name[:80]!r}")
+        left = max(0.1, until - time.monotonic())
+        found = look_up(name, lambda: addresses(host, name), left)
+        if found.found or time.monotonic() + LOOK_AGAIN >= until:
+            break
+        time.sleep(LOOK_AGAIN)
+    ips = c10d_order(found.found)
+    own = [a.ip for i in host.interfaces if i.up for a in i.addresses if not loops(a.ip)]
+    sources = [source_of(host, ip) for ip in ips]
+    return {
+        "host": host.hostname()[:64],
+        "identity": _identity(host),
+        "ips": list(ips),
+        "error": "SILENT" if found.error == NO_ANSWER else found.error,
+        "mine": any(is_local(host, ip) for ip in ips),
+        "own": list(dict.fromkeys(ip for ip in (*sources, *own) if ip))[:OWN_MOST],
+    }
+
+
+def _identity(host: Host) -> str:
+    """Two agents with the same one share a machine and its network. Hashed: nobody needs the boot
+    id itself."""
+    import hashlib
+
+    boot = (host.read_or_none("/proc/sys/kernel/random/boot_id") or "").strip()
+    network = host.readlink("/proc/self/ns/net")
+    return hashlib.sha256(f"{boot} {network} {host.hostname()}".encode()).hexdigest()[:16]
+
+
+def announce_meeting(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
+    """Write into the store that a launcher keeps at MASTER_ADDR where the meeting is."""
+    where = {"ips": args["own"], "port": args["port"]}
+    _launchers_store(args, channel).set(args["key"], json.dumps(where))
+    return where
+
+
+def find_meeting(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
+    """Read there where it is; waits until somebody has written it."""
+    told = json.loads(_launchers_store(args, channel).get(args["key"])[:STORE_MOST])
+    ips = [str(ip)[:64] for ip in told["ips"][:OWN_MOST]]
+    return {"ips": ips, "port": int(told["port"])}
+
+
+def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
+    """A client of torchrun's own store. Its prefix is ours: the job's keys stay untouched."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    channel.mark("TCPStore")
+    timeout = timedelta(seconds=args["seconds"])
+    store = dist.TCPStore(args["addr"], args["port_of_store"], is_master=False, timeout=timeout)
+    channel.mark("key of the meeting")
+    return store

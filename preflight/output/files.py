@@ -1,0 +1,126 @@
+"""Report files and the summary of a CI step: written and read by workers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from preflight import console
+from preflight.config import resolve as config
+from preflight.config.resolve import Output
+from preflight.engine.agent import session
+from preflight.engine.preview import SUMMARY
+from preflight.engine.setup import wait
+from preflight.model import PreflightError, Report
+from preflight.output import terminal as screen
+from preflight.process.pool import Died, Raised, Returned, Workers
+from preflight.process.signals import Interrupt
+from preflight.render import formats, human
+
+FILES = "files"
+"""The server whose workers touch report files: it shares no fate with that of the checks."""
+
+FILE_SECONDS = 10.0
+"""How long a report may take to be written or read: its file system may be the dead one."""
+
+FILE_LIMIT = 200 << 20
+"""Bytes that a worker may say of a file: a report, with what JSON makes of it on the way here."""
+
+SUMMARY_LIMIT = 1 << 20
+"""Bytes that GitHub Actions take of what a step has to say, as Markdown."""
+
+
+def publish(
+    workers: Workers, outputs: Iterable[Output], report: Report, look: human.Look, part: str = ""
+) -> tuple[str, ...]:
+    """Print and write the report, files first; why an output could not be had, for each. A `part`
+    goes into a file of its own: where all write to one folder, the host of the meeting and other
+    parts have theirs there."""
+    problems: list[str] = []
+    saved = ""
+    for output in sorted(outputs, key=lambda o: o.file == "-"):
+        if output.file == "-":
+            looked = replace(look, saved_as=saved)
+            problem = screen.write(formats.render(output.format, report, looked))
+        else:
+            plain = human.Look(verbose=look.verbose)
+            text = formats.render(output.format, report, plain)
+            # metrics: a second file beside them would say the same of the same node once more
+            metrics = output.format == "prometheus"
+            if part and not metrics and os.path.splitext(output.file)[1]:
+                stem, extension = os.path.splitext(output.file)
+                output = replace(output, file=f"{stem}.{part}{extension}")
+            # the collector is another user, whatever the umask of this one
+            mode = 0o644 if metrics else None
+            args = {"path": config.absolute(output.file), "text": text, "mode": mode}
+            problem = _in_worker(workers, "write_file", args, output.file, str)
+            if output.format == "json" and not problem:
+                saved = saved or output.file
+        if problem:
+            problems.append(problem)
+            console.say(f"preflight: could not write the report: {problem}")
+    return tuple(problems)
+
+
+def summarise(workers: Workers, outputs: Iterable[Output], report: Report) -> None:
+    """In GitHub Actions the report also goes into the summary of the step, if no `-o` writes there.
+    That it can't is only said: nobody has asked for it."""
+    path = os.environ.get(SUMMARY, "")
+    if not path or path in [output.file for output in outputs]:
+        return
+    from preflight.render import markdown
+
+    texts = [f"\n{markdown.render(report)}", f"\n{markdown.brief(report)}"]
+    args = {"path": config.absolute(path), "texts": texts, "limit": SUMMARY_LIMIT}
+    if problem := _in_worker(workers, "append_file", args, path, str):
+        console.say(f"preflight: {SUMMARY}: {problem}")
+
+
+def saved(path: str) -> Report:
+    """A saved report; PreflightError where it can't be had."""
+    from preflight.render import json as as_json
+
+    args = {"path": config.absolute(path), "limit": as_json.LIMIT}
+    with session(Interrupt()) as workers:
+        found = _in_worker(workers, "read_file", args, path, lambda why: {"error": why})
+    if problem := found.get("error", ""):
+        raise PreflightError(problem)
+    try:
+        return as_json.parse(found.get("text", ""))
+    except PreflightError as error:
+        raise PreflightError(f"{path}: {error}") from None
+
+
+def write(workers: Workers, path: str, data: Any) -> str:
+    """Write JSON data for workers of ours; why it could not be done, or empty."""
+    args = {"path": path, "text": json.dumps(data)}
+    return str(_in_worker(workers, "write_file", args, path, str))
+
+
+def keep(path: str, text: str) -> str:
+    """Write a new file; why it could not be done, or empty. One that is there stays as it is."""
+    args = {"path": config.absolute(path), "text": text, "new": True}
+    with session(Interrupt()) as workers:
+        return str(_in_worker(workers, "write_file", args, path, str))
+
+
+def _in_worker(
+    workers: Workers, function: str, args: Any, path: str, problem: Callable[[str], Any]
+) -> Any:
+    """What a function of _observer.py returns; `problem` makes as much of a reason why not."""
+    if not workers.opened(FILES):
+        workers.fork(FILES)
+    target = f"preflight.output.tasks:{function}"
+    call = workers.call(FILES, target, args, seconds=FILE_SECONDS, limit=FILE_LIMIT)
+    result = wait(workers, call, FILE_SECONDS + 5.0)
+    match result:
+        case Returned():
+            return result.value
+        case Raised():
+            return problem(f"{path}: {result.message}")
+        case Died():
+            return problem(f"{path}: {result.stderr.strip().partition(chr(10))[0]}")
+    return problem(f"{path}: no answer from its file system in {FILE_SECONDS:.0f} s")

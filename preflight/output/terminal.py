@@ -1,0 +1,202 @@
+"""Where the output goes and how: colours, glyphs, width, the progress line. Decided once.
+
+NO_COLOR > FORCE_COLOR / CLICOLOR_FORCE > CLICOLOR > is it a terminal; --color beats them all.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+from preflight.console import say
+from preflight.engine.plan import Progress
+from preflight.humanize import duration
+from preflight.render.human import WIDTH, Look
+from preflight.render.sanitize import legible, plain
+
+HEARTBEAT = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+NARROWEST, WIDEST = 20, 120
+"""Columns that we lay out for, whatever a terminal says: nobody reads longer lines."""
+
+OFF = ("", "0", "false")
+"""Values of a variable such as CI or FORCE_COLOR that mean the same as leaving it out."""
+
+
+def colours(choice: str, environ: Mapping[str, str], terminal: bool) -> bool:
+    """Whether to print colours."""
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if any(environ.get(name, "").lower() not in OFF for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    if environ.get("CLICOLOR") == "0" or environ.get("TERM") == "dumb":
+        return False
+    return terminal
+
+
+def encodes_glyphs(stream: TextIO | None) -> bool:
+    try:
+        "✓✗…–·".encode((stream and stream.encoding) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def width(stream: TextIO | None) -> int:
+    """The columns of this stream's terminal; WIDTH in a pipe or a file, whoever reads it later."""
+    return max(NARROWEST, min(_columns(stream), WIDEST))
+
+
+def _columns(stream: TextIO | None) -> int:
+    if stream is None or not is_terminal(stream):
+        return WIDTH
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return columns or WIDTH  # a pseudo-terminal that nobody has told its size says 0
+
+
+def look(color: str, ascii_only: bool, quiet: bool, verbose: bool) -> Look:
+    """How this run's stdout is printed to."""
+    return Look(
+        width=width(sys.stdout),
+        ascii=ascii_only or not encodes_glyphs(sys.stdout),
+        colour=colours(color, os.environ, is_terminal(sys.stdout)),
+        quiet=quiet,
+        verbose=verbose,
+    )
+
+
+def spelled(text: str) -> str:
+    """Prose of ours in the letters that stdout has."""
+    return text if encodes_glyphs(sys.stdout) else plain(text)
+
+
+def write(text: str) -> str:
+    """Print to stdout; why it could not be done, empty when it could. A reader that went away
+    (`| head`) is no failure. Letters that stdout lacks are written as JSON would."""
+    if sys.stdout is None:  # it was closed before we started
+        return "stdout is closed"
+    try:
+        sys.stdout.flush()
+        _send(sys.stdout, text)
+    except OSError as error:
+        _abandon_stdout()
+        return "" if error.errno == errno.EPIPE else f"stdout: {error.strerror}"
+    except ValueError:
+        return "stdout is closed"
+    return ""
+
+
+def _send(stream: TextIO, text: str) -> None:
+    """All of it, or an OSError. A text stream under PYTHONUNBUFFERED drops without a word what a
+    full disk has not taken, and a pipe that was made non-blocking by its other users."""
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:
+        stream.write(text)
+        return
+    encoding = stream.encoding or "ascii"
+    try:
+        data = text.encode(encoding, stream.errors or "strict")
+    except UnicodeEncodeError:
+        data = _escaped(text, encoding)
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+
+
+def _escaped(text: str, encoding: str) -> bytes:
+    """`text` in an encoding that lacks some of its letters: those become \\uXXXX, so that a JSON
+    document stays one."""
+
+    def spelt(letter: str) -> str:
+        try:
+            letter.encode(encoding)
+        except UnicodeEncodeError:
+            return json.dumps(letter)[1:-1]
+        return letter
+
+    return "".join(map(spelt, text)).encode(encoding)
+
+
+def _abandon_stdout() -> None:
+    """Python would try to flush the rest at exit, fail again and change the exit code."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass
+
+
+class ProgressLine:
+    """The line on stderr that shows what is awaited: rewritten on a terminal; without one, and in
+    CI, a heartbeat from the first ten seconds on."""
+
+    def __init__(
+        self, *, quiet: bool, environ: Mapping[str, str], every: float = HEARTBEAT
+    ) -> None:
+        rewritable = environ.get("TERM") != "dumb" and environ.get("CI", "").lower() in OFF
+        self._live = is_terminal(sys.stderr) and rewritable and not quiet
+        self._ascii = not encodes_glyphs(sys.stderr)
+        self._quiet = quiet
+        self._shown = False
+        self._every = every
+        self._beat = time.monotonic() + every
+
+    def __call__(self, progress: Progress) -> None:
+        if self._live:
+            self._put(self._line(progress)[: _columns(sys.stderr) - 1])
+        elif not self._quiet and time.monotonic() >= self._beat:
+            self._beat = time.monotonic() + self._every
+            say(legible(self._heartbeat(progress), self._ascii))
+
+    def _line(self, progress: Progress) -> str:
+        parts = [f" {progress.done}/{progress.total}"]
+        if progress.check:
+            of = f"{duration(progress.running_for)} of {duration(progress.limit)}"
+            parts += [f"{progress.check}  {of}"]
+        if progress.waiting_for:
+            parts.append(f"waiting for {progress.waiting_for}")
+        return legible("  ".join(parts), self._ascii)
+
+    def _heartbeat(self, progress: Progress) -> str:
+        waiting = f", waiting for {progress.waiting_for}" if progress.waiting_for else ""
+        where = f" in {progress.check}" if progress.check else ""
+        done = f"{progress.done}/{progress.total} done"
+        return f" preflight: {progress.seconds:.0f} s, {done}{waiting}{where}"
+
+    def _put(self, text: str) -> None:
+        """Write over the line."""
+        try:
+            sys.stderr.write("\r\x1b[K" + text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self._live = False
+        self._shown = bool(text)
+
+    def clear(self) -> None:
+        """Leave nothing of it behind."""
+        if self._shown and self._live:
+            self._put("")

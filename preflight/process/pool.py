@@ -1,0 +1,502 @@
+"""Call a function in a process with a deadline; the only kill() of the parent.
+
+    workers = Workers()
+    workers.fork("light")                                   # a fork server (see _worker.py)
+    call = workers.call("light", "package.module:function", args, seconds=2.0)
+    for ended in workers.run(until=time.monotonic() + 5): … ended.result
+    left_behind = workers.close()
+
+Every call ends in one of four results (calls.py). A worker that outlives its deadline gets SIGTERM,
+then SIGKILL, both to its whole process group; one that survives even that (state D, inside a driver
+or a dead file system) is left behind and named, the caller goes on. Nothing here waits without
+bound. Facts: subprocess.run(timeout=…) leaves grandchildren alive and waits for ever for what it
+killed.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from preflight.model import LeftBehind
+from preflight.process.call import (
+    ANSWER_LIMIT,
+    TAIL,
+    Call,
+    Died,
+    Raised,
+    Result,
+    Returned,
+    State,
+    TimedOut,
+    Told,
+    unobserved,
+)
+from preflight.process.forkserver import ForkServer
+
+__all__ = ["Call", "Died", "Raised", "Result", "Returned", "TimedOut", "Workers"]
+
+TERM_GRACE = 0.3
+KILL_GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL, and between SIGKILL and giving up."""
+EXIT_GRACE = 0.5
+"""Seconds that a worker may take to end after it has answered."""
+FORK_LIMIT = 10.0
+"""Seconds within which a server that is ready must have forked what it was asked for."""
+LEAVE_GRACE = 0.2
+"""Seconds for a server to leave by itself at the end."""
+NOT_STARTED = "can't be started"
+"""What is said of a server that never was, in `preloaded()`."""
+OURS = "preflight."
+"""Our own modules are imported beside what a server is named after; nobody need know them."""
+SAID_LIMIT = 16384
+"""Lines that the ranks of one check may say to each other."""
+
+
+class Workers:
+    """The processes of one run: fork servers and the calls in flight. Main thread only (a worker
+    is tied to the thread that started its server)."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._servers: dict[str, ForkServer] = {}
+        self._calls: dict[int, Call] = {}
+        self._ids = itertools.count(1)
+        self._said: dict[str, list[Told]] = {}
+        self._watched = 0
+        self._woken = False
+        self.heard: list[tuple[str, Told]] = []
+        """(group, what was told) by workers of ours, for whoever passes it on to other agents; only
+        kept while `relaying`."""
+        self.relaying = False
+        self._left_behind: list[LeftBehind] = []
+        self._finished: list[Call] = []
+        self._became_ready = False
+        self._wake, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        """wake_fd: for signal.set_wakeup_fd, so that a signal ends a wait in run()."""
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    # --- servers ---
+
+    def open(
+        self,
+        name: str,
+        *,
+        preload: tuple[str, ...] = (),
+        seconds: float = 30.0,
+        env: Mapping[str, str] | None = None,
+        parent: str = "",
+    ) -> None:
+        """Start a fork server that imports `preload`, in an interpreter of its own, or with
+        `parent` as a fork of that server once it is ready. `seconds` bounds the imports; calls
+        wait for them with their own deadline stopped."""
+        server = self._add(ForkServer(name, preload=preload, eager=not preload, parent=parent))
+        server.due = server.began + seconds
+        if not parent:
+            self._begin(server, lambda: server.start(env or {}))
+        elif problem := server.fork_from(self._servers[parent], next(self._ids)):
+            self._lose(self._servers[parent], problem)
+
+    def fork(self, name: str) -> None:
+        """Start a fork server that is a fork of this very process: no interpreter to start, nothing
+        to import again. Only while this process has one thread and holds nothing of torch, CUDA or
+        NVML, which is so at all times in preflight's own."""
+        server = self._add(ForkServer(name, preload=(), eager=True, parent=""))
+        self._begin(server, server.fork)
+
+    def _begin(self, server: ForkServer, how: Callable[[], None]) -> None:
+        """A limit on processes or memory is no reason to end: its calls will say so."""
+        try:
+            how()
+        except OSError as error:
+            self._lose(server, f"the {server.name} fork server {NOT_STARTED}: {error}")
+
+    def _add(self, server: ForkServer) -> ForkServer:
+        self._servers[server.name] = server
+        self._selector.register(server.control, selectors.EVENT_READ, server)
+        self._selector.register(server.output, selectors.EVENT_READ, server)
+        return server
+
+    def opened(self, name: str) -> bool:
+        return name in self._servers
+
+    def preloaded(self, name: str) -> Mapping[str, Any] | None:
+        """How the imports of a server went; None while it is still at them. An entry `""` with an
+        error says that the server itself was lost."""
+        server = self._servers.get(name)
+        if server is None:
+            return None
+        if server.lost:
+            seconds = time.monotonic() - server.began
+            return {"": {"seconds": seconds, "error": server.lost, "absent": False}}
+        return server.ready
+
+    # --- calls ---
+
+    def call(
+        self,
+        server: str,
+        target: str,
+        args: Any,
+        *,
+        seconds: float,
+        label: str = "",
+        group: str = "",
+        rank: int = 0,
+        env: Mapping[str, str] | None = None,
+        unset: tuple[str, ...] = (),
+        limit: int = ANSWER_LIMIT,
+    ) -> Call:
+        """Have `target(args, channel, preloaded)` called in a fork of `server`. Calls of one
+        `group` hear what each other say; `limit`: bytes of its answer."""
+        request = {
+            "op": "fork",
+            "id": next(self._ids),
+            "target": target,
+            "args": args,
+            "seconds": seconds,
+            "rank": rank,
+            "env": dict(env or {}),
+            "unset": list(unset),
+        }
+        call = Call(request["id"], server, label or target, request, seconds, group, rank, limit)
+        self._calls[call.id] = call
+        if self._servers[server].lost:
+            self._end(call)
+        elif self._servers[server].eager or self._servers[server].ready is not None:
+            self._ask(call)
+        return call
+
+    def tell(self, group: str, told: Told) -> None:
+        """What an observer elsewhere told this group: pass it on to those of its calls that are
+        meant, also to those that are forked later."""
+        said = self._said.setdefault(group, [])
+        if len(said) < SAID_LIMIT:
+            said.append(told)
+        line = told.line
+        for call in self._calls.values():
+            if call.group == group and call.pid and told.meant_for(call.rank):
+                call.tell(line)
+
+    def watch(
+        self, file: socket.socket | io.FileIO, events: int, wake: Callable[[int], None]
+    ) -> None:
+        """Call `wake` with the events of a socket or a pipe, out of run(), which then returns."""
+        if file in self._selector.get_map():
+            self._selector.modify(file, events, wake)
+        else:
+            self._selector.register(file, events, wake)
+            self._watched += 1
+
+    def unwatch(self, file: socket.socket | io.FileIO) -> None:
+        if file.fileno() >= 0 and file in self._selector.get_map():
+            self._selector.unregister(file)
+            self._watched -= 1
+
+    def run(self, until: float, wake: Callable[[], bool] = lambda: False) -> Iterator[Call]:
+        """Let things happen until `until` (monotonic), or until `wake()` says so, yielding each
+        call when it has ended. Returns early when a server has become ready, when something came
+        over a watched socket, or when nothing is in flight any more."""
+        self._became_ready = self._woken = False
+        while True:
+            while self._finished:
+                yield self._finished.pop(0)
+            now = time.monotonic()
+            if now >= until or wake() or self._became_ready or self._woken or not self.busy:
+                return
+            due = min(
+                [until]
+                + [c.due for c in self._calls.values()]
+                + [s.due for s in self._servers.values()]
+            )
+            for key, events in self._selector.select(max(0.0, due - now)):
+                self._receive(key, events)
+            self._keep_time(time.monotonic())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in flight or a server is still importing."""
+        importing = any(server.importing for server in self._servers.values())
+        return bool(self._calls or self._finished or importing or self._watched)
+
+    @property
+    def left_behind(self) -> tuple[LeftBehind, ...]:
+        """What could not be killed so far."""
+        return tuple(self._left_behind)
+
+    def close(self) -> tuple[LeftBehind, ...]:
+        """End all workers and servers; what could not be killed is returned."""
+        for call in self._calls.values():
+            _signal_group(call.pid, signal.SIGKILL)
+        for server in self._servers.values():
+            server.control.close()  # a server whose control socket closes kills its own and leaves
+        until = time.monotonic() + KILL_GRACE
+        for server in self._servers.values():
+            self._see_off(server, until)
+        for call in self._calls.values():
+            while _alive(call.pid) and time.monotonic() < until:
+                time.sleep(0.002)  # a busy one is seen once more before SIGKILL takes it
+            self._leave_behind(_alive(call.pid))
+            call.close_files()
+        self._selector.close()
+        os.close(self._wake)
+        os.close(self.wake_fd)
+        return self.left_behind
+
+    # --- what happens ---
+
+    def _see_off(self, server: ForkServer, until: float) -> None:
+        """Wait for a server to leave, kill it when it doesn't, give up at `until`."""
+        gentle = time.monotonic() + LEAVE_GRACE
+        killed = False
+        while server.pid and _running(server):
+            now = time.monotonic()
+            if now > gentle and not killed:
+                _signal_group(server.pid, signal.SIGKILL)
+                killed = True
+            if now > until:
+                self._leave_behind(_alive(server.pid))
+                break
+            time.sleep(0.002)
+        os.close(server.output)
+
+    def _leave_behind(self, left: LeftBehind | None) -> None:
+        if left is not None:
+            self._left_behind.append(left)
+
+    def _lose(self, server: ForkServer, why: str) -> None:
+        """A server is gone: so are its workers (they are tied to it), and its queue."""
+        if server.lost:
+            return
+        if (fate := server.fate()) and fate not in why:  # a dead one is also one that takes nothing
+            why = f"the {server.name} fork server died {fate}"
+        server.lost = f"{why}\n{server.tail.decode(errors='replace').strip()}".strip()
+        server.due = float("inf")
+        if server.control in self._selector.get_map():
+            self._selector.unregister(server.control)
+        _signal_group(server.pid, signal.SIGKILL)
+        for call in [c for c in self._calls.values() if c.server == server.name]:
+            _signal_group(call.pid, signal.SIGKILL)
+            self._end(call)
+        for child in self._servers.values():
+            if child.parent == server.name and child.importing:
+                self._lose(child, why)
+
+    def _receive(self, key: selectors.SelectorKey, events: int) -> None:
+        owner = key.data
+        if owner is None:
+            os.read(self._wake, 4096)
+        elif callable(owner):
+            self._woken = True
+            owner(events)
+        elif isinstance(owner, ForkServer):
+            if key.fileobj is owner.control:
+                self._hear_server(owner)
+            else:
+                owner.tail = self._read_output(owner.output, owner.tail)
+        elif key.fileobj is owner.line:
+            self._hear(owner)
+        elif owner.output >= 0:
+            owner.tail = self._read_output(owner.output, owner.tail)
+
+    def _hear_server(self, server: ForkServer) -> None:
+        messages = server.messages()
+        if messages is None:
+            self._lose(server, f"the {server.name} fork server died")
+            return
+        for message in messages:
+            if "ready" in message:
+                server.ready = message["ready"]
+                server.due = float("inf")
+                self._became_ready = True
+                for call in list(self._calls.values()):
+                    if call.server == server.name and call.state is State.QUEUED:
+                        self._ask(call)
+            elif "forked" in message:
+                self._forked(message["forked"], message["pid"], server)
+            elif "exited" in message:
+                self._exited(server, message["exited"], message["code"])
+
+    def _forked(self, request_id: int, pid: int, server: ForkServer) -> None:
+        call = self._calls.get(request_id)
+        if call is None:
+            children = (s for s in self._servers.values() if s.parent == server.name and not s.pid)
+            if child := next(children, None):
+                child.pid = pid
+            return
+        if not pid:  # no process could be had; the answer says why
+            self._drain(call)
+            self._end(call)
+            return
+        call.pid = pid
+        if call.state is State.ASKED:
+            call.state = State.RUNNING
+            call.began = time.monotonic()
+            call.due = call.began + call.seconds
+            if call.answer is not None:  # it came by another socket, and before this message
+                call.state = State.ANSWERED
+                call.due = call.began + EXIT_GRACE
+            for told in self._said.get(call.group, ()):
+                if told.meant_for(call.rank):
+                    call.tell(told.line)
+
+    def _exited(self, server: ForkServer, pid: int, code: int) -> None:
+        _signal_group(pid, signal.SIGKILL)  # grandchildren; the zombie still holds the pid
+        call = next((c for c in self._calls.values() if c.pid == pid), None)
+        if call is not None:
+            call.code = code
+            self._drain(call)
+            self._end(call)
+        if problem := server.request({"op": "release", "pid": pid}):
+            self._lose(server, problem)
+
+    def _ask(self, call: Call) -> None:
+        try:
+            theirs, write = call.open_files()
+        except OSError as error:  # too many open files
+            call.answer = unobserved(f"no process can be had: {error}")
+            self._end(call)
+            return
+        assert call.line is not None
+        self._selector.register(call.line, selectors.EVENT_READ, call)
+        self._selector.register(call.output, selectors.EVENT_READ, call)
+        call.state = State.ASKED
+        call.began = time.monotonic()
+        call.due = call.began + FORK_LIMIT
+        server = self._servers[call.server]
+        problem = server.request(call.request, (theirs.fileno(), write))
+        theirs.close()
+        os.close(write)
+        if problem:
+            self._lose(server, problem)
+
+    def _read_output(self, descriptor: int, tail: bytes) -> bytes:
+        """Take what a process wrote to its standard streams, keeping the end of it."""
+        try:
+            data = os.read(descriptor, 65536)
+        except BlockingIOError:
+            return tail
+        if not data:
+            self._selector.unregister(descriptor)
+        return (tail + data)[-TAIL:]
+
+    def _drain(self, call: Call) -> None:
+        """What an ended worker had still sent: bounded by what a socket and a pipe can hold."""
+        while self._hear(call):
+            pass
+        for _ in range(64):
+            before = call.tail
+            if call.output in self._selector.get_map():
+                call.tail = self._read_output(call.output, call.tail)
+            if call.tail == before:
+                break
+
+    def _hear(self, call: Call) -> bool:
+        """Take one chunk from a worker and pass on what it says; False when there is none."""
+        if call.line is None or call.line not in self._selector.get_map():
+            return False
+        try:
+            data = call.line.recv(65536)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._selector.unregister(call.line)
+            return False
+        for told in call.understand(data):
+            if call.group:
+                self.tell(call.group, told)
+                if self.relaying and len(self.heard) < SAID_LIMIT:
+                    self.heard.append((call.group, told))
+                    self._woken = True
+        if call.answer is not None and call.state is State.RUNNING:
+            call.state = State.ANSWERED
+            call.due = time.monotonic() + (0.0 if call.flooded else EXIT_GRACE)
+        if call.flooded:
+            self._selector.unregister(call.line)
+        return not call.flooded
+
+    def _keep_time(self, now: float) -> None:
+        """Do what is due: SIGTERM, SIGKILL, giving up."""
+        for call in list(self._calls.values()):
+            if call.unsent:
+                call.tell()
+            if now < call.due:
+                continue
+            if call.state is State.ASKED:
+                call.overdue = True
+                self._lose(self._servers[call.server], f"no fork within {FORK_LIMIT:.0f} s")
+            elif call.state is State.RUNNING:
+                call.overdue = True
+                call.state = State.TERMINATED
+                call.due = now + TERM_GRACE
+                _signal_group(call.pid, signal.SIGTERM)
+            elif call.state in (State.ANSWERED, State.TERMINATED):
+                call.state = State.KILLED
+                call.due = now + KILL_GRACE
+                _signal_group(call.pid, signal.SIGKILL)
+            elif call.state is State.KILLED:
+                self._drain(call)
+                self._end(call, _alive(call.pid))
+        for server in list(self._servers.values()):
+            if now >= server.due and server.importing:
+                foreign = [name for name in server.preload if not name.startswith(OURS)]
+                names = ", ".join(foreign) or "the interpreter"
+                waited = now - server.began
+                self._lose(server, f"importing {names} did not end within {waited:.0f} s")
+
+    def _end(self, call: Call, left: LeftBehind | None = None) -> None:
+        """Make the result and give the call to run()."""
+        if call.state is State.ENDED:
+            return
+        call.state = State.ENDED
+        self._leave_behind(left)
+        seconds = time.monotonic() - call.began if call.began else 0.0
+        call.result = call.conclude(seconds, left, self._servers[call.server].lost)
+        for file in (call.line, call.output):
+            if file is not None and file != -1 and file in self._selector.get_map():
+                self._selector.unregister(file)
+        call.close_files()
+        self._calls.pop(call.id, None)
+        self._finished.append(call)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    """Only ever called with 0 (not started yet: nothing happens) or the pid of a process that we
+    started and that is not reaped yet."""
+    if pid:
+        try:
+            os.killpg(pid, number)
+        except OSError:
+            pass
+
+
+def _running(server: ForkServer) -> bool:
+    running = server.running()
+    return _alive(server.pid) is not None if running is None else running
+
+
+def _alive(pid: int) -> LeftBehind | None:
+    """State and kernel wait channel of a process that is still there; None when it is gone or a
+    zombie. Reads only stat and wchan: unlike cmdline they never wait for the process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None
+    if state in ("Z", "X"):
+        return None
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="ascii", errors="replace") as file:
+            wchan = file.read(64).strip()
+    except OSError:
+        wchan = ""
+    return LeftBehind(pid, state, "" if wchan == "0" else wchan)

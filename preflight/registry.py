@@ -1,0 +1,240 @@
+"""How checks are found, validated, selected and ordered."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import importlib
+import re
+import sys
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from preflight.check import Check, CheckModule, Level, Stage
+from preflight.humanize import nearest
+from preflight.model import PreflightError
+
+SECTIONS = ("Looks at", "Fails if", "Warns if", "Undecided", "Not covered", "Seen as")
+ID = re.compile(r"[a-z]+\.[a-z][a-z0-9]*")
+CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A check with its id and its module."""
+
+    id: str
+    check: Check
+    module: CheckModule[Any]
+
+    @property
+    def question(self) -> str:
+        return (self.module.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def sections(self) -> dict[str, str]:
+        return sections(self.module.__doc__ or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All checks by id, in the order in which they run, and those that could not be loaded."""
+
+    checks: Mapping[str, Loaded]
+    broken: Mapping[str, str]
+
+    def __iter__(self) -> Iterator[Loaded]:
+        return iter(self.checks.values())
+
+    def resolve(self, name: str) -> str:
+        """The id that `name` (an id or an old one) stands for; PreflightError with the nearest."""
+        if name in self.checks or name in self.broken:
+            return name
+        for loaded in self:
+            if name in loaded.check.was:
+                return loaded.id
+        known = [*self.checks, *self.broken]
+        raise PreflightError(f"no check {name!r:.60}{nearest(name, known)}")
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """The ids that an id, a prefix (`net`) or a glob (`net.*`) selects; error when none."""
+        ids = [*self.checks, *self.broken]
+        found = tuple(
+            i for i in ids if fnmatch.fnmatchcase(i, pattern) or i.startswith(pattern + ".")
+        )
+        if found:
+            return found
+        try:
+            return (self.resolve(pattern),)
+        except PreflightError:
+            words = [*ids, *sorted({i.partition(".")[0] for i in ids})]
+            raise PreflightError(f"no check {pattern!r:.60}{nearest(pattern, words)}") from None
+
+
+def sections(doc: str) -> dict[str, str]:
+    """The sections of a check's docstring: lines `Title   text` with indented continuations."""
+    found: dict[str, str] = {}
+    title = ""
+    for line in doc.splitlines()[1:]:
+        start = next((s for s in SECTIONS if line.strip().startswith(s)), None)
+        if start is not None:
+            title = start
+            found[title] = line.strip().removeprefix(start).strip()
+        elif title and line.strip():
+            found[title] = f"{found[title]} {line.strip()}".strip()
+    return found
+
+
+def _faults(check_id: str, module: Any) -> Iterator[str]:
+    """What is wrong with the declaration of one check."""
+    if not ID.fullmatch(check_id):
+        yield f"the id {check_id!r} is not of the form group.name"
+    if not isinstance(getattr(module, "CHECK", None), Check):
+        yield "has no CHECK"
+    advice = getattr(module, "ADVICE", None)
+    if not isinstance(advice, Mapping):
+        yield "has no ADVICE"
+    else:
+        yield from (f"bad finding code {c!r}" for c in advice if not CODE.fullmatch(c))
+    for name in ("observe", "judge", "measured"):
+        if not callable(getattr(module, name, None)):
+            yield f"has no {name}()"
+    try:
+        if not dataclasses.is_dataclass(answer_type(module)):
+            yield "observe() returns no dataclass"
+    except (AttributeError, KeyError):
+        yield "observe() does not say what it returns"
+    present = sections(module.__doc__ or "")
+    yield from (f"its docstring lacks {s!r}" for s in SECTIONS if not present.get(s))
+
+
+BEYOND_QUICK = re.compile(r"^(?:CHECK = Check\(| {4}).*\blevel=Level\.(?:STANDARD|DEEP)\b", re.M)
+
+
+def _beyond_quick(source: str) -> bool:
+    """Whether a check says so of itself; the plain search first, for it is much faster."""
+    return "level=Level." in source and BEYOND_QUICK.search(source) is not None
+
+
+def load(folder: Path | None = None, level: Level = Level.DEEP) -> Catalogue:
+    """Every check of the folder, ordered by stage and needs. Loud: a bad declaration is broken.
+    For level quick those are not imported that say that they are beyond it: a third of its CPU."""
+    folder = folder or Path(__file__).parent / "checks"
+    found: dict[str, Loaded] = {}
+    broken: dict[str, str] = {}
+    for path in sorted(p for p in folder.glob("*.py") if not p.name.startswith("_")):
+        check_id = path.stem.replace("_", ".", 1)
+        if level is Level.QUICK and _beyond_quick(path.read_text("utf-8", "replace")):
+            continue
+        try:
+            module = importlib.import_module(f"preflight.checks.{path.stem}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001  that is a row, not our end
+            broken[check_id] = f"{type(error).__name__}: {error}"
+            continue
+        faults = list(_faults(check_id, module))
+        if faults:
+            broken[check_id] = "; ".join(faults)
+        else:
+            found[check_id] = Loaded(check_id, module.CHECK, typing.cast(Any, module))
+    for check_id in list(found):
+        if fault := _unmet(found[check_id], found, broken):
+            broken[check_id] = fault
+            del found[check_id]
+    for circle in _circles(found):
+        around = " -> ".join((*circle, circle[0]))
+        broken |= dict.fromkeys(circle, f"checks need each other: {around}")
+        for check_id in circle:
+            found.pop(check_id, None)  # it may be on two circles
+    return Catalogue(order(found), broken)
+
+
+def _unmet(loaded: Loaded, found: Mapping[str, Loaded], broken: Mapping[str, str]) -> str:
+    """Why the needs of a check can never be met; empty when they can."""
+    stages = tuple(Stage)
+    for need in loaded.check.needs:
+        if need not in found:
+            if need not in broken:
+                return f"needs {need!r}, which does not exist"
+            continue
+        later = found[need].check.stage
+        if stages.index(later) > stages.index(loaded.check.stage):
+            return f"needs {need!r} of the stage {later}, which comes later"
+    return ""
+
+
+def _circles(checks: Mapping[str, Loaded]) -> list[tuple[str, ...]]:
+    """Checks that need each other, each circle once."""
+    circles: list[tuple[str, ...]] = []
+    done: set[str] = set()
+
+    def walk(check_id: str, path: tuple[str, ...]) -> None:
+        if check_id in path:
+            circles.append(path[path.index(check_id) :])
+        elif check_id not in done and check_id in checks:
+            for need in checks[check_id].check.needs:
+                walk(need, (*path, check_id))
+            done.add(check_id)
+
+    for check_id in checks:
+        walk(check_id, ())
+    return circles
+
+
+def order(checks: Mapping[str, Loaded]) -> dict[str, Loaded]:
+    """By stage, then needs, then name. There are no circles."""
+    stages = tuple(Stage)
+    done: dict[str, Loaded] = {}
+
+    def place(check_id: str) -> None:
+        if check_id not in done and check_id in checks:
+            for need in checks[check_id].check.needs:
+                place(need)
+            done[check_id] = checks[check_id]
+
+    for check_id in sorted(checks, key=lambda i: (stages.index(checks[i].check.stage), i)):
+        place(check_id)
+    return {i: c for s in stages for i, c in done.items() if c.check.stage is s}
+
+
+def select(
+    catalogue: Catalogue,
+    *,
+    level: Level,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    enabled: Mapping[str, Level] | None = None,
+) -> dict[str, str]:
+    """id -> "" when it runs, else why it is left out. What `--only` names runs at any level, and
+    so do its needs; checks beyond the level are not in the result at all."""
+    wanted = {i for pattern in only for i in catalogue.matching(pattern)}
+    for check_id in reversed(list(catalogue.checks)):
+        if check_id in wanted:
+            wanted |= set(catalogue.checks[check_id].check.needs)
+    skipped = {i for pattern in skip for i in catalogue.matching(pattern)}
+    chosen: dict[str, str] = {}
+    for loaded in catalogue:
+        from_level = (enabled or {}).get(loaded.id, loaded.check.level)
+        if loaded.id in wanted or (not wanted and level.includes(from_level)):
+            chosen[loaded.id] = "skipped by you (--skip)" if loaded.id in skipped else ""
+    chosen |= {i: "" for i in catalogue.broken if (not wanted or i in wanted) and i not in skipped}
+    return chosen
+
+
+def module_name(check_id: str) -> str:
+    return "preflight.checks." + check_id.replace(".", "_")
+
+
+def imported(check_id: str) -> CheckModule[Any]:
+    """The module of a check, for the worker that observes it."""
+    return typing.cast("CheckModule[Any]", importlib.import_module(module_name(check_id)))
+
+
+def answer_type(module: CheckModule[Any]) -> Any:
+    """The dataclass that a check's observe() returns, from its annotation."""
+    annotation = module.observe.__annotations__["return"]
+    if isinstance(annotation, str):
+        annotation = getattr(sys.modules[getattr(module, "__name__", "")], annotation)
+    return annotation

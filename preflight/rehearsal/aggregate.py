@@ -1,0 +1,230 @@
+"""From the histories of the processes to the record of the ranks. Pure: what they told is data, and
+hostile."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from preflight.domains.job.record import (
+    CALLS,
+    FRAMES,
+    TEXT,
+    Calls,
+    Collective,
+    Command,
+    End,
+    Frame,
+    Group,
+    Growth,
+    Life,
+    Pace,
+    Record,
+    Rehearsed,
+)
+from preflight.redact import redact
+from preflight.rehearsal.client import frame, frames, numbers, printable, table
+from preflight.rehearsal.history import History, number
+
+GROUPS = 64
+FALL = 0.8
+"""A process that ends falls below this part of what it had from one look to the next."""
+STEADY = 5
+"""Steps that are enough for a median."""
+
+
+def end_of(
+    word: Mapping[str, Any] | None, gone: float, code: int | None, crash: tuple[Frame, ...] = ()
+) -> End:
+    """How a rank ended: by its own last word, else by what the kernel told; `crash` is where it was
+    when it crashed."""
+    if word is None:
+        if code is not None and code >= 0:
+            crash = ()  # a child's, which has the same line to the watch
+        return End("vanished", gone, code, frames=crash[:FRAMES])
+    how = "raised" if word.get("how") == "raised" else "exited"
+    at = word.get("at")
+    return End(
+        how=how,
+        at=float(at) if isinstance(at, (int, float)) and 0 < at < 1e12 else gone,
+        code=code,
+        text=redact("", printable(word.get("text", "")), TEXT),
+        frames=frames(word.get("frames"), FRAMES),
+    )
+
+
+def with_last_look(end: End, history: History | None, gone: float) -> End:
+    """Of one that ended without a word of where: where the last look has met it."""
+    if history is None or end.how != "vanished" or end.frames or not history.stack:
+        return end
+    ago = round(max(0.0, gone - history.answered), 1)
+    return replace(end, last=history.stack, ago=ago)
+
+
+def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
+    """What a rank knows of its groups, as far as it told. Of one that is only seen from outside:
+    the call that its main thread is in, as one of all ranks."""
+    if not (history.inside or history.served) and history.at == "collective" and history.stack:
+        own = next((f for f in history.stack if f.own), None)
+        call = Collective(1, history.stack[0].function, "", own, done=False)
+        return (Group("0", tuple(range(min(history.world, 4096))), 1, 0, (call,)),)
+    recorded, members = (table(dump.get(name)) for name in ("recorded", "members"))
+    names = list(dict.fromkeys([*history.groups, *recorded]))[:GROUPS]
+    found = []
+    for name in names:
+        told = recorded.get(name)
+        calls = [_call(entry) for entry in told[-CALLS:]] if isinstance(told, list) else []
+        ranks = members.get(name)
+        enqueued, completed = history.groups.get(name, (0, 0))
+        found.append(
+            Group(
+                name=printable(name, 40),
+                ranks=numbers(ranks[:4096]) if isinstance(ranks, list) else (),
+                enqueued=enqueued,
+                completed=completed,
+                calls=tuple(call for call in calls if call is not None),
+            )
+        )
+    return tuple(found)
+
+
+def _call(entry: object) -> Collective | None:
+    if not isinstance(entry, dict):
+        return None
+    timeout = entry.get("timeout")
+    return Collective(
+        seq=number(entry, "seq"),
+        op=printable(entry.get("op", ""), 60),
+        shape=printable(entry.get("shape", "")),
+        frame=frame(entry.get("frame")),
+        p2p=entry.get("p2p") is True,
+        done=entry.get("done") is not False,
+        timeout=float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else 0.0,
+    )
+
+
+def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pace:
+    """Where the time of its steps went; `cpus` that it may use for itself."""
+    durations = _timed(dump.get("durations"))[2:]  # the first ones load and compile
+    waits = _timed(dump.get("waits"))
+    steps = history.done - history.first[0]
+    calls = history.collectives - history.first[1]
+    sizes = [
+        size
+        for told in table(dump.get("recorded")).values()
+        if isinstance(told, list)
+        for entry in told[-CALLS:]
+        if isinstance(entry, dict) and type(size := entry.get("bytes")) is int
+    ]
+    looks = history.looks
+    own = history.own.most_common(1)
+    enough = len(durations) >= STEADY
+    since = durations[0][0] if durations else 0.0
+    waited = sum(seconds for at, seconds in waits if at > since)
+    whole = sum(seconds for _, seconds in durations)
+    return Pace(
+        rank=history.rank,
+        step=statistics.median(s for _, s in durations) if enough else 0.0,
+        steps=len(durations),
+        loader=min(1.0, waited / whole) if enough and whole > 0 else 0.0,
+        waiting=history.places["collective"] / looks if looks else 0.0,
+        looks=looks,
+        pending=history.pending / looks if looks else 0.0,
+        mean=(history.last - history.began) / steps if steps > 0 else 0.0,
+        own=own[0][0] if own else None,
+        own_part=own[0][1] / looks if own else 0.0,
+        collectives=calls / steps if steps > 0 and calls > 0 else 0.0,
+        size=float(statistics.median(sizes)) if sizes else 0.0,
+        workers=history.loader.workers if history.loader else 0,
+        cuda=history.gpu_limit > 0,
+        cpus=cpus,
+    )
+
+
+def _timed(told: object) -> list[tuple[float, float]]:
+    """[[when, seconds], …]"""
+    found = []
+    for entry in told if isinstance(told, list) else ():
+        match entry:
+            case [float() | int() as at, float() | int() as seconds] if 0 <= seconds < 1e7:
+                found.append((float(at), float(seconds)))
+    return found
+
+
+def calls_of(
+    history: History, dump: Mapping[str, Any], ended: str, why: str, now: float, began: float
+) -> Calls:
+    """What it called and where it is, at the end of the watch."""
+    return Calls(
+        rank=history.rank,
+        world=history.world,
+        why=why,
+        at="gone" if ended else history.at,
+        still=round(max(0.0, now - history.moved), 2),
+        quiet=round(max(0.0, now - history.changed), 2),
+        cpu=round(history.cpu, 3),
+        stack=history.stack,
+        state=history.state,
+        wchan=printable(history.wchan, 64),
+        steps=history.steps,
+        batches=history.batches,
+        loader=history.loader,
+        groups=groups_of(history, dump),
+        children=history.children,
+        lost=history.lost,
+        ended=ended,
+        seconds=round(now - began, 2),
+    )
+
+
+def record(ranks: Sequence[Rehearsed], command: Command, problem: str) -> Record:
+    """At least one entry: of a command in which no rank was seen, that there was none."""
+    if ranks:
+        return Record(tuple(ranks))
+    life = Life(command, watched="", problem=problem)
+    return Record((Rehearsed(life, Calls(why=command.why, seconds=command.seconds)),))
+
+
+Sample = tuple[float, int, int, int]
+
+
+def _in_use(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Those before the falls at the end."""
+    while samples:
+        last = samples[-1][2]
+        first = len(samples) - 1
+        while first and samples[first - 1][2] <= last / FALL:
+            first -= 1
+        if not first or last >= FALL * samples[first - 1][2]:
+            break
+        samples = samples[:first]
+    return samples
+
+
+def growth_of(
+    history: History,
+    began: float,
+    memory: tuple[int, int],
+    here: int,
+    shm: int = 0,
+    shm_free: int = 0,
+    *,
+    ended: bool = False,
+) -> Growth:
+    """Its memory, in seconds since the command began. What a process gives back while it ends is
+    none of its use: the last looks may have met it there."""
+    limit, available = memory
+    taken = _in_use(history.samples) if ended else history.samples
+    return Growth(
+        rank=history.rank,
+        samples=tuple((round(a - began, 2), s, rss, gpu) for a, s, rss, gpu in taken),
+        limit=limit,
+        available=available,
+        gpu_limit=history.gpu_limit,
+        here=here,
+        shm=shm,
+        shm_samples=tuple((round(at - began, 2), steps, used) for at, steps, used in history.shm),
+        shm_free=shm_free,
+    )

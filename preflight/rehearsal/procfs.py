@@ -1,0 +1,230 @@
+"""What the kernel says of the rehearsed command's processes. Only in a worker: reading some of
+these files waits for the process that they are about.
+
+Bounded everywhere: a name out of /proc is the user's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight.domains.job.record import Process
+
+CHILDREN = 64
+"""Children of one process that are looked at."""
+TREE = 4096
+"""Processes of a command that are looked through for its ranks."""
+GENERATIONS = 64
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+UNENDED = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A line of /proc/PID/stat: cpu in seconds, of the process and the children that it has reaped;
+    began in clock ticks since boot, which tells two processes of one number apart; rss in bytes;
+    code its exit status as waitpid() gives it, readable of a zombie only."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    cpu: float
+    began: int
+    rss: int
+    code: int
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("Z", "X")
+
+
+def stat(pid: int) -> Stat | None:
+    """None when there is no such process."""
+    text = read(f"/proc/{pid}/stat", 4096)
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    if len(fields) < 50:
+        return None
+    user, system, own, reaped = (int(fields[i]) for i in (11, 12, 13, 14))
+    return Stat(
+        pid=pid,
+        name=head.partition("(")[2][:60],
+        state=fields[0],
+        parent=int(fields[1]),
+        cpu=(user + system + own + reaped) / TICKS,
+        began=int(fields[19]),
+        rss=int(fields[21]) * PAGE,
+        code=int(fields[49]),
+    )
+
+
+def exit_status(code: int) -> int:
+    """The status of waitpid() as an exit status, negative for a signal."""
+    return os.waitstatus_to_exitcode(code & (UNENDED - 1))
+
+
+# linux/pidfd.h: struct pidfd_info of its first version, in which exit_code is the last field
+PIDFD_GET_INFO, PIDFD_INFO_EXIT = 0xC040FF0B, 1 << 3
+PIDFD_INFO = struct.Struct("=QQ11Ii")
+
+
+def reaped_status(pidfd: int) -> int | None:
+    """The exit status of a process that somebody else has waited for; from Linux 6.15 on."""
+    asked = bytearray(PIDFD_INFO.size)
+    struct.pack_into("=Q", asked, 0, PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, PIDFD_GET_INFO, asked)
+    except OSError:
+        return None
+    mask, *_, code = PIDFD_INFO.unpack(asked)
+    return exit_status(code) if mask & PIDFD_INFO_EXIT else None
+
+
+def read(path: str, limit: int) -> str:
+    """Empty where it can't be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def wchan(pid: int) -> str:
+    """Where in the kernel it waits; empty when it doesn't, or when that is not told."""
+    where = read(f"/proc/{pid}/wchan", 64).strip()
+    return "" if where == "0" else where
+
+
+def children(pid: int) -> list[int]:
+    """Those of all its threads."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")[:CHILDREN]
+    except OSError:
+        return []
+    for thread in threads:
+        told = read(f"/proc/{pid}/task/{thread}/children", 8 * CHILDREN)
+        found += [int(word) for word in told.split() if word.isdecimal()]
+    return found[:CHILDREN]
+
+
+def described(found: Stat) -> Process:
+    return Process(found.pid, found.name, found.state, wchan(found.pid))
+
+
+def below(pid: int) -> Iterator[int]:
+    """A process and all that came of it, as far as the chain of parents still shows it."""
+    waiting, seen = [pid], {pid}
+    while waiting and len(seen) < TREE:
+        one = waiting.pop()
+        yield one
+        fresh = [child for child in children(one) if child not in seen]
+        seen.update(fresh)
+        waiting += fresh
+
+
+def is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:
+        return False
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """Who started it, who started that one, and so on."""
+    for _ in range(GENERATIONS):
+        found = stat(pid)
+        if found is None or found.parent <= 1:
+            return
+        pid = found.parent
+        yield pid
+
+
+RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Variables by which a process is told its rank and how many there are; those of torch first, since
+a launcher of torch's may have been started by one of the others."""
+
+
+def rank_of(pid: int, names: tuple[str, str] = RANKS[0]) -> tuple[int, int] | None:
+    """Rank and world size in the environment that a process was started with."""
+    environ = _environ(pid)
+    rank, size = (environ.get(name, "") for name in names)
+    if not all(value.isdecimal() and len(value) < 8 for value in (rank, size)):
+        return None
+    return int(rank), int(size)
+
+
+def variable(pid: int, name: str) -> str:
+    """What a process was started with under this name; empty where it had none."""
+    return _environ(pid).get(name, "")
+
+
+def _environ(pid: int) -> dict[str, str]:
+    entries = (e.partition("=") for e in read(f"/proc/{pid}/environ", 1 << 20).split("\0"))
+    return {name: value for name, _, value in entries}
+
+
+def oom_kills() -> int:
+    """How often the kernel ended a process of this cgroup for want of memory, since it was made."""
+    for line in read("/proc/self/cgroup", 4096).splitlines():
+        if line.startswith("0::"):
+            events = read(f"/sys/fs/cgroup{line[3:].rstrip('/')}/memory.events", 4096)
+            break
+    else:
+        events = read("/sys/fs/cgroup/memory/memory.oom_control", 4096)
+    for line in events.splitlines():
+        name, _, number = line.partition(" ")
+        if name == "oom_kill" and number.strip().isdecimal():
+            return int(number)
+    return 0
+
+
+def memory() -> tuple[int, int]:
+    """Bytes that this cgroup or machine has in all, and that are left of it."""
+    told = dict(
+        line.split(":", 1) for line in read("/proc/meminfo", 16384).splitlines() if ":" in line
+    )
+    total, left = (int(told.get(n, "0 kB").split()[0]) << 10 for n in ("MemTotal", "MemAvailable"))
+    for line in read("/proc/self/cgroup", 4096).splitlines():
+        if line.startswith("0::"):
+            folder = f"/sys/fs/cgroup{line[3:].rstrip('/')}"
+            most, now = read(f"{folder}/memory.max", 32), read(f"{folder}/memory.current", 32)
+            if most.strip().isdecimal() and now.strip().isdecimal() and int(most) < total:
+                cached = next(
+                    (
+                        int(entry.split()[1])
+                        for entry in read(f"{folder}/memory.stat", 16384).splitlines()
+                        if entry.startswith("inactive_file ")
+                    ),
+                    0,
+                )
+                return int(most), min(left, int(most) - int(now) + cached)
+    return total, left
+
+
+def shared_memory() -> tuple[int, int]:
+    """Bytes that are taken in /dev/shm, and that are free there."""
+    try:
+        told = os.statvfs("/dev/shm")
+    except OSError:
+        return 0, 0
+    return (told.f_blocks - told.f_bfree) * told.f_frsize, told.f_bavail * told.f_frsize
+
+
+def cpus(pid: int) -> int:
+    """How many a process may run on."""
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return 0

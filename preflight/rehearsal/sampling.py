@@ -1,0 +1,66 @@
+"""One look at one process of a command, by /proc. Only in a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from preflight.rehearsal import procfs as processes
+from preflight.rehearsal.history import History, Look
+
+
+def look_at(
+    pid: int, pulse: Mapping[str, Any] | None, began: int = 0, apart: Collection[int] = ()
+) -> Look | None:
+    """What the kernel says of it and its children, with what its inside or py-spy has told; None
+    when it has ended. `began`: Stat.began of the process that is meant; `apart`: children that are
+    ranks themselves."""
+    found = processes.stat(pid)
+    if found is None or found.ended or (began and found.began != began):
+        return None
+    below = [
+        s
+        for child in processes.children(pid)
+        if child not in apart and (s := processes.stat(child))
+    ]
+    return Look(
+        at=time.monotonic(),
+        cpu=found.cpu + sum(s.cpu for s in below),
+        rss=found.rss + sum(s.rss for s in below),
+        state=found.state,
+        wchan=processes.wchan(pid),
+        children=tuple(processes.described(s) for s in below),
+        pulse=pulse,
+        shm=processes.shared_memory()[0],
+    )
+
+
+def among(known: Mapping[int, History], above: Callable[[int], Iterable[int]]) -> list[History]:
+    """Neither launchers nor what a rank has started, unless that is another rank of its job: as
+    with Lightning, whose rank 0 starts the others of its node. Of those that had a rank one after
+    the other the latest, since a launcher may start it again."""
+    told = [h for h in known.values() if h.rank is not None]
+    below: dict[int, list[History]] = {}
+    for history in told:
+        for pid in above(history.pid):
+            below.setdefault(pid, []).append(history)
+    # a launcher in a pod may have a RANK of its own, that of the pod
+    told = [h for h in told if h.joined or h.pid not in below or _leads(h, below[h.pid])]
+    here = {h.pid: h for h in told}
+    ranks = [h for h in told if all(_peers(h, one) for one in _of(above(h.pid), here))]
+    return list({h.rank: h for h in sorted(ranks, key=lambda h: h.born)}.values())
+
+
+def _of(pids: Iterable[int], here: Mapping[int, History]) -> Iterator[History]:
+    return (here[pid] for pid in pids if pid in here)
+
+
+def _leads(history: History, started: Iterable[History]) -> bool:
+    """Whether one that has started ranks is a rank, too: it has no RANK as a pod has one."""
+    return history.by_node and any(_peers(history, one) for one in started)
+
+
+def _peers(one: History, other: History) -> bool:
+    """What a rank has started as its helper has its rank, too; and may have a world of its own."""
+    return one.rank != other.rank and one.world == other.world

@@ -1,0 +1,81 @@
+"""The folder of one rehearsal and what is left of its processes, touched by workers only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from preflight.rehearsal import procfs as processes
+
+PLACES = ("/tmp", "/dev/shm", "/var/tmp")
+"""Short names: the path of a Unix socket has 107 bytes at most."""
+VARIABLE = "PREFLIGHT_WATCHED"
+"""Names the folder to the command's processes; whoever has it in its environment is one of them."""
+OVER = "over"
+"""The topic under which the watch is told that a signal has ended the command, and when (on the
+monotonic clock)."""
+KILL_SECONDS = 1.0
+
+
+def make(args: object, channel: object, preloaded: object) -> str:
+    """A new folder that only this user may enter, with what the command's interpreters load."""
+    ours = Path(__file__).parent / "injected"
+    problem = "no place for the folder of a rehearsal"
+    for place in PLACES:
+        try:
+            folder = tempfile.mkdtemp(prefix="preflight-", dir=place)
+            shutil.copyfile(ours / "sitecustomize.py", os.path.join(folder, "sitecustomize.py"))
+            for name, called in (("responder", "inside"), ("flight_recorder", "recorder")):
+                shutil.copyfile(ours / f"{name}.py", os.path.join(folder, f"{called}.py"))
+        except OSError as error:
+            problem = f"{place}: {error.strerror}"
+        else:
+            return folder
+    raise OSError(problem)
+
+
+def remove(folder: str, channel: object, preloaded: object) -> str:
+    """It is ours by its name; what is not there any more needs no removal."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def end_all(args: Mapping[str, object], channel: object, preloaded: object) -> list[str]:
+    """SIGKILL to every process that was started with the variable for this folder, wherever it was
+    reparented to; those that are still there afterwards are told, one line each."""
+    own = f"{VARIABLE}={args['folder']}"
+    until = time.monotonic() + KILL_SECONDS
+    while left := [pid for pid in _pids() if _is_of(pid, own)]:
+        if time.monotonic() > until:
+            return [_described(pid) for pid in left]
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        time.sleep(0.05)
+    return []
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _is_of(pid: int, own: str) -> bool:
+    if pid in (os.getpid(), os.getppid()):
+        return False
+    found = processes.stat(pid)
+    if found is None or found.ended:
+        return False
+    return own in processes.read(f"/proc/{pid}/environ", 1 << 20).split("\0")
+
+
+def _described(pid: int) -> str:
+    found = processes.stat(pid)
+    where = processes.wchan(pid)
+    return f"pid {pid}, state {found.state if found else '?'}{where and f', in {where}'}"

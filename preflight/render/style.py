@@ -1,0 +1,110 @@
+"""How the screen looks: width, glyphs and styles, and the ways to lay a line out.
+
+Nothing is guessed here: whoever calls decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from preflight.model import Status, Verdict
+from preflight.render.sanitize import LONGEST, legible, wrapped
+
+WIDTH = 98
+"""Columns where nothing says how wide the output is."""
+
+NARROW = 60
+"""Below this many columns blanks are saved and the times of the rows are left out."""
+
+ID_WIDTH = 17
+MARKS_LIMIT = 16
+"""Ranks of one node that get a mark each; more are counted."""
+MEASURED_WIDTH = 24
+"""Columns that the marks of several nodes leave to what was measured, else they are folded."""
+
+GLYPHS = {
+    Status.PASS: "✓",
+    Status.WARN: "!",
+    Status.FAIL: "✗",
+    Status.UNDECIDED: "?",
+    Status.MISSING: "…",
+    Status.SKIP: "–",
+}
+ASCII = {
+    Status.PASS: "ok",
+    Status.WARN: "!",
+    Status.FAIL: "X",
+    Status.UNDECIDED: "?",
+    Status.MISSING: "M",
+    Status.SKIP: "-",
+}
+STYLES = {
+    Status.PASS: "green",
+    Status.WARN: "yellow",
+    Status.FAIL: "bold red",
+    Status.UNDECIDED: "magenta",
+    Status.MISSING: "red",
+    Status.SKIP: "dim",
+}
+WORDS = {
+    Verdict.READY: ("READY", "bold green"),
+    Verdict.NOT_READY: ("NOT READY", "bold red"),
+    Verdict.INCOMPLETE: ("INCOMPLETE", "bold red"),
+    Verdict.UNDECIDED: ("UNDECIDED", "bold magenta"),
+}
+
+Segment = tuple[str, str]
+Line = list[Segment]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How to print: decided once, by the command line."""
+
+    width: int = WIDTH
+    ascii: bool = False
+    colour: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    saved_as: str = ""
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < NARROW
+
+    @property
+    def indent(self) -> int:
+        """Where the text of a finding begins."""
+        return 1 if self.narrow else 3
+
+    @property
+    def label(self) -> int:
+        """Columns of the words saw, expected, … of a finding."""
+        return 9 if self.narrow else 11
+
+    def say(self, text: str, longest: int = LONGEST) -> str:
+        """Foreign text, fit for this screen."""
+        return legible(text, self.ascii, longest)
+
+    def glyph(self, status: Status) -> str:
+        return (ASCII if self.ascii else GLYPHS)[status]
+
+
+def flow(parts: Sequence[str], look: Look, first: Line, indent: int) -> Iterator[Line]:
+    """`parts` joined by dots behind `first`, going on below itself where a part doesn't fit."""
+    line, used = list(first), sum(len(text) for text, _ in first)
+    empty = True
+    for part in parts:
+        if used > indent and used + (0 if empty else 3) + len(part) > look.width:
+            yield line
+            line, used, empty = [(" " * indent, "")], indent, True
+        for number, piece in enumerate(wrapped(part, look.width - used)):
+            if number:
+                yield line
+                line, used = [(" " * indent, "")], indent
+            text = piece if empty or number else f" · {piece}"
+            line.append((text, ""))
+            used += len(text)
+            empty = False
+    yield line
