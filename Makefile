@@ -1,6 +1,9 @@
 # make run     a virtual environment, the project in it, `preflight run --nproc 4`
+# make check   the inner loop: lint, types, and the tests that start nothing and wait for nothing
 # make test    what the tests need, lint, all tests
-# make lint · make bench · make readme · make clean
+# make lint · make bench · make coverage · make clean
+# make readme  what README.md shows of the program: real screens, with the lab of the tests and torch
+# make readme-tables   only its tables and --help, for a new check or flag: no lab, no torch
 # make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour,
 #              then every training script of tests/rehearse: docs/rehearsals.md
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
@@ -31,7 +34,8 @@ ifneq ($(strip $(TORCH)),$(strip $(LAST_TORCH)))
 $(READY): CHANGED
 endif
 
-.PHONY: run test lint bench faults healthy gpu scale readme clean debian CHANGED
+.PHONY: run check test lint bench coverage faults healthy gpu scale readme readme-tables clean debian
+.PHONY: CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -39,10 +43,19 @@ run: $(READY)
 test: $(TESTABLE) debian lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# tests/conftest.py says what is slow
+check: lint
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow and not gpu' tests/unit tests/checks tests/test_*.py
+
 lint: $(TESTABLE)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# of the fast tests, in one process: a worker that is killed or replaced keeps no figures
+coverage: $(TESTABLE)
+	$(BIN)/coverage run -m pytest -q -m 'not slow and not gpu' tests/unit tests/checks tests/test_*.py
+	$(BIN)/coverage report
 
 bench: $(READY)
 	@$(BIN)/python bench/bench.py
@@ -64,6 +77,9 @@ scale: $(READY)
 
 readme: $(READY)
 	$(BIN)/python tools/readme.py
+
+readme-tables: $(READY)
+	$(BIN)/python tools/readme.py --tables
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

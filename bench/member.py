@@ -28,9 +28,9 @@ from place import CLONE_NEWUTS, LIBC, PR_SET_PDEATHSIG, reap, unshare
 from preflight import registry
 from preflight.config.resolve import Flags
 from preflight.engine import agent
-from preflight.meeting import session as company
+from preflight.meeting import session
 from preflight.output import files
-from preflight.process import pool as isolate
+from preflight.process import pool
 from preflight.process.signals import Interrupt
 from preflight.render.human import Look
 
@@ -86,7 +86,7 @@ def import_everything() -> None:
     for name in CHECKS:
         registry.imported(name)
     importlib.import_module("preflight.render.json")
-    isolate.FORK_LIMIT = PATIENT_SECONDS
+    pool.FORK_LIMIT = PATIENT_SECONDS
     if "torch" in sys.modules:
         raise SystemExit("torch is imported: every agent would carry it")
     gc.collect()
@@ -159,7 +159,7 @@ def _run(world: World, rank: int, folder: str) -> int:
         output=(f"json={folder}/report",),
     )
     kept = Kept()
-    setattr(company, "Company", kept.made_of)  # noqa: B010  it is made deep inside ending_of()
+    setattr(session, "Company", kept.made_of)  # noqa: B010  it is made deep inside ending_of()
     with agent.session(Interrupt()) as workers:
         ended = agent.ending_of(agent.Wish(flags), workers, Interrupt(), lambda progress: None)
         if ended.report is not None and kept.hosting:
@@ -171,7 +171,7 @@ def _run(world: World, rank: int, folder: str) -> int:
     return ended.exit_code
 
 
-class Watched(company.Company):
+class Watched(session.Company):
     """An agent's company, with the times of what an agent has no reason to tell."""
 
     met = judged = cpu_met = 0.0

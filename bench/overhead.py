@@ -52,10 +52,10 @@ def start_seconds(environ: dict[str, str]) -> float:
 def starts() -> tuple[float, float]:
     """Median seconds of a Python that never imports torch, without and with our hook."""
     plain = environment()
-    ours = HERE.parent / "preflight" / "rehearsal"
+    ours = HERE.parent / "preflight/rehearsal/injected"
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "sitecustomize.py").write_bytes((ours / "hook.py").read_bytes())
-        Path(folder, "inside.py").write_bytes((ours / "inside.py").read_bytes())
+        for path in ours.glob("*.py"):
+            Path(folder, path.name).write_bytes(path.read_bytes())
         hooked = {**plain, "PREFLIGHT_WATCHED": folder, "PYTHONPATH": folder}
         pairs = [(start_seconds(plain), start_seconds(hooked)) for _ in range(STARTS)]
     return median(p for p, _ in pairs), median(h for _, h in pairs)

@@ -41,7 +41,7 @@ LEAST_ARRIVE = 5.0
 LIMIT_SECONDS, LIMIT_PER_AGENT = 90.0, 0.25
 """Of one world, after which what is left of it is killed."""
 
-NOT_PLANTED = ("came-late",)
+NOT_PLANTED = ("agent-late",)
 """What is true of agents that are started one after another on a machine that is full of them."""
 
 
@@ -68,7 +68,7 @@ def planted(agents: int, arrive: float) -> Iterator[Planted]:
     yield Planted(
         "twin",
         replace(world, twin=twin),
-        ("rdzv.reach", "rank-twice"),
+        ("rdzv.reach", "rank-duplicate"),
         frozenset({f"{name_of(twin)}/{twin}", f"{name_of(twin, 'b')}/{twin}"}),
     )
     yield Planted(

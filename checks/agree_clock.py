@@ -1,5 +1,6 @@
 """Do the nodes' wall clocks agree, as far as torchrun and whoever reads the logs need it?
 
+Level        standard
 Looks at     the offset of each node's clock to that of the meeting's host, with its uncertainty,
              measured over the meeting's connection; whether the kernel calls the clock synchronised
              (adjtimex), with the largest error that it admits
@@ -18,23 +19,21 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
-    Kind,
+    FindingType,
+    Found,
     Measured,
     NotApplicable,
     Status,
-    Subject,
     World,
 )
 
@@ -45,6 +44,8 @@ CHECK = Check(
     level=Level.STANDARD,
     required=False,
     requires=frozenset({Requirement.PEERS}),
+    blame=Blame.NODE,
+    explains=("rdzv.torchrun",),
 )
 
 # torchrun's c10d rendezvous calls a node dead whose heartbeat is 15 s old by another one's clock:
@@ -63,35 +64,41 @@ STEP = Command(
     "chronyc makestep", "{where}", disturbs="what measures time by the wall clock at that moment"
 )
 
-ADVICE = {
-    "clock-far": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "clock-skew-large": FindingType(
         cause="no time service on that machine, or one that has lost its server",
         means="torchrun (c10d rendezvous) drops the node without a word and trains with a smaller "
         "world, exit code 0; munge says 'Expired credential'",
         now="set the clock of {node}, or leave {it} out",
         text="a time service (chronyd) on every node, with the same servers",
         commands=(ASK, STEP),
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        was=("clock-far",),
     ),
-    "clock-off": Advice(
-        who="cluster administrator",
+    "clock-skew": FindingType(
         cause="no time service on that machine, or one that has lost its server",
         means="logs of the nodes can't be laid side by side; at 10 s torchrun loses the node",
         text="a time service (chronyd) on every node, with the same servers",
         commands=(ASK, STEP),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        explains=(),
+        was=("clock-off",),
     ),
-    "clock-unsteady": Advice(
+    "clock-offset-uncertain": FindingType(
         who="whoever runs this node",
         cause="a busy machine or network: the way there and the way back took unequal times",
         means="whether the clocks agree is not known",
         text="compare them by hand, or run it again when the machines are idle",
         commands=(Command("date +%s.%N", "every node, at once"),),
+        status=Status.UNDECIDED,
+        was=("clock-unsteady",),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOffset:
     """Seconds, where known. offset: this clock less that of the meeting's host, +- uncertainty.
 
     synchronised   what the kernel says of itself; None: it would not say
@@ -118,19 +125,13 @@ class Timex(ctypes.Structure):
     )
 
 
-def observe(host: Host, ctx: Context) -> Clock:
+def observe(host: Host, ctx: Context) -> ClockOffset:
     roll = ctx.roll
     if roll is None:
         raise NotApplicable("there was no meeting")
     ctx.mark("adjtimex")
-    synchronised, max_error = _kernel() if host.live else (None, None)
-    own = roll.hosts
-    return Clock(
-        offset=0.0 if own else roll.offset,
-        uncertainty=0.0 if own else roll.uncertainty,
-        synchronised=synchronised,
-        max_error=max_error,
-    )
+    offset, uncertainty = (0.0, 0.0) if roll.hosts else (roll.offset, roll.uncertainty)
+    return ClockOffset(offset, uncertainty, *(_kernel() if host.live else (None, None)))
 
 
 def _kernel() -> tuple[bool | None, float | None]:
@@ -146,8 +147,8 @@ def _kernel() -> tuple[bool | None, float | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Apart:
-    """Who is apart from whom. `spread`: the largest distance, with its uncertainty."""
+class _SkewedNodes:
+    """Nodes whose clocks are off. `spread`: the largest difference, `error`: its uncertainty."""
 
     odd: tuple[str, ...]
     others: tuple[str, ...]
@@ -157,26 +158,25 @@ class _Apart:
     why: str
 
 
-def judge(world: World[Clock], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[ClockOffset], expect: Expect) -> Iterator[Found]:
     clocks = {here.node: clock for here, clock in world.each()}
     if len(clocks) < 2:
         return
     known = {n: c for n, c in clocks.items() if _known(c)}
-    far = _apart(known, FAR)
+    far = _skewed_nodes(known, FAR)
     if far is not None:
-        yield _finding(world, known, far, "clock-far", Status.FAIL, FAR)
+        yield _finding(world, known, far, "clock-skew-large", FAR)
     named = far.odd if far is not None else ()
     rest = {n: c for n, c in known.items() if n not in named}
     steady = {n: c for n, c in rest.items() if _error(c) <= UNSTEADY}
-    off = _apart(steady, OFF)
+    off = _skewed_nodes(steady, OFF)
     if off is not None:
-        yield _finding(world, known, off, "clock-off", Status.WARN, OFF)
+        yield _finding(world, known, off, "clock-skew", OFF)
     blind = [n for n in clocks if n not in named and n not in steady]
     if blind:
-        yield Finding(
-            "clock-unsteady",
-            Status.UNDECIDED,
-            tuple(_node(world, n) for n in blind),
+        yield Found(
+            "clock-offset-uncertain",
+            tuple(world.subject(n) for n in blind),
             saw=" · ".join(
                 f"{n}: {_offset(clocks[n])}, round trip too unsteady"
                 if n in known
@@ -188,23 +188,23 @@ def judge(world: World[Clock], expect: Expect) -> Iterator[Finding]:
         )
 
 
-def _known(clock: Clock) -> bool:
+def _known(clock: ClockOffset) -> bool:
     return all(n is not None and math.isfinite(n) for n in (clock.offset, clock.uncertainty))
 
 
-def _error(clock: Clock) -> float:
+def _error(clock: ClockOffset) -> float:
     return abs(clock.uncertainty or 0.0)
 
 
-def _low(clock: Clock) -> float:
+def _low(clock: ClockOffset) -> float:
     return (clock.offset or 0.0) - _error(clock)
 
 
-def _high(clock: Clock) -> float:
+def _high(clock: ClockOffset) -> float:
     return (clock.offset or 0.0) + _error(clock)
 
 
-def _gap(clocks: Iterable[Clock], others: Iterable[Clock]) -> float:
+def _gap(clocks: Iterable[ClockOffset], others: Iterable[ClockOffset]) -> float:
     """How far at least the furthest of the ones is from the furthest of the others, however unlucky
     the measuring was; below 0 when all of them may be equal."""
     ones, rest = list(clocks), list(others)
@@ -213,11 +213,11 @@ def _gap(clocks: Iterable[Clock], others: Iterable[Clock]) -> float:
     return max(above, below)
 
 
-def _surely_within(one: Clock, other: Clock, limit: float) -> bool:
+def _surely_within(one: ClockOffset, other: ClockOffset, limit: float) -> bool:
     return max(_high(one) - _low(other), _high(other) - _low(one)) <= limit
 
 
-def _apart(clocks: Mapping[str, Clock], limit: float) -> _Apart | None:
+def _skewed_nodes(clocks: Mapping[str, ClockOffset], limit: float) -> _SkewedNodes | None:
     """Who is too far from the others; None when nobody is for sure. Whoever keeps torchrun's state
     may be any of them, so that every two must agree."""
     order = sorted(clocks, key=lambda n: (clocks[n].offset or 0.0, n))
@@ -233,19 +233,21 @@ def _apart(clocks: Mapping[str, Clock], limit: float) -> _Apart | None:
     if suspects:
         others = tuple(n for n in order if n not in suspects)
         why = "their kernel calls these clocks unsynchronised, the others synchronised"
-        return _Apart(suspects, others, spread, error, Confidence.LIKELY, why)
+        return _SkewedNodes(suspects, others, spread, error, Confidence.LIKELY, why)
     # a group of more than half holds the middle one, whoever else there is
     middle = clocks[order[(len(order) - 1) // 2]]
     odd = tuple(n for n in order if _gap([clocks[n]], [middle]) > limit)
     agreed = tuple(n for n in order if _surely_within(clocks[n], middle, limit))
     if odd and len(order) > 2 and len(agreed) * 2 > len(order):
         why = f"{len(agreed)} of {plural(len(order), 'node')} agree"
-        return _Apart(odd, agreed, spread, error, Confidence.CERTAIN, why)
+        return _SkewedNodes(odd, agreed, spread, error, Confidence.CERTAIN, why)
     ends = tuple(n for n in order if _gap([clocks[n]], (first, last)) > limit)
-    return _Apart(ends, (), spread, error, Confidence.POSSIBLE, "no majority says which is wrong")
+    return _SkewedNodes(
+        ends, (), spread, error, Confidence.POSSIBLE, "no majority says which is wrong"
+    )
 
 
-def _unsynchronised(clocks: Mapping[str, Clock], limit: float) -> tuple[str, ...]:
+def _unsynchronised(clocks: Mapping[str, ClockOffset], limit: float) -> tuple[str, ...]:
     """Those whose kernel admits it, where all the others are synchronised and agree, and these are
     far from them: a reason that counts more than a majority."""
     good = [c for c in clocks.values() if c.synchronised]
@@ -256,26 +258,23 @@ def _unsynchronised(clocks: Mapping[str, Clock], limit: float) -> tuple[str, ...
 
 
 def _finding(
-    world: World[Clock],
-    clocks: Mapping[str, Clock],
-    apart: _Apart,
+    world: World[ClockOffset],
+    clocks: Mapping[str, ClockOffset],
+    apart: _SkewedNodes,
     code: str,
-    status: Status,
     limit: float,
-) -> Finding:
+) -> Found:
     unsure = apart.confidence is Confidence.POSSIBLE
     shown = [*apart.odd[:KEPT], *apart.others[:1]]
-    return Finding(
+    return Found(
         code,
-        status,
-        tuple(_node(world, n) for n in apart.odd),
+        tuple(world.subject(n) for n in apart.odd),
         saw=f"clocks {_seconds(apart.spread)} +- {duration(apart.error)} apart: "
         + ", ".join(f"{n} {_offset(clocks[n])}" for n in shown)
         + f" · {apart.why}",
         expected=f"every two within {duration(limit)}",
-        blame=Blame.UNKNOWN if unsure else Blame.NODE,
+        blame=Blame.UNKNOWN if unsure else None,
         confidence=apart.confidence,
-        explains=("rdzv.torchrun",) if status is Status.FAIL else (),
         alternatives=tuple(f"the clock of {n} is wrong" for n in apart.odd[:KEPT])
         if unsure
         else (),
@@ -293,15 +292,11 @@ def _fields(odd: tuple[str, ...], unsure: bool) -> dict[str, str]:
     }
 
 
-def _node(world: World[Clock], node: str) -> Subject:
-    return Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node))
-
-
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if OFF <= seconds < 100 else duration(seconds)
 
 
-def _offset(clock: Clock) -> str:
+def _offset(clock: ClockOffset) -> str:
     offset = clock.offset or 0.0
     words = _seconds(abs(offset))
     # next to nothing has no sign
@@ -311,7 +306,7 @@ def _offset(clock: Clock) -> str:
     return words + (" (unsynchronised)" if clock.synchronised is False else "")
 
 
-def measured(world: World[Clock]) -> Measured:
+def measured(world: World[ClockOffset]) -> Measured:
     clocks = {here.node: clock for here, clock in world.each() if _known(clock)}
     if len(clocks) < 2:
         return Measured("not measured") if len(world.seen) > 1 else Measured()

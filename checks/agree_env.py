@@ -1,5 +1,6 @@
 """Do all ranks have the same settings where NCCL, torch and Gloo need the same?
 
+Level        standard
 Looks at     on every rank the settings of NCCL, torch, Gloo, UCX and libfabric that change what a
              collective does, from the environment and from nccl.conf (the environment counts, then
              the user's file, then /etc/nccl.conf), as their readers take them: 0 is the same as not
@@ -19,24 +20,26 @@ Seen as      a hang in the first collective, "mismatch in collective sizes or en
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.params import c10d_bool, strtoll, switched_on
-from preflight.domains.settings.collect import VALUE_KEPT, Variable, collect
+from preflight.domains.settings.collect import collect_settings
+from preflight.domains.settings.nccl_conf import VALUE_KEPT, Variable
 from preflight.domains.settings.parsers import LEVELS
-from preflight.domains.settings.variables import RENAMED, known
+from preflight.domains.settings.variables import RENAMED, known_variables
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import plural
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -44,7 +47,8 @@ from preflight.model import (
     World,
     place_of,
 )
-from preflight.redact import HIDDEN, quoted, redact
+from preflight.redact import HIDDEN, redact
+from preflight.sanitize import quoted
 
 CHECK = Check(
     scope=Scope.RANK,
@@ -52,6 +56,8 @@ CHECK = Check(
     budget=3.0,
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
+    blame=Blame.JOB,
+    explains=("world.nccl", "world.ddp", "world.bandwidth"),
 )
 
 # `NAME default`, - where no value is the same as not set. What both ends of a connection, or all
@@ -92,13 +98,13 @@ EVERYWHERE = ("GLOO_", "TORCH_DIST_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "OMP_
 SWITCHES = ("NCCL_NVLS_ENABLE", "NCCL_MNNVL_ENABLE", "NCCL_PAT_ENABLE", "CUDA_LAUNCH_BLOCKING")
 NCCL_JOB, JOB = ("world.nccl", "world.ddp", "world.bandwidth"), ("rdzv.store", "world.*")
 
-FINDINGS = 6
+LIMIT = 6
 """Findings of one run; the rest are counted in the last of them."""
 SHOWN = 4
 """Variables, values or nodes that one sentence shows."""
 
-ADVICE = {
-    "setting-differs": Advice(
+FINDINGS = {
+    "setting-differs": FindingType(
         who="job author",
         cause="a shell profile, module or image of one node, or mpirun without -x for all of them",
         means="a hang in the first collective, or 'mismatch in collective sizes or environment "
@@ -106,21 +112,24 @@ ADVICE = {
         now="{now}",
         text="set {names} in one place, the job's script, for all ranks",
         commands=(Command("env | grep -E '^(NCCL|TORCH|GLOO)_' | sort", "the node"),),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "setting-uneven": Advice(
+    "setting-uneven": FindingType(
         who="job author",
         cause="a shell profile, module or image of one node, or a launcher that sets it on some",
         means="the job runs, but one rank is slower than the rest, or gives up before them",
         now="{now}",
         text="set {names} in one place, the job's script, for all ranks",
+        status=Status.WARN,
+        explains=(),
     ),
-    "conf-leftover": Advice(
-        who="cluster administrator",
+    "conf-leftover": FindingType(
         cause="an nccl.conf from the search for a fault that stayed on one node",
         means="a hang in the first collective, or slow collectives; no variable shows it",
         now="{now}",
         text="the same nccl.conf on all nodes, or none",
         commands=(Command("cat {file}", "the node"),),
+        blame=Blame.NODE,
     ),
 }
 
@@ -135,7 +144,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """A variable that differs.
 
     odd    the parties (nodes, or NODE/rank) to name; all of them when none is the odd one
@@ -153,7 +162,7 @@ class Difference:
 
 
 def observe(host: Host, ctx: Context) -> Environment:
-    found = collect(host, ctx.mark)
+    found = collect_settings(host, ctx.mark)
     first: dict[str, Variable] = {}
     for variable in found.variables:
         # NCCL alone reads its files
@@ -178,14 +187,14 @@ def compared() -> Mapping[str, str]:
 
 
 @cache
-def _must() -> frozenset[str]:
+def _fatal_if_different() -> frozenset[str]:
     return frozenset(MUST.split()[::2])
 
 
 @lru_cache(maxsize=4096)
 def meant(name: str, value: str) -> str:
     """What the reader of a variable makes of its value; empty is the default."""
-    kind = known()[name].kind if name in known() else ""
+    kind = known_variables()[name].kind if name in known_variables() else ""
     if name in SWITCHES or kind == "flag":
         return str(int(switched_on(value))) if value else ""
     if kind in ("int", "any") and (kind == "int" or strtoll(value)[1] == ""):
@@ -200,7 +209,7 @@ def meant(name: str, value: str) -> str:
     if kind in ("algorithms", "protocols"):
         return ";".join(sorted(_listed(part) for part in value.lower().split(";") if part))
     if kind == "word":
-        return value if value in known()[name].args else ""
+        return value if value in known_variables()[name].args else ""
     if kind in ("c10d-bool", "nccl-bool"):
         truth = c10d_bool(value)
         return value if truth is None else str(int(truth))
@@ -230,12 +239,12 @@ def effective(name: str, variable: Variable | None) -> str:
     return (meant(name, variable.value) if variable else "") or standard
 
 
-def judge(world: World[Environment], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
     gpus = any(e.gpus for e in world.seen.values())
-    groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[Difference]] = {}
+    groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[SettingDifference]] = {}
     for found in _differences(world):
         everywhere = found.name.startswith(EVERYWHERE)
-        harmful = found.name in _must()
+        harmful = found.name in _fatal_if_different()
         if not harmful and not everywhere and not gpus:
             continue  # nobody reads it
         code = "setting-differs" if harmful else "setting-uneven"
@@ -243,14 +252,14 @@ def judge(world: World[Environment], expect: Expect) -> Iterator[Finding]:
         status = Status.FAIL if harmful and (everywhere or gpus) else Status.WARN
         groups.setdefault((code, status, found.odd, found.sure), []).append(found)
     heaviest = sorted(groups, key=lambda k: k[1] is not Status.FAIL)
-    for number, key in enumerate(heaviest[:FINDINGS], 1):
+    for number, key in enumerate(heaviest[:LIMIT], 1):
         finding = _finding(world, *key, groups[key])
-        more = len(heaviest) - FINDINGS
-        last = number == FINDINGS and more > 0
+        more = len(heaviest) - LIMIT
+        last = number == LIMIT and more > 0
         yield finding.with_(saw=f"{finding.saw} · and {more} more like it") if last else finding
 
 
-def _differences(world: World[Environment]) -> Iterator[Difference]:
+def _differences(world: World[Environment]) -> Iterator[SettingDifference]:
     distinct: dict[Environment, list[str]] = {}
     for key, seen in world.seen.items():
         distinct.setdefault(seen, []).append(key)
@@ -276,7 +285,7 @@ def _parties(
     return by_node
 
 
-def _difference(name: str, parties: Mapping[str, tuple[str, Variable | None]]) -> Difference:
+def _difference(name: str, parties: Mapping[str, tuple[str, Variable | None]]) -> SettingDifference:
     agreed = consensus({party: value for party, (value, _) in parties.items()})
     groups: dict[str, list[str]] = {}
     for party, (value, _) in parties.items():
@@ -290,13 +299,17 @@ def _difference(name: str, parties: Mapping[str, tuple[str, Variable | None]]) -
         odd = tuple(p for p, (value, _) in parties.items() if value != agreed.value)
         file = files.get(odd[0], "") if all(p in files for p in odd) else ""
         usual = parties[agreed.holders[0]][1]
-        return Difference(name, saw, odd, Confidence.LIKELY, usual, file)
+        return SettingDifference(name, saw, odd, Confidence.LIKELY, usual, file)
     if files and len(files) <= len(rest) and len({parties[p][0] for p in rest}) == 1:
         # a file that only some nodes have is more often forgotten than missing
         odd, file = tuple(files), next(iter(files.values()))
         other = (f"{file} is missing on {_names(rest)}",)
-        return Difference(name, saw, odd, Confidence.LIKELY, parties[rest[0]][1], file, other)
-    return Difference(name, saw, tuple(parties), Confidence.POSSIBLE, alternatives=_both(groups))
+        return SettingDifference(
+            name, saw, odd, Confidence.LIKELY, parties[rest[0]][1], file, other
+        )
+    return SettingDifference(
+        name, saw, tuple(parties), Confidence.POSSIBLE, alternatives=_both(groups)
+    )
 
 
 def _both(groups: Mapping[str, list[str]]) -> tuple[str, ...]:
@@ -323,8 +336,8 @@ def _finding(
     status: Status,
     odd: tuple[str, ...],
     sure: Confidence,
-    group: list[Difference],
-) -> Finding:
+    group: list[SettingDifference],
+) -> Found:
     names = [d.name for d in group]
     one = group[0]
     more = f" · and {len(group) - SHOWN} more" if len(group) > SHOWN else ""
@@ -338,9 +351,8 @@ def _finding(
         told = f"export {one.name}={quoted(usual.value, 60)}" if usual else f"unset {one.name}"
         now = f"{told}   on {_names(list(odd))}"
     system = one.file.startswith("/etc/")
-    return Finding(
+    return Found(
         code,
-        status,
         tuple(_subject(world, p, names[0] if len(names) == 1 else "") for p in odd),
         saw=" · ".join(d.saw for d in group[:SHOWN]) + more,
         expected="one value for all ranks",
@@ -349,6 +361,7 @@ def _finding(
         explains=explains,
         alternatives=one.alternatives,
         fields={"now": now, "names": ", ".join(names[:SHOWN]), "name": one.name, "file": one.file},
+        status=status,
     )
 
 

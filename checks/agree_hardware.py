@@ -1,5 +1,6 @@
 """Are the nodes alike, and each of them one of a kind by name and address?
 
+Level        standard
 Looks at     GPU models and counts by NVML, network interfaces with their addresses, MTU and speed,
              those of them that NCCL and Gloo take and that lead to MASTER_ADDR, CPUs and memory,
              host name, boot id, NCCL_HOSTID
@@ -25,17 +26,17 @@ from statistics import median
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import interface_rules as ifname
-from preflight.domains.system.inventory import Hardware, taken
+from preflight.domains.system.inventory import Hardware, take_inventory
 from preflight.expect import Expect
 from preflight.host import Address, Host, Interface
 from preflight.humanize import parties, plural, size
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -43,12 +44,21 @@ from preflight.model import (
     World,
 )
 
+# what is only a consequence: of nodes that can't talk, of large packets that don't pass, of one
+# slow node, of what only NCCL minds
+TALK = ("net.mesh", "net.payload", "net.speed", "rdzv.store", "world.*")
+LARGE = ("net.payload", "net.speed", "world.*")
+SLOW = ("net.speed", "world.bandwidth")
+NCCL_ONLY = ("world.nccl", "world.bandwidth")
+
 CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MEETING,
     budget=8.0,
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
+    blame=Blame.NODE,
+    explains=SLOW,
 )
 
 SHOWN = 4
@@ -62,93 +72,101 @@ FAIL, WARN = Status.FAIL, Status.WARN
 CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.POSSIBLE
 NAME = "host name"
 LOCAL = ("127.", "169.254.", "fe80:")
-TALK = ("net.mesh", "net.payload", "net.speed", "rdzv.store", "world.*")
-LARGE = ("net.payload", "net.speed", "world.*")
-SLOW = ("net.speed", "world.bandwidth")
 
-ADVICE = {
-    "host-same": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "host-duplicate": FindingType(
         cause="a cloned image, `localhost`, or one NCCL_HOSTID exported to all nodes",
         means="NCCL goes by name and boot id, or by NCCL_HOSTID: it takes both for one host, says "
         "'Duplicate GPU detected' or hangs; launchers that count hosts by name count too few",
         now="export NCCL_HOSTID=$(hostname)-$(hostname -I | tr -d ' ')   on every node",
         text="a name of its own for every machine, and no NCCL_HOSTID",
+        status=(Status.WARN, Status.FAIL),
+        blame=(Blame.NODE, Blame.JOB),
+        explains=NCCL_ONLY,
+        was=("host-same",),
     ),
-    "address-same": Advice(
-        who="cluster administrator",
+    "address-duplicate": FindingType(
         cause="a cloned image with a fixed address, or containers behind the bridges of two hosts",
         means="connections reach one machine or the other, or the caller itself: hangs that come "
         "and go",
         text="an address of its own for every machine; containers with --network host",
         commands=(Command("arping -D -I {interface} {address}", "another node"),),
+        explains=TALK,
+        was=("address-same",),
     ),
-    "families-apart": Advice(
-        who="cluster administrator",
+    "address-families-differ": FindingType(
         cause="IPv6 switched off on one node, or a network without IPv4",
         means="'Address family not supported by protocol' or 'Network is unreachable' between them",
         text="one family that all nodes have",
         commands=(Command("ip -br address; sysctl net.ipv6.conf.all.disable_ipv6", "{node}"),),
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        explains=TALK,
+        was=("families-apart",),
     ),
-    "gpu-absent": Advice(
-        who="cluster administrator",
+    "gpu-absent": FindingType(
         cause="a node of another partition, a pod without a GPU request, a driver not loaded",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!' on this node",
         text="give the job nodes with GPUs only",
         commands=(Command("nvidia-smi -L; ls /dev/nvidia*", "{node}"),),
+        status=(Status.WARN, Status.FAIL),
+        explains=NCCL_ONLY,
     ),
-    "gpus-differ": Advice(
-        who="cluster administrator",
+    "gpus-differ": FindingType(
         cause="a GPU that fell off the bus, or several kinds of nodes in one partition",
         means="every step takes as long as the slowest GPU, the smallest memory sets the batch",
         text="look for a missing GPU in the kernel's log; ask for one kind of GPU, e.g. "
         "--gres=gpu:MODEL:N",
         commands=(Command("nvidia-smi -L; dmesg -T | grep -i xid", "{node}"),),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.UNKNOWN),
     ),
-    "mtu-differs": Advice(
-        who="cluster administrator",
+    "mtu-differs": FindingType(
         cause="jumbo frames switched on for some nodes only",
         means="TCP mostly adapts; over RDMA, and where nobody says that a packet is too big, small "
         "messages pass and large ones hang",
         text="one MTU for all interfaces and switches of a subnet",
         commands=(Command("ip link set {interface} mtu {mtu}", "{node}", "its traffic, shortly"),),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        explains=LARGE,
     ),
-    "nic-missing": Advice(
-        who="cluster administrator",
+    "nic-missing": FindingType(
         cause="a cable, a driver, or an interface that was never configured",
         means="less bandwidth on this node, or a hang where NCCL pairs the interfaces of nodes",
         text="bring it up as on the other nodes",
         commands=(Command("ip -br link; dmesg -T | grep -i link", "{node}"),),
+        status=Status.WARN,
     ),
-    "link-slower": Advice(
-        who="cluster administrator",
+    "link-slower": FindingType(
         cause="a bad cable, auto-negotiation, or another network than on the other nodes",
         means="all nodes wait for this one in each collective",
         text="name the fast interface in NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, or mend it",
         commands=(Command("ethtool {interface}", "{node}"),),
+        status=Status.WARN,
     ),
-    "node-smaller": Advice(
+    "node-smaller": FindingType(
         who="job author",
         cause="another kind of machine, or a cgroup that gives the job less there",
         means="the loaders of this node are slower, or run out of memory first",
         text="ask for as many CPUs and as much memory on every node",
         commands=(Command("nproc; free -g", "{node}"),),
+        status=Status.WARN,
     ),
 }
 
 
 def observe(host: Host, ctx: Context) -> Hardware:
-    return taken(host, ctx)
+    return take_inventory(host, ctx)
 
 
-def judge(world: World[Hardware], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Hardware], expect: Expect) -> Iterator[Found]:
     yield from _same_host(world)
     yield from _same_address(world)
     yield from _families(world)
     yield from _gpu_counts(world, expect)
     yield from _interfaces(world)
     yield from _mtus(world)
-    yield from _smaller(world)
+    yield from _slower_or_smaller(world)
 
 
 def _grouped(values: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
@@ -160,7 +178,7 @@ def _grouped(values: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def _same_host(world: World[Hardware]) -> Iterator[Finding]:
+def _same_host(world: World[Hardware]) -> Iterator[Found]:
     """Agents on one machine and network are on one host, whatever it is called."""
     seen = {key: s for key, s in world.seen.items() if s.machine}
     gpus = any(s.gpus != () for s in seen.values())
@@ -171,19 +189,18 @@ def _same_host(world: World[Hardware]) -> Iterator[Finding]:
             boots = len({seen[key].boot for key in keys})
             if machines > 1:
                 for_nccl = what != NAME or boots < machines
-                yield Finding(
-                    "host-same",
-                    FAIL if for_nccl and gpus else WARN,
+                yield Found(
+                    "host-duplicate",
                     tuple(world.subject(key) for key in keys),
                     saw=f"{what} {name[:60]!r} on {plural(machines, 'machine')}: {parties(keys)}"
                     + " with one boot id" * (what == NAME and boots < machines),
                     expected=f"a {what} of its own for every machine",
                     blame=Blame.NODE if what == NAME else Blame.JOB,
-                    explains=("world.nccl", "world.bandwidth"),
+                    status=FAIL if for_nccl and gpus else WARN,
                 )
 
 
-def _roads(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
+def _outside_addresses(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
     """The addresses by which other machines reach this one, with their interfaces. What nobody
     uses may well be the same everywhere, as what the NAT of a virtual machine hands out."""
     for nic in seen.outside:
@@ -192,28 +209,25 @@ def _roads(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
                 yield nic, address
 
 
-def _same_address(world: World[Hardware]) -> Iterator[Finding]:
+def _same_address(world: World[Hardware]) -> Iterator[Found]:
     owners: dict[str, dict[str, Subject]] = {}
     for key, seen in world.seen.items():
-        for nic, address in _roads(seen) if seen.machine else ():
+        for nic, address in _outside_addresses(seen) if seen.machine else ():
             owners.setdefault(address.ip, {})[seen.machine] = _nic(world, key, nic.name)
     for ip, machines in owners.items():
         if len(machines) > 1:
             found = tuple(machines.values())
-            yield Finding(
-                "address-same",
-                FAIL,
+            yield Found(
+                "address-duplicate",
                 found,
                 saw=f"{ip} is an address of {parties([f'{s.node} ({s.name})' for s in found])}",
                 expected="an address of its own for every machine",
-                blame=Blame.NODE,
                 confidence=LIKELY,
-                explains=TALK,
                 fields={"interface": found[0].name, "address": ip},
             )
 
 
-def _families(world: World[Hardware]) -> Iterator[Finding]:
+def _families(world: World[Hardware]) -> Iterator[Found]:
     """Who has both can talk to everybody."""
     single: dict[str, str] = {}
     for key, seen in world.seen.items():
@@ -221,22 +235,21 @@ def _families(world: World[Hardware]) -> Iterator[Finding]:
         families = {a.family for a in all_of if not a.ip.startswith(LOCAL)}
         if len(families) == 1:
             single[key] = f"IPv{families.pop()} only"
-    yield from _differ(world, "families-apart", single, "a family that all have", FAIL, TALK)
+    yield from _minority(world, "address-families-differ", single, "a family that all have")
 
 
 def _nic(world: World[Hardware], key: str, name: str) -> Subject:
     return Subject(Kind.NIC, key, name, ranks=world.topology.ranks_of(key))
 
 
-def _differ(
+def _minority(
     world: World[Hardware],
     code: str,
     values: Mapping[str, str],
     goal: str,
-    status: Status = WARN,
-    explains: tuple[str, ...] = (),
     nics: Mapping[str, Interface] | None = None,
-) -> Iterator[Finding]:
+    explains: tuple[str, ...] | None = None,
+) -> Iterator[Found]:
     """The odd values by majority; without one all of them, since nobody can tell. The subjects are
     the interfaces where there are such."""
     agreed = consensus(values)
@@ -245,13 +258,12 @@ def _differ(
     for sides in [odd] if agreed.tie else [[side] for side in odd]:
         keys = [key for _, some in sides for key in some]
         both = [f"{parties(some)} is the odd one" for _, some in sides[:SHOWN]]
-        yield Finding(
+        yield Found(
             code,
-            status,
             tuple(_nic(world, k, nics[k].name) if nics else world.subject(k) for k in keys),
             saw=" · ".join(f"{value} on {parties(some)}" for value, some in sides[:SHOWN]),
             expected=goal if agreed.tie else usual,
-            blame=Blame.UNKNOWN if agreed.tie else Blame.NODE,
+            blame=Blame.UNKNOWN if agreed.tie else None,
             confidence=POSSIBLE if agreed.tie else CERTAIN,
             explains=explains,
             alternatives=tuple(both) if agreed.tie else (),
@@ -263,14 +275,14 @@ def _differ(
         )
 
 
-def _alike(world: World[Hardware]) -> Iterator[Mapping[str, Hardware]]:
+def _same_size_nodes(world: World[Hardware]) -> Iterator[Mapping[str, Hardware]]:
     """The nodes that should be of one size: those with equally many ranks."""
     ranks = {key: str(world.topology.ranks_on(key)) for key in world.seen}
     for keys in _grouped(ranks).values():
         yield {key: world.seen[key] for key in keys}
 
 
-def _gpu_counts(world: World[Hardware], expect: Expect) -> Iterator[Finding]:
+def _gpu_counts(world: World[Hardware], expect: Expect) -> Iterator[Found]:
     known = {key: s for key, s in world.seen.items() if s.gpus is not None and not s.off}
     have = {key: s.gpus for key, s in known.items() if s.gpus}
     # what is expected of each node gpu.visible looks at
@@ -278,28 +290,26 @@ def _gpu_counts(world: World[Hardware], expect: Expect) -> Iterator[Finding]:
     most = 2 * len(have) > len(known)
     for key in known if counted and have and 2 * len(have) >= len(known) else ():
         if key not in have:
-            yield Finding(
+            yield Found(
                 "gpu-absent",
-                # what was started by hand may well be a try on the CPU
-                FAIL if most and world.topology.launcher != "local" else WARN,
+                # what was started by hand may well be a try on the CPU,
                 (world.subject(key),),
                 saw="no GPU",
                 expected=f"GPUs, as on {parties(list(have))}",
-                blame=Blame.NODE,
                 confidence=LIKELY if most else POSSIBLE,
-                explains=("world.nccl", "world.bandwidth"),
                 alternatives=() if most else ("the job wants no GPU",),
                 fields={"node": key},
+                status=FAIL if most and world.topology.launcher != "local" else WARN,
             )
-    for nodes in _alike(world) if counted else ():
+    for nodes in _same_size_nodes(world) if counted else ():
         counts = {key: plural(len(have[key]), "GPU") for key in nodes if key in have}
-        yield from _differ(world, "gpus-differ", counts, "as many GPUs on each node")
+        yield from _minority(world, "gpus-differ", counts, "as many GPUs on each node", explains=())
     if expect.text("gpu_model") is None:
         models = {key: " and ".join(sorted(set(names)))[:TEXT] for key, names in have.items()}
-        yield from _differ(world, "gpus-differ", models, "one kind of GPU", explains=SLOW)
+        yield from _minority(world, "gpus-differ", models, "one kind of GPU")
 
 
-def _interfaces(world: World[Hardware]) -> Iterator[Finding]:
+def _interfaces(world: World[Hardware]) -> Iterator[Found]:
     """Only where most nodes have the very same interfaces, and one has some of these: machines of
     different kinds have different ones."""
     names = {
@@ -313,23 +323,20 @@ def _interfaces(world: World[Hardware]) -> Iterator[Finding]:
             there = {i.name: i for i in world.seen[key].interfaces}
             gone = sorted(usual - some)
             states = [f"{n} {ifname.state(there[n])}" if n in there else f"no {n}" for n in gone]
-            yield Finding(
+            yield Found(
                 "nic-missing",
-                WARN,
                 tuple(_nic(world, key, name) for name in gone),
                 saw=", ".join(states[:SHOWN]),
                 expected=f"{', '.join(gone[:SHOWN])} with a link, as on {parties(agreed.holders)}",
-                blame=Blame.NODE,
                 confidence=LIKELY,
-                explains=SLOW,
                 fields={"node": key},
             )
 
 
-def _mtus(world: World[Hardware]) -> Iterator[Finding]:
+def _mtus(world: World[Hardware]) -> Iterator[Found]:
     subnets: dict[str, dict[str, Interface]] = {}
     for key, seen in world.seen.items():
-        for nic, address in _roads(seen):
+        for nic, address in _outside_addresses(seen):
             try:
                 network = str(ip_interface(f"{address.ip}/{address.prefix}").network)
             except ValueError:  # a report that somebody edited
@@ -341,43 +348,42 @@ def _mtus(world: World[Hardware]) -> Iterator[Finding]:
             told.append(nics)
             values = {key: f"MTU {nic.mtu}" for key, nic in nics.items() if nic.mtu}
             goal = f"one MTU in {network}"
-            yield from _differ(world, "mtu-differs", values, goal, explains=LARGE, nics=nics)
+            yield from _minority(world, "mtu-differs", values, goal, nics=nics)
 
 
-def _smaller(world: World[Hardware]) -> Iterator[Finding]:
+def _slower_or_smaller(world: World[Hardware]) -> Iterator[Found]:
     speeds = {k: s.speeds[s.carries] for k, s in world.seen.items() if s.speeds.get(s.carries)}
     for key, usual in _below(speeds, SLOWER):
         nic = _nic(world, key, world.seen[key].carries)
-        yield _less("link-slower", nic, f"{speeds[key]} Mbit/s", f"{usual:.0f} Mbit/s")
-    for nodes in _alike(world):
+        yield _smaller_than_others(
+            "link-slower", nic, f"{speeds[key]} Mbit/s", f"{usual:.0f} Mbit/s"
+        )
+    for nodes in _same_size_nodes(world):
         cpus = {key: s.cpus for key, s in nodes.items() if s.cpus > 0}
         for key, usual in _below(cpus, HALF):
             few = plural(cpus[key], "CPU")
-            yield _less("node-smaller", world.subject(key), few, f"{usual:.0f} CPUs")
+            yield _smaller_than_others("node-smaller", world.subject(key), few, f"{usual:.0f} CPUs")
         memory = {key: s.memory for key, s in nodes.items() if s.memory > 0}
         for key, usual in _below(memory, HALF):
             little = f"{size(memory[key])} of memory"
-            yield _less("node-smaller", world.subject(key), little, size(int(usual)))
+            yield _smaller_than_others("node-smaller", world.subject(key), little, size(int(usual)))
 
 
 def _below(numbers: Mapping[str, int], times: float) -> Iterator[tuple[str, float]]:
     """Who has so many times less than the others, with what these have. Of two it is the smaller:
-    not that it is the odd one, but the other waits for it."""
+    it need not be at fault, but the other waits for it."""
     if len(set(numbers.values())) > 1:
         usual = max(numbers.values()) if len(numbers) == 2 else median(numbers.values())
         yield from ((key, usual) for key, n in numbers.items() if n * times < usual)
 
 
-def _less(code: str, subject: Subject, saw: str, usual: str) -> Finding:
-    return Finding(
+def _smaller_than_others(code: str, subject: Subject, saw: str, usual: str) -> Found:
+    return Found(
         code,
-        WARN,
         (subject,),
         saw=saw,
         expected=f"about {usual}, as on other nodes",
-        blame=Blame.NODE,
         confidence=LIKELY,
-        explains=SLOW,
         fields={"node": subject.node, "interface": subject.name},
     )
 

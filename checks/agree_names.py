@@ -1,5 +1,6 @@
 """Do MASTER_ADDR and the nodes' own names lead every node to the same machines?
 
+Level        standard
 Looks at     on every node: the addresses of MASTER_ADDR and of the own host names of up to 7 other
              nodes, as this node resolves them; whose addresses they are, by what the nodes have
 Fails if     MASTER_ADDR leads a node to another machine than that of rank 0, or, where nobody can
@@ -21,31 +22,38 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.net.dns import NO_RESOLVER, Inquiry, Lookup, addresses, c10d_order, loops
+from preflight.domains.net.dns import (
+    NO_RESOLVER,
+    Lookup,
+    LookupBatch,
+    addresses,
+    c10d_order,
+    is_loopback,
+)
 from preflight.domains.net.pairing import dialled_by, dials
-from preflight.domains.rendezvous.torchrun_names import asked, usable
+from preflight.domains.rendezvous.torchrun_names import addresses_of, reachable_addresses
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import plural
+from preflight.humanize import parties, plural
 from preflight.identity.addresses import flaw
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
     Subject,
     World,
 )
-from preflight.redact import quoted
+from preflight.sanitize import quoted
 
 CHECK = Check(
     scope=Scope.PAIR,
@@ -54,6 +62,8 @@ CHECK = Check(
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
     disturbs="the name servers: 8 look-ups a node",
+    blame=Blame.NODE,
+    explains=("rdzv.torchrun",),
 )
 
 LOOKED_UP = 7
@@ -66,40 +76,44 @@ RESERVE = 0.7
 SHOWN = 4
 
 MASTER = "MASTER_ADDR"
-MEETING = ("rdzv.*", "world.*")
 ALL_NODES = "all nodes"
 BY_NAME = "what goes by host names (torchrun's c10d rendezvous, mpirun, ssh, Ray) "
 LOOK_UP = Command("getent ahosts {name}", "{where}")
 
-ADVICE = {
-    "master-astray": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "master-addr-elsewhere": FindingType(
         cause="a stale line in /etc/hosts of that node, or a name server with another view",
         means="its ranks look for rank 0 on another machine: 'The client socket has timed out' "
         "there, '3/4 clients joined' on rank 0",
         now="export MASTER_ADDR={right}   on all nodes",
         text="correct the name's line in /etc/hosts there, or its record in DNS",
         commands=(LOOK_UP, Command("grep -n {name} /etc/hosts", "{where}")),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NODE, Blame.NETWORK),
+        explains=("rdzv.*", "world.*"),
+        was=("master-astray",),
     ),
-    "view-differs": Advice(
-        who="cluster administrator",
+    "resolution-differs": FindingType(
         cause="an /etc/hosts that was not brought up to date there, or a name server of its own",
         means=BY_NAME + "fails from there or ends up on another machine",
         text="the same line for {name} in /etc/hosts, the same resolv.conf as on the other nodes",
         commands=(LOOK_UP, Command("cat /etc/hosts /etc/resolv.conf", "{where}")),
+        status=Status.WARN,
+        was=("view-differs",),
     ),
-    "record-wrong": Advice(
-        who="cluster administrator",
+    "record-wrong": FindingType(
         cause="a machine that is new, was renamed or got another address",
         means=BY_NAME + "doesn't get to that node",
         text="correct the record of {name} in DNS, or its line in /etc/hosts everywhere",
         commands=(LOOK_UP,),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerName:
     """What this node finds for the name that the node of this number has said."""
 
     number: int
@@ -107,7 +121,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class ResolvedNames:
     """name     this node's own host name
     addresses  that it has on its interfaces, without those that no other node can use
     master     MASTER_ADDR as the job has it here
@@ -118,10 +132,10 @@ class Views:
     addresses: tuple[str, ...]
     master: Lookup | None = None
     met: bool = True
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[PeerName, ...] = ()
 
 
-def observe(host: Host, ctx: Context) -> Views:
+def observe(host: Host, ctx: Context) -> ResolvedNames:
     if not host.live:
         raise CannotObserve("names are looked up on the live machine only")
     until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
@@ -130,23 +144,23 @@ def observe(host: Host, ctx: Context) -> Views:
     source = ctx.topology.facts.get("master_addr")
     if source and source.source == "--meet":
         master = host.environ.get(MASTER) or master
-    inquiry = Inquiry(until, ctx.mark)
+    inquiry = LookupBatch(until, ctx.mark)
     if master:
         inquiry.put(MASTER, master, lambda: c10d_order(addresses(host, master)))
-    names = _exchanged(ctx, own, min(HEARING, max(0.0, until - time.monotonic() - 1.0)))
+    names = _exchange_names(ctx, own, min(HEARING, max(0.0, until - time.monotonic() - 1.0)))
     for number, name in names.items():
-        inquiry.put(str(number), name, asked(host, name))
+        inquiry.put(str(number), name, addresses_of(host, name))
     answers = {key: inquiry.take(key) for key in tuple(inquiry.pending)}
-    return Views(
+    return ResolvedNames(
         name=own,
-        addresses=usable(host),
+        addresses=reachable_addresses(host),
         master=answers.get(MASTER),
         met=master == ctx.master_addr,
-        peers=tuple(Peer(number, answers[str(number)]) for number in names),
+        peers=tuple(PeerName(number, answers[str(number)]) for number in names),
     )
 
 
-def _exchanged(ctx: Context, own: str, seconds: float) -> dict[int, str]:
+def _exchange_names(ctx: Context, own: str, seconds: float) -> dict[int, str]:
     """number -> name of the nodes whose names this one looks up."""
     mine = dials(ctx.rank, ctx.world_size)[:LOOKED_UP]
     ctx.peers.say("name", own, to=dialled_by(ctx.rank, ctx.world_size)[:LOOKED_UP])
@@ -156,7 +170,7 @@ def _exchanged(ctx: Context, own: str, seconds: float) -> dict[int, str]:
     return {n: name for n, name in said.items() if isinstance(name, str) and not flaw(name)}
 
 
-def judge(world: World[Views], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[ResolvedNames], expect: Expect) -> Iterator[Found]:
     yield from _judge_master(world)
     yield from _judge_peers(world)
 
@@ -164,35 +178,39 @@ def judge(world: World[Views], expect: Expect) -> Iterator[Finding]:
 # --- MASTER_ADDR ---
 
 
-def _judge_master(world: World[Views]) -> Iterator[Finding]:
+def _judge_master(world: World[ResolvedNames]) -> Iterator[Found]:
     seen = world.seen
     ways = {n: v.master.found for n, v in seen.items() if v.master and v.master.found}
-    ways = {n: found for n, found in ways.items() if not all(loops(ip) for ip in found)}
+    ways = {n: found for n, found in ways.items() if not all(is_loopback(ip) for ip in found)}
     first = next((n.name for n in world.topology.nodes if 0 in n.ranks), "")
     home = seen.get(first)
-    if home and home.master and any(ip in home.addresses or loops(ip) for ip in home.master.found):
-        astray = {n: _astray(world, n, home) for n in ways if n != first}
+    if (
+        home
+        and home.master
+        and any(ip in home.addresses or is_loopback(ip) for ip in home.master.found)
+    ):
+        astray = {n: _master_status(world, n, home) for n in ways if n != first}
         for status in (Status.FAIL, Status.WARN):
             if nodes := [n for n, weight in astray.items() if weight is status]:
-                yield _master(world, nodes, ways, status, first)
+                yield _master_elsewhere(world, nodes, ways, status, first)
     else:
         yield from _judge_unowned(world, ways)
 
 
-def _astray(world: World[Views], node: str, home: Views) -> Status:
+def _master_status(world: World[ResolvedNames], node: str, home: ResolvedNames) -> Status:
     """How bad it is where MASTER_ADDR leads this node; `home` is that of rank 0."""
     mine = world.seen[node]
     found = mine.master.found if mine.master else ()
     right = [ip for ip in found if ip in home.addresses]
     if right:
         told = home.master.found if home.master else ()
-        fine = found[0] in right or loops(found[0]) or found[0] in told
+        fine = found[0] in right or is_loopback(found[0]) or found[0] in told
         return Status.PASS if fine else Status.WARN
     # an address of nobody here may be translated on the way, and it does lead to the meeting
     return Status.PASS if mine.met and not _owner(world, found) else Status.FAIL
 
 
-def _owner(world: World[Views], found: tuple[str, ...]) -> str:
+def _owner(world: World[ResolvedNames], found: tuple[str, ...]) -> str:
     """The node that has one of these addresses, and no other has it."""
     for ip in found:
         owners = [n for n, v in world.seen.items() if ip in v.addresses]
@@ -201,26 +219,28 @@ def _owner(world: World[Views], found: tuple[str, ...]) -> str:
     return ""
 
 
-def _judge_unowned(world: World[Views], ways: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+def _judge_unowned(
+    world: World[ResolvedNames], ways: Mapping[str, tuple[str, ...]]
+) -> Iterator[Found]:
     """Nobody can say which address is right: it is none that rank 0's node has."""
     agreed = consensus({node: tuple(sorted(found)) for node, found in ways.items()})
     usual = set(agreed.value or ())
     odd = [n for n, found in ways.items() if not usual & set(found) and not world.seen[n].met]
     if agreed.value is not None and odd:
-        yield _master(world, odd, ways, Status.FAIL, agreed.holders[0])
+        yield _master_elsewhere(world, odd, ways, Status.FAIL, agreed.holders[0])
     elif agreed.tie and odd and not set.intersection(*(set(found) for found in ways.values())):
         told = [f"{n} has the right address: {found[0]}" for n, found in ways.items()]
-        finding = _master(world, list(ways), ways, Status.FAIL)
+        finding = _master_elsewhere(world, list(ways), ways, Status.FAIL)
         yield finding.with_(confidence=Confidence.POSSIBLE, alternatives=tuple(told[:SHOWN]))
 
 
-def _master(
-    world: World[Views],
+def _master_elsewhere(
+    world: World[ResolvedNames],
     nodes: list[str],
     ways: Mapping[str, tuple[str, ...]],
     status: Status,
     right: str = "",
-) -> Finding:
+) -> Found:
     """`right`: a node that knows better, empty when none does."""
     names = {n: v.master.name[:80] for n, v in world.seen.items() if v.master}
     owners = {n: _owner(world, ways[n]) for n in nodes}
@@ -230,18 +250,18 @@ def _master(
         said.append(f"{node} takes {quoted(names[node])} for {ways[node][0]}{whose}")
     # rank 0's own node may know itself by the loopback
     better = next(iter(ways.get(right, ())), "") if right else ""
-    if right and (loops(better) or not better):
+    if right and (is_loopback(better) or not better):
         better = next(iter(world.seen[right].addresses), "")
-    return Finding(
-        "master-astray",
-        status,
+    return Found(
+        "master-addr-elsewhere",
         tuple(_subject(world, n, MASTER) for n in nodes),
         saw=" · ".join((*said, *([f"{right}: {better}"] if right else []))),
         expected="the same machine from every node",
-        blame=Blame.NODE if right else Blame.NETWORK,
+        blame=None if right else Blame.NETWORK,
         confidence=Confidence.CERTAIN if right and all(owners.values()) else Confidence.LIKELY,
-        explains=MEETING if status is Status.FAIL else (),
+        explains=None if status is Status.FAIL else (),
         fields={"name": names[nodes[0]], "right": better or "IP-ADDRESS", "where": nodes[0]},
+        status=status,
     )
 
 
@@ -249,7 +269,7 @@ def _master(
 
 
 @dataclass(slots=True)
-class Record:
+class NameRecord:
     """The name of one node and who sees what: its own address, another one, or no such name."""
 
     name: str
@@ -258,21 +278,21 @@ class Record:
     unknown: list[str]
 
 
-def _records(world: World[Views]) -> dict[str, Record]:
+def _records(world: World[ResolvedNames]) -> dict[str, NameRecord]:
     """By the node that owns the name. A name that two machines have is nobody's."""
     nodes = world.topology.nodes
     owned = Counter(v.name for v in world.seen.values())
-    made: dict[str, Record] = {}
+    made: dict[str, NameRecord] = {}
     for looker, views in world.seen.items():
         for peer in views.peers:
             owner = nodes[peer.number].name if 0 <= peer.number < len(nodes) else ""
             target = world.seen.get(owner)
             if target is None or owner == looker or owned[target.name] > 1:
                 continue
-            seen, away = peer.seen, [ip for ip in peer.seen.found if not loops(ip)]
+            seen, away = peer.seen, [ip for ip in peer.seen.found if not is_loopback(ip)]
             if seen.name != target.name or seen.error in NO_RESOLVER or not target.addresses:
                 continue
-            record = made.setdefault(owner, Record(target.name, [], {}, []))
+            record = made.setdefault(owner, NameRecord(target.name, [], {}, []))
             if any(ip in target.addresses for ip in away):
                 record.right.append(looker)
             elif away:
@@ -282,7 +302,7 @@ def _records(world: World[Views]) -> dict[str, Record]:
     return made
 
 
-def _judge_peers(world: World[Views]) -> Iterator[Finding]:
+def _judge_peers(world: World[ResolvedNames]) -> Iterator[Found]:
     records = _records(world)
     knows = {n for r in records.values() for n in r.right}
     lookers: dict[str, list[str]] = {}
@@ -303,25 +323,22 @@ def _judge_peers(world: World[Views]) -> Iterator[Finding]:
         yield _of_lookers(world, lookers, records)
 
 
-def _of_records(world: World[Views], bad: list[Record], owners: list[str]) -> Finding:
+def _of_records(world: World[ResolvedNames], bad: list[NameRecord], owners: list[str]) -> Found:
     said = []
     for record, owner in zip(bad[:SHOWN], owners, strict=False):
         seen = [f"{n} takes it for {ip}" for n, ip in record.wrong.items()][:2]
-        told = ", ".join(seen) or f"unknown on {_names(record.unknown)}"
+        told = ", ".join(seen) or f"unknown on {parties(record.unknown, SHOWN)}"
         have = ", ".join(world.seen[owner].addresses[:2])
         said.append(f"{quoted(record.name)}: {told}" + (f" · it has {have}" if seen else ""))
     # a single witness may be the one with the wrong record
     alone = [n for r in bad if len(r.wrong) == 1 for n in r.wrong]
     subjects = [_subject(world, owner) for owner in owners]
-    return Finding(
+    return Found(
         "record-wrong",
-        Status.WARN,
         tuple(dict.fromkeys([*subjects, *(_subject(world, n) for n in alone)])),
         saw="; ".join(said),
         expected="an address of that node, from every node",
-        blame=Blame.NETWORK,
         confidence=Confidence.POSSIBLE if alone else Confidence.LIKELY,
-        explains=("rdzv.torchrun",),
         alternatives=(
             *(f"the name's record is wrong for all: {bad[0].name[:80]}" for _ in alone[:1]),
             *(f"{n} alone has a wrong record" for n in alone[:1]),
@@ -331,39 +348,33 @@ def _of_records(world: World[Views], bad: list[Record], owners: list[str]) -> Fi
 
 
 def _of_lookers(
-    world: World[Views], by_looker: Mapping[str, list[str]], records: Mapping[str, Record]
-) -> Finding:
+    world: World[ResolvedNames],
+    by_looker: Mapping[str, list[str]],
+    records: Mapping[str, NameRecord],
+) -> Found:
     said = []
     for looker, owners in list(by_looker.items())[:SHOWN]:
         record = records[owners[0]]
         ip = record.wrong.get(looker)
         told = f"takes {quoted(record.name)} for {ip}" if ip else f"has no {quoted(record.name)}"
         more = f" and {len(owners) - 1} more such" if len(owners) > 1 else ""
-        said.append(f"{looker} {told}{more}; {_names(record.right)} finds it")
+        said.append(f"{looker} {told}{more}; {parties(record.right, SHOWN)} finds it")
     first = next(iter(by_looker))
-    return Finding(
-        "view-differs",
-        Status.WARN,
+    return Found(
+        "resolution-differs",
         tuple(_subject(world, n) for n in by_looker),
         saw=" · ".join(said),
         expected="an address of the node that has the name",
-        blame=Blame.NODE,
         confidence=Confidence.LIKELY,
-        explains=("rdzv.torchrun",),
         fields={"name": records[by_looker[first][0]].name[:80], "where": first},
     )
 
 
-def _names(nodes: list[str]) -> str:
-    more = len(nodes) - SHOWN
-    return ", ".join(nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _subject(world: World[Views], node: str, name: str = "") -> Subject:
+def _subject(world: World[ResolvedNames], node: str, name: str = "") -> Subject:
     return Subject(Kind.NODE, node, name, world.topology.ranks_of(node))
 
 
-def measured(world: World[Views]) -> Measured:
+def measured(world: World[ResolvedNames]) -> Measured:
     looked = [p.seen for v in world.seen.values() for p in v.peers]
     masters = {n: v.master for n, v in world.seen.items() if v.master and v.master.found}
     if not world.seen:

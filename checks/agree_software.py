@@ -1,5 +1,6 @@
 """Do all nodes run the same torch, NCCL and Python, on the same driver?
 
+Level        standard
 Looks at     torch's version, its commit and the CUDA it is built for; the NCCL that torch loads,
              from its own mouth, with its file and what brought it there; the Python; the NVIDIA
              driver's version
@@ -17,22 +18,22 @@ Seen as      "Mismatched NCCL version detected", "Message truncated : received 2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.gpu import nccl_library as nccl
-from preflight.domains.gpu import nvml as nvidia
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
+from preflight.domains.gpu import nccl_library, nvml
 from preflight.expect import Expect, numbers
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import parties
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -47,6 +48,8 @@ CHECK = Check(
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
     torch=True,
+    blame=Blame.JOB,
+    explains=("world.*", "rdzv.store"),
 )
 
 TEXT = 200
@@ -55,12 +58,12 @@ TEXT = 200
 SHOWN = 4
 """Values that a line shows."""
 
-FOREIGN = (nccl.PRELOAD, nccl.SEARCH)
+FOREIGN = (nccl_library.PRELOAD, nccl_library.SEARCH)
 FAIL, WARN = Status.FAIL, Status.WARN
 CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.POSSIBLE
 
-ADVICE = {
-    "torch-differs": Advice(
+FINDINGS = {
+    "torch-differs": FindingType(
         who="image author",
         cause="an environment that is not activated there, an older image, a package in ~/.local",
         means="another release speaks another protocol: init_process_group hangs, or the first "
@@ -70,8 +73,9 @@ ADVICE = {
         commands=(
             Command("python -c 'import torch; print(torch.__version__, torch.__file__)'", "{node}"),
         ),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "torch-absent": Advice(
+    "torch-absent": FindingType(
         who="image author",
         cause="an environment that is not activated there, or another image",
         means="'No module named torch' on this node; the others wait for its ranks until they "
@@ -79,7 +83,7 @@ ADVICE = {
         text="the same image, or the same environment, on all nodes",
         commands=(Command("command -v python; python -m pip show torch", "{node}"),),
     ),
-    "nccl-differs": Advice(
+    "nccl-differs": FindingType(
         who="image author",
         cause="LD_LIBRARY_PATH or LD_PRELOAD brings another libnccl, or a package was upgraded",
         means="NCCL compares the whole version when it starts: 'Mismatched NCCL version detected' "
@@ -87,27 +91,34 @@ ADVICE = {
         now="unset LD_LIBRARY_PATH LD_PRELOAD   where nothing else needs them",
         text="one NCCL on all nodes: the one that torch was built with",
         commands=(Command("pip list | grep nvidia-nccl", "{node}"),),
+        status=(Status.FAIL, Status.WARN),
+        # which warns of an NCCL that is not torch's own: that may be how they came to differ
+        explains=("world.nccl", "world.bandwidth", "host.software"),
     ),
-    "python-differs": Advice(
+    "python-differs": FindingType(
         who="image author",
         cause="an environment that is not activated there, or the system's own Python",
         means="functions and classes that are pickled on one node can't be read on another "
         "(all_gather_object, a checkpoint); torch itself does not mind",
         text="the same image, or the same environment, on all nodes",
         commands=(Command("command -v python; python --version", "{node}"),),
+        status=Status.WARN,
+        explains=(),
     ),
-    "driver-differs": Advice(
-        who="cluster administrator",
+    "driver-differs": FindingType(
         cause="a node that missed the last update, or was updated alone",
         means="mostly nothing; but a fault that only one driver has shows on these nodes only",
         text="bring all nodes to one driver",
         commands=(Command("cat /proc/driver/nvidia/version", "{node}"),),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.NODE,
+        explains=(),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class NodeSoftware:
     """What has to be alike. Empty: it is not there, or does not tell.
 
     absent     torch is not installed; broken: it can't be imported, which host.software reports
@@ -136,18 +147,18 @@ class Software:
         return self.nccl_origin in FOREIGN and bool(own) and own != numbers(self.nccl)[:3]
 
 
-def observe(host: Host, ctx: Context) -> Software:
+def observe(host: Host, ctx: Context) -> NodeSoftware:
     import sys
 
     torch = ctx.preloaded.get("torch")
     imported = torch is not None and not (torch.absent or torch.error)
     facts: dict[str, Any] = _torch() if imported else {}
     ctx.mark("NCCL")
-    folders = {folder: nccl.PACKAGE for _, folder in nccl.packages().values()}
-    loaded = nccl.loaded(host, nccl.libraries(host, folders=folders))
+    folders = {folder: nccl_library.PACKAGE for _, folder in nccl_library.nccl_packages().values()}
+    loaded = nccl_library.loaded_nccl(host, nccl_library.libraries(host, folders=folders))
     # a loaded one that does not tell its version is not what torch was built with
     version = loaded.version if loaded.path else facts.get("nccl_built", "")
-    return Software(
+    return NodeSoftware(
         python=sys.version.split()[0][:TEXT],
         executable=sys.executable[:TEXT],
         absent=torch is not None and torch.absent,
@@ -155,7 +166,7 @@ def observe(host: Host, ctx: Context) -> Software:
         nccl=version,
         nccl_path=loaded.path[:TEXT],
         nccl_origin=loaded.origin,
-        driver=nvidia.module_version(host),
+        driver=nvml.module_version(host),
         gpus=bool(host.gpu_files()),
         **facts,
     )
@@ -189,14 +200,12 @@ class Part:
 
     name: str
     code: str
-    value: Callable[[Software], str]
-    shown: Callable[[Software], str]
-    breaks: Callable[[Software, bool], str] = lambda seen, gpus: ""
-    keys: Mapping[str, Callable[[Software], str]] = field(default_factory=dict)
-    blame: Blame = Blame.JOB
-    explains: tuple[str, ...] = ()
+    value: Callable[[NodeSoftware], str]
+    shown: Callable[[NodeSoftware], str]
+    breaks: Callable[[NodeSoftware, bool], str] = lambda seen, gpus: ""
+    keys: Mapping[str, Callable[[NodeSoftware], str]] = field(default_factory=dict)
 
-    def unmet(self, expect: Expect, seen: Software) -> str:
+    def unmet(self, expect: Expect, seen: NodeSoftware) -> str:
         """The expectation that a node does not meet."""
         for key, value in self.keys.items():
             if not expect.admits(key, value(seen)):
@@ -208,13 +217,13 @@ def _release(version: str) -> str:
     return ".".join(map(str, numbers(version)[:2])) or version
 
 
-def _torch_shown(seen: Software) -> str:
+def _torch_shown(seen: NodeSoftware) -> str:
     build = f" for CUDA {seen.cuda[:20]}" if seen.cuda and "+" not in seen.torch else ""
     commit = f" ({seen.git[:8]})" if seen.git else ""
     return f"torch {seen.torch[:60]}{build}{commit} from {seen.folder[:120]}"
 
 
-def _nccl_shown(seen: Software) -> str:
+def _nccl_shown(seen: NodeSoftware) -> str:
     where = f" from {seen.nccl_path[:120]} ({seen.nccl_origin[:40]})" if seen.nccl_path else ""
     return f"NCCL {seen.nccl[:40]}{where}"
 
@@ -226,7 +235,6 @@ TORCH = Part(
     _torch_shown,
     lambda seen, gpus: f"{_release(seen.torch)} {gpus and bool(seen.cuda)}",
     {"torch": lambda seen: seen.torch, "cuda": lambda seen: seen.cuda},
-    explains=("world.*", "rdzv.store"),
 )
 NCCL = Part(
     "NCCL",
@@ -236,8 +244,6 @@ NCCL = Part(
     # nobody starts it without a GPU
     lambda seen, gpus: seen.nccl if gpus else "",
     {"nccl": lambda seen: seen.nccl},
-    # host.software warns of an NCCL that is not torch's own, which may be how they came to differ
-    explains=("world.nccl", "world.bandwidth", "host.software"),
 )
 PYTHON = Part(
     "Python",
@@ -251,24 +257,20 @@ DRIVER = Part(
     lambda seen: seen.driver,
     lambda seen: f"driver {seen.driver[:40]}",
     keys={"driver": lambda seen: seen.driver},
-    blame=Blame.NODE,
 )
 
 
-def judge(world: World[Software], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[NodeSoftware], expect: Expect) -> Iterator[Found]:
     there = [key for key, s in world.seen.items() if s.torch]
     absent = [key for key, s in world.seen.items() if s.absent and there]
     for key in absent:
-        yield Finding(
+        yield Found(
             "torch-absent",
-            FAIL,
             (_subject(world, key, "torch"),),
             saw=f"torch is not installed for {world.seen[key].executable[:120]}",
             expected=f"{_torch_shown(world.seen[there[0]])}, as on {parties(there)}",
-            blame=Blame.JOB,
             # no other node would have it if the job did not need it
             confidence=LIKELY,
-            explains=("world.*", "rdzv.store"),
             fields={"node": key},
         )
     seen = {key: s for key, s in world.seen.items() if key not in absent}
@@ -281,18 +283,18 @@ def judge(world: World[Software], expect: Expect) -> Iterator[Finding]:
         found = list(_compare(world, seen, part, expect))
         yield from found
         if found:
-            causes.append((part, any(f.status is FAIL for f in found)))
+            causes.append((part, any(status_of(FINDINGS, f) is FAIL for f in found)))
 
 
-def _follows(seen: Iterable[Software], part: Part, cause: Part) -> bool:
+def _follows(seen: Iterable[NodeSoftware], part: Part, cause: Part) -> bool:
     """Whether one part is equal wherever the other is."""
     pairs = {(cause.value(s), part.value(s)) for s in seen if part.value(s)}
     return len(pairs) == len({first for first, _ in pairs})
 
 
 def _compare(
-    world: World[Software], seen: Mapping[str, Software], part: Part, expect: Expect
-) -> Iterator[Finding]:
+    world: World[NodeSoftware], seen: Mapping[str, NodeSoftware], part: Part, expect: Expect
+) -> Iterator[Found]:
     """By what is expected, else by majority or an outside reason; first what breaks training, then,
     among those who agree in that, the rest."""
     values = {key: s for key, s in seen.items() if part.value(s)}
@@ -300,11 +302,12 @@ def _compare(
         return
     unmet = {key: goal for key, s in values.items() if (goal := part.unmet(expect, s))}
     if len(unmet) < len(values):
-        for keys in _alike(unmet, lambda key: part.value(values[key])):
-            odd = _odd(world, part, FAIL, keys, unmet[keys[0]], CERTAIN)
+        for keys in _grouped_by(unmet, lambda key: part.value(values[key])):
+            odd = _finding(world, part, FAIL, keys, unmet[keys[0]], CERTAIN)
             # which says the same of the node alone
-            explains = dict.fromkeys((*part.explains, "host.software"))
-            yield odd.with_(explains=tuple(explains))
+            declared = FINDINGS[part.code].explains
+            usual = CHECK.explains if declared is None else declared
+            yield odd.with_(explains=tuple(dict.fromkeys((*usual, "host.software"))))
         values = {key: s for key, s in values.items() if key not in unmet}
     gpus = any(s.gpus for s in seen.values())
     for status, value in (
@@ -320,77 +323,75 @@ def _compare(
         values = {key: values[key] for key in agreed.holders}
 
 
-def _alike(keys: Iterable[str], value: Callable[[str], str]) -> Iterable[tuple[str, ...]]:
+def _grouped_by(keys: Iterable[str], value: Callable[[str], str]) -> Iterable[tuple[str, ...]]:
     """The nodes that have the same."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, list[str]] = {}
     for key in keys:
-        found[value(key)] = (*found.get(value(key), ()), key)
-    return found.values()
+        found.setdefault(value(key), []).append(key)
+    return [tuple(same) for same in found.values()]
 
 
 def _by_majority(
-    world: World[Software],
+    world: World[NodeSoftware],
     part: Part,
     status: Status,
     keys: tuple[str, ...],
     holders: tuple[str, ...],
-) -> Finding:
+) -> Found:
     goal = f"{part.shown(world.seen[holders[0]])}, as on {parties(holders)}"
     strange = tuple(key for key in holders if part is NCCL and world.seen[key].foreign)
     if not strange:
-        return _odd(world, part, status, keys, goal, CERTAIN)
+        return _finding(world, part, status, keys, goal, CERTAIN)
     other = f"the others are: {world.seen[strange[0]].nccl_origin[:40]} brings it to "
-    odd = _odd(world, part, status, keys, goal, LIKELY)
+    odd = _finding(world, part, status, keys, goal, LIKELY)
     return odd.with_(alternatives=(other + parties(strange),))
 
 
 def _tie(
-    world: World[Software], part: Part, status: Status, sides: tuple[tuple[str, ...], ...]
-) -> Iterator[Finding]:
-    """No majority. Whose environment brings another NCCL than torch's own is the odd one all the
-    same, if the rest agree; else nobody can tell."""
+    world: World[NodeSoftware], part: Part, status: Status, sides: tuple[tuple[str, ...], ...]
+) -> Iterator[Found]:
+    """No majority. A node whose environment brings another NCCL than torch's own is named all the
+    same, if the rest agree; else all are named."""
     everybody = tuple(key for keys in sides for key in keys)
     strange = [key for key in everybody if part is NCCL and world.seen[key].foreign]
     rest = tuple(key for key in everybody if key not in strange)
     if strange and len({part.value(world.seen[key]) for key in rest}) == 1:
         goal = f"{part.shown(world.seen[rest[0]])}, as on {parties(rest)}"
-        for keys in _alike(strange, lambda key: part.value(world.seen[key])):
+        for keys in _grouped_by(strange, lambda key: part.value(world.seen[key])):
             own = f" · torch there was built with {world.seen[keys[0]].nccl_built[:40]}"
-            odd = _odd(world, part, status, keys, goal, LIKELY)
+            odd = _finding(world, part, status, keys, goal, LIKELY)
             yield odd.with_(saw=odd.saw + own)
         return
     lines = [f"{part.shown(world.seen[keys[0]])} on {parties(keys)}" for keys in sides[:SHOWN]]
-    odd = _odd(world, part, status, everybody, f"one {part.name} on all nodes", POSSIBLE)
+    odd = _finding(world, part, status, everybody, f"one {part.name} on all nodes", POSSIBLE)
     others = tuple(f"{parties(keys)} is the odd one" for keys in sides[:SHOWN])
     yield odd.with_(saw=" · ".join(lines), alternatives=others)
 
 
-def _odd(
-    world: World[Software],
+def _finding(
+    world: World[NodeSoftware],
     part: Part,
     status: Status,
     keys: tuple[str, ...],
     goal: str,
     confidence: Confidence,
-) -> Finding:
-    return Finding(
+) -> Found:
+    return Found(
         part.code,
-        status,
         tuple(_subject(world, key, part.name) for key in keys),
         saw=part.shown(world.seen[keys[0]]) + f" on {parties(keys)}" * (len(keys) > 1),
         expected=goal,
-        blame=part.blame,
         confidence=confidence,
-        explains=part.explains,
         fields={"node": keys[0]},
+        status=status,
     )
 
 
-def _subject(world: World[Software], key: str, name: str) -> Subject:
+def _subject(world: World[NodeSoftware], key: str, name: str) -> Subject:
     return Subject(Kind.SOFTWARE, key, name, ranks=world.topology.ranks_of(key))
 
 
-def measured(world: World[Software]) -> Measured:
+def measured(world: World[NodeSoftware]) -> Measured:
     names = {"torch": "torch", "NCCL": "nccl", "python": "python", "driver": "driver"}
     found = {
         name: sorted({str(getattr(s, attribute)) for s in world.seen.values()} - {""})

@@ -21,71 +21,87 @@ Seen as      "environment variable RANK expected, but not set", "invalid literal
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import plural
-from preflight.identity.across_ranks import across
-from preflight.identity.consistency import NAMES, SHOWN, Env, Fault, faults
-from preflight.model import Advice, Blame, Finding, Measured, Status, Subject, World
+from preflight.identity.across_ranks import faults_across_ranks
+from preflight.identity.consistency import NAMES, SHOWN, Env, faults
+from preflight.model import Blame, FindingType, Found, Measured, Status, Subject, World
 from preflight.redact import redact
 
-CHECK = Check(scope=Scope.RANK, stage=Stage.MACHINE, budget=2.0)
+CHECK = Check(
+    scope=Scope.RANK,
+    stage=Stage.MACHINE,
+    budget=2.0,
+    blame=Blame.JOB,
+    explains=("rdzv.*", "world.*"),
+)
+
+MEETING = ("net.name", "net.port", "rdzv.*", "world.*")
 
 # set in every pod (Kubernetes documentation, "Services: environment variables")
 KUBERNETES = "KUBERNETES_SERVICE_HOST"
 
-ADVICE = {
-    "number-malformed": Advice(
+FINDINGS = {
+    "number-malformed": FindingType(
         who="job author",
         cause="quotes kept by an env file, or a variable of the script that was never expanded",
         means='"invalid literal for int() with base 10" in init_process_group or in torchrun',
         text="set the digits alone, or leave it to one launcher: torchrun sets all of them",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "number-blank": Advice(
+    "number-whitespace": FindingType(
         who="job author",
         cause="a file with Windows line ends, or a blank after the value in an env file",
         means="torch strips it, but a shell's [ $RANK -eq 0 ] and C code don't",
         now="dos2unix   the file that sets it",
         text="remove the blank or the carriage return",
+        status=Status.WARN,
+        was=("number-blank",),
     ),
-    "out-of-range": Advice(
+    "out-of-range": FindingType(
         who="job author",
         cause="numbers of two launchers, or ranks counted from 1",
         means='"rank < size" at init, or a client that tries to connect until its timeout',
         text="ranks count from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
     ),
-    "port-invalid": Advice(
+    "port-invalid": FindingType(
         who="job author",
         cause="text, 0 or a number above 65535 where a port belongs",
         means='"port must have value from 0 to 65535"; with 0 each rank takes another port',
         now="export {name}=29500",
         text="one port for all ranks, outside net.ipv4.ip_local_port_range",
+        explains=MEETING,
     ),
-    "address-malformed": Advice(
+    "address-malformed": FindingType(
         who="job author",
         cause="an address with port, blank, quotes or brackets, or a node list",
         means='"The client socket has timed out … while trying to connect": no such name',
         text="set {name} to one host's name or address, nothing else; the port is MASTER_PORT",
+        explains=MEETING,
     ),
-    "address-loopback": Advice(
+    "address-loopback": FindingType(
         who="job author",
         cause="a single-node example run on several nodes",
         means='each node calls itself: "1/2 clients joined" on rank 0, "The client socket has '
         'timed out … (localhost, …)" elsewhere',
         now='export {name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)',
         text="set {name} to the name or address of rank 0's node that the others reach",
+        status=(Status.FAIL, Status.WARN),
+        explains=MEETING,
     ),
-    "incomplete": Advice(
+    "incomplete": FindingType(
         who="job author",
         cause="a variable left over in the shell, or a launch script that sets only some",
         means='"environment variable {missing} expected, but not set"; other ranks wait for it',
         now="unset {present}   if torchrun will set them; else set {missing} too",
         text="let one launcher set all four: torchrun, or a wrapper run by srun on each task",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "launcher-disagrees": Advice(
+    "launcher-disagrees": FindingType(
         who="job author",
         cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0; a "
         "number of the manifest beside that of Kubernetes",
@@ -93,48 +109,53 @@ ADVICE = {
         "EADDRINUSE for the second rank 0",
         now="unset {present}",
         text="set it inside the task: srun bash -c 'export RANK=$SLURM_PROCID; exec python …'",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "launchers-nested": Advice(
+    "launchers-nested": FindingType(
         who="job author",
         cause="--ntasks-per-node above 1 (or mpirun with several slots) together with torchrun",
         means="every task starts all ranks of its node: N x N processes on the same GPUs, "
         '"address already in use" or a rendezvous that closes early',
         now="srun --ntasks-per-node=1 torchrun …",
         text="one task a node with torchrun, or one task a rank without it",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "store-nobody-serves": Advice(
+    "store-not-served": FindingType(
         who="job author",
         cause="torchrun's variables copied into the environment of another start",
         means='all ranks, rank 0 too, are clients: "The client socket has timed out"',
         now="unset TORCHELASTIC_USE_AGENT_STORE",
         text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables",
+        was=("store-nobody-serves",),
     ),
-    "rank-duplicate": Advice(
+    "rank-duplicate": FindingType(
         who="job author",
         cause="the same --node-rank on two nodes, or RANK exported to all of them",
         means='all ranks time out with "wait timeout … keys: …/N", N being a rank nobody has',
         text="give every process its own RANK",
     ),
-    "world-differs": Advice(
+    "world-differs": FindingType(
         who="job author",
         cause="nodes times processes counted by hand, or a script that differs between nodes",
         means='"4/5 clients joined" on rank 0, or silence for five times the timeout',
         text="the same {name} on every node, computed once or set by one launcher",
     ),
-    "master-differs": Advice(
+    "master-differs": FindingType(
         who="job author",
         cause="MASTER_ADDR=$(hostname) evaluated on each node",
         means='ranks look for rank 0 in different places: "clients joined", then timeouts',
         text="compute MASTER_ADDR once, before the nodes are started",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "local-count": Advice(
+    "local-count": FindingType(
         who="job author",
         cause="a variable left over from another start, or another --nproc than the job's",
         means="the job starts another number of ranks here than this run has tried",
         now="preflight run --nproc {said}   or unset {name}",
         text="keep --nproc and the launcher's number the same",
+        status=Status.WARN,
     ),
-    "standalone": Advice(
+    "standalone": FindingType(
         who="job author",
         cause="--standalone kept from a single-node start",
         means="each node trains alone, as a world of its own, and ends without an error",
@@ -163,28 +184,21 @@ def observe(host: Host, ctx: Context) -> Identity:
     )
 
 
-def judge(world: World[Identity], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
     envs = _environments(world)
     found = [fault for env in envs for fault in faults(env, world.topology)]
-    launched = {id(f.env) for f in found if f.code == "launcher-disagrees"}
-    found += across(envs, launched, world.topology)
+    launched = {f.subjects for f in found if f.code == "launcher-disagrees"}
+    found += faults_across_ranks(envs, launched, world.topology)
     # equal faults of many ranks are one finding
-    groups: dict[tuple[str, Status], list[Fault]] = {}
+    groups: dict[tuple[str, Status | None], list[Found]] = {}
     for fault in found:
         groups.setdefault((fault.code, fault.status), []).append(fault)
-    for (code, status), group in groups.items():
+    for group in groups.values():
         seen = list(dict.fromkeys(fault.saw for fault in group))
         more = f" · and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
-        yield Finding(
-            code,
-            status,
-            tuple(dict.fromkeys(subject for fault in group for subject in fault.env.subjects)),
+        yield group[0].with_(
+            subjects=tuple(dict.fromkeys(s for fault in group for s in fault.subjects)),
             saw="; ".join(seen[:SHOWN]) + more,
-            expected=group[0].expected,
-            blame=Blame.JOB,
-            confidence=group[0].confidence,
-            explains=group[0].explains,
-            fields=group[0].fields,
         )
 
 

@@ -22,158 +22,200 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.params import switched_on
-from preflight.domains.settings.collect import Settings, Variable, collect, paths_off, watchdogs_off
-from preflight.domains.settings.parsers import Effect, reading
-from preflight.domains.settings.variables import RENAMED, known, stranger, unread
+from preflight.domains.settings.collect import (
+    Settings,
+    collect_settings,
+    fast_paths_off,
+    watchdogs_off,
+)
+from preflight.domains.settings.nccl_conf import Variable
+from preflight.domains.settings.parsers import ValueEffect, find_bad_value
+from preflight.domains.settings.variables import (
+    RENAMED,
+    known_variables,
+    unknown_name,
+    unread_names,
+)
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import plural
 from preflight.model import (
-    Advice,
     Blame,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
     Subject,
     World,
 )
-from preflight.redact import HIDDEN, clip, quoted
+from preflight.redact import HIDDEN
+from preflight.sanitize import clip, quoted
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=2.0)
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=2.0,
+    blame=Blame.JOB,
+    explains=("world.nccl", "world.bandwidth"),
+)
 
 SHOWN = 8
 """Findings of one kind for one node; the rest are counted in the last of them."""
 
 WARN = Status.WARN
-NCCL_JOB = ("world.nccl", "world.bandwidth")
 JOB = ("rdzv.*", "world.*")
 
-ADVICE = {
-    "name-unknown": Advice(
+FINDINGS = {
+    "name-unknown": FindingType(
         who="job author",
         cause="a typing error, or a variable of another release or fork",
         means="{name} has no effect: neither NCCL, torch nor Gloo reads it",
         now="{now}",
         text="correct the name or remove it; NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=ENV shows what "
         "NCCL has read",
+        status=WARN,
+        explains=(),
     ),
-    "name-unread": Advice(
+    "name-unread": FindingType(
         who="job author",
         cause="advice from the web that nobody has tried",
         means="{name} has no effect unless the script itself reads it",
         text="use {wants}",
+        status=WARN,
+        explains=(),
     ),
-    "name-deprecated": Advice(
+    "name-deprecated": FindingType(
         who="job author",
         cause="a script written for torch before 2.2",
         means='"Environment variable {name} is deprecated; use {wants} instead"; a later torch '
         "won't read it",
         now="export {wants}=…   and unset {name}",
         text="replace the name",
+        status=WARN,
+        explains=(),
     ),
-    "value-misread": Advice(
+    "value-misread": FindingType(
         who="job author",
         cause="a word, a unit or quotes where digits are read, or a word in lower case",
         means="{name} silently does something else: {means}",
         text="set {name} to {wants}, or remove it",
+        status=WARN,
     ),
-    "value-range": Advice(
+    "value-range": FindingType(
         who="job author",
         cause="a unit mistaken (seconds for an exponent, bytes for KiB), or a typing error",
         means="{name} is clamped, ignored or taken at its word, depending on the release",
         text="set {name} to {wants}, or remove it",
+        status=WARN,
     ),
-    "value-refused": Advice(
+    "value-refused": FindingType(
         who="job author",
         cause="a word that the reader doesn't know, such as on or off",
         means='"Invalid value for environment variable: {name}" or an error like it, at start',
         now="unset {name}",
         text="set {name} to {wants}",
+        status=(Status.FAIL, Status.WARN),
+        explains=JOB,
     ),
-    "value-hangs": Advice(
+    "value-hangs": FindingType(
         who="job author",
         cause="an empty value, or a size with a word in place of a number",
         means="init_process_group never returns, whatever its timeout, and says nothing",
         now="unset {name}",
         text="set {name} to {wants}",
+        explains=JOB,
     ),
-    "import-fails": Advice(
+    "import-fails": FindingType(
         who="job author",
         cause="a level that doesn't exist, such as 1, DEBUG or the empty value",
         means='"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." when torch is '
         "imported",
         now="unset {name}",
         text="set {name} to {wants}",
+        explains=("host.software", *JOB),
     ),
-    "interface-syntax": Advice(
+    "interface-syntax": FindingType(
         who="job author",
         cause="NCCL's ^ and = given to Gloo or repeated in a list, blanks after commas, quotes",
         means='"Unable to find address for: …" from Gloo, "no socket interface found" from NCCL, '
         "or another interface than was meant",
         now="unset {name}",
         text="write it as {wants}",
+        status=(Status.WARN, Status.FAIL),
+        explains=("net.interface", *JOB),
     ),
-    "debug-detail": Advice(
+    "debug-detail": FindingType(
         who="job author",
         cause="left over from a search for a fault",
         means="every collective is checked over Gloo first, which is slow; torch 2.13 dies with "
         "SIGSEGV (139) when DDP is built on Gloo",
         now="export TORCH_DISTRIBUTED_DEBUG=INFO",
         text="remove it when the fault is found",
+        status=WARN,
+        explains=("world.ddp",),
     ),
-    "watchdog-off": Advice(
+    "watchdog-off": FindingType(
         who="job author",
         cause="left over from a search for a fault, or from a false alarm of the watchdog",
         means="a collective that hangs is never ended: the job burns its whole time limit",
         now="unset {name}",
         text="raise the timeout (init_process_group, TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC) instead",
+        status=WARN,
+        explains=(),
     ),
-    "fast-path-off": Advice(
+    "fast-path-off": FindingType(
         who="job author",
         cause="left over from a search for a fault, or copied from a machine without it",
         means="no error, but collectives 2 to 50 times slower; NCCL_DEBUG=INFO shows NET/Socket or "
         "SHM where NET/IB or P2P could be",
         now="unset {name}",
         text="keep it only where the path is known to be broken on this hardware",
+        status=WARN,
     ),
-    "launch-blocking": Advice(
+    "launch-blocking": FindingType(
         who="job author",
         cause="left over from the search for a CUDA error",
         means="every kernel is waited for: slow, and NCCL can deadlock with several GPUs a process",
         now="unset CUDA_LAUNCH_BLOCKING",
         text="set it for a debugging run only",
+        status=WARN,
+        explains=(),
     ),
-    "conf-syntax": Advice(
-        who="cluster administrator",
+    "conf-syntax": FindingType(
         cause="a line written for a shell",
         means="NCCL takes a line as NAME=value literally, so this one sets nothing that is read",
         text="write it as {wants}, without export, blanks or quotes",
+        status=WARN,
+        explains=(),
     ),
-    "conf-missing": Advice(
+    "conf-missing": FindingType(
         who="job author",
         cause="a path of another machine, or one that a shell would have expanded",
         means="NCCL goes on without the file and says nothing",
         now="unset NCCL_CONF_FILE",
         text="give the whole path of a file that every node has",
+        status=WARN,
+        explains=(),
     ),
 }
 
 
 def observe(host: Host, ctx: Context) -> Settings:
-    return collect(host, ctx.mark)
+    return collect_settings(host, ctx.mark, rdma_ports(host))
 
 
-def judge(world: World[Settings], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Settings], expect: Expect) -> Iterator[Found]:
     for here, settings in world.each():
         several = world.topology.several_nodes
         yield from _bounded(_judge(here, settings, several))
 
 
-def _bounded(findings: Iterator[Finding]) -> Iterator[Finding]:
-    by_code: dict[str, list[Finding]] = {}
+def _bounded(findings: Iterator[Found]) -> Iterator[Found]:
+    by_code: dict[str, list[Found]] = {}
     for finding in findings:
         by_code.setdefault(finding.code, []).append(finding)
     for group in by_code.values():
@@ -184,14 +226,14 @@ def _bounded(findings: Iterator[Finding]) -> Iterator[Finding]:
             yield last[0].with_(saw=saw)
 
 
-def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Finding]:
+def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Found]:
     counts: dict[str, Variable] = {}
     for variable in settings.variables:
         if variable.file and (wants := _conf_flaw(variable)):
             saw = f"{variable.place} sets no variable: {quoted(variable.name)}"
             if variable.assigned:
                 saw = f"{variable.place} sets a variable called {quoted(variable.name)}"
-            yield _finding(here, "conf-syntax", variable, saw, expected=wants)
+            yield _finding(here, "conf-syntax", variable, saw, wants)
         else:
             counts.setdefault(variable.name, variable)
     for variable in counts.values():
@@ -201,8 +243,8 @@ def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Finding
             yield from _judge_value(here, variable, settings)
     named = counts.get("NCCL_CONF_FILE")
     if settings.conf_problem and named:
-        saw = f"{_said(named)}: {settings.conf_problem}"
-        yield _finding(here, "conf-missing", named, saw, expected="a file that can be read")
+        saw = f"{_assignment(named)}: {settings.conf_problem}"
+        yield _finding(here, "conf-missing", named, saw, "a file that can be read")
     yield from _judge_switches(here, counts, settings, several)
 
 
@@ -218,77 +260,74 @@ def _bare(variable: Variable) -> str:
     return name if variable.assigned else name.partition(" ")[0]
 
 
-def _judge_name(here: Subject, variable: Variable, settings: Settings) -> Iterator[Finding]:
+def _judge_name(here: Subject, variable: Variable, settings: Settings) -> Iterator[Found]:
     name = variable.name
-    if name in unread():
-        saw = f"{_said(variable)}: neither NCCL nor torch reads it"
-        yield _finding(here, "name-unread", variable, saw, expected=unread()[name])
+    if name in unread_names():
+        saw = f"{_assignment(variable)}: neither NCCL nor torch reads it"
+        yield _finding(here, "name-unread", variable, saw, unread_names()[name])
     elif name in RENAMED:
-        saw = f"{_said(variable)}: an old name"
-        yield _finding(here, "name-deprecated", variable, saw, expected=RENAMED[name])
+        saw = f"{_assignment(variable)}: an old name"
+        yield _finding(here, "name-deprecated", variable, saw, RENAMED[name])
     # AMD's RCCL reads names of its own
-    elif (near := stranger(name)) is not None and not (settings.amd and not near):
-        saw = f"{_said(variable)}: no such variable"
+    elif (near := unknown_name(name)) is not None and not (settings.amd and not near):
+        saw = f"{_assignment(variable)}: no such variable"
         now = f"export {near}=…   in place of it" if near else ""
         sure = Confidence.CERTAIN if near else Confidence.POSSIBLE
-        yield _finding(here, "name-unknown", variable, saw, WARN, near, (), sure, {"now": now})
+        yield _finding(here, "name-unknown", variable, saw, near, {"now": now}, confidence=sure)
 
 
-CODES: Mapping[Effect, tuple[str, Status, tuple[str, ...]]] = {
-    Effect.MISREAD: ("value-misread", WARN, NCCL_JOB),
-    Effect.RANGE: ("value-range", WARN, NCCL_JOB),
-    Effect.SYNTAX: ("interface-syntax", WARN, ("net.interface", *JOB)),
-    Effect.REFUSED: ("value-refused", Status.FAIL, JOB),
-    Effect.HANGS: ("value-hangs", Status.FAIL, JOB),
-    Effect.IMPORT: ("import-fails", Status.FAIL, ("host.software", *JOB)),
+CODES = {
+    ValueEffect.MISREAD: "value-misread",
+    ValueEffect.RANGE: "value-range",
+    ValueEffect.SYNTAX: "interface-syntax",
+    ValueEffect.REFUSED: "value-refused",
+    ValueEffect.HANGS: "value-hangs",
+    ValueEffect.IMPORT: "import-fails",
 }
 
 
-def _judge_value(here: Subject, variable: Variable, settings: Settings) -> Iterator[Finding]:
-    entry = known().get(variable.name)
-    found = reading(entry, variable.value) if entry and variable.value != HIDDEN else None
+def _judge_value(here: Subject, variable: Variable, settings: Settings) -> Iterator[Found]:
+    entry = known_variables().get(variable.name)
+    found = find_bad_value(entry, variable.value) if entry and variable.value != HIDDEN else None
     if not entry or not found:
         return
     nccl = entry.name.startswith("NCCL_") or entry.kind.startswith("nccl-")
-    if settings.amd and nccl and found.effect is not Effect.MISREAD:
+    if settings.amd and nccl and found.effect is not ValueEffect.MISREAD:
         return  # RCCL's ranges and algorithms are its own
-    code, status, explains = CODES[found.effect]
-    sure = Confidence.CERTAIN
+    saw, means = f"{_assignment(variable)}: {found.means}", {"means": found.means}
+    finding = _finding(here, CODES[found.effect], variable, saw, found.wants, means)
     if entry.kind == "gloo-interfaces" and len(variable.value) > 1:
-        status = Status.FAIL
-    if found.effect is Effect.REFUSED:
+        finding = finding.with_(status=Status.FAIL)
+    if found.effect is ValueEffect.REFUSED:
         # only NCCL's part of torch reads it, and without a GPU nobody starts that
         if nccl and not settings.gpus:
-            status = WARN
+            finding = finding.with_(status=WARN)
         if nccl or entry.name.startswith("PET_") or entry.kind == "transport":
-            sure = Confidence.LIKELY
-    fields, saw = {"means": found.means}, f"{_said(variable)}: {found.means}"
-    yield _finding(here, code, variable, saw, status, found.wants, explains, sure, fields)
+            finding = finding.with_(confidence=Confidence.LIKELY)
+    yield finding
 
 
 def _judge_switches(
     here: Subject, counts: Mapping[str, Variable], settings: Settings, several: bool
-) -> Iterator[Finding]:
+) -> Iterator[Found]:
     """Debugging aids that are left on, and paths and watchdogs that are off."""
     debug = counts.get("TORCH_DISTRIBUTED_DEBUG")
     if debug and not debug.file and debug.value.upper() == "DETAIL":
-        yield _finding(
-            here, "debug-detail", debug, _said(debug), WARN, "OFF or INFO", ("world.ddp",)
-        )
+        yield _finding(here, "debug-detail", debug, _assignment(debug), "OFF or INFO")
     blocking = counts.get("CUDA_LAUNCH_BLOCKING")
     if blocking and settings.gpus and switched_on(blocking.value):
-        saw = f"{_said(blocking)} · {plural(settings.gpus, 'GPU')}"
-        yield _finding(here, "launch-blocking", blocking, saw, expected="not set")
+        saw = f"{_assignment(blocking)} · {plural(settings.gpus, 'GPU')}"
+        yield _finding(here, "launch-blocking", blocking, saw, "not set")
     if settings.gpus or settings.amd:
         for variable in watchdogs_off(counts):
-            yield _finding(here, "watchdog-off", variable, _said(variable), expected="not set")
-    for variable, hardware in paths_off(counts, settings, several):
-        saw = f"{_said(variable)} · {hardware}"
-        wants, sure = "not set", Confidence.LIKELY
-        yield _finding(here, "fast-path-off", variable, saw, WARN, wants, NCCL_JOB, sure)
+            yield _finding(here, "watchdog-off", variable, _assignment(variable), "not set")
+    for variable, hardware in fast_paths_off(counts, settings, several):
+        saw = f"{_assignment(variable)} · {hardware}"
+        likely = Confidence.LIKELY
+        yield _finding(here, "fast-path-off", variable, saw, "not set", confidence=likely)
 
 
-def _said(variable: Variable) -> str:
+def _assignment(variable: Variable) -> str:
     """`NCCL_IB_DISABLE='true' (environment)`."""
     return f"{clip(variable.name, 80)}={quoted(variable.value)} ({variable.place})"
 
@@ -298,22 +337,17 @@ def _finding(
     code: str,
     variable: Variable,
     saw: str,
-    status: Status = WARN,
-    expected: str = "",
-    explains: tuple[str, ...] = (),
-    sure: Confidence = Confidence.CERTAIN,
+    expected: str,
     fields: Mapping[str, str] | None = None,
-) -> Finding:
+    confidence: Confidence = Confidence.CERTAIN,
+) -> Found:
     name = _bare(variable)
-    return Finding(
+    return Found(
         code,
-        status,
         (Subject(Kind.NODE, here.node, name, here.ranks),),
         saw=saw,
         expected=expected,
-        blame=Blame.JOB,
-        confidence=sure,
-        explains=explains,
+        confidence=confidence,
         fields={"name": name, "wants": expected, **(fields or {})},
     )
 

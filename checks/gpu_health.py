@@ -32,28 +32,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.gpu import amdsmi as amdhealth
-from preflight.domains.gpu import nvml as nvidia
-from preflight.domains.gpu import nvml_health as health
-from preflight.domains.gpu import vendor, xid
-from preflight.domains.gpu.amdsmi import Resets
-from preflight.domains.gpu.nvml import Masks, Shown
-from preflight.domains.gpu.nvml_health import Told, Vitals
-from preflight.domains.gpu.xid import Log, Xid
+from preflight.domains.gpu import nvml, vendor, xid
+from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, NODE_OUT, REBOOT, RESET
+from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
+from preflight.domains.gpu.vitals import (
+    AMD_THROTTLE_REASONS,
+    INFOROM,
+    THROTTLE_REASONS,
+    VGPU,
+    Resets,
+    Vitals,
+    VitalsListing,
+)
+from preflight.domains.gpu.xid import Xid, XidLog
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import GIB, duration, plural, size
 from preflight.model import (
-    Advice,
     Blame,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -62,7 +68,15 @@ from preflight.model import (
     World,
 )
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0, needs=("gpu.visible",))
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=5.0,
+    needs=("gpu.visible",),
+    drains=True,
+    blame=Blame.NODE,
+    explains=("gpu.links", "gpu.p2p", "gpu.compute", "world.nccl", "world.bandwidth"),
+)
 
 # the rest of the budget is for one call that takes long, and for the way back
 ASKING, LOG_SECONDS = 0.55, 0.5
@@ -102,130 +116,129 @@ WEAK = (
     (14, 0x3, (2,), "the fabric manager is disconnected"),
 )
 AMD_MARKS = ("amdsmi", "import of amdsmi", "/sys/class/kfd", "ras of /sys")
-BRAKES_OF_AMD = {bit: name for bit, (_, name) in amdhealth.BRAKES.items()}
 UNHEALTHY, LIMITED = 2, 3
 """nvml.h, NVML_GPU_FABRIC_HEALTH_SUMMARY_*."""
 
-AMD = vendor.AMD.NAME
+AMD = vendor.AMD
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
-FOLLOWS = ("gpu.links", "gpu.p2p", "gpu.compute", "world.nccl", "world.bandwidth")
-RESET = Command("nvidia-smi --gpu-reset -i {index}", "the node", "all jobs on that GPU")
-LOG = Command("dmesg -T | grep -E 'NVRM|Xid'", "the node, as root")
 QUERY = Command("nvidia-smi -q -i {index}", "the node")
-AMD_LOG = Command("dmesg -T | grep amdgpu", "the node, as root")
 AMD_RESET = Command(
     "amd-smi reset --gpureset -g {bus}", "the node, as root", "all jobs on that GPU"
 )
 
-ADVICE = {
-    "nvml-hangs": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "nvml-hangs": FindingType(
         cause="a GPU that is stuck, or one so busy with corrected memory errors that it can't talk",
         means="CUDA hangs at its start or in the middle of the job, nvidia-smi too",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node, look into the kernel log, reboot it",
-        commands=(LOG, Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE")),
+        commands=(KERNEL_LOG, REBOOT),
     ),
-    "nvml-crashes": Advice(
-        who="cluster administrator",
+    "nvml-crashes": FindingType(
         cause="a driver's library that does not fit the kernel module, or a fault of its own",
         means="nothing is known of how well the GPUs are",
         text="run nvidia-smi -q there; if it crashes as well, install the driver anew",
         commands=(Command("nvidia-smi -q", "the node"),),
+        status=Status.UNDECIDED,
     ),
-    "not-told": Advice(
+    "health-unknown": FindingType(
         who="whoever runs this node",
         cause="a permission, an old driver, or no time: NVML was too slow for all GPUs",
         means="nothing is known of how well these GPUs are",
         text="run it again, alone or with more time (--timeout gpu.health=30s), or as root",
         commands=(Command("nvidia-smi -q || amd-smi metric", "the node"),),
+        status=Status.UNDECIDED,
+        was=("not-told",),
     ),
-    "gpu-gone": Advice(
-        who="cluster administrator",
+    "gpu-lost": FindingType(
         cause="the GPU has fallen off the bus or stopped while it was asked (Xid 79)",
         means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node and cycle its power; when it comes back lost, replace the GPU",
-        commands=(LOG,),
+        commands=(KERNEL_LOG,),
+        was=("gpu-gone",),
     ),
-    "memory-worn": Advice(
-        who="cluster administrator",
+    "rows-exhausted": FindingType(
         cause="memory that is broken in more rows than the GPU has spare ones",
         means="'uncorrectable ECC error encountered' on one rank, the others wait for it",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="have the GPU replaced: no reset repairs it",
         commands=(Command("nvidia-smi -q -d ROW_REMAPPER,ECC -i {index}", "the node"),),
+        was=("memory-worn",),
     ),
-    "remap-pending": Advice(
-        who="cluster administrator",
+    "remap-pending": FindingType(
         cause="a memory error: the row is put out of use at the next reset of the GPU only",
         means="'uncorrectable ECC error encountered' hours into the job, when it is touched again",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reset the GPU while nothing uses it, else reboot; with NVSwitch all GPUs at once",
         commands=(RESET,),
     ),
-    "memory-errors": Advice(
-        who="cluster administrator",
+    "memory-errors": FindingType(
         cause="memory of the GPU that fails",
         means="'uncorrectable ECC error encountered' on one rank, the others wait for it",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reset the GPU, run NVIDIA's diagnosis; when errors come again, replace it",
         commands=(RESET, Command("dcgmi diag -r 3", "the node", "all jobs on its GPUs")),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "recovery-needed": Advice(
-        who="cluster administrator",
+    "recovery-needed": FindingType(
         cause="an error after which the driver doesn't trust the GPU until it is recovered",
         means="the first CUDA call of one rank fails, or it hangs hours into the job",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="do what the driver asks for while nothing uses the GPU",
         commands=(QUERY, RESET),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "xid": Advice(
-        who="cluster administrator",
+    "xid": FindingType(
         cause="an error of the GPU, its memory, firmware or bus that the driver has logged",
         means="the next program on this GPU fails or hangs as the last one did",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reset the GPU, look the number up in NVIDIA's catalogue of Xids",
-        commands=(LOG, RESET),
+        commands=(KERNEL_LOG, RESET),
     ),
-    "clocks-braked": Advice(
-        who="cluster administrator",
+    "clocks-throttled": FindingType(
         cause="a power supply or cooling that is not enough, or a sensor that says so",
         means="this GPU computes at a fraction of its speed, and every step waits for it",
         text="look at power supplies, fans and airflow of the node",
         commands=(
             Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER || amd-smi metric", "the node"),
         ),
+        status=Status.WARN,
+        explains=(),
+        was=("clocks-braked",),
     ),
-    "too-hot": Advice(
-        who="cluster administrator",
+    "too-hot": FindingType(
         cause="fans, airflow, coolant, or dust",
         means="the GPU slows down under load, or shuts off; every step waits for it",
         text="look at the cooling of the node",
         commands=(
             Command("nvidia-smi -q -d TEMPERATURE,PERFORMANCE || amd-smi metric", "the node"),
         ),
+        status=Status.WARN,
+        explains=(),
     ),
-    "pcie-narrow": Advice(
-        who="cluster administrator",
+    "pcie-downgraded": FindingType(
         cause="a card, riser or retimer that has bad contact, or a lane that fails",
         means="copies to and from this GPU take twice as long or more; every step waits for it",
         text="reseat the card; compare with its peers",
         commands=(Command("lspci -vv -s {bus} | grep -E 'LnkCap|LnkSta'", "the node, as root"),),
+        status=Status.WARN,
+        explains=(),
+        was=("pcie-narrow",),
     ),
-    "fabric-down": Advice(
-        who="cluster administrator",
+    "fabric-down": FindingType(
         cause="NVIDIA's fabric manager does not run, or in another version than the driver",
         means="'Error 802: system not yet initialized': CUDA finds no GPU though nvidia-smi does",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="start it, in the driver's version; just after boot wait for some minutes",
         commands=(
             Command("systemctl status nvidia-fabricmanager", "the node"),
             Command("systemctl restart nvidia-fabricmanager", "the node", "all jobs there"),
         ),
+        status=(Status.FAIL, Status.WARN, Status.UNDECIDED),
+        blame=(Blame.NODE, Blame.UNKNOWN),
     ),
-    "fabric-unwell": Advice(
-        who="cluster administrator",
+    "fabric-unhealthy": FindingType(
         cause="an NVLink or NVSwitch that fails, or a fabric that was set up wrongly",
         means="NCCL fails with a CUDA error or hangs at its start, or is far slower",
         text="look at the fabric manager's log and at the links of these GPUs",
@@ -233,8 +246,10 @@ ADVICE = {
             Command("nvidia-smi -q | grep -A 9 Fabric", "the node"),
             Command("nvidia-smi nvlink -s", "the node"),
         ),
+        status=(Status.FAIL, Status.WARN),
+        was=("fabric-unwell",),
     ),
-    "gpu-busy": Advice(
+    "gpu-busy": FindingType(
         who="whoever runs these programs",
         cause="another job on the same GPU, or what an ended one has left behind",
         means="'CUDA out of memory' at the first allocation or in NCCL's start; slow steps",
@@ -243,55 +258,62 @@ ADVICE = {
             Command("fuser -v /dev/nvidia* /dev/dri/renderD*", "the node, as root"),
             Command("kill {pid}", "the node", "ends that program"),
         ),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.UNKNOWN,
     ),
-    "inforom": Advice(
-        who="cluster administrator",
+    "inforom-corrupt": FindingType(
         cause="the GPU's store of settings and error counts is corrupt",
         means="errors of its memory are no longer counted and repaired: they come back",
         text="have it looked at by the vendor",
         commands=(QUERY,),
+        status=Status.WARN,
+        explains=(),
+        was=("inforom",),
     ),
     # AMD
-    "amdsmi-hangs": Advice(
-        who="cluster administrator",
+    "amdsmi-hangs": FindingType(
         cause="a GPU that is stuck, or is being reset again and again",
         means="HIP hangs at its start or in the middle of the job, amd-smi too",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node, look into the kernel log, reboot it",
-        commands=(AMD_LOG, Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE")),
+        commands=(AMD_KERNEL_LOG, REBOOT),
     ),
-    "amdsmi-untold": Advice(
+    "amdsmi-unavailable": FindingType(
         who="whoever made the environment",
         cause="a Python environment without ROCm's package amdsmi, or with that of another ROCm",
         means="heat, brakes and programs on the GPUs are not known; errors only as /sys has them",
         text="install the one that lies beside ROCm; the index has it too, in ROCm's version",
         commands=(Command("pip install /opt/rocm/share/amd_smi", "the environment of the job"),),
+        status=Status.UNDECIDED,
+        was=("amdsmi-untold",),
     ),
-    "ras-errors": Advice(
-        who="cluster administrator",
+    "ras-errors": FindingType(
         cause="memory or another part of the GPU that fails; the driver resets it each time",
         means="'Memory access fault by GPU node' or 'HIP error' on one rank; the others wait",
         text="look at the counts by block and at the bad pages; when they grow, replace the GPU",
-        commands=(Command("amd-smi metric --ecc --ecc-blocks -g {bus}", "the node"), AMD_LOG),
+        commands=(
+            Command("amd-smi metric --ecc --ecc-blocks -g {bus}", "the node"),
+            AMD_KERNEL_LOG,
+        ),
+        status=Status.WARN,
+        explains=(),
     ),
-    "bad-pages": Advice(
-        who="cluster administrator",
+    "bad-pages": FindingType(
         cause="memory that is broken and could not yet be put out of use",
         means="'Memory access fault by GPU node' hours into the job, when it is touched again",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reset the GPU while nothing uses it, else reboot; when pages stay so, replace it",
         commands=(Command("amd-smi bad-pages -g {bus}", "the node, as root"), AMD_RESET),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "reset-failed": Advice(
-        who="cluster administrator",
+    "reset-failed": FindingType(
         cause="a GPU that did not come back from the reset that an error had made necessary",
         means="the first HIP call of one rank fails or hangs, the others wait for it",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reboot the node; when it happens again, replace the GPU",
-        commands=(AMD_LOG, Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE")),
+        commands=(AMD_KERNEL_LOG, REBOOT),
     ),
 }
-
 
 NO_RESETS = Resets()
 
@@ -303,43 +325,55 @@ class Health:
     uptime   of the machine in seconds; None where nothing says so
     bus      the PCI addresses of the vendor's GPUs in /sys
     mask     CUDA_VISIBLE_DEVICES; job: SLURM_JOB_GPUS; tasks: how many have an environment each
-    make     the vendor; of AMD mask and first are as in amd.masks(), and resets stand for the log
+    make     the vendor; of AMD mask and first are as in kfd.masks(), and resets stand for the log
     """
 
-    told: Told
-    log: Log
+    told: VitalsListing
+    log: XidLog
     uptime: float | None
     bus: tuple[str, ...]
     mask: str | None
     job: str
     tasks: int
-    make: str = vendor.NVIDIA.NAME
+    make: str = vendor.NVIDIA
     first: str | None = None
     resets: Resets = NO_RESETS
 
 
 def observe(host: Host, ctx: Context) -> Health:
     ctx.mark("/sys/bus/pci")
-    make = vendor.found(host)
-    pci, amd = make.on_pci(host), make is vendor.AMD
+    make = vendor.detect(host)
+    pci, amd = make.gpus_on_pci(host), make.NAME == vendor.AMD
     if not (host.live or pci):
         raise NotApplicable("no NVIDIA GPU or driver here")
-    told = (amdhealth if amd else health).ask(host, ctx.mark, ASKING * ctx.seconds)
+    log, resets = XidLog(), NO_RESETS
+    if amd:
+        from preflight.domains.gpu import amdsmi
+
+        told = amdsmi.read_vitals(host, ctx.mark, ASKING * ctx.seconds)
+    else:
+        from preflight.domains.gpu import nvml_health
+
+        told = nvml_health.read_vitals(host, ctx.mark, ASKING * ctx.seconds)
     if not told.count:
         raise NotApplicable("no AMD GPU is given to this job" if amd else "NVML lists no GPU")
     ctx.mark(xid.KMSG)
+    if amd:
+        resets = amdsmi.failed_resets(host, LOG_SECONDS)
+    else:
+        log = xid.read_xids(host, LOG_SECONDS)
     masks = make.masks(host.environ)
     return Health(
         told=told,
-        log=Log() if amd else xid.logged(host, LOG_SECONDS),
+        log=log,
         uptime=xid.uptime(host),
         bus=tuple(gpu.bus for gpu in pci),
         mask=masks.mask,
-        job=nvidia.variable(host.environ, "SLURM_JOB_GPUS") or "",
-        tasks=max(nvidia.number(host.environ, name) or 0 for name in nvidia.TASKS),
+        job=nvml.env_text(host.environ, "SLURM_JOB_GPUS") or "",
+        tasks=max(nvml.env_number(host.environ, name) or 0 for name in nvml.TASKS),
         make=make.NAME,
         first=masks.first,
-        resets=amdhealth.failed_resets(host, LOG_SECONDS) if amd else NO_RESETS,
+        resets=resets,
     )
 
 
@@ -352,23 +386,23 @@ class _Gpu:
     used: bool
 
 
-def judge(world: World[Health], expect: Expect) -> Iterator[Finding]:
-    yield from _stuck(world)
+def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
+    yield from _hangs_and_crashes(world)
     for here, seen in world.each():
         gpus = _gpus(here, seen)
         for gpu in gpus:
-            yield from _unwell(gpu, seen.log) if seen.make != AMD else _unwell_amd(gpu, seen.resets)
+            yield from _faults(gpu, seen.log) if seen.make != AMD else _amd_faults(gpu, seen.resets)
         yield from _vanished(here, seen)
         found = [
             f
             for gpu in gpus
             for f in (*_slow(gpu, seen.make == AMD), *_fabric(gpu, seen), *_busy(gpu))
         ]
-        yield from _together(found)
-        yield from _together([*_untold(here, seen, gpus)])
+        yield from _merge_alike(found)
+        yield from _merge_alike([*_not_readable(here, seen, gpus)])
 
 
-def _stuck(world: World[Health]) -> Iterator[Finding]:
+def _hangs_and_crashes(world: World[Health]) -> Iterator[Found]:
     """A call that never returned, or with which the worker died: its mark is the last one."""
     causes = (Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED)
     for key, missing in world.missing(*causes).items():
@@ -378,7 +412,7 @@ def _stuck(world: World[Health]) -> Iterator[Finding]:
         amd = last.name.startswith(AMD_MARKS)
         here = world.subject(key)
         found = re.search(r"^(\S+) of GPU ([0-9]+)$", last.name)
-        driver = f"{AMD if amd else vendor.NVIDIA.NAME} driver"
+        driver = f"{AMD if amd else vendor.NVIDIA} driver"
         subject = replace(here, kind=Kind.SOFTWARE, name=driver)
         if found:
             subject = Subject(Kind.GPU, here.node, f"GPU {found[2]}")
@@ -386,38 +420,32 @@ def _stuck(world: World[Health]) -> Iterator[Finding]:
             if "Traceback" in missing.detail:
                 continue  # our own fault, not the library's
             why = f"{last.name}: {(missing.detail.strip().splitlines() or ['it died'])[-1][:160]}"
-            code = "amdsmi-untold" if amd else "nvml-crashes"
-            yield _finding(code, UNDECIDED, subject, why, blame=Blame.UNKNOWN)
+            code = "amdsmi-unavailable" if amd else "nvml-crashes"
+            yield Found(code, (subject,), why, confidence=Confidence.POSSIBLE)
             continue
         unkillable = missing.cause is Cause.UNKILLABLE
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
         facts += ["SIGKILL has no effect"] * unkillable
-        yield _finding(
+        yield Found(
             "amdsmi-hangs" if amd else "nvml-hangs",
-            FAIL,
-            subject,
+            (subject,),
             " · ".join(facts),
             expected="an answer in less than 0.1 s",
             confidence=Confidence.CERTAIN if unkillable else Confidence.LIKELY,
         )
 
 
-def _finding(
-    code: str, status: Status, subjects: Subject | Sequence[Subject], saw: str, **more: Any
-) -> Finding:
-    """A finding that blames the node; a failure is the cause of what else fails on its GPUs."""
-    of = (subjects,) if isinstance(subjects, Subject) else tuple(subjects)
-    usual: dict[str, Any] = {"blame": Blame.NODE, "explains": FOLLOWS if status is FAIL else ()}
-    usual["confidence"] = Confidence.POSSIBLE if status is UNDECIDED else Confidence.CERTAIN
-    return Finding(code, status, of, saw, **(usual | more))
+def _graded(fails: bool) -> dict[str, Any]:
+    """The status of a code that fails or warns; a warning causes no other failures."""
+    return {"status": FAIL} if fails else {"status": WARN, "explains": ()}
 
 
 def _gpus(here: Subject, seen: Health) -> list[_Gpu]:
     """The GPUs that NVML let us look at, each with its rank where every local rank has one."""
     uuids = {gpu.index: gpu.uuid for gpu in seen.told.gpus}
     listed = [uuids.get(i, "") for i in range(seen.told.count)]
-    mask = vendor.shown(Masks(mask=seen.mask, first=seen.first), listed)
-    ours = _ours(seen, mask)
+    mask = vendor.visible_devices(DeviceMasks(mask=seen.mask, first=seen.first), listed)
+    ours = _job_gpus(seen, mask)
     users: dict[int, tuple[int, ...]] = {}
     if seen.tasks < 2 and len(here.ranks) <= len(mask.indexes):
         # zip: more GPUs than ranks are no fault
@@ -434,7 +462,7 @@ def _gpus(here: Subject, seen: Health) -> list[_Gpu]:
     return [g for g in made if "nvmlDeviceGetHandleByIndex" not in g.vitals.refused]
 
 
-def _ours(seen: Health, mask: Shown) -> frozenset[int]:
+def _job_gpus(seen: Health, mask: VisibleDevices) -> frozenset[int]:
     """The GPUs of this job. The mask is the first task's only where every task has its own: then
     SLURM's list of the whole job counts, else all."""
     everything = frozenset(range(seen.told.count))
@@ -449,17 +477,17 @@ def _ours(seen: Health, mask: Shown) -> frozenset[int]:
 # --- one GPU that is unwell ---
 
 
-def _unwell(gpu: _Gpu, log: Log) -> Iterator[Finding]:
+def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
     """All that speaks against one GPU is one finding: errors of its memory, what the driver wants
     done and the Xid have one cause."""
     one = gpu.vitals
     facts = [*_facts(one)]
     # the gravest gives the finding its code
-    code, status, confidence = "", FAIL, Confidence.CERTAIN
+    code, fails, confidence = "", True, Confidence.CERTAIN
     if one.gone:
-        code = "gpu-gone"
+        code = "gpu-lost"
     elif one.remap_failed:
-        code = "memory-worn"
+        code = "rows-exhausted"
     elif one.remap_pending or one.pages_pending:
         code = "remap-pending"
     elif one.recovery:
@@ -468,52 +496,49 @@ def _unwell(gpu: _Gpu, log: Log) -> Iterator[Finding]:
     elif one.volatile:
         code = "memory-errors"
         # the driver has put it out of use and asks for nothing
-        status = WARN if one.recovery == 0 else FAIL
+        fails = one.recovery != 0
     xids = [x for x in log.xids if x.bus == one.bus and x.age < RECENT]
-    facts += [_words(x) for x in xids]
+    facts += [_xid_text(x) for x in xids]
     if xids and not code:
         code, confidence = "xid", Confidence.LIKELY
-        status = WARN if all(_over(x, one) for x in xids) else FAIL
+        fails = not all(_recovered_since(x, one) for x in xids)
     if code:
         domain = code == "recovery-needed" and one.recovery == IMEX
+        untold = code == "xid" and fails and one.recovery is None
         reset = ("the GPU was reset since, which this driver does not tell",)
-        found = _finding(
+        yield Found(
             code,
-            status if gpu.used else WARN,
-            gpu.subject,
+            (gpu.subject,),
             " · ".join(facts),
-            blame=Blame.UNKNOWN if domain else Blame.NODE,
+            **_graded(fails and gpu.used),
+            blame=Blame.UNKNOWN if domain else None,
             confidence=confidence,
             fields=_fields(one),
+            alternatives=reset if untold else (),
         )
-        untold = code == "xid" and status is FAIL and one.recovery is None
-        yield found.with_(alternatives=reset) if untold else found
-    if health.INFOROM in one.failed.values():
+    if INFOROM in one.failed.values():
         saw = f"{one.bus}: NVML calls its InfoROM corrupt"
-        yield _finding("inforom", WARN, gpu.subject, saw, fields=_fields(one))
+        yield Found("inforom-corrupt", (gpu.subject,), saw, fields=_fields(one))
 
 
-def _unwell_amd(gpu: _Gpu, resets: Resets) -> Iterator[Finding]:
+def _amd_faults(gpu: _Gpu, resets: Resets) -> Iterator[Found]:
     """The same of an AMD GPU. Errors alone are a warning: after each of them the driver has reset
     the GPU and put the page out of use."""
     one = gpu.vitals
     failed = [r for r in resets.failed if r.bus == one.bus and r.age < RECENT]
-    facts = [f"its reset failed {_ago(r.age)}" for r in failed]
+    facts = [f"its reset failed {_time_ago(r.age)}" for r in failed]
     facts += ["pages of its memory wait to be put out of use"] * bool(one.pages_pending)
     facts += ["pages of its memory could not be put out of use"] * bool(one.remap_failed)
     if one.volatile:
         facts.append(f"{plural(one.volatile, 'uncorrectable error')} since the driver was loaded")
     if facts:
-        code, status = "ras-errors", WARN
-        if failed:
-            code, status = "reset-failed", FAIL
-        elif one.pages_pending or one.remap_failed:
-            code, status = "bad-pages", FAIL
-        yield _finding(
-            code,
-            status if gpu.used else WARN,
-            gpu.subject,
+        serious = "bad-pages" if one.pages_pending or one.remap_failed else ""
+        serious = "reset-failed" if failed else serious
+        yield Found(
+            serious or "ras-errors",
+            (gpu.subject,),
             " · ".join(facts),
+            **_graded(bool(serious) and gpu.used),
             confidence=Confidence.LIKELY,
             fields=_fields(one),
         )
@@ -522,7 +547,7 @@ def _unwell_amd(gpu: _Gpu, resets: Resets) -> Iterator[Finding]:
 def _facts(one: Vitals) -> Iterator[str]:
     if one.gone:
         call = next(call for call, code in one.failed.items() if code == one.gone)
-        what = "lost" if one.gone == nvidia.LOST else "in want of a reset"
+        what = "lost" if one.gone == nvml.LOST else "in want of a reset"
         yield f"NVML calls it {what} ({one.gone}) in {call}"
     if one.remap_failed:
         yield "row remapping has failed"
@@ -536,16 +561,16 @@ def _facts(one: Vitals) -> Iterator[str]:
         yield f"the driver wants {RECOVERY.get(one.recovery, f'recovery action {one.recovery}')}"
 
 
-def _words(one: Xid) -> str:
+def _xid_text(one: Xid) -> str:
     times = f"{one.count} times, last " if one.count > 1 else ""
-    return f"Xid {one.code} ({xid.CRITICAL.get(one.code, 'critical')}) {times}{_ago(one.age)}"
+    return f"Xid {one.code} ({xid.CRITICAL.get(one.code, 'critical')}) {times}{_time_ago(one.age)}"
 
 
-def _ago(age: float) -> str:
+def _time_ago(age: float) -> str:
     return f"{duration(age)} ago"
 
 
-def _over(one: Xid, vitals: Vitals) -> bool:
+def _recovered_since(one: Xid, vitals: Vitals) -> bool:
     """Whether something says that the GPU was recovered since: the driver wants nothing done; the
     count of memory errors, which a reset sets to 0, is 0; it is back on the bus."""
     return (
@@ -555,16 +580,15 @@ def _over(one: Xid, vitals: Vitals) -> bool:
     )
 
 
-def _vanished(here: Subject, seen: Health) -> Iterator[Finding]:
+def _vanished(here: Subject, seen: Health) -> Iterator[Found]:
     """A GPU that fell off and is not even on the bus any more: nothing else would miss it."""
     there = {gpu.bus for gpu in seen.told.gpus} | set(seen.bus)
     asked_all = len(seen.told.gpus) == seen.told.count and all(g.bus for g in seen.told.gpus)
     for one in seen.log.xids if seen.bus and asked_all else ():
         if one.code == xid.LOST_BUS and one.age < RECENT and one.bus not in there:
             subject = Subject(Kind.GPU, here.node, one.bus)
-            saw = f"{_words(one)} · it is no longer on the PCI bus"
-            likely = Confidence.LIKELY
-            yield _finding("gpu-gone", FAIL, subject, saw, confidence=likely)
+            saw = f"{_xid_text(one)} · it is no longer on the PCI bus"
+            yield Found("gpu-lost", (subject,), saw, confidence=Confidence.LIKELY)
 
 
 def _fields(one: Vitals) -> Mapping[str, str]:
@@ -574,26 +598,26 @@ def _fields(one: Vitals) -> Mapping[str, str]:
 # --- slower than it should be ---
 
 
-def _slow(gpu: _Gpu, amd: bool) -> Iterator[Finding]:
+def _slow(gpu: _Gpu, amd: bool) -> Iterator[Found]:
     one = gpu.vitals
     if one.brakes:
-        names = BRAKES_OF_AMD if amd else health.BRAKES
+        amd_names = {bit: name for bit, (_, name) in AMD_THROTTLE_REASONS.items()}
+        names = amd_names if amd else THROTTLE_REASONS
         bits = [name for bit, name in names.items() if one.brakes & bit]
         saw = f"clocks are braked: {', '.join(bits)}"
-        yield _finding("clocks-braked", WARN, gpu.subject, saw, fields=_fields(one))
+        yield Found("clocks-throttled", (gpu.subject,), saw, fields=_fields(one))
     hot, limit = one.temperature, one.slowdown_at
     if hot is not None and limit and hot >= limit:
         saw = f"{hot} °C · it {'is critical' if amd else 'slows down'} at {limit} °C"
-        yield _finding("too-hot", WARN, gpu.subject, saw, fields=_fields(one))
+        yield Found("too-hot", (gpu.subject,), saw, fields=_fields(one))
     # with Grace the data go over NVLink-C2C; a virtual slot says nothing of the real one
-    real = not one.coherent and one.virtual != health.VGPU
+    real = not one.coherent and one.virtual != VGPU
     if real and one.width and one.width_max and one.width < one.width_max:
-        goal = f"x{one.width_max}"
-        saw = f"PCIe x{one.width}"
-        yield _finding("pcie-narrow", WARN, gpu.subject, saw, expected=goal, fields=_fields(one))
+        saw, goal = f"PCIe x{one.width}", f"x{one.width_max}"
+        yield Found("pcie-downgraded", (gpu.subject,), saw, goal, fields=_fields(one))
 
 
-def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Finding]:
+def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
     """NVSwitch. GPUs in MIG mode have no part in it, and of a single one nobody needs it."""
     fabric = gpu.vitals.fabric
     if (
@@ -605,26 +629,23 @@ def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Finding]:
     if fabric.state == COMPLETED and fabric.status == 0:
         yield from _routes(gpu)
         return
-    fresh = seen.uptime is not None and seen.uptime < FABRIC_PATIENCE
-    status = FAIL if gpu.used and seen.told.count > 1 else WARN
-    blame = Blame.NODE
+    graded = _graded(gpu.used and seen.told.count > 1)
+    sure = Confidence.LIKELY
     if fabric.state == COMPLETED:
         saw = f"its NVSwitch fabric ended with NVML error {fabric.status}"
-    else:
+    elif fabric.state == NOT_STARTED:
         saw = "its NVSwitch fabric was not started"
-        if fabric.state == IN_PROGRESS:
-            saw = "its NVSwitch fabric is still coming up"
-            saw += "" if seen.uptime is None else f" {duration(seen.uptime)} after boot"
-            if fresh:
-                status, blame = UNDECIDED, Blame.UNKNOWN
-    sure = Confidence.POSSIBLE if status is UNDECIDED else Confidence.LIKELY
+    else:
+        saw = "its NVSwitch fabric is still coming up"
+        saw += "" if seen.uptime is None else f" {duration(seen.uptime)} after boot"
+        if seen.uptime is not None and seen.uptime < FABRIC_PATIENCE:
+            graded = {"status": UNDECIDED, "blame": Blame.UNKNOWN, "explains": ()}
+            sure = Confidence.POSSIBLE
     goal = "the fabric is up (state Completed)"
-    yield _finding(
-        "fabric-down", status, gpu.subject, saw, expected=goal, blame=blame, confidence=sure
-    )
+    yield Found("fabric-down", (gpu.subject,), saw, goal, confidence=sure, **graded)
 
 
-def _routes(gpu: _Gpu) -> Iterator[Finding]:
+def _routes(gpu: _Gpu) -> Iterator[Found]:
     fabric = gpu.vitals.fabric
     assert fabric is not None
     broken = [w for shift, mask, bad, w in BROKEN if fabric.mask >> shift & mask in bad]
@@ -633,15 +654,15 @@ def _routes(gpu: _Gpu) -> Iterator[Finding]:
         weak = ["unhealthy" if fabric.summary == UNHEALTHY else "limited capacity"]
     if broken or weak:
         saw = f"NVSwitch fabric: {', '.join(broken + weak)} (health mask {fabric.mask:#x})"
-        status = FAIL if broken and gpu.used else WARN
+        graded = _graded(bool(broken) and gpu.used)
         likely = Confidence.LIKELY
-        yield _finding("fabric-unwell", status, gpu.subject, saw, confidence=likely)
+        yield Found("fabric-unhealthy", (gpu.subject,), saw, confidence=likely, **graded)
 
 
 # --- who else is on it ---
 
 
-def _busy(gpu: _Gpu) -> Iterator[Finding]:
+def _busy(gpu: _Gpu) -> Iterator[Found]:
     one = gpu.vitals
     if not gpu.used or not one.memory or one.used is None or one.mig or one.coherent:
         return
@@ -659,24 +680,22 @@ def _busy(gpu: _Gpu) -> Iterator[Finding]:
         who = ["by no program that can be seen from here"]
     else:
         return
-    full = one.used > FULL * one.memory
     # a pid of another pid namespace is somebody else's here
     pid = next((str(p.pid) for p in one.processes if p.name), "PID")
-    yield _finding(
+    yield Found(
         "gpu-busy",
-        FAIL if full else WARN,
-        gpu.subject,
+        (gpu.subject,),
         f"{size(one.used)} of {size(one.memory)} in use: {', '.join(who)}",
-        expected="the GPU is free before the job starts",
-        blame=Blame.UNKNOWN,
+        "the GPU is free before the job starts",
+        **_graded(one.used > FULL * one.memory),
         confidence=Confidence.LIKELY,
         fields={"pid": pid},
     )
 
 
-def _together(findings: Sequence[Finding]) -> Iterator[Finding]:
+def _merge_alike(findings: Sequence[Found]) -> Iterator[Found]:
     """The same of several GPUs as one finding, with the first one's fields."""
-    alike: dict[tuple[str, Status, str], list[Finding]] = {}
+    alike: dict[tuple[str, Status | None, str], list[Found]] = {}
     for one in findings:
         alike.setdefault((one.code, one.status, one.saw), []).append(one)
     for group in alike.values():
@@ -687,18 +706,18 @@ def _together(findings: Sequence[Finding]) -> Iterator[Finding]:
 # --- what could not be seen ---
 
 
-def _untold(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator[Finding]:
+def _not_readable(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator[Found]:
     """Undecided is what nobody could look at: no time, a refusal, or errors that accuse nobody.
     In MIG mode NVML keeps much from those who are not root; that is the row's to say."""
     asked, count = len(seen.told.gpus), seen.told.count
     if asked < count:
         saw = f"{asked} of {plural(count, 'GPU')} answered in the time that there was"
-        yield _finding("not-told", UNDECIDED, here, saw, blame=Blame.UNKNOWN)
+        yield Found("health-unknown", (here,), saw, confidence=Confidence.POSSIBLE)
     if seen.told.untold:
         # errors that /sys counts were looked at
         saw = f"{seen.told.untold} · /sys tells of errors, memory and PCIe only"
-        yield _finding("amdsmi-untold", UNDECIDED, here, saw, blame=Blame.UNKNOWN)
-    known = {nvidia.LOST, nvidia.RESET, health.INFOROM}
+        yield Found("amdsmi-unavailable", (here,), saw, confidence=Confidence.POSSIBLE)
+    known = {nvml.LOST, nvml.RESET, INFOROM}
     for gpu in gpus:
         one = gpu.vitals
         odd = [f"{c}: error {abs(n)}" for c, n in one.failed.items() if n not in known]
@@ -708,7 +727,7 @@ def _untold(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator[Findi
             more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
             who = "amdsmi" if seen.make == AMD else "NVML"
             saw = f"{who} did not tell: {', '.join(odd[:3])}{more}"
-            yield _finding("not-told", UNDECIDED, gpu.subject, saw, blame=Blame.UNKNOWN)
+            yield Found("health-unknown", (gpu.subject,), saw, confidence=Confidence.POSSIBLE)
 
 
 def measured(world: World[Health]) -> Measured:

@@ -27,28 +27,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.gpu import link_outliers as lanes
-from preflight.domains.gpu import nvlink as links
-from preflight.domains.gpu import nvml as nvidia
-from preflight.domains.gpu import vendor
-from preflight.domains.gpu import xgmi as amdlinks
+from preflight.domains.gpu import link_outliers, nvlink, nvml, vendor
+from preflight.domains.gpu.commands import NODE_OUT
 from preflight.domains.gpu.link_outliers import by_nvlink
-from preflight.domains.gpu.nvlink import Joined, Pair
+from preflight.domains.gpu.nvlink import GpuTopology, Pair
 from preflight.domains.params import strtoll
+from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, parties, plural
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -56,8 +54,17 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.sanitize import clip
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0, needs=("gpu.visible",))
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=5.0,
+    needs=("gpu.visible",),
+    drains=True,
+    blame=Blame.NODE,
+    explains=("gpu.p2p", "world.nccl", "world.bandwidth"),
+)
 
 # the rest of the budget is for one call that takes long, and for the way back
 ASKING = 0.6
@@ -75,24 +82,20 @@ MEANT = 550
 FORGETFUL = re.compile(r"535\.")
 
 FAIL, WARN = Status.FAIL, Status.WARN
-LIKELY = Confidence.LIKELY
-FOLLOWS = ("gpu.p2p", "world.nccl", "world.bandwidth")
 NOTHING = "no NVIDIA GPU or driver here"
-AMD = vendor.AMD.NAME
+AMD = vendor.AMD
 
-ADVICE = {
-    "links-hang": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "links-hang": FindingType(
         cause="a damaged NVLink bridge, a sick GPU or a driver that is stuck",
         means="NCCL asks the same when it starts and hangs there; so does nvidia-smi topo -m",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node and reboot it; look for NVLink errors (Xid 74) and at the bridges",
         commands=(
             Command("dmesg -T | grep -E 'NVRM|Xid'; nvidia-smi nvlink -s", "the node, as root"),
         ),
     ),
-    "nvlink-down": Advice(
-        who="cluster administrator",
+    "nvlink-down": FindingType(
         cause="a lane that failed in training or was switched off after errors, a bridge or a "
         "board that isn't seated well, a fabric manager that did not finish",
         means="no error: NCCL takes what is left, and every all-reduce waits for this GPU",
@@ -101,16 +104,16 @@ ADVICE = {
         commands=(
             Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; dmesg | grep 'Xid.*74'", "{node}"),
         ),
+        status=(Status.WARN, Status.FAIL),
     ),
-    "nvlink-differs": Advice(
-        who="cluster administrator",
+    "nvlink-differs": FindingType(
         cause="an NVLink bridge that is missing, broken or sits on other slots",
         means="this pair copies over PCIe, the others over NVLink: the node is the slow one",
         text="put the bridge in as on the other nodes, or group nodes of one kind",
         commands=(Command("nvidia-smi nvlink -s; nvidia-smi topo -m", "{node}"),),
+        status=Status.WARN,
     ),
-    "nvlink-p2p-off": Advice(
-        who="cluster administrator",
+    "nvlink-p2p-off": FindingType(
         cause="an NVLink fault, a fabric manager that doesn't run, or P2P that was switched off",
         means="NCCL stops: 'P2P is disabled between NVLINK connected GPUs'",
         now="take the node out of the job; NCCL_IGNORE_DISABLED_P2P=1 goes on without P2P, slowly",
@@ -118,30 +121,34 @@ ADVICE = {
         commands=(
             Command("nvidia-smi topo -p2p r; systemctl status nvidia-fabricmanager", "{node}"),
         ),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "p2p-differs": Advice(
-        who="cluster administrator",
+    "p2p-differs": FindingType(
         cause="a BIOS or driver setting, or a slot that differs from the others",
         means="this pair copies through the host's memory, and all wait for it",
         text="compare BIOS, /etc/modprobe.d and slots with a node where the pair can",
         commands=(Command("nvidia-smi topo -p2p r; nvidia-smi topo -m", "{node}"),),
+        status=Status.WARN,
     ),
-    "p2p-claimed": Advice(
-        who="cluster administrator",
+    "p2p-misreported": FindingType(
         cause="a driver that says yes to P2P on cards that have none",
         means="the first all-reduce hangs at 100 % utilisation, or its sum is wrong",
         now="export NCCL_P2P_DISABLE=1",
         text="install a driver of branch 550 or later",
+        status=Status.WARN,
+        was=("p2p-claimed",),
     ),
-    "p2p-asked": Advice(
+    "p2p-unsupported": FindingType(
         who="job author",
         cause="NCCL_P2P_LEVEL of another machine",
         means="nothing: NCCL asks the driver too and copies through the host's memory",
         now="unset NCCL_P2P_LEVEL",
         text="remove it from the job; GeForce cards without NVLink have no P2P",
+        status=Status.WARN,
+        blame=Blame.JOB,
+        was=("p2p-asked",),
     ),
-    "p2p-iommu": Advice(
-        who="cluster administrator",
+    "p2p-iommu": FindingType(
         cause="an IOMMU that translates what the GPUs say to each other over PCIe",
         means="the first all-reduce may hang at 100 % utilisation, or its sum be wrong: CUDA does "
         "not support this on bare metal",
@@ -150,29 +157,30 @@ ADVICE = {
         commands=(
             Command("cat /proc/cmdline /sys/kernel/iommu_groups/*/type | sort -u", "{node}"),
         ),
+        status=Status.WARN,
     ),
-    "p2p-acs": Advice(
-        who="cluster administrator",
+    "p2p-acs": FindingType(
         cause="ACS, which sends all that GPUs say to each other up to the CPU and back",
         means="copies over PCIe are slow, or the first all-reduce hangs at 100 % utilisation",
         now="export NCCL_P2P_DISABLE=1 if it hangs",
         text="switch ACS off in the BIOS, or on these bridges after each boot",
         commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
+        status=Status.WARN,
     ),
-    "xgmi-missing": Advice(
-        who="cluster administrator",
+    "xgmi-missing": FindingType(
         cause="XGMI that failed in training, a GPU that has not joined its hive, a bridge that is "
         "missing or not seated well",
         means="no error: RCCL copies over PCIe for this pair, and every all-reduce waits for it",
         now="take the node out of the job, or accept its speed",
         text="reboot; when it stays so, have the board or the bridge looked at",
         commands=(Command("amd-smi topology; dmesg | grep -iE 'xgmi|hive'", "{node}, as root"),),
+        status=Status.WARN,
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class GpuLinks:
     """How the GPUs of a node are joined, and what the job wants of it.
 
     virtual   whether this is a virtual machine; None: nothing tells. amd: an AMD processor
@@ -181,91 +189,86 @@ class Links:
     make      the vendor; of AMD's GPUs a lane is a GPU that XGMI leads to, and there are no pairs
     """
 
-    joined: Joined
+    joined: GpuTopology
     virtual: bool | None = None
     amd: bool = False
     mask: str | None = None
     disable: str = ""
     level: str = ""
     ignore: str = ""
-    make: str = vendor.NVIDIA.NAME
+    make: str = vendor.NVIDIA
 
 
-def observe(host: Host, ctx: Context) -> Links:
-    if vendor.found(host) is vendor.AMD:
-        joined = amdlinks.ask(host, ctx.mark)
+def observe(host: Host, ctx: Context) -> GpuLinks:
+    if vendor.detect(host).NAME == vendor.AMD:
+        from preflight.domains.gpu import xgmi
+
+        joined = xgmi.read_topology(host, ctx.mark)
         if not joined.count:
             raise NotApplicable("no GPU is given to this job")
-        return Links(joined, virtual=links.virtual_machine(host), make=AMD)
-    answer = links.ask(host, ctx.mark, ASKING * ctx.seconds)
-    if answer.code in (nvidia.NOT_LOADED, nvidia.NO_LIBRARY):
+        return GpuLinks(joined, virtual=nvlink.virtual_machine(host), make=AMD)
+    answer = nvlink.read_topology(host, ctx.mark, ASKING * ctx.seconds)
+    if answer.code in (nvml.NOT_LOADED, nvml.NO_LIBRARY):
         raise NotApplicable(NOTHING)
     if answer.code:
         raise CannotObserve(f"nvmlInit: {answer.text} ({answer.code})")
     if not answer.count:
         raise NotApplicable("no GPU is given to this job")
-    if {links.STATE, links.P2P} <= {*answer.refused} | (
-        {links.P2P} if answer.count == 1 else set()
+    if {nvlink.STATE, nvlink.P2P} <= {*answer.refused} | (
+        {nvlink.P2P} if answer.count == 1 else set()
     ):
         raise CannotObserve(f"NVML does not tell: {', '.join(answer.refused)}")
-    conf = host.nccl_conf()
-
-    def setting(name: str) -> str:
-        value = host.environ.get(name, conf[name].value if name in conf else "")
-        return value[:TEXT].encode(errors="replace").decode()
-
     mask = host.environ.get("CUDA_VISIBLE_DEVICES")
-    return Links(
+    return GpuLinks(
         joined=answer,
-        virtual=links.virtual_machine(host),
-        amd=links.amd(host),
-        mask=None if mask is None else mask[:4096].encode(errors="replace").decode(),
-        disable=setting("NCCL_P2P_DISABLE"),
-        level=setting("NCCL_P2P_LEVEL"),
-        ignore=setting("NCCL_IGNORE_DISABLED_P2P"),
+        virtual=nvlink.virtual_machine(host),
+        amd=nvlink.amd_cpu(host),
+        mask=None if mask is None else clip(mask, 4096),
+        disable=nccl_setting(host, "NCCL_P2P_DISABLE")[:TEXT],
+        level=nccl_setting(host, "NCCL_P2P_LEVEL")[:TEXT],
+        ignore=nccl_setting(host, "NCCL_IGNORE_DISABLED_P2P")[:TEXT],
     )
 
 
-def judge(world: World[Links], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[GpuLinks], expect: Expect) -> Iterator[Found]:
     yield from _hangs(world)
-    yield from _compared(world)
+    yield from _unlike_peers(world)
     for here, seen in world.each():
         # by hand and alone it is the node that is looked at, not a job
         alone = world.topology.ranks_on(here.node) == 1 and world.topology.launcher == "local"
-        yield from _pairs(here, seen, _used(seen, None if alone else len(here.ranks)))
+        yield from _pairs(here, seen, _job_gpus(seen, None if alone else len(here.ranks)))
 
 
-def _compared(world: World[Links]) -> Iterator[Finding]:
+def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
     yield from _without_xgmi(world)
     nodes = {key: seen.joined for key, seen in world.seen.items() if seen.make != AMD}
     virtual = frozenset(key for key, seen in world.seen.items() if seen.virtual)
-    fewer = lanes.fewer(nodes, virtual)
+    fewer = link_outliers.missing_lanes(nodes, virtual)
     for key, gpus in fewer.items():
         here = world.subject(key)
         none = any(not found.gpu.active for found in gpus)
         yield _finding(
             "nvlink-down",
-            FAIL if none else WARN,
             [_gpu(here, found.gpu.index) for found in gpus],
             " · ".join(found.text for found in gpus[:SHOWN]),
             f"{gpus[0].usual} lanes, as on {parties(gpus[0].holders)}",
+            status=FAIL if none else WARN,
             sure=not none,
         )
-    for key, pairs in lanes.fewer_between(nodes).items():
+    for key, pairs in link_outliers.missing_lanes_between(nodes).items():
         if key not in fewer:
             saw = f"NVLink lanes between {' · '.join(pairs[:SHOWN])}"
             usual = "as many as on most nodes with these GPUs"
-            yield _finding("nvlink-differs", WARN, [world.subject(key)], saw, usual, sure=False)
-    for key, odd in lanes.without(nodes, virtual).items():
-        saw = f"{_names(odd)}: {odd[0].reason}"
+            yield _finding("nvlink-differs", [world.subject(key)], saw, usual)
+    for key, odd in link_outliers.pairs_without_p2p(nodes, virtual).items():
+        saw = f"{_pair_names(odd)}: {odd[0].reason}"
         usual = "P2P, as between most pairs of this model"
-        subjects = _gpus(world.subject(key), odd)
-        yield _finding("p2p-differs", WARN, subjects, saw, usual, sure=False)
+        yield _finding("p2p-differs", _gpus(world.subject(key), odd), saw, usual)
 
 
-def _without_xgmi(world: World[Links]) -> Iterator[Finding]:
+def _without_xgmi(world: World[GpuLinks]) -> Iterator[Found]:
     nodes = {key: seen.joined for key, seen in world.seen.items() if seen.make == AMD}
-    apart = amdlinks.apart(nodes)
+    apart = link_outliers.pairs_without_xgmi(nodes)
     for key, pairs in apart.items():
         named = [f"{one.index}/{other.index}" for one, other in pairs]
         saw = f"no XGMI between GPUs {parties(named, SHOWN)}"
@@ -274,47 +277,43 @@ def _without_xgmi(world: World[Links]) -> Iterator[Finding]:
         shared = [i for i in ends if all(i in (one.index, other.index) for one, other in pairs)]
         subjects = [_gpu(world.subject(key), i) for i in (shared if len(shared) == 1 else ends)]
         usual = f"XGMI, as between most {pairs[0][0].name} here"
-        yield _finding("xgmi-missing", WARN, subjects, saw, usual, sure=False)
-    for key, words in lanes.fewer_between(nodes).items():
+        yield _finding("xgmi-missing", subjects, saw, usual)
+    for key, words in link_outliers.missing_lanes_between(nodes).items():
         if key not in apart:
             saw = f"XGMI between {' · '.join(words[:SHOWN])}"
             usual = "as on most nodes with these GPUs"
-            yield _finding("xgmi-missing", WARN, [world.subject(key)], saw, usual, sure=False)
+            yield _finding("xgmi-missing", [world.subject(key)], saw, usual)
 
 
-def _hangs(world: World[Links]) -> Iterator[Finding]:
+def _hangs(world: World[GpuLinks]) -> Iterator[Found]:
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE).items():
         last = missing.marks[-1] if missing.marks else None
         if last and last.name.startswith(("NVLink of ", "P2P of ")):
             took = duration(max(0, missing.seconds - last.at))
             gpu = Subject(Kind.GPU, world.subject(key).node, last.name.partition(" of ")[2])
             saw = f"the driver was asked for {last.name} and did not answer in {took}"
-            yield _finding("links-hang", FAIL, [gpu], saw, "an answer in less than 1 s", sure=False)
+            yield _finding("links-hang", [gpu], saw, "an answer in less than 1 s")
 
 
 def _finding(
     code: str,
-    status: Status,
     subjects: Iterable[Subject],
     saw: str,
     expected: str,
     *,
-    blame: Blame = Blame.NODE,
-    sure: bool = True,
-    alternatives: tuple[str, ...] = (),
+    status: Status | None = None,
+    sure: bool = False,
     bridge: str = "",
-) -> Finding:
+) -> Found:
+    """A finding with the fields that its advice takes."""
     of = tuple(subjects)
-    return Finding(
+    return Found(
         code,
-        status,
         of,
         saw,
         expected,
-        blame=blame,
-        confidence=Confidence.CERTAIN if sure else LIKELY,
-        explains=FOLLOWS,
-        alternatives=alternatives,
+        status=status,
+        confidence=Confidence.CERTAIN if sure else Confidence.LIKELY,
         fields={"node": of[0].node} | ({"bridge": bridge} if bridge else {}),
     )
 
@@ -327,23 +326,23 @@ def _gpus(here: Subject, pairs: Iterable[Pair]) -> list[Subject]:
     return [_gpu(here, i) for i in sorted({i for pair in pairs for i in pair.ends})]
 
 
-def _names(pairs: list[Pair]) -> str:
+def _pair_names(pairs: list[Pair]) -> str:
     return f"GPU pair{'s' * (len(pairs) > 1)} {parties([pair.name for pair in pairs], SHOWN)}"
 
 
-def _used(seen: Links, ranks: int | None) -> set[int]:
+def _job_gpus(seen: GpuLinks, ranks: int | None) -> set[int]:
     """The GPUs that this many ranks use: the first of those that the mask leaves them."""
     gpus = seen.joined.gpus
-    shown = nvidia.shown(seen.mask, [gpu.uuid for gpu in gpus]).indexes
+    shown = nvml.visible_devices(seen.mask, [gpu.uuid for gpu in gpus]).indexes
     # fewer than ranks: each may have a mask of its own
     return set(shown[:ranks]) if len(shown) >= (ranks or 1) else set(range(len(gpus)))
 
 
-def _pairs(here: Subject, seen: Links, used: set[int]) -> Iterator[Finding]:
+def _pairs(here: Subject, seen: GpuLinks, used: set[int]) -> Iterator[Found]:
     """What NCCL meets between the GPUs that it uses."""
     joined = seen.joined
-    asked = links.asked_reach(seen.disable, seen.level)
-    far = links.reach(asked, seen.amd, len(used))
+    asked = nvlink.p2p_level_setting(seen.disable, seen.level)
+    far = nvlink.p2p_reach(asked, seen.amd, len(used))
     linked, wired = [], []
     for pair in joined.pairs:
         one, other = joined.ends(pair)
@@ -351,39 +350,36 @@ def _pairs(here: Subject, seen: Links, used: set[int]) -> Iterator[Finding]:
             linked.append(pair)
         elif one.whole and other.whole and pair.level is not None and pair.level <= far:
             wired += [pair] if pair.ends <= used else []
-    if far >= links.ONLY_NVLINK and any(pair.reason for pair in linked):
-        yield _broken(here, seen, linked, used)
+    if far >= nvlink.ONLY_NVLINK and any(pair.reason for pair in linked):
+        yield _nvlink_without_p2p(here, seen, linked, used)
     may = [pair for pair in wired if pair.reason == ""]
-    refused = [pair for pair in wired if pair.reason and _any(joined, pair, GEFORCE)]
+    refused = [pair for pair in wired if pair.reason and _has_model(joined, pair, GEFORCE)]
     if asked is not None and refused:
         yield _finding(
-            "p2p-asked",
-            WARN,
+            "p2p-unsupported",
             [here],
-            f"NCCL_P2P_LEVEL={seen.level!r} · {_names(refused)}: {refused[0].reason}",
+            f"NCCL_P2P_LEVEL={seen.level!r} · {_pair_names(refused)}: {refused[0].reason}",
             "no such setting for cards without P2P",
-            blame=Blame.JOB,
+            sure=True,
         )
     branch = int(found[0]) if (found := re.match("[0-9]{1,5}", joined.driver)) else MEANT
-    claimed = [pair for pair in may if _any(joined, pair, ADA)] if branch < MEANT else []
+    claimed = [pair for pair in may if _has_model(joined, pair, ADA)] if branch < MEANT else []
     if claimed:
         yield _finding(
-            "p2p-claimed",
-            WARN,
+            "p2p-misreported",
             _gpus(here, claimed),
             f"driver {joined.driver} says that {joined.gpus[claimed[0].one].name} have P2P",
             "no P2P, or a driver of branch 550 or later",
-            sure=False,
         )
     else:
-        yield from _redirected(here, seen, may)
+        yield from _iommu_or_acs(here, seen, may)
 
 
-def _any(joined: Joined, pair: Pair, model: re.Pattern[str]) -> bool:
+def _has_model(joined: GpuTopology, pair: Pair, model: re.Pattern[str]) -> bool:
     return any(model.search(gpu.name) for gpu in joined.ends(pair))
 
 
-def _broken(here: Subject, seen: Links, linked: list[Pair], used: set[int]) -> Finding:
+def _nvlink_without_p2p(here: Subject, seen: GpuLinks, linked: list[Pair], used: set[int]) -> Found:
     """NVLink without P2P. The GPUs at fault are those of which no pair is right. A warning where
     the job doesn't meet it."""
     bad = [pair for pair in linked if pair.reason]
@@ -392,19 +388,19 @@ def _broken(here: Subject, seen: Links, linked: list[Pair], used: set[int]) -> F
     ignored = strtoll(seen.ignore)[0] != 0
     forgetful = "a driver that is wrong about it: 535 before 535.183.06 on NVSwitch systems"
     doubt = bool(FORGETFUL.match(seen.joined.driver))
-    return _finding(
+    found = _finding(
         "nvlink-p2p-off",
-        FAIL if any(p.ends <= used for p in bad) and not ignored else WARN,
         guilty if good and guilty else [here],
-        f"NVLink joins them, but no P2P: {_names(bad)}: {bad[0].reason}"
+        f"NVLink joins them, but no P2P: {_pair_names(bad)}: {bad[0].reason}"
         + f" · NCCL_IGNORE_DISABLED_P2P={seen.ignore!r}" * ignored,
         "P2P between GPUs with NVLink",
+        status=FAIL if any(p.ends <= used for p in bad) and not ignored else WARN,
         sure=not doubt,
-        alternatives=(forgetful,) if doubt else (),
     )
+    return found.with_(alternatives=(forgetful,)) if doubt else found
 
 
-def _redirected(here: Subject, seen: Links, may: list[Pair]) -> Iterator[Finding]:
+def _iommu_or_acs(here: Subject, seen: GpuLinks, may: list[Pair]) -> Iterator[Found]:
     """P2P over PCIe with an IOMMU or ACS in its way. In a virtual machine these are the host's
     business. CUDA Programming Guide, "IOMMU on Linux"; NCCL user guide, "PCI Access Control
     Services (ACS)"."""
@@ -415,8 +411,8 @@ def _redirected(here: Subject, seen: Links, may: list[Pair]) -> Iterator[Finding
     acs = {
         bridge: None
         for pair in may
-        for bridge in links.between(*joined.ends(pair))
-        if joined.redirects.get(bridge, 0) & links.REDIRECT
+        for bridge in nvlink.bridges_between(*joined.ends(pair))
+        if joined.redirects.get(bridge, 0) & nvlink.REDIRECT
     }
     translated = [p for p in may if any(g.iommu.startswith("DMA") for g in joined.ends(p))]
     by_acs = f"ACS redirects at {parties(list(acs))}"
@@ -424,27 +420,23 @@ def _redirected(here: Subject, seen: Links, may: list[Pair]) -> Iterator[Finding
         kind = next(g.iommu for g in joined.ends(translated[0]) if g.iommu.startswith("DMA"))
         yield _finding(
             "p2p-iommu",
-            WARN,
             [here],
-            f"{_names(translated)} copy over PCIe through an IOMMU in mode {kind}"
+            f"{_pair_names(translated)} copy over PCIe through an IOMMU in mode {kind}"
             + f" · {by_acs}" * bool(acs),
             "mode identity (iommu=pt), or no IOMMU",
-            sure=False,
         )
     elif acs:
-        through = [p for p in may if set(links.between(*joined.ends(p))) & set(acs)]
+        through = [p for p in may if set(nvlink.bridges_between(*joined.ends(p))) & set(acs)]
         yield _finding(
             "p2p-acs",
-            WARN,
             [here],
-            f"{by_acs} · {_names(through)} copy over PCIe",
+            f"{by_acs} · {_pair_names(through)} copy over PCIe",
             "no redirection on bridges above GPUs",
-            sure=False,
             bridge=next(iter(acs)),
         )
 
 
-def measured(world: World[Links]) -> Measured:
+def measured(world: World[GpuLinks]) -> Measured:
     seen = list(world.seen.values())
     gpus = [gpu for of in seen for gpu in of.joined.gpus]
     pairs = [pair for of in seen for pair in of.joined.pairs]
@@ -457,7 +449,7 @@ def measured(world: World[Links]) -> Measured:
     levels = sorted({pair.level for pair in pairs if pair.level is not None})
     hidden = sum(len(of.joined.hidden) for of in seen)
     count = " / ".join(map(str, up[:SHOWN]))
-    told = not any(links.STATE in of.joined.refused for of in seen)
+    told = not any(nvlink.STATE in of.joined.refused for of in seen)
     of_amd = all(of.make == AMD for of in seen)
     wire, lane = ("XGMI", "links") if of_amd else ("NVLink", "lanes")
     none = f"no {wire}" if told else f"{wire} not told"
@@ -465,7 +457,7 @@ def measured(world: World[Links]) -> Measured:
     if pairs:
         why = f" ({', '.join(reasons[:2])})" if reasons else ""
         parts.append(f"P2P {may} of {plural(len(pairs), 'pair')}{why}")
-        parts.append("/".join(links.NEAR.get(level, str(level)) for level in levels))
+        parts.append("/".join(nvlink.NEAR.get(level, str(level)) for level in levels))
     modes = sorted({gpu.iommu for gpu in gpus if gpu.iommu})
     parts += [f"IOMMU {', '.join(modes[:2])}"] if modes else []
     left = sum(s.joined.count * (s.joined.count - 1) // 2 for s in seen) - len(pairs)

@@ -1,5 +1,6 @@
 """Does what one GPU copies to another arrive, exactly and as fast as between the others?
 
+Level        standard
 Looks at     copies between all GPUs that this agent sees, every pair in both directions, one after
              the other: a pattern of its own for each pair over memory that was made wrong before,
              compared on the GPU and in part by the host; the speed of each, twice, and whether
@@ -26,24 +27,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.gpu import copy_probe as carrier
-from preflight.domains.gpu import copy_results as copies
-from preflight.domains.gpu import nvlink as links
-from preflight.domains.gpu.copy_probe import Carrier
-from preflight.domains.gpu.copy_results import Copied, Copy, Slow
-from preflight.domains.torch.devices import found
+from preflight.domains.gpu import copy_probe, copy_results, nvlink
+from preflight.domains.gpu.copy_probe import CopyEngine
+from preflight.domains.gpu.copy_results import Copied, Copy, SlowCopies
+from preflight.domains.settings.nccl_conf import nccl_setting
+from preflight.domains.torch.devices import torch_gpus
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, parties, plural
 from preflight.inference import blame
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -61,6 +61,8 @@ CHECK = Check(
     requires=frozenset({Requirement.TORCH, Requirement.GPU}),
     torch=True,
     disturbs="1 GiB of every GPU, for some seconds",
+    blame=Blame.NODE,
+    explains=("world.nccl", "world.bandwidth"),
 )
 
 # parts of the budget: for copying, and for one that does not end. The rest is for the way back
@@ -77,8 +79,6 @@ AVOIDED = "NCCL does without"
 # said by CUDA of GPUs that others have: nothing against the GPU or the way to it
 TAKEN = re.compile(r"out of memory|busy or unavailable", re.IGNORECASE)
 
-FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
-FOLLOWS = ("world.nccl", "world.bandwidth")
 HOST_MEMORY = "export NCCL_P2P_DISABLE=1   slower: NCCL then copies through the host's memory"
 IOMMU = "boot with iommu=pt, or the IOMMU off; ACS off in the BIOS or on the bridges above the GPUs"
 LOOK = Command(
@@ -86,9 +86,8 @@ LOOK = Command(
     "{node}, as root",
 )
 
-ADVICE = {
-    "copy-wrong": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "copy-wrong": FindingType(
         cause="an IOMMU or ACS that sends copies over PCIe elsewhere, a driver that claims P2P for "
         "GPUs without it, an NVLink or memory that fails",
         means="no error: sums of gradients are wrong, the loss is NaN; or the first all-reduce "
@@ -97,24 +96,22 @@ ADVICE = {
         text=f"without NVLink: {IOMMU}. With it: take the node out, reset or replace the GPU",
         commands=(LOOK,),
     ),
-    "copy-fails": Advice(
-        who="cluster administrator",
+    "copy-fails": FindingType(
         cause="a GPU, an NVLink or a driver that fails, or P2P that the driver claims and hasn't",
         means="'unhandled cuda error' in the first collective, or 'CUDA error' on one rank",
         now=HOST_MEMORY,
         text="what the kernel log says of these GPUs; reset them; reboot the node",
         commands=(LOOK,),
     ),
-    "pair-hangs": Advice(
-        who="cluster administrator",
+    "copy-hangs": FindingType(
         cause="an IOMMU or ACS in the way of copies over PCIe, a bad NVLink bridge, a stuck GPU",
         means="the first all-reduce hangs, the GPUs show 100 % utilisation at low power",
         now=HOST_MEMORY,
         text=f"{IOMMU}; with NVLink: its errors, its bridges (Xid 74); reboot the node",
         commands=(LOOK, Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e", "{node}")),
+        was=("pair-hangs",),
     ),
-    "copy-slow": Advice(
-        who="cluster administrator",
+    "copy-slow": FindingType(
         cause="lanes that are down or full of errors, a slot with fewer lanes, ACS on one bridge",
         means="no error: every all-reduce waits for this pair or GPU",
         now="take the node out of the job, or accept its speed",
@@ -124,90 +121,82 @@ ADVICE = {
             Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; nvidia-smi topo -m", "{node}"),
             Command("preflight run --only gpu.p2p", "{node}", "the GPUs for some seconds"),
         ),
+        status=Status.WARN,
+        explains=(),
     ),
-    "not-copied": Advice(
+    "copies-skipped": FindingType(
         who="whoever runs this node",
         cause="programs that hold the GPUs or their memory, slow copies, an error before",
         means="whether data arrive between these GPUs is not known",
         text="end what uses the GPUs, and run it again with more time (--timeout gpu.p2p=120s)",
         commands=(Command("nvidia-smi", "{node}"),),
+        status=Status.UNDECIDED,
+        was=("not-copied",),
     ),
 }
 
 
 def observe(host: Host, ctx: Context) -> Copied:
     ctx.mark("CUDA")
-    return between_all(host, ctx, Carrier(found()))
+    return between_all(host, ctx, CopyEngine(torch_gpus()))
 
 
-def between_all(host: Host, ctx: Context, by: Carrier) -> Copied:
+def between_all(host: Host, ctx: Context, by: CopyEngine) -> Copied:
     """Copies between all of these devices."""
     until = time.monotonic() + COPYING * ctx.seconds
     try:
         count = by.devices.count
     except RuntimeError as error:
-        raise CannotObserve(f"CUDA: {error}"[: copies.TEXT]) from None
+        raise CannotObserve(f"CUDA: {error}"[: copy_results.TEXT]) from None
     if count < 2:
         raise NotApplicable("torch sees one GPU here: there is no pair")
     if avoided := _avoided(host):
         ctx.mark(AVOIDED)
-    seen = carrier.carried(host, by, ctx.mark, until, WAITING * ctx.seconds)
+    seen = copy_probe.copy_all_pairs(host, by, ctx.mark, until, WAITING * ctx.seconds)
     return replace(seen, avoided=avoided)
 
 
 def _avoided(host: Host) -> bool:
-    conf = host.nccl_conf()
-    disable, level = (
-        host.environ.get(name, conf[name].value if name in conf else "")
-        for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
-    )
-    return links.asked_reach(disable, level) == links.NO_P2P
+    disable, level = (nccl_setting(host, n) for n in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"))
+    return nvlink.p2p_level_setting(disable, level) == nvlink.NO_P2P
 
 
-def judge(world: World[Copied], expect: Expect) -> Iterator[Finding]:
-    yield from _lost(world)
+def judge(world: World[Copied], expect: Expect) -> Iterator[Found]:
+    yield from _from_marks(world)
     for here, seen in world.each():
-        bad = [*_bad(here, seen.copies)]
+        bad = [*_bad_copies(here, seen.copies)]
         bad += [_hangs(here, c, c.stuck) for c in seen.copies if c.stuck and c.stuck >= STUCK]
         rest = _untried(seen)
         harmless = seen.avoided and all(c.peer is not False or c.exact for c in seen.copies)
         yield from (_qualified(one, rest, harmless) for one in bad)
-        yield from _left(here, seen, "" if bad else rest)
-    for key, slow in copies.slow(world.seen).items():
+        yield from _not_copied(here, seen, "" if bad else rest)
+    for key, slow in copy_results.slow_copies(world.seen).items():
         here = world.subject(key)
-        yield from (_slow(here, one) for one in slow)
+        yield from (_slow_copies(here, one) for one in slow)
 
 
-def _finding(
-    code: str, status: Status, subjects: Sequence[Subject], saw: str, expected: str
-) -> Finding:
-    """A finding that blames the node, if it blames anybody."""
-    blind = status is UNDECIDED
-    return Finding(
-        code,
-        status,
-        tuple(subjects),
-        saw,
-        expected,
-        blame=Blame.UNKNOWN if blind else Blame.NODE,
-        confidence=Confidence.POSSIBLE if blind else Confidence.CERTAIN,
-        explains=FOLLOWS if status is FAIL else (),
-        fields={"node": subjects[0].node},
-    )
+def _finding(code: str, subjects: Sequence[Subject], saw: str, expected: str) -> Found:
+    """A finding with the field that its advice takes."""
+    return Found(code, tuple(subjects), saw, expected, fields={"node": subjects[0].node})
+
+
+def _skipped(subjects: Sequence[Subject], saw: str, expected: str) -> Found:
+    found = _finding("copies-skipped", subjects, saw, expected)
+    return found.with_(confidence=Confidence.POSSIBLE)
 
 
 def _gpus(here: Subject, numbers: Iterable[int]) -> list[Subject]:
     return [Subject(Kind.GPU, here.node, f"GPU {n}") for n in sorted({*numbers})]
 
 
-def _names(some: Sequence[Copy]) -> str:
+def _copy_names(some: Sequence[Copy]) -> str:
     return parties([str(copy) for copy in some], SHOWN)
 
 
 # --- content, errors, copies that do not end ---
 
 
-def _bad(here: Subject, made: Sequence[Copy]) -> Iterator[Finding]:
+def _bad_copies(here: Subject, made: Sequence[Copy]) -> Iterator[Found]:
     tried = [c for c in made if c.stuck is None and not c.beyond and not TAKEN.search(c.error)]
     kinds: tuple[tuple[str, Callable[[Copy], str]], ...] = (
         ("copy-wrong", lambda copy: copy.wrong),
@@ -217,9 +206,11 @@ def _bad(here: Subject, made: Sequence[Copy]) -> Iterator[Finding]:
         bad = [copy for copy in tried if told(copy)]
         if bad:
             through = " · through the host's memory" * all(copy.peer is False for copy in bad)
-            saw = f"GPU {_names(bad)}, of {plural(len(tried), 'pair')}{through}: {told(bad[0])}"
+            saw = (
+                f"GPU {_copy_names(bad)}, of {plural(len(tried), 'pair')}{through}: {told(bad[0])}"
+            )
             goal = "what was sent, in every word" if code == "copy-wrong" else "a copy, no error"
-            yield _finding(code, FAIL, _accused(here, bad, tried), saw, goal)
+            yield _finding(code, _accused(here, bad, tried), saw, goal)
 
 
 def _accused(here: Subject, bad: Sequence[Copy], tried: Sequence[Copy]) -> list[Subject]:
@@ -235,18 +226,17 @@ def _accused(here: Subject, bad: Sequence[Copy], tried: Sequence[Copy]) -> list[
     return [here] if ends == everybody and len(ends) > 2 else _gpus(here, ends)
 
 
-def _qualified(one: Finding, rest: str, harmless: bool) -> Finding:
+def _qualified(one: Found, rest: str, harmless: bool) -> Found:
     """With what was not tried after it. NCCL that is told to go through the host's memory starts
     all the same; programs that copy between GPUs themselves do not."""
     saw = " · ".join(filter(None, (one.saw, rest, "NCCL is told to do without" * harmless)))
-    return one.with_(saw=saw, status=WARN, explains=()) if harmless else one.with_(saw=saw)
+    return one.with_(saw=saw, status=Status.WARN, explains=()) if harmless else one.with_(saw=saw)
 
 
-def _hangs(here: Subject, copy: Copy, seconds: float) -> Finding:
+def _hangs(here: Subject, copy: Copy, seconds: float) -> Found:
     saw = f"the copy from GPU {copy.source} to GPU {copy.target} has not ended in "
     found = _finding(
-        "pair-hangs",
-        FAIL,
+        "copy-hangs",
         [*_gpus(here, [copy.source]), *_gpus(here, [copy.target])],
         saw + duration(seconds),
         "an end in less than 1 s",
@@ -256,13 +246,13 @@ def _hangs(here: Subject, copy: Copy, seconds: float) -> Finding:
     return found.with_(confidence=Confidence.LIKELY, alternatives=others)
 
 
-def _lost(world: World[Copied]) -> Iterator[Finding]:
+def _from_marks(world: World[Copied]) -> Iterator[Found]:
     """What the marks tell of an observation that never answered."""
     ended = (Cause.TIMED_OUT, Cause.UNKILLABLE)
     for key, missing in world.missing(*ended, Cause.CRASHED, Cause.INTERRUPTED).items():
         here = world.subject(key)
-        made, at = copies.recalled(missing.marks)
-        bad = [*_bad(here, made)]
+        made, at = copy_results.copies_from_marks(missing.marks)
+        bad = [*_bad_copies(here, made)]
         if at is not None and missing.cause in ended and missing.seconds - at[1] >= STUCK:
             bad.append(_hangs(here, at[0], missing.seconds - at[1]))
         harmless = any(mark.name == AVOIDED for mark in missing.marks)
@@ -277,43 +267,43 @@ def _untried(seen: Copied) -> str:
     return f"{left} of {pairs} pairs were not tried: {seen.ended}" if left > 0 else ""
 
 
-def _left(here: Subject, seen: Copied, rest: str) -> Iterator[Finding]:
+def _not_copied(here: Subject, seen: Copied, rest: str) -> Iterator[Found]:
     """What was not copied, and why."""
     reasons: dict[str, list[int]] = {}
     for party in seen.parties:
         if party.lacks:
             reasons.setdefault(party.lacks, []).append(party.number)
     for why, numbers in reasons.items():
-        yield _finding("not-copied", UNDECIDED, _gpus(here, numbers), why, "copies to all others")
+        yield _skipped(_gpus(here, numbers), why, "copies to all others")
     taken = [c for c in seen.copies if TAKEN.search(c.error)]
     short = [c for c in seen.copies if c.stuck is not None and c.stuck < STUCK]
     for some, why in ((taken, taken[0].error if taken else ""), (short, "no time to wait for it")):
         if some:
             ends = {number for copy in some for number in copy.pair}
-            saw = f"GPU {_names(some)}: {why}"
-            yield _finding("not-copied", UNDECIDED, _gpus(here, ends), saw, "copies of all pairs")
+            saw = f"GPU {_copy_names(some)}: {why}"
+            yield _skipped(_gpus(here, ends), saw, "copies of all pairs")
     if rest:
-        yield _finding("not-copied", UNDECIDED, [here], rest, "copies of all pairs")
+        yield _skipped([here], rest, "copies of all pairs")
 
 
 # --- speed ---
 
 
-def _slow(here: Subject, one: Slow) -> Finding:
-    rates = ", ".join(f"{copy} {_gb(copy.rate or 0.0)}" for copy in one.copies[:SHOWN])
+def _slow_copies(here: Subject, one: SlowCopies) -> Found:
+    rates = ", ".join(f"{copy} {_gigabytes(copy.rate or 0.0)}" for copy in one.copies[:SHOWN])
     more = len(one.copies) - SHOWN
     rates += f" and {more} more" if more > 0 else ""
     way = one.copies[0].way
     like = "the way back" if one.back else f"the median of copies over {way}"
-    goal = f"about {_gb(one.usual)} GB/s, as {like}"
-    found = _finding("copy-slow", WARN, _gpus(here, one.gpus), f"GPU {rates} GB/s", goal)
+    goal = f"about {_gigabytes(one.usual)} GB/s, as {like}"
+    found = _finding("copy-slow", _gpus(here, one.gpus), f"GPU {rates} GB/s", goal)
     return found.with_(
         confidence=Confidence.LIKELY,
         alternatives=("another program used these GPUs or their links meanwhile",),
     )
 
 
-def _gb(rate: float) -> str:
+def _gigabytes(rate: float) -> str:
     number = rate * 1e-9
     return f"{number:.0f}" if number >= 100 else f"{number:.1f}"
 
@@ -328,7 +318,7 @@ def measured(world: World[Copied]) -> Measured:
     words = [f"{len(exact)} pairs exact" if len(exact) == len(made) - beyond else ""]
     words[0] = words[0] or f"{len(exact)} of {len(made) - beyond} pairs exact"
     if rates:
-        low, high = _gb(min(rates)), _gb(max(rates))
+        low, high = _gigabytes(min(rates)), _gigabytes(max(rates))
         words[0] += f", {low if low == high else f'{low}-{high}'} GB/s"
     staged = sum(copy.peer is False for copy in exact)
     words += [f"{staged} through the host's memory"] if staged else []

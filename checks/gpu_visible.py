@@ -27,24 +27,23 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.gpu import kfd as amd
-from preflight.domains.gpu import nvml as nvidia
-from preflight.domains.gpu import vendor
-from preflight.domains.gpu.nvml import Answer, Gpu, Masks, PciGpu, Shown
+from preflight.check import Check, Context, Scope, Stage, status_of
+from preflight.domains.gpu import nvml, vendor
+from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, NODE_OUT, REBOOT, RESET
+from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural, size
 from preflight.model import (
-    Advice,
     Blame,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -53,7 +52,16 @@ from preflight.model import (
     World,
 )
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=5.0)
+FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=5.0,
+    drains=True,
+    blame=Blame.NODE,
+    explains=FOLLOWS,
+)
 
 # the rest of the budget is for one call that takes long, and for the way back
 ASKING = 0.6
@@ -63,176 +71,179 @@ SLOW = 2.0
 NO_DAEMON = "no nvidia-persistenced"
 """A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
 
-ABSENT = (nvidia.NOT_LOADED, nvidia.NO_LIBRARY)
+ABSENT = (nvml.NOT_LOADED, nvml.NO_LIBRARY)
 NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
-AMD = vendor.AMD.NAME
-AMD_MARKS = ("/sys/class/kfd", f"open {amd.KFD}", f"open {amd.DRI}")
-FAIL = Status.FAIL
-FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
+AMD = vendor.AMD
+AMD_MARKS = ("/sys/class/kfd", f"open {vendor.KFD}", f"open {vendor.DRI}")
+FAIL, WARN = Status.FAIL, Status.WARN
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
 OWN_MASKS = "every rank has a mask of its own (torchrun --virtual-local-rank)"
 
-ADVICE = {
-    "driver-hangs": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "driver-hangs": FindingType(
         cause="a sick GPU or a driver that is stuck",
         means="every CUDA program on this node will hang at its start, nvidia-smi too",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node and reboot it; a GPU reset will most likely hang as well",
-        commands=(
-            Command("dmesg -T | grep -E 'NVRM|Xid'", "the node, as root"),
-            Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE"),
-        ),
+        commands=(KERNEL_LOG, REBOOT),
+        explains=(*FOLLOWS, "host.software"),
     ),
-    "driver-mismatch": Advice(
-        who="cluster administrator",
+    "driver-mismatch": FindingType(
         cause="the driver was updated without a reboot, or an image brings a library of its own",
         means="'Failed to initialize NVML: Driver/library version mismatch', CUDA finds no device",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reboot, or unload and load the modules; remove libnvidia-* from the image",
         commands=(
             Command("cat /proc/driver/nvidia/version; ldconfig -p | grep libnvidia-ml", "the node"),
-            Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE"),
+            REBOOT,
         ),
     ),
-    "driver-missing": Advice(
-        who="cluster administrator",
+    "driver-missing": FindingType(
         cause="no NVIDIA driver was installed, or its module was not built for this kernel",
         means="'Found no NVIDIA driver on your system'; the job runs on the CPU or not at all",
         text="install the driver; after a kernel update let dkms build it, then load it",
         commands=(Command("modprobe nvidia; dmesg -T | tail", "the node, as root"),),
+        status=(Status.WARN, Status.FAIL),
     ),
-    "gpus-not-given": Advice(
+    "gpus-not-exposed": FindingType(
         who="job author",
         cause="a container that was started without its GPUs",
         means="'Found no NVIDIA driver on your system', though the host has one",
         text="docker: --gpus all; apptainer: --nv; pod: resources.limits nvidia.com/gpu; on the "
         "host itself: install the driver's libraries in the module's version",
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.JOB,
+        was=("gpus-not-given",),
     ),
-    "no-access": Advice(
-        who="cluster administrator",
+    "no-access": FindingType(
         cause="a container lost its device rules when systemd was reloaded on the host",
         means="'Failed to initialize NVML: Unknown Error', CUDA finds no device",
         now="start the container anew",
         text="let the runtime use CDI or the cgroupfs driver, or pass the /dev/nvidia* by --device",
         commands=(Command("ls -l /dev/nvidia*", "the container"),),
     ),
-    "uvm-missing": Advice(
-        who="cluster administrator",
+    "uvm-missing": FindingType(
         cause="the module nvidia_uvm is not loaded, or a container was not given its device",
         means="nvidia-smi works, but CUDA fails with 'unknown error' (999)",
         text="load it at boot; in a container pass /dev/nvidia-uvm too",
         commands=(Command("nvidia-modprobe -u -c=0", "the host, as root"),),
     ),
-    "gpu-lost": Advice(
-        who="cluster administrator",
+    "gpu-lost": FindingType(
         cause="the GPU has fallen off the bus (Xid 79): power, heat, its seat or the GPU itself",
         means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node and cycle its power; when it comes back lost, replace the GPU",
-        commands=(Command("dmesg -T | grep -E 'NVRM|Xid'", "the node, as root"),),
+        commands=(KERNEL_LOG,),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "gpu-error": Advice(
-        who="cluster administrator",
+    "gpu-error": FindingType(
         cause="a GPU that waits for a reset, lacks power or fails",
         means="the first CUDA call of one rank fails, the others wait for it",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="reset the GPU while nothing uses it, else reboot",
-        commands=(
-            Command("nvidia-smi --gpu-reset -i {index}", "the node", "all jobs on that GPU"),
-        ),
+        commands=(RESET,),
     ),
-    "gpu-count": Advice(
-        who="cluster administrator",
+    "gpu-count": FindingType(
         cause="a GPU that did not come up at boot, or a job that was given fewer than it asked for",
         means="'CUDA error: invalid device ordinal' on the last ranks, the others wait for them",
         text="compare the PCI bus with nvidia-smi; ask the scheduler or the pod for all GPUs",
         commands=(
             Command("lspci -d 10de: ; lspci -d 1002: ; ls /dev/nvidia* /dev/dri", "the node"),
         ),
+        blame=(Blame.NODE, Blame.JOB),
     ),
-    "gpu-model": Advice(
+    "gpu-model": FindingType(
         who="job author",
         cause="the job landed on another kind of node",
         means="out of memory or 'no kernel image is available', or one slow node",
         text="ask for the model: sbatch --gres=gpu:MODEL:N or --constraint, a pod's nodeSelector",
     ),
-    "too-few-gpus": Advice(
+    "too-few-gpus": FindingType(
         who="job author",
         cause="more processes than GPUs, or a mask that shows too few of them",
         means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
         text="start at most {count} ranks on this node (torchrun --nproc-per-node=gpu), or show "
         "them more GPUs",
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.JOB,
     ),
-    "mask-empty": Advice(
+    "mask-empty": FindingType(
         who="job author",
         cause="CUDA_VISIBLE_DEVICES or the like is empty, -1, NoDevFiles, or names no device here",
         means="'no CUDA-capable device is detected'; torch quietly runs on the CPU",
         now="unset {variable}",
         text="look who sets it: the job script, the image, or a SLURM job without --gpus",
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.JOB,
     ),
-    "mask-invalid": Advice(
+    "mask-invalid": FindingType(
         who="job author",
         cause="a mask that was written for another node or outside the container",
         means="CUDA stops reading at the first unknown device: those after it are not visible",
         text="name only devices that there are here (nvidia-smi -L, amd-smi list)",
+        status=Status.WARN,
+        blame=Blame.JOB,
     ),
-    "mask-per-task": Advice(
+    "mask-per-task": FindingType(
         who="job author",
         cause="srun --gpus-per-task or --gpu-bind gives every task a GPU of its own, as number 0",
         means="'invalid device ordinal' where code uses LOCAL_RANK; no peer-to-peer copies where "
         "control groups part the tasks",
         text="ask for GPUs by node: --gpus-per-node=N --gpu-bind=none; or torch.cuda.set_device(0)",
+        status=Status.WARN,
+        blame=Blame.JOB,
     ),
-    "compute-mode": Advice(
-        who="cluster administrator",
+    "compute-mode": FindingType(
         cause="compute mode PROHIBITED, or EXCLUSIVE_PROCESS: one process a GPU",
         means="'all CUDA-capable devices are busy or unavailable'",
         now="call torch.cuda.set_device(LOCAL_RANK) before anything else touches CUDA",
         text="set the default mode",
         commands=(Command("nvidia-smi -c DEFAULT", "the node, as root", "nobody"),),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "mig-mode": Advice(
+    "mig-mode": FindingType(
         who="job author",
         cause="the GPUs are cut into MIG instances",
         means="a process sees one instance only, and NCCL has no way between two of one GPU",
         text="ask for whole GPUs; one rank a GPU",
+        status=Status.WARN,
+        blame=Blame.JOB,
     ),
-    "nvml-slow": Advice(
-        who="cluster administrator",
+    "nvml-slow": FindingType(
         cause="persistence mode is off: the driver wakes every GPU anew",
         means="every process spends seconds in its first CUDA call, the slowest rank delays all",
         text="let nvidia-persistenced run at boot",
         commands=(Command("nvidia-smi -pm 1", "the node, as root"),),
+        status=Status.WARN,
     ),
     # AMD
-    "amdgpu-hangs": Advice(
-        who="cluster administrator",
+    "amdgpu-hangs": FindingType(
         cause="a sick GPU, or one that is being reset and does not come back",
         means="every HIP program on this node will hang at its start, amd-smi too",
-        now="take the node out of the job",
+        now=NODE_OUT,
         text="drain the node and reboot it",
-        commands=(
-            Command("dmesg -T | grep amdgpu", "the node, as root"),
-            Command("systemctl reboot", "the node", "ENDS ALL JOBS THERE"),
-        ),
+        commands=(AMD_KERNEL_LOG, REBOOT),
+        explains=(*FOLLOWS, "host.software"),
     ),
-    "amdgpu-missing": Advice(
-        who="cluster administrator",
+    "amdgpu-missing": FindingType(
         cause="the module amdgpu was not loaded, or not built for this kernel",
         means="'No HIP GPUs are available'; the job runs on the CPU or not at all",
         text="install the driver; after a kernel update let dkms build it, then load it",
         commands=(Command("modprobe amdgpu; dmesg -T | tail", "the node, as root"),),
+        status=Status.WARN,
     ),
-    "kfd-not-given": Advice(
+    "kfd-not-exposed": FindingType(
         who="job author",
         cause="a container that was started without its GPUs, or with only part of their devices",
         means="'No HIP GPUs are available', though the host has them",
         text="docker: --device=/dev/kfd --device=/dev/dri --group-add video --group-add render; "
         "apptainer: --rocm; pod: resources.limits amd.com/gpu",
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.JOB,
+        was=("kfd-not-given",),
     ),
-    "kfd-refused": Advice(
+    "kfd-permission-denied": FindingType(
         who="job author",
         cause="a user who is in neither of the groups video and render, on the host or inside the "
         "container, where the same group may have another number",
@@ -243,6 +254,9 @@ ADVICE = {
             Command("id; stat -c '%n %a %g %G' /dev/kfd /dev/dri/renderD*", "where the job runs"),
             Command("usermod -a -G video,render USER", "the host, as root"),
         ),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.JOB,
+        was=("kfd-refused",),
     ),
 }
 
@@ -258,10 +272,10 @@ class Visible:
     mask       CUDA_VISIBLE_DEVICES; image: NVIDIA_VISIBLE_DEVICES; slurm: SLURM_GPUS_ON_NODE
     tasks      processes that srun or mpirun started here, each with an environment of its own
     make       the vendor. AMD: answer.code is an errno; nodes are render nodes of /dev/dri;
-               mask_name and first: see amd.masks()
+               mask_name and first: see kfd.masks()
     """
 
-    answer: Answer
+    answer: GpuListing
     module: str
     pci: tuple[PciGpu, ...]
     withheld: int
@@ -273,7 +287,7 @@ class Visible:
     image: str
     slurm: int | None
     tasks: int
-    make: str = vendor.NVIDIA.NAME
+    make: str = vendor.NVIDIA
     mask_name: str = "CUDA_VISIBLE_DEVICES"
     first: str | None = None
 
@@ -281,22 +295,22 @@ class Visible:
 def observe(host: Host, ctx: Context) -> Visible:
     # the driver answers for its files in /proc and may hang there as well
     ctx.mark(PROC if host.exists(PROC) else "/sys/bus/pci")
-    make = vendor.found(host)
-    pci, module = make.on_pci(host), make.module_version(host)
-    slurm = nvidia.number(host.environ, "SLURM_GPUS_ON_NODE")
+    make = vendor.detect(host)
+    pci, module = make.gpus_on_pci(host), make.module_version(host)
+    slurm = nvml.env_number(host.environ, "SLURM_GPUS_ON_NODE")
     if not (host.live or pci or module):
         raise NotApplicable(NOTHING)
-    of_nvidia = make is vendor.NVIDIA
+    of_nvidia = make.NAME == vendor.NVIDIA
     if of_nvidia and not any(
         host.exists(f"{run}/nvidia-persistenced/socket") for run in ("/run", "/var/run")
     ):
         ctx.mark(NO_DAEMON)
-    answer = make.ask(host, ctx.mark, ASKING * ctx.seconds)
+    answer = make.list_gpus(host, ctx.mark, ASKING * ctx.seconds)
     if of_nvidia and answer.code in ABSENT and not (pci or module or slurm):
         raise NotApplicable(NOTHING)
-    withheld, unlisted = (0, ()) if answer.code else make.beyond(host, ctx.mark, answer, pci)
+    withheld, unlisted = (0, ()) if answer.code else make.not_listed(host, ctx.mark, answer, pci)
     masks = make.masks(host.environ)
-    folder, prefix = ("/dev", "nvidia") if of_nvidia else (amd.DRI, "renderD")
+    folder, prefix = ("/dev", "nvidia") if of_nvidia else (vendor.DRI, "renderD")
     return Visible(
         answer=answer,
         module=module,
@@ -306,9 +320,9 @@ def observe(host: Host, ctx: Context) -> Visible:
         nodes=tuple(n for n in host.listdir(folder) if n.startswith(prefix))[:256],
         # libcuda calls it (setuid) for the device nodes that it lacks
         makes_nodes=host.exists("/usr/bin/nvidia-modprobe"),
-        libraries=nvidia.libraries(host) if of_nvidia and answer.code == nvidia.MISMATCH else (),
+        libraries=nvml.libraries(host) if of_nvidia and answer.code == nvml.MISMATCH else (),
         mask=masks.mask,
-        image=nvidia.variable(host.environ, "NVIDIA_VISIBLE_DEVICES") or "",
+        image=nvml.env_text(host.environ, "NVIDIA_VISIBLE_DEVICES") or "",
         slurm=slurm,
         tasks=_tasks(host.environ),
         make=make.NAME,
@@ -321,58 +335,52 @@ def _tasks(environ: Mapping[str, str]) -> int:
     """How many processes of this node have an environment of their own; 0 when nothing says so.
     What torchrun starts shares its."""
     shared = "TORCHELASTIC_RUN_ID" in environ
-    names = nvidia.TASKS if shared else (*nvidia.TASKS, "LOCAL_WORLD_SIZE")
-    return max(nvidia.number(environ, name) or 0 for name in names)
+    names = nvml.TASKS if shared else (*nvml.TASKS, "LOCAL_WORLD_SIZE")
+    return max(nvml.env_number(environ, name) or 0 for name in names)
 
 
-def _finding(
-    code: str, status: Status, subjects: Subject | Sequence[Subject], saw: str, **more: Any
-) -> Finding:
-    """A finding that blames the node; what else fails on its GPUs follows from it."""
-    of = (subjects,) if isinstance(subjects, Subject) else tuple(subjects)
-    return Finding(code, status, of, saw, **({"blame": Blame.NODE, "explains": FOLLOWS} | more))
-
-
-def judge(world: World[Visible], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
     yield from _hangs(world)
     wanted = int(expect.number("gpus_per_node") or 0)
     source = expect.source("gpus_per_node") or "SLURM_GPUS_ON_NODE"
     for key, missing in world.missing(Cause.NOT_APPLICABLE).items():
         if wanted:
             goal = f"{plural(wanted, 'GPU')} ({source})"
-            yield _finding("gpu-count", FAIL, world.subject(key), missing.detail, expected=goal)
+            yield Found("gpu-count", (world.subject(key),), missing.detail, goal)
     for here, seen in world.each():
         asked = wanted or seen.slurm or 0
         if seen.answer.code:
             no_answer = _no_answer_of_amd if seen.make == AMD else _no_answer
             yield from no_answer(here, seen, asked > 0)
             continue
-        mask = vendor.shown(Masks(mask=seen.mask, first=seen.first), _uuids(seen.answer))
-        apart = _apart(seen, len(mask.indexes))
-        gpus = _subjects(here, seen.answer, mask, apart)
-        faults = [*_lost(here, seen, mask, gpus)]
+        mask = vendor.visible_devices(
+            DeviceMasks(mask=seen.mask, first=seen.first), _uuids(seen.answer)
+        )
+        apart = _own_gpu_per_task(seen, len(mask.indexes))
+        gpus = _gpu_subjects(here, seen.answer, mask, apart)
+        faults = [*_lost_gpus(here, seen, mask, gpus)]
         # a GPU too few is what a lost one looks like, a rank without one what a GPU too few is
-        if not _failed(faults):
-            faults += _counted(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
-        if not _failed(faults) and seen.answer.count:
+        if not _any_failure(faults):
+            faults += _too_few_gpus(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
+        if not _any_failure(faults) and seen.answer.count:
             local = world.topology.launcher == "local"
-            faults += _masked(here, seen, mask, apart, local, asked > 0)
+            faults += _mask_faults(here, seen, mask, apart, local, asked > 0)
         yield from faults
-        yield from _modes(here, seen, mask, gpus)
+        yield from _compute_and_mig_modes(here, seen, mask, gpus)
         yield from _surroundings(here, seen)
         model = expect.text("gpu_model") or ""
         named = [g for g in seen.answer.gpus if g.name]
         if odd := [g for g in named if model.casefold() not in g.name.casefold()]:
             saw = ", ".join(sorted({g.name for g in odd}))
             goal = f"{model} ({expect.source('gpu_model')})"
-            yield _finding("gpu-model", FAIL, [gpus[g.index] for g in odd], saw, expected=goal)
+            yield Found("gpu-model", tuple(gpus[g.index] for g in odd), saw, goal)
 
 
-def _failed(findings: Sequence[Finding]) -> bool:
-    return any(finding.status is FAIL for finding in findings)
+def _any_failure(findings: Sequence[Found]) -> bool:
+    return any(status_of(FINDINGS, finding) is FAIL for finding in findings)
 
 
-def _hangs(world: World[Visible]) -> Iterator[Finding]:
+def _hangs(world: World[Visible]) -> Iterator[Found]:
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE).items():
         last = missing.marks[-1] if missing.marks else None
         of_nvidia = (PROC, "nvml", "device ", "open /dev/nvidia")
@@ -384,39 +392,37 @@ def _hangs(world: World[Visible]) -> Iterator[Finding]:
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
         facts += ["SIGKILL has no effect"] * unkillable
         facts += [line[:160] for line in missing.detail.strip().splitlines()[-1:]]  # after a stack
-        yield _finding(
+        yield Found(
             "amdgpu-hangs" if of_amd else "driver-hangs",
-            FAIL,
-            _driver(world.subject(key), AMD if of_amd else vendor.NVIDIA.NAME),
+            (_driver(world.subject(key), AMD if of_amd else vendor.NVIDIA),),
             " · ".join(facts),
-            expected="an answer in less than 1 s",
+            "an answer in less than 1 s",
             confidence=Confidence.CERTAIN if unkillable and daemon else Confidence.LIKELY,
-            explains=(*FOLLOWS, "host.software"),
             alternatives=() if daemon else (WAKING,),
         )
 
 
-def _driver(here: Subject, make: str = vendor.NVIDIA.NAME) -> Subject:
+def _driver(here: Subject, make: str = vendor.NVIDIA) -> Subject:
     return replace(here, kind=Kind.SOFTWARE, name=f"{make} driver")
 
 
-def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
+def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
     """NVML could not start. A container on a GPU node that was meant to have none stays silent."""
-    code, status, blame = "no-access", FAIL, Blame.NODE
+    code, status = "no-access", FAIL
     saw = f"nvmlInit: {seen.answer.text} ({seen.answer.code})"
     saw += f" · kernel module {seen.module or 'not loaded'}"
-    if seen.answer.code == nvidia.MISMATCH:
+    if seen.answer.code == nvml.MISMATCH:
         code = "driver-mismatch"
         saw += "".join(f" · {name}" for name in seen.libraries)
     elif seen.answer.code in ABSENT and not seen.module:
         # what vfio-pci holds was handed to a virtual machine
         own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
-        code, status = "driver-missing", FAIL if wanted else Status.WARN
+        code, status = "driver-missing", FAIL if wanted else WARN
         saw += f" · {plural(own, 'NVIDIA GPU')} on the PCI bus"
         if not (own or wanted):
             return
     elif seen.answer.code in ABSENT:
-        code, status, blame = "gpus-not-given", FAIL if wanted else Status.WARN, Blame.JOB
+        code, status = "gpus-not-exposed", FAIL if wanted else WARN
         given = "nvidiactl" in seen.nodes
         saw += f" · /dev/nvidiactl is {'there' if given else 'not there'}"
         if seen.image:
@@ -424,44 +430,45 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
         if not (wanted or given or seen.image not in ("", "void", "none")):
             return
     sure = Confidence.CERTAIN if code == "driver-mismatch" else Confidence.LIKELY
-    yield _finding(code, status, _driver(here), saw, blame=blame, confidence=sure)
+    yield Found(code, (_driver(here),), saw, status=status, confidence=sure)
 
 
-def _no_answer_of_amd(here: Subject, seen: Visible, wanted: bool) -> Iterator[Finding]:
+def _no_answer_of_amd(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
     """HIP will not start. The same silence where no GPU was meant to be here."""
-    status, blame = FAIL if wanted else Status.WARN, Blame.JOB
-    saw = seen.answer.text
+    status, saw = FAIL if wanted else WARN, seen.answer.text
     if not seen.module:
         own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
-        code, blame = "amdgpu-missing", Blame.NODE
+        code = "amdgpu-missing"
         saw += f" · {plural(own, 'AMD GPU')} on the PCI bus"
         if not (own or wanted):
             return
     elif seen.answer.code == errno.EACCES:
-        code = "kfd-refused"
+        code = "kfd-permission-denied"
     else:
-        code = "kfd-not-given"
-        saw += f" · {plural(seen.answer.count, 'GPU')} could be opened in {amd.DRI}"
+        code = "kfd-not-exposed"
+        saw += f" · {plural(seen.answer.count, 'GPU')} could be opened in {vendor.DRI}"
         if not (wanted or seen.answer.count):
             return
     likely = Confidence.LIKELY
-    yield _finding(code, status, _driver(here, AMD), saw, blame=blame, confidence=likely)
+    yield Found(code, (_driver(here, AMD),), saw, status=status, confidence=likely)
 
 
-def _uuids(answer: Answer) -> tuple[str, ...]:
+def _uuids(answer: GpuListing) -> tuple[str, ...]:
     """By index; empty for a GPU that was not asked or has none."""
     uuids = {gpu.index: gpu.uuid for gpu in answer.gpus}
     return tuple(uuids.get(index, "") for index in range(answer.count))
 
 
-def _apart(seen: Visible, visible: int) -> bool:
+def _own_gpu_per_task(seen: Visible, visible: int) -> bool:
     """Whether every task may have its own share of the GPUs: the mask and the devices that we see
     are then those of the first task only."""
     there = max(seen.slurm or 0, len(seen.pci), seen.answer.count)
     return seen.tasks > 1 and 0 < visible * seen.tasks <= there
 
 
-def _subjects(here: Subject, answer: Answer, mask: Shown, apart: bool) -> Mapping[int, Subject]:
+def _gpu_subjects(
+    here: Subject, answer: GpuListing, mask: VisibleDevices, apart: bool
+) -> Mapping[int, Subject]:
     """The GPUs, each with its rank where every local rank has one: cuda:LOCAL_RANK."""
     users: dict[int, tuple[int, ...]] = {}
     if not apart and len(here.ranks) <= len(mask.indexes):
@@ -473,19 +480,19 @@ def _subjects(here: Subject, answer: Answer, mask: Shown, apart: bool) -> Mappin
     }
 
 
-def _lost(
-    here: Subject, seen: Visible, mask: Shown, gpus: Mapping[int, Subject]
-) -> Iterator[Finding]:
+def _lost_gpus(
+    here: Subject, seen: Visible, mask: VisibleDevices, gpus: Mapping[int, Subject]
+) -> Iterator[Found]:
     """GPUs that NVML can't talk to, and those on the bus that it leaves out."""
     for gpu in seen.answer.gpus:
-        if gpu.error and gpu.error != nvidia.NO_PERMISSION:
+        if gpu.error and gpu.error != nvml.NO_PERMISSION:
             used = mask.mig or gpu.index in mask.indexes
-            certain = gpu.error in (nvidia.LOST, nvidia.RESET)
-            yield _finding(
-                "gpu-lost" if gpu.error == nvidia.LOST else "gpu-error",
-                FAIL if used else Status.WARN,
-                gpus[gpu.index],
+            certain = gpu.error in (nvml.LOST, nvml.RESET)
+            yield Found(
+                "gpu-lost" if gpu.error == nvml.LOST else "gpu-error",
+                (gpus[gpu.index],),
                 f"NVML says {gpu.text!r} ({gpu.error})" + (f" · {gpu.bus}" if gpu.bus else ""),
+                status=FAIL if used else WARN,
                 confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
                 fields={"index": str(gpu.index)},
             )
@@ -494,30 +501,28 @@ def _lost(
     # a GPU without an address is one of those that seem unlisted
     nameless = sum(not gpu.bus for gpu in seen.answer.gpus)
     for lost in seen.unlisted[nameless:]:
-        yield _finding(
+        yield Found(
             "gpu-lost",
-            FAIL,
-            Subject(Kind.GPU, here.node, lost.bus),
+            (Subject(Kind.GPU, here.node, lost.bus),),
             f"{lost.bus} ({lost.model}) is on the PCI bus as /dev/nvidia{lost.minor}, but NVML "
             f"lists {plural(seen.answer.count, 'other GPU')} only",
             confidence=Confidence.LIKELY,
         )
 
 
-def _counted(here: Subject, seen: Visible, asked: int, goal: str, apart: bool) -> list[Finding]:
+def _too_few_gpus(here: Subject, seen: Visible, asked: int, goal: str, apart: bool) -> list[Found]:
     count = seen.answer.count
     if count >= asked or apart:
         return []
     lists = "KFD" if seen.make == AMD else "NVML"
     saw = f"{lists} lists {plural(count, 'GPU')} · {len(seen.pci)} on the PCI bus"
     saw += f" · {seen.withheld} of them not given to this process" if seen.withheld else ""
-    blame = Blame.JOB if seen.withheld else Blame.NODE
-    return [_finding("gpu-count", FAIL, here, saw, expected=goal, blame=blame)]
+    return [Found("gpu-count", (here,), saw, goal, blame=Blame.JOB if seen.withheld else None)]
 
 
-def _masked(
-    here: Subject, seen: Visible, mask: Shown, apart: bool, local: bool, wanted: bool
-) -> list[Finding]:
+def _mask_faults(
+    here: Subject, seen: Visible, mask: VisibleDevices, apart: bool, local: bool, wanted: bool
+) -> list[Found]:
     """Fewer devices visible than ranks, or than the mask means to show."""
     visible, ranks = len(mask.indexes), len(here.ranks)
     status, confidence = FAIL, Confidence.CERTAIN
@@ -527,69 +532,77 @@ def _masked(
     if not visible:
         code = "mask-empty"
         if mask.off and not wanted:  # who wants no GPU says so this way
-            status, confidence = Status.WARN, Confidence.LIKELY
+            status, confidence = WARN, Confidence.LIKELY
     elif ranks <= visible:
-        code, status = "mask-invalid", Status.WARN
+        code, status = "mask-invalid", WARN
     elif apart:
-        code, status, confidence = "mask-per-task", Status.WARN, Confidence.LIKELY
+        code, status, confidence = "mask-per-task", WARN, Confidence.LIKELY
     else:
         code = "too-few-gpus"
         if local:  # --nproc was typed by hand: perhaps a try on the CPU
-            status = Status.WARN
+            status = WARN
         elif visible == 1 and seen.answer.count >= ranks:
             confidence, alternatives = Confidence.LIKELY, (OWN_MASKS,)
     saw = f"{visible} of {plural(seen.answer.count, 'GPU')} visible, {plural(ranks, 'rank')} here"
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
     saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
-    more = {"blame": Blame.JOB, "confidence": confidence, "alternatives": alternatives}
     saw += f": {mask.problem}" if mask.problem else ""
     by_first = seen.mask is None and seen.first is not None
-    variable = "ROCR_VISIBLE_DEVICES" if by_first else seen.mask_name
-    fields = {"count": str(visible), "variable": variable}
-    return [_finding(code, status, here, saw, fields=fields, **more)]
+    return [
+        Found(
+            code,
+            (here,),
+            saw,
+            status=status,
+            confidence=confidence,
+            alternatives=alternatives,
+            fields={
+                "count": str(visible),
+                "variable": "ROCR_VISIBLE_DEVICES" if by_first else seen.mask_name,
+            },
+        )
+    ]
 
 
-def _modes(
-    here: Subject, seen: Visible, mask: Shown, gpus: Mapping[int, Subject]
-) -> Iterator[Finding]:
+def _compute_and_mig_modes(
+    here: Subject, seen: Visible, mask: VisibleDevices, gpus: Mapping[int, Subject]
+) -> Iterator[Found]:
     ours = [g for g in seen.answer.gpus if mask.mig or g.index in mask.indexes]
     several = len(here.ranks) > 1
-    likely: dict[str, Any] = {"confidence": Confidence.LIKELY}
+    likely = Confidence.LIKELY
 
-    def on(those: list[Gpu]) -> tuple[list[Subject], str]:
-        return [gpus[g.index] for g in those], "on GPU " + ", ".join(str(g.index) for g in those)
+    def on(those: list[ListedGpu]) -> tuple[tuple[Subject, ...], str]:
+        numbers = ", ".join(str(g.index) for g in those)
+        return tuple(gpus[g.index] for g in those), f"on GPU {numbers}"
 
-    if barred := [g for g in ours if g.compute_mode == nvidia.PROHIBITED]:
+    if barred := [g for g in ours if g.compute_mode == nvml.PROHIBITED]:
         subjects, where = on(barred)
-        yield _finding("compute-mode", FAIL, subjects, f"compute mode Prohibited {where}")
-    if several and (single := [g for g in ours if g.compute_mode == nvidia.EXCLUSIVE]):
+        yield Found("compute-mode", subjects, f"compute mode Prohibited {where}")
+    if several and (single := [g for g in ours if g.compute_mode == nvml.EXCLUSIVE]):
         subjects, where = on(single)
         saw = f"compute mode Exclusive_Process {where}"
-        yield _finding("compute-mode", Status.WARN, subjects, saw, **likely)
+        yield Found("compute-mode", subjects, saw, status=WARN, confidence=likely)
     if several and (cut := [g for g in ours if g.mig]):
         subjects, where = on(cut)
-        likely |= {"blame": Blame.JOB}
-        yield _finding("mig-mode", Status.WARN, subjects, f"MIG is enabled {where}", **likely)
+        yield Found("mig-mode", subjects, f"MIG is enabled {where}", confidence=likely)
 
 
-def _surroundings(here: Subject, seen: Visible) -> Iterator[Finding]:
+def _surroundings(here: Subject, seen: Visible) -> Iterator[Found]:
     """What CUDA needs beside NVML, and how long the driver takes."""
     count, asked = seen.answer.count, len(seen.answer.gpus)
     if seen.make == AMD:
         return
     if seen.module and count and "nvidia-uvm" not in seen.nodes and not seen.makes_nodes:
         saw = f"no /dev/nvidia-uvm · there are {', '.join(seen.nodes[:12]) or 'no /dev/nvidia*'}"
-        likely = Confidence.LIKELY
-        yield _finding("uvm-missing", FAIL, _driver(here), saw, confidence=likely)
+        yield Found("uvm-missing", (_driver(here),), saw, confidence=Confidence.LIKELY)
     if seen.answer.seconds > SLOW or asked < count:
         off = sum(g.persistent is False for g in seen.answer.gpus)
         saw = f"{asked} of {plural(count, 'GPU')} answered in {duration(seen.answer.seconds)}"
-        yield _finding(
+        yield Found(
             "nvml-slow",
-            Status.WARN,
-            _driver(here),
+            (_driver(here),),
             f"{saw} · persistence mode is off on {off}",
-            expected=f"all of them in less than {duration(SLOW)}",
+            f"all of them in less than {duration(SLOW)}",
             confidence=Confidence.CERTAIN if off else Confidence.LIKELY,
         )
 

@@ -20,25 +20,27 @@ Seen as      "This DataLoader will create 8 worker processes in total. Our sugge
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host, cpulist
 from preflight.humanize import plural
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Measured,
     Status,
     Subject,
     World,
 )
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
+CHECK = Check(
+    scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0, blame=Blame.JOB, explains=("world.loader",)
+)
 
 # one for the process that drives the GPU, one for its loader or NCCL's proxy thread
 CPUS_PER_GPU_RANK = 2
@@ -53,8 +55,8 @@ BINDING_LAUNCHERS = ("slurm", "mpi")
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
 VALUE_MAX = 80  # characters of an environment variable that are kept
 
-ADVICE = {
-    "pinned": Advice(
+FINDINGS = {
+    "pinned": FindingType(
         who="job author",
         cause="srun without --cpus-per-task, or a launcher or taskset that binds all ranks",
         means="all ranks and their DataLoader workers share a few cores: the loader crawls or "
@@ -63,8 +65,9 @@ ADVICE = {
         text="since Slurm 22.05 srun does not take --cpus-per-task over from sbatch: give it to "
         "srun too or export SRUN_CPUS_PER_TASK; MPI: --bind-to none",
         commands=(Command("taskset -cp $$", "the job script"),),
+        status=(Status.WARN, Status.FAIL),
     ),
-    "quota-low": Advice(
+    "quota-low": FindingType(
         who="job author",
         cause="a CPU limit of the container that was meant for one process",
         means="the kernel stops all ranks in every period (nr_throttled in cpu.stat grows): steps "
@@ -72,35 +75,42 @@ ADVICE = {
         text="pod: resources.limits.cpu of at least {wanted}, or no CPU limit; docker: "
         "--cpus={wanted}",
         commands=(Command("cat {folder}/cpu.stat", "the node"),),
+        status=(Status.WARN, Status.FAIL),
     ),
-    "cpus-few": Advice(
+    "cpus-few": FindingType(
         who="job author",
         cause="more ranks than this machine has CPUs for",
         means="the ranks take turns on the CPUs and the GPUs wait for their kernels to be launched",
         text="a machine with at least {wanted} CPUs, or fewer ranks on this one",
+        status=(Status.WARN, Status.FAIL),
+        blame=(Blame.JOB, Blame.NODE),
     ),
-    "omp-bound": Advice(
+    "omp-bound": FindingType(
         who="job author",
         cause="OpenMP variables that were tuned for one process, used by several ranks",
         means="`import torch` binds the main thread of every rank to the same CPU, and its "
         "DataLoader workers inherit that: one CPU at 100 %, the others idle",
         now="unset OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY",
         text="bind ranks with the launcher instead: torchrun --numa-binding=node, srun --cpu-bind",
+        status=Status.WARN,
     ),
-    "omp-many": Advice(
+    "omp-many": FindingType(
         who="job author",
         cause="OMP_NUM_THREADS was chosen for one process, every rank starts as many threads",
         means="OpenMP threads wait for each other while they take turns on the CPUs",
         now="export OMP_NUM_THREADS={threads}",
+        status=Status.WARN,
+        explains=(),
     ),
-    "loader-many": Advice(
+    "loader-many": FindingType(
         who="job author",
         cause="num_workers was chosen for one rank of this machine",
         means="'This DataLoader will create … worker processes in total. Our suggested max number "
         "of worker in current system is …'",
         text="num_workers={workers} for each rank, or more CPUs for the job",
+        status=Status.WARN,
     ),
-    "numa-far": Advice(
+    "numa-far": FindingType(
         who="job author",
         cause="a mask or a cpuset that lies on one NUMA node while the job uses all GPUs",
         means="some ranks reach their GPU across the sockets: they are slower, and all others "
@@ -108,6 +118,8 @@ ADVICE = {
         text="let the job use the CPUs of all NUMA nodes and bind each rank to those of its GPU: "
         "torchrun --numa-binding=node, srun --gpus-per-task=1 --cpu-bind=…",
         commands=(Command("nvidia-smi topo -m", "the node"),),
+        status=Status.WARN,
+        explains=(),
     ),
 }
 
@@ -158,7 +170,7 @@ def observe(host: Host, ctx: Context) -> Cpus:
         for address in host.listdir("/proc/driver/nvidia/gpus")
     )
     return Cpus(
-        allowed=_text(usable),
+        allowed=_cpulist_text(usable),
         usable=len(usable),
         online=len(online),
         offline=len(cpulist(_line(host, "/sys/devices/system/cpu/present")) - online),
@@ -226,7 +238,7 @@ def _load(host: Host) -> float | None:
         return None
 
 
-def _text(cpus: frozenset[int]) -> str:
+def _cpulist_text(cpus: frozenset[int]) -> str:
     """The inverse of cpulist(), cut after a few ranges."""
     ranges: list[list[int]] = []
     for cpu in sorted(cpus):
@@ -238,7 +250,7 @@ def _text(cpus: frozenset[int]) -> str:
     return ",".join(parts[:8]) + (",…" if len(parts) > 8 else "")
 
 
-def judge(world: World[Cpus], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Cpus], expect: Expect) -> Iterator[Found]:
     for here, cpus in world.each():
         ranks = max(1, len(here.ranks))
         held = list(_judge_number(here, cpus, ranks, expect))
@@ -248,20 +260,17 @@ def judge(world: World[Cpus], expect: Expect) -> Iterator[Finding]:
         yield from _judge_openmp(here, cpus, ranks, world.topology.launcher)
         workers = int(expect.number("loader_workers") or 0)
         if ranks * workers > cpus.worth:
-            yield Finding(
+            yield Found(
                 "loader-many",
-                Status.WARN,
                 (here,),
                 saw=f"{plural(ranks, 'rank')} with {plural(workers, 'DataLoader worker')} each "
                 f"on {cpus.worth:g} CPUs",
                 expected=f"no more workers than CPUs{expect.aside('loader_workers')}",
-                blame=Blame.JOB,
-                explains=("world.loader",),
                 fields={"workers": str(max(1, int(cpus.worth / ranks) - 1))},
             )
 
 
-def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iterator[Finding]:
+def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iterator[Found]:
     """Too few CPUs, named by what takes them away.
 
     Trying a job of four ranks on a machine of two CPUs is no fault: without an expectation and
@@ -284,39 +293,35 @@ def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iter
     causes = []
     if cpus.quota is not None and cpus.quota < min(wanted, cpus.usable):
         saw = f"the quota of {cpus.quota_at} is {cpus.quota:g} of {cpus.usable} CPUs"
-        causes.append(("quota-low", saw, Blame.JOB))
+        causes.append(("quota-low", saw))
     if cpus.usable < min(wanted, cpus.online):
         saw = f"{cpus.held_by} leaves {cpus.usable} of {cpus.online} CPUs ({cpus.allowed})"
-        causes.append(("pinned", saw, Blame.JOB))
+        causes.append(("pinned", saw))
     if not causes:
-        blame = Blame.NODE if floor is not None else Blame.JOB
-        causes.append(("cpus-few", f"{plural(cpus.online, 'CPU')} online", blame))
-    for code, saw, blame in causes:
-        yield Finding(
+        causes.append(("cpus-few", f"{plural(cpus.online, 'CPU')} online"))
+    for code, saw in causes:
+        yield Found(
             code,
-            Status.WARN if floor is None else Status.FAIL,
             (here,),
             saw=f"{saw}, for {plural(ranks, 'rank')}",
             expected=f"at least {each:g} for each rank{expect.aside('cpus_per_rank')}",
-            blame=blame,
-            explains=("world.loader",),
+            blame=Blame.NODE if floor is not None and code == "cpus-few" else None,
             fields={"wanted": f"{wanted:g}", "folder": cpus.quota_at},
             evidence=tuple(evidence),
+            status=None if floor is None else Status.FAIL,
         )
 
 
-def _judge_numa(here: Subject, cpus: Cpus, ranks: int) -> Iterator[Finding]:
+def _judge_numa(here: Subject, cpus: Cpus, ranks: int) -> Iterator[Found]:
     # with fewer ranks than GPUs the job may well use only those near its CPUs
     far = [node for node in cpus.gpu_nodes if node not in cpus.numa_allowed]
     if far and cpus.numa_allowed and ranks >= len(cpus.gpu_nodes):
-        yield Finding(
+        yield Found(
             "numa-far",
-            Status.WARN,
             (here,),
             saw=f"CPUs {cpus.allowed} lie on NUMA node {_nodes(cpus.numa_allowed)} only, "
             f"{len(far)} of {len(cpus.gpu_nodes)} GPUs on node {_nodes(far)}",
             expected="CPUs on every NUMA node that has a GPU of the job",
-            blame=Blame.JOB,
             confidence=Confidence.LIKELY,
         )
 
@@ -325,32 +330,27 @@ def _nodes(nodes: tuple[int, ...] | list[int]) -> str:
     return ", ".join(str(node) for node in sorted(set(nodes))[:8])
 
 
-def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Iterator[Finding]:
+def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Iterator[Found]:
     bound = _binds(cpus.binding) and launcher not in BINDING_LAUNCHERS
     if bound and ranks > 1 and cpus.usable > 1:
         values = " ".join(f"{name}={value!r}" for name, value in cpus.binding.items())
-        yield Finding(
+        yield Found(
             "omp-bound",
-            Status.WARN,
             (here,),
             saw=f"{values} for {ranks} ranks that share CPUs {cpus.allowed}",
             expected="none of them, or a mask of its own for every rank",
-            blame=Blame.JOB,
             confidence=Confidence.LIKELY,
-            explains=("world.loader",),
         )
     # a list such as 4,2 sets nested levels: the first counts; what is no number, env.* names
     first = (cpus.omp_threads or "").partition(",")[0].strip()
     threads = int(first) if first.isdecimal() and len(first) < 10 else 1
     if threads > 1 and ranks * threads > OMP_CROWD * cpus.worth:
-        yield Finding(
+        yield Found(
             "omp-many",
-            Status.WARN,
             (here,),
             saw=f"OMP_NUM_THREADS={cpus.omp_threads!r} for {plural(ranks, 'rank')} "
             f"on {cpus.worth:g} {'CPU' if cpus.worth == 1 else 'CPUs'}",
             expected=f"no more than {OMP_CROWD} threads a CPU",
-            blame=Blame.JOB,
             fields={"threads": str(max(1, int(cpus.worth / ranks)))},
         )
 

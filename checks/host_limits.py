@@ -20,28 +20,35 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.system import container
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import UNLIMITED, Host
 from preflight.humanize import GIB, MIB, count, plural, size
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Measured,
     Status,
     Subject,
     World,
 )
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0)
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=3.0,
+    drains=True,
+    blame=Blame.JOB,
+    explains=("world.nccl",),
+)
 
 # one channel buffer of NCCL's shared-memory transport is 9.2 MiB (NVIDIA/nccl#290)
 SHM_PER_RANK = 10 * MIB
@@ -60,23 +67,23 @@ MEMORY_PER_RANK = 512 * MIB
 IPC_LOCK = 14
 FIRST_USER_NAMESPACE = ["0", "0", "4294967295"]
 
-ADVICE = {
-    "memlock-low": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "memlock-low": FindingType(
         cause="the service that starts jobs has a small LimitMEMLOCK",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
         now="ulimit -l unlimited   in the job script, where the hard limit allows it",
         text="LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK",
         commands=(Command("systemctl edit slurmd", "the node", "slurmd for a moment, no job"),),
+        blame=Blame.NODE,
     ),
-    "memlock-container": Advice(
+    "memlock-container": FindingType(
         who="job author",
         cause="the container runtime's default, which is the host's setting no more",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
         text="docker, podman: --ulimit memlock=-1; pod: capability IPC_LOCK and root as user, or "
         "LimitMEMLOCK=infinity in the unit of containerd",
     ),
-    "rdma-not-given": Advice(
+    "rdma-not-exposed": FindingType(
         who="job author",
         cause="a container that was started without the RDMA devices of its host",
         means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times slower, "
@@ -84,54 +91,65 @@ ADVICE = {
         text="docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the resource of "
         "the RDMA device plugin (rdma/…) and IPC_LOCK; on the host itself: modprobe ib_uverbs",
         commands=(Command("ls -l /dev/infiniband /sys/class/infiniband", "the container"),),
+        status=Status.WARN,
+        explains=("world.nccl", "world.bandwidth"),
+        was=("rdma-not-given",),
     ),
-    "shm-unusable": Advice(
-        who="cluster administrator",
+    "shm-unusable": FindingType(
         cause="/dev/shm is not mounted, or not with mode 1777",
         means="NCCL's shared-memory transport and every DataLoader worker fail at once",
         text="mount -t tmpfs -o mode=1777 tmpfs /dev/shm; a container without one: --ipc=private",
+        blame=Blame.NODE,
+        explains=("world.nccl", "world.loader"),
     ),
-    "shm-full": Advice(
+    "shm-full": FindingType(
         who="job author",
         cause="segments that ended jobs left in /dev/shm, or a container's 64 MiB",
         means="'failed to extend /dev/shm/nccl-…' or 'Bus error' when the first batch moves",
         now="export NCCL_SHM_DISABLE=1   lets NCCL start, slower; the DataLoader still needs it",
         text=container.SHM_SIZE,
         commands=(Command("ls -lh /dev/shm", "the node"),),
+        explains=("world.nccl", "world.loader"),
     ),
-    "shm-small": Advice(
+    "shm-small": FindingType(
         who="job author",
         cause="a container's default of 64 MiB",
         means="DataLoader workers will die with 'Bus error' (SIGBUS) once batches are large",
         text=container.SHM_SIZE,
+        status=(Status.WARN, Status.FAIL),
+        explains=("world.loader",),
     ),
-    "nofile-low": Advice(
+    "nofile-low": FindingType(
         who="job author",
         cause="the classic default of 1024 files or less",
         means="'Too many open files' at connect time, or 'received 0 items of ancdata'",
         now="ulimit -n {wanted}   in the job script",
         text="LimitNOFILE=1048576 in the unit that starts jobs; docker, podman: --ulimit "
         "nofile=1048576",
+        status=(Status.FAIL, Status.WARN),
+        explains=("rdzv.*", "world.*"),
     ),
-    "threads-low": Advice(
-        who="cluster administrator",
+    "threads-low": FindingType(
         cause="a small pids.max of the cgroup or `ulimit -u`",
         means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
         now="export OMP_NUM_THREADS=1",
         text="raise {limit}; docker, podman: --pids-limit=-1; pod: podPidsLimit of the kubelet",
+        blame=Blame.NODE,
+        explains=("host.software", "rdzv.*", "world.*"),
     ),
-    "memory-low": Advice(
+    "memory-low": FindingType(
         who="job author",
         cause="a memory limit that was meant for one process, or a neighbour that took the rest",
         means="the kernel kills a rank (exit code 137) and the others wait for it",
         text="ask for more memory: sbatch --mem=…, resources.limits.memory, docker --memory=…",
         commands=(Command("ps -eo rss,user,pid,args --sort=-rss | head", "the node"),),
+        explains=("host.software", "rdzv.*", "world.*"),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Soft limits; -1 is unlimited. Bytes but for files and threads. None: nothing says so.
 
     threads_left is the least of what RLIMIT_NPROC and the cgroups' pids.max leave, with its name;
@@ -163,7 +181,7 @@ class Limits:
     inside: str = ""
 
 
-def observe(host: Host, ctx: Context) -> Limits:
+def observe(host: Host, ctx: Context) -> ProcessLimits:
     limits = host.limits()
     if "max locked memory" not in limits or "max open files" not in limits:
         raise CannotObserve("/proc/self/limits names neither locked memory nor open files")
@@ -175,7 +193,7 @@ def observe(host: Host, ctx: Context) -> Limits:
     ctx.mark("limits")
     threads_left, threads_limit = _least(_threads(host))
     memory_left, memory_limit = _least(_memory(host))
-    return Limits(
+    return ProcessLimits(
         memlock=limits["max locked memory"].soft,
         files=limits["max open files"].soft,
         shm_size=size,
@@ -266,7 +284,7 @@ def _least(candidates: Iterator[tuple[int, str]]) -> tuple[int | None, str]:
     return min(candidates, default=(None, ""), key=lambda c: c[0] or 0)
 
 
-def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
     for here, limits in world.each():
         ranks = max(1, world.topology.ranks_on(here.node))
         # a container's limits are what it was started with
@@ -277,110 +295,91 @@ def judge(world: World[Limits], expect: Expect) -> Iterator[Finding]:
         if (floor := expect.number("memlock_gib")) is not None:
             wanted = int(floor * GIB)
         if limits.memlock != UNLIMITED and limits.memlock < wanted:
-            yield Finding(
+            yield Found(
                 "memlock-container" if limits.inside else "memlock-low",
-                Status.FAIL,
                 (here,),
                 saw=f"locked memory is limited to {size(limits.memlock)}"
                 + (f" · RDMA devices {', '.join(limits.rdma[:4])}" if limits.rdma else ""),
                 expected=f"at least {size(wanted)}{expect.aside('memlock_gib')}",
                 blame=blame,
-                explains=("world.nccl",),
             )
         # one node needs no fabric, and without a GPU nobody asks for it
         if limits.fabric and not limits.verbs and limits.gpus and world.topology.several_nodes:
-            yield Finding(
-                "rdma-not-given",
-                Status.WARN,
+            yield Found(
+                "rdma-not-exposed",
                 (here,),
                 saw=f"active: {', '.join(limits.fabric[:4])} · no /dev/infiniband/uverbs* that "
                 "can be opened" + " in this container" * bool(limits.inside),
                 expected="RDMA devices that the job may open",
                 blame=blame,
-                explains=("world.nccl", "world.bandwidth"),
             )
         yield from _judge_shm(here, limits, ranks, expect, blame)
         peers = world.topology.size
         files = int(expect.number("nofile") or FILES_PER_RANK + FILES_PER_PEER * peers)
         if limits.files != UNLIMITED and limits.files < files:
             enough = limits.files >= FILES_PER_RANK and not expect.source("nofile")
-            yield Finding(
+            yield Found(
                 "nofile-low",
-                Status.WARN if enough else Status.FAIL,
                 (here,),
                 saw=f"a process may open {limits.files} files",
                 expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
-                blame=Blame.JOB,
-                explains=("rdzv.*", "world.*"),
                 fields={"wanted": str(max(files, 65536))},
+                status=Status.WARN if enough else None,
             )
         if limits.threads_left is not None and limits.threads_left < THREADS_PER_RANK * ranks:
-            yield Finding(
+            yield Found(
                 "threads-low",
-                Status.FAIL,
                 (here,),
                 saw=f"{limits.threads_left} more threads allowed by {limits.threads_limit}",
                 expected=f"{THREADS_PER_RANK} for each of {ranks} ranks",
                 blame=blame,
                 confidence=Confidence.LIKELY,
-                explains=("host.software", "rdzv.*", "world.*"),
                 fields={"limit": limits.threads_limit},
             )
         if limits.memory_left is not None and limits.memory_left < MEMORY_PER_RANK * ranks:
-            yield Finding(
+            yield Found(
                 "memory-low",
-                Status.FAIL,
                 (here,),
                 saw=f"{size(limits.memory_left)} of memory left by {limits.memory_limit}",
                 expected=f"{size(MEMORY_PER_RANK)} for each of {ranks} ranks",
-                blame=Blame.JOB,
                 confidence=Confidence.LIKELY,
-                explains=("host.software", "rdzv.*", "world.*"),
             )
 
 
 def _judge_shm(
-    here: Subject, limits: Limits, ranks: int, expect: Expect, blame: Blame
-) -> Iterator[Finding]:
+    here: Subject, limits: ProcessLimits, ranks: int, expect: Expect, blame: Blame
+) -> Iterator[Found]:
     if limits.shm_problem or limits.shm_size is None or limits.shm_free is None:
-        yield Finding(
+        yield Found(
             "shm-unusable",
-            Status.FAIL,
             (here,),
             saw=limits.shm_problem or "/dev/shm can't be measured",
             expected="a tmpfs that every user may write",
             blame=blame,
-            explains=("world.nccl", "world.loader"),
         )
         return
     comfort = int((expect.number("shm_gib") or SHM_COMFORT / GIB) * GIB)
     if limits.shm_free < SHM_PER_RANK * ranks:
         left = f" · {limits.shm_leftovers} segments of NCCL or torch lie there"
-        yield Finding(
+        yield Found(
             "shm-full",
-            Status.FAIL,
             (here,),
             saw=f"/dev/shm has {size(limits.shm_free)} free of {size(limits.shm_size)}"
             + (left if limits.shm_leftovers else ""),
             expected=f"{size(SHM_PER_RANK)} for each of {ranks} ranks",
-            blame=Blame.JOB,
             confidence=Confidence.LIKELY,
-            explains=("world.nccl", "world.loader"),
         )
     elif limits.shm_size < comfort:
-        strict = bool(expect.source("shm_gib"))
-        yield Finding(
+        yield Found(
             "shm-small",
-            Status.FAIL if strict else Status.WARN,
             (here,),
             saw=f"/dev/shm is {size(limits.shm_size)}",
             expected=f"at least {size(comfort)}{expect.aside('shm_gib')}",
-            blame=Blame.JOB,
-            explains=("world.loader",),
+            status=Status.FAIL if expect.source("shm_gib") else None,
         )
 
 
-def measured(world: World[Limits]) -> Measured:
+def measured(world: World[ProcessLimits]) -> Measured:
     values = list(world.seen.values())
     if not values:
         return Measured()

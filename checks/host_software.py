@@ -1,5 +1,6 @@
 """Is torch there and whole, built for these GPUs and this driver, and with the NCCL it expects?
 
+Level        standard
 Looks at     the import of torch (time, error, folder and its file system), torch's versions,
              architectures and backends, every libnccl on the search path and the one that is
              loaded, the packages nvidia-nccl-cu*, the NVIDIA driver and the GPUs' capabilities
@@ -28,34 +29,43 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Scope, Stage
-from preflight.domains.gpu import kfd as amd
-from preflight.domains.gpu import nccl_library as nccl
-from preflight.domains.gpu import nvml as nvidia
-from preflight.domains.gpu import vendor
+from preflight.domains.gpu import nccl_library, nvml, vendor
 from preflight.domains.system import container
 from preflight.expect import Expect, numbers
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
     Subject,
     World,
 )
+from preflight.sanitize import encodable
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=20.0, level=Level.STANDARD, torch=True)
+TRAINING = ("world.*", "rdzv.*")
+
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=20.0,
+    level=Level.STANDARD,
+    torch=True,
+    reports_torch=True,
+    blame=Blame.JOB,
+    explains=("gpu.compute", "world.nccl", "world.bandwidth"),
+)
 
 # 1.1 s from a warm cache, 4.6 s from a cold local disk
 SLOW_IMPORT = 20.0
@@ -71,60 +81,64 @@ NETWORK = (
 )
 IMPORT = "import torch"
 FAIL, WARN = Status.FAIL, Status.WARN
-TRAINING = ("world.*", "rdzv.*")
-ON_GPUS = ("gpu.compute", "world.nccl", "world.bandwidth")
 
-ADVICE = {
-    "torch-broken": Advice(
+FINDINGS = {
+    "torch-broken": FindingType(
         who="image author",
         cause="packages that don't fit each other, or a file of yours that is called torch",
         means="every rank ends in this traceback before it says a word to the others",
         text="install torch and its nvidia-* packages anew in a fresh environment",
         commands=(Command("python -c 'import torch'", "the job's environment"),),
+        explains=TRAINING,
     ),
-    "torch-import-hangs": Advice(
-        who="cluster administrator",
+    "torch-import-hangs": FindingType(
         cause="the file system that holds the Python environment does not answer",
         means="the job prints nothing; ranks on other nodes wait for this one until they time out",
         text="put the environment into the image or onto a local disk; look at the mount",
         commands=(Command("python -X importtime -c 'import torch'", "the node"),),
+        blame=Blame.UNKNOWN,
+        explains=TRAINING,
     ),
-    "torch-import-killed": Advice(
+    "torch-import-killed": FindingType(
         who="job author",
         cause="a memory limit too small for torch: the kernel ends the process that imports it",
         means="a rank ends with exit code 137 before it prints a word, the others wait for it",
         text="more memory for the job: sbatch --mem, resources.limits.memory, docker --memory",
         commands=(Command("dmesg -T | grep -i 'killed process'", "the node"),),
+        status=Status.UNDECIDED,
     ),
-    "torch-slow-import": Advice(
+    "torch-slow-import": FindingType(
         who="job author",
         cause="thousands of small files on a shared file system, read by all ranks at once",
         means="slow starts; with many nodes the rendezvous gives up before the last one is there",
         text="put the environment into the image or unpack it on a local disk; "
         "compile it once (python -m compileall)",
+        status=Status.WARN,
+        explains=(),
     ),
-    "two-nccl": Advice(
+    "two-nccl": FindingType(
         who="image author",
         cause="LD_LIBRARY_PATH, LD_PRELOAD or a package brings another libnccl",
         means="'undefined symbol: nccl…', or an older NCCL: slow, or a hang beside newer nodes",
         now="unset LD_LIBRARY_PATH LD_PRELOAD   where nothing else needs them",
         text="keep one NCCL: the one that torch was built with",
         commands=(Command("pip list | grep nvidia-nccl", "the job's environment"),),
+        status=(Status.WARN, Status.FAIL),
+        explains=("world.nccl", "world.bandwidth"),
     ),
-    "driver-too-old": Advice(
-        who="cluster administrator",
+    "driver-too-old": FindingType(
         cause="an image with a newer CUDA than the node's driver was made for",
         means="'CUDA driver version is insufficient for CUDA runtime version'; is_available() is "
         "False and the job is quietly on the CPU",
         text="update the driver to {minimum} or later, or use a torch for an older CUDA",
     ),
-    "arch-missing": Advice(
+    "arch-missing": FindingType(
         who="image author",
         cause="a GPU that is newer, or older, than this build of torch knows",
         means="'no kernel image is available for execution on the device'",
         text="use a build of torch for compute capability {capability}",
     ),
-    "compat-misplaced": Advice(
+    "compat-misplaced": FindingType(
         who="image author",
         cause="LD_LIBRARY_PATH of the image names a cuda-compat folder, whatever the node's driver",
         means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
@@ -133,7 +147,7 @@ ADVICE = {
         text="leave cuda-compat to the NVIDIA container toolkit: it takes it where it is needed",
         commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
     ),
-    "user-nameless": Advice(
+    "uid-unknown": FindingType(
         who="job author",
         cause="a pod's runAsUser or `--user` with a number that the image has no user for",
         means="torch.compile, and whatever imports torch._inductor, ends with 'getpwuid(): uid not "
@@ -141,45 +155,56 @@ ADVICE = {
         now="export USER=job",
         text="ENV USER=… in the image, or env in the pod; torch 2.13 needs no name any more",
         commands=(Command("id; python -c 'import getpass; getpass.getuser()'", "the container"),),
+        status=Status.WARN,
+        explains=(),
+        was=("user-nameless",),
     ),
-    "cpu-build": Advice(
+    "cpu-build": FindingType(
         who="image author",
         cause="torch was installed from the CPU index, or for the wrong platform",
         means="'Torch not compiled with CUDA enabled', or the job is quietly on the CPU",
         text="install torch from the CUDA index: pip install torch --index-url "
         "https://download.pytorch.org/whl/cu…",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "other-vendor": Advice(
+    "other-vendor": FindingType(
         who="image author",
         cause="torch from another vendor's index: CUDA on AMD's GPUs or ROCm on NVIDIA's",
         means="'No HIP GPUs are available', 'Found no NVIDIA driver', or the job is quietly on the "
         "CPU",
         text="install torch for these GPUs: pip install torch --index-url "
         "https://download.pytorch.org/whl/rocm… or …/cu…",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "no-distributed": Advice(
+    "no-distributed": FindingType(
         who="image author",
         cause="torch was built with USE_DISTRIBUTED=0",
         means="module 'torch.distributed' has no attribute 'init_process_group'",
         text="use an official build of torch",
+        status=(Status.FAIL, Status.WARN),
+        explains=TRAINING,
     ),
-    "no-backend": Advice(
+    "no-backend": FindingType(
         who="image author",
         cause="torch was built without NCCL or Gloo",
         means='"Distributed package doesn\'t have NCCL built in"',
         text="use an official build of torch",
+        status=(Status.FAIL, Status.WARN),
+        explains=("world.nccl",),
     ),
-    "unexpected-version": Advice(
+    "unexpected-version": FindingType(
         who="job author",
         cause="another image, environment or node than the one that was meant",
         means="nodes that don't agree, or a fault that the expected version has not",
         text="use {what} {expected}",
+        blame=(Blame.JOB, Blame.NODE),
+        explains=(),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class TorchBuild:
     """What torch says of itself; empty where it is not there. `other` is what it is built for in
     place of CUDA: hip, xpu."""
 
@@ -197,7 +222,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuArch:
     """A GPU and its compute capability, e.g. 9.0."""
 
     name: str
@@ -205,12 +230,12 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class TorchSoftware:
     """absent: torch is not installed; error: why it can't be imported (end of the traceback).
 
     driver    version of the loaded NVIDIA module; cards: the GPUs that NVML shows this process
     compat    a cuda-compat library on the search path: newer CUDA on an older driver
-    driver_library  a libcuda before the driver's own, and its version: see nvidia.cuda_driver()
+    driver_library  a libcuda before the driver's own, and its version: see nvml.cuda_driver()
     search    LD_LIBRARY_PATH without the folder of that library
     nameless  the user's number where the user has no name: see container.nameless()
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
@@ -222,76 +247,85 @@ class Software:
     absent: bool
     error: str
     seconds: float
-    build: Build
-    loaded: nccl.Loaded
+    build: TorchBuild
+    loaded: nccl_library.LoadedNccl
     packages: Mapping[str, str]
-    libraries: tuple[nccl.Library, ...]
+    libraries: tuple[nccl_library.Library, ...]
     driver: str
     compat: str
     no_gpu: bool
-    cards: tuple[Card, ...]
+    cards: tuple[GpuArch, ...]
     driver_library: tuple[str, str] = ("", "")
     search: str = ""
     nameless: int | None = None
     amd_gpus: int = 0
 
 
-def observe(host: Host, ctx: Context) -> Software:
+def observe(host: Host, ctx: Context) -> TorchSoftware:
     import sys
 
     torch = ctx.preloaded.get("torch")
     if torch is None:
         raise CannotObserve("nobody tried to import torch in this process")
     ctx.mark("packages")
-    packages = nccl.packages()
-    folders = {folder: nccl.PACKAGE for _, folder in packages.values()}
-    libraries = nccl.libraries(host, folders=folders)
-    build, error = Build(), "" if torch.absent else torch.error
+    packages = nccl_library.nccl_packages()
+    folders = {folder: nccl_library.PACKAGE for _, folder in packages.values()}
+    libraries = nccl_library.libraries(host, folders=folders)
+    build, error = TorchBuild(), "" if torch.absent else torch.error
     if not (torch.absent or error):
         build, error = _build(host, ctx)
-    compat = (x.path for x in nccl.libraries(host, "libcuda.so.1") if "compat" in x.path)
-    driver = nvidia.module_version(host)
-    driver_library = nvidia.cuda_driver(host) if driver else ("", "")
+    compat = (x.path for x in nccl_library.libraries(host, "libcuda.so.1") if "compat" in x.path)
+    driver = nvml.module_version(host)
+    driver_library = nvml.cuda_driver(host) if driver else ("", "")
     ctx.mark("user database")
     nameless = container.nameless(host)
-    return Software(
+    return TorchSoftware(
         python=sys.version.split()[0],
         executable=sys.executable,
         absent=torch.absent,
         error=error[-TEXT:],
         seconds=torch.seconds,
         build=build,
-        loaded=nccl.loaded(host, libraries),
+        loaded=nccl_library.loaded_nccl(host, libraries),
         packages={name: version for name, (version, _) in packages.items()},
         libraries=libraries,
         driver=driver,
         compat=next(compat, ""),
         driver_library=driver_library,
-        search=_without(host, driver_library[0]),
+        search=_search_path_without(host, driver_library[0]),
         nameless=nameless,
-        amd_gpus=len(amd.visible(host)) if vendor.found(host) is vendor.AMD else 0,
+        amd_gpus=_amd_gpus(host),
         no_gpu=host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"),
         # last, since the driver may hang
         cards=_cards(host, ctx) if driver else (),
     )
 
 
-def _without(host: Host, library: str) -> str:
+def _amd_gpus(host: Host) -> int:
+    """How many GPUs of AMD this process may open, where there are none of NVIDIA."""
+    if vendor.detect(host).NAME != vendor.AMD:
+        return 0
+    from preflight.domains.gpu import kfd
+
+    return len(kfd.openable_nodes(host))
+
+
+def _search_path_without(host: Host, library: str) -> str:
     """LD_LIBRARY_PATH less the folder of a library."""
-    folders = host.environ.get(nccl.SEARCH, "")[:TEXT].split(":") if library else []
+    folders = host.environ.get(nccl_library.SEARCH, "")[:TEXT].split(":") if library else []
     kept = [f for f in folders if f.rstrip("/") != library.rpartition("/")[0]]
-    return ":".join(kept).encode(errors="replace").decode()
+    return encodable(":".join(kept))
 
 
-def _cards(host: Host, ctx: Context) -> tuple[Card, ...]:
+def _cards(host: Host, ctx: Context) -> tuple[GpuArch, ...]:
     try:
-        found = nvidia.ask(host, ctx.mark, ctx.seconds / 2)
+        found = nvml.list_gpus(host, ctx.mark, ctx.seconds / 2)
     except CannotObserve:
         return ()  # gpu.visible says so
-    return tuple(Card(gpu.name, gpu.capability) for gpu in found.gpus)
+    return tuple(GpuArch(gpu.name, gpu.capability) for gpu in found.gpus)
 
 
-def _build(host: Host, ctx: Context) -> tuple[Build, str]:
+def _build(host: Host, ctx: Context) -> tuple[TorchBuild, str]:
     """What the loaded torch says, without a call that starts CUDA; and what is wrong with what was
     loaded under that name."""
     import os
@@ -304,10 +338,10 @@ def _build(host: Host, ctx: Context) -> tuple[Build, str]:
     facts, core = getattr(torch, "version", None), getattr(torch, "_C", None)
     if not version or facts is None or core is None:
         where = [*getattr(torch, "__path__", ()), folder][0]
-        return Build(), f"what is imported as torch is not torch: {where}"
+        return TorchBuild(), f"what is imported as torch is not torch: {where}"
     distributed = ctx.preloaded.get("torch.distributed")
     if distributed is not None and distributed.error:
-        return Build(version=version, folder=folder), distributed.error
+        return TorchBuild(version=version, folder=folder), distributed.error
     import torch.distributed as dist
 
     there = bool(dist.is_available())
@@ -319,7 +353,7 @@ def _build(host: Host, ctx: Context) -> tuple[Build, str]:
         mount = host.mount_of(folder)
     except CannotObserve:
         mount = None
-    build = Build(
+    build = TorchBuild(
         version=version,
         git=str(getattr(facts, "git_version", "") or "")[:TEXT],
         cuda=str(getattr(facts, "cuda", "") or "")[:TEXT],
@@ -335,25 +369,18 @@ def _build(host: Host, ctx: Context) -> tuple[Build, str]:
     return build, ""
 
 
-def _finding(
-    code: str, status: Status, subject: Subject, saw: str, expected: str, **more: Any
-) -> Finding:
-    """A finding that blames the job's software, never the node: a drain would not help."""
-    return Finding(code, status, (subject,), saw, expected, **({"blame": Blame.JOB} | more))
-
-
-def judge(world: World[Software], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[TorchSoftware], expect: Expect) -> Iterator[Found]:
     yield from _never_imported(world)
     for here, seen in world.each():
         torch = _torch(here)
         if seen.error:
-            yield _broken(torch, seen)
+            yield _import_failed(torch, seen)
         elif not seen.absent:
             yield from _import(torch, seen)
             yield from _nccl(torch, seen)
-            yield from _fits(torch, seen, world)
+            yield from _driver_and_gpus(torch, seen, world)
             yield from _backends(torch, seen, world.topology.size > 1)
-            yield from _user(torch, seen)
+            yield from _nameless_user(torch, seen)
         yield from _expected(torch, seen, expect)
 
 
@@ -365,16 +392,15 @@ def _torch(here: Subject) -> Subject:
 KILLED = re.compile(r"with exit code -(9|15|24)\b")
 
 
-def _never_imported(world: World[Software]) -> Iterator[Finding]:
+def _never_imported(world: World[TorchSoftware]) -> Iterator[Found]:
     """The process that imports torch hung or died in it."""
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED).items():
         if missing.last_mark != IMPORT:
             continue
         hangs = missing.cause is not Cause.CRASHED
         if not hangs and KILLED.search(missing.detail):
-            yield Finding(
+            yield Found(
                 "torch-import-killed",
-                Status.UNDECIDED,
                 (_torch(world.subject(key)),),
                 saw=f"{IMPORT}: its process was killed after {duration(missing.seconds)}",
                 expected="an import in a few seconds",
@@ -385,34 +411,37 @@ def _never_imported(world: World[Software]) -> Iterator[Finding]:
         fate = "no end" if hangs else "its process died"
         saw = f"{IMPORT}: {fate} after {duration(missing.seconds)}"
         saw += "".join(f" · {line[:200]}" for line in missing.detail.strip().splitlines()[-1:])
-        yield _finding(
+        yield Found(
             "torch-import-hangs" if hangs else "torch-broken",
-            FAIL,
-            _torch(world.subject(key)),
+            (_torch(world.subject(key)),),
             saw,
             "an import in a few seconds",
-            blame=Blame.UNKNOWN if hangs else Blame.JOB,
             confidence=Confidence.LIKELY,
-            explains=TRAINING,
         )
 
 
-def _broken(torch: Subject, seen: Software) -> Finding:
+def _import_failed(torch: Subject, seen: TorchSoftware) -> Found:
     lines = [line.strip() for line in seen.error.splitlines() if line.strip()]
     saw = lines[-1][-300:] if lines else "no reason was given"
-    foreign = (nccl.PRELOAD, nccl.SEARCH)
+    goal = f"{IMPORT} succeeds"
+    foreign = (nccl_library.PRELOAD, nccl_library.SEARCH)
     culprits = [f"{x.path} ({x.origin})" for x in seen.libraries if x.origin in foreign]
     if len(seen.packages) > 1:
         culprits += [f"{name} {version}" for name, version in seen.packages.items()]
     if culprits and re.search(r"undefined symbol: p?nccl[A-Z]", seen.error):
-        saw, code, sure = " · ".join([saw, *culprits[:4]]), "two-nccl", Confidence.LIKELY
-    else:
-        code, sure = "torch-broken", Confidence.CERTAIN
-    goal = f"{IMPORT} succeeds"
-    return _finding(code, FAIL, torch, saw, goal, confidence=sure, explains=TRAINING)
+        return Found(
+            "two-nccl",
+            (torch,),
+            " · ".join([saw, *culprits[:4]]),
+            goal,
+            status=FAIL,
+            confidence=Confidence.LIKELY,
+            explains=TRAINING,
+        )
+    return Found("torch-broken", (torch,), saw, goal)
 
 
-def _import(torch: Subject, seen: Software) -> Iterator[Finding]:
+def _import(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
     if seen.seconds > SLOW_IMPORT:
         remote = seen.build.file_system in NETWORK
         kind = "the network file system " if remote else ""
@@ -420,14 +449,14 @@ def _import(torch: Subject, seen: Software) -> Iterator[Finding]:
         saw += f" on {kind}{seen.build.file_system or 'an unknown file system'}"
         sure = Confidence.CERTAIN if remote else Confidence.LIKELY
         goal = f"less than {duration(SLOW_IMPORT)}"
-        yield _finding("torch-slow-import", WARN, torch, saw, goal, confidence=sure)
+        yield Found("torch-slow-import", (torch,), saw, goal, confidence=sure)
 
 
-def _nccl(torch: Subject, seen: Software) -> Iterator[Finding]:
+def _nccl(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
     """Another NCCL than torch's own is loaded. A newer one by package is an upgrade, and one that
     only lies on the search path harms nobody."""
     own, loaded = numbers(seen.build.nccl_version)[:3], numbers(seen.loaded.version)[:3]
-    foreign = seen.loaded.origin in (nccl.PRELOAD, nccl.SEARCH)
+    foreign = seen.loaded.origin in (nccl_library.PRELOAD, nccl_library.SEARCH)
     if own and loaded and own != loaded and (foreign or loaded < own):
         saw = f"NCCL {seen.loaded.version} from {seen.loaded.path[:160]} ({seen.loaded.origin})"
     elif len(seen.packages) > 1 and seen.build.cuda:
@@ -436,10 +465,10 @@ def _nccl(torch: Subject, seen: Software) -> Iterator[Finding]:
     else:
         return
     goal = f"NCCL {seen.build.nccl_version or '?'}, with which torch was built, and no other"
-    yield _finding("two-nccl", WARN, torch, saw, goal, explains=("world.nccl", "world.bandwidth"))
+    yield Found("two-nccl", (torch,), saw, goal)
 
 
-def _vendor(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Finding]:
+def _vendor(torch: Subject, seen: TorchSoftware, world: World[TorchSoftware]) -> Iterator[Found]:
     """torch for ROCm where the GPUs are NVIDIA's, and any other torch where they are AMD's."""
     build, for_rocm = seen.build, "hip" in seen.build.other.split()
     wrong = len(seen.cards) if for_rocm else seen.amd_gpus
@@ -447,61 +476,60 @@ def _vendor(torch: Subject, seen: Software, world: World[Software]) -> Iterator[
         built = f"CUDA {build.cuda}" if build.cuda else build.other or "the CPU"
         saw = f"torch {build.version} is built for {'ROCm' if for_rocm else built}"
         saw += f" · {plural(wrong, 'NVIDIA GPU' if for_rocm else 'AMD GPU')}"
-        status = WARN if world.topology.launcher == "local" else FAIL
-        goal, sure = "a torch for the GPUs that are here", Confidence.LIKELY
-        yield _finding("other-vendor", status, torch, saw, goal, confidence=sure, explains=ON_GPUS)
+        goal = "a torch for the GPUs that are here"
+        status, sure = _if_launched(world), Confidence.LIKELY
+        yield Found("other-vendor", (torch,), saw, goal, status=status, confidence=sure)
 
 
-def _fits(torch: Subject, seen: Software, world: World[Software]) -> Iterator[Finding]:
+def _if_launched(world: World[TorchSoftware]) -> Status:
+    """By hand it may be a try on the CPU; a launcher's job was given GPUs to use them."""
+    return WARN if world.topology.launcher == "local" else FAIL
+
+
+def _driver_and_gpus(
+    torch: Subject, seen: TorchSoftware, world: World[TorchSoftware]
+) -> Iterator[Found]:
     """torch, the driver and the GPUs. Without a GPU for this process there is nothing to fit."""
     build, cards = seen.build, seen.cards
     yield from _vendor(torch, seen, world)
     if not cards or build.other or not build.cuda:
         if cards and not build.other and not seen.no_gpu:
-            # by hand it may be a try on the CPU, a launcher's job was given GPUs to use them
-            status = WARN if world.topology.launcher == "local" else FAIL
             saw = f"torch {build.version} has no CUDA · {plural(len(cards), 'GPU')} "
             saw += f"({cards[0].name}) · driver {seen.driver}"
-            likely = Confidence.LIKELY
             goal = "a torch for CUDA where there are GPUs"
-            yield _finding(
-                "cpu-build", status, torch, saw, goal, confidence=likely, explains=ON_GPUS
-            )
+            status, sure = _if_launched(world), Confidence.LIKELY
+            yield Found("cpu-build", (torch,), saw, goal, status=status, confidence=sure)
         return
     yield from _driver_library(torch, seen)
-    minimum = nvidia.minimum_driver(build.cuda)
+    minimum = nvml.minimum_driver(build.cuda)
     if numbers(seen.driver) < numbers(minimum) and not seen.compat:
         newer = any(numbers(other.driver) >= numbers(minimum) for other in world.seen.values())
-        yield _finding(
+        yield Found(
             "driver-too-old",
-            FAIL,
-            replace(torch, name="NVIDIA driver"),
+            (replace(torch, name="NVIDIA driver"),),
             f"driver {seen.driver} · torch {build.version} for CUDA {build.cuda}",
             f"driver {minimum} or later",
             # where all nodes are alike, it is the image that does not fit them
-            blame=Blame.NODE if newer else Blame.JOB,
-            explains=ON_GPUS,
+            blame=Blame.NODE if newer else None,
             fields={"minimum": minimum},
         )
     known = [card for card in cards if card.capability]
-    without = [c for c in known if not nvidia.runs_on(build.architectures, c.capability)]
+    without = [c for c in known if not nvml.runs_on(build.architectures, c.capability)]
     # a small display card beside the GPUs of the job does no harm
     needed = min(max(1, len(torch.ranks)), len(known))
     if build.architectures and without and len(known) - len(without) < needed:
         odd = without[0]
         saw = f"{odd.name} has compute capability {odd.capability} · torch {build.version} has "
-        yield _finding(
+        yield Found(
             "arch-missing",
-            FAIL,
-            torch,
+            (torch,),
             f"{saw}code for {' '.join(build.architectures)[:160]}",
             "code for every GPU that the job uses",
-            explains=ON_GPUS,
             fields={"capability": odd.capability},
         )
 
 
-def _driver_library(torch: Subject, seen: Software) -> Iterator[Finding]:
+def _driver_library(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
     """A libcuda of another version than the driver's is in front of it. An older one never fits; a
     newer one fits GPUs for data centres (docs.nvidia.com/deploy/cuda-compatibility)."""
     path, version = seen.driver_library
@@ -510,46 +538,43 @@ def _driver_library(torch: Subject, seen: Software) -> Iterator[Finding]:
     if not version or version == seen.driver or not (older or display):
         return
     saw = f"{path[:160]} of driver {version} is searched first · driver {seen.driver}"
-    yield _finding(
+    yield Found(
         "compat-misplaced",
-        FAIL,
-        replace(torch, name="libcuda"),
+        (replace(torch, name="libcuda"),),
         saw if older else f"{saw} · {display[0]}",
         f"the libcuda of driver {seen.driver}",
         confidence=Confidence.LIKELY,
-        explains=ON_GPUS,
         fields={"path": shlex.quote(path), "without": shlex.quote(seen.search)},
     )
 
 
-def _user(torch: Subject, seen: Software) -> Iterator[Finding]:
+def _nameless_user(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
     if seen.nameless is not None and numbers(seen.build.version) < NAMELESS_FROM:
-        yield _finding(
-            "user-nameless",
-            WARN,
-            replace(torch, name="user"),
+        yield Found(
+            "uid-unknown",
+            (replace(torch, name="user"),),
             f"uid {seen.nameless} has no name · torch {seen.build.version}",
             "a line in /etc/passwd, or USER in the environment",
             fields={"uid": str(seen.nameless)},
         )
 
 
-def _backends(torch: Subject, seen: Software, several: bool) -> Iterator[Finding]:
+def _backends(torch: Subject, seen: TorchSoftware, several: bool) -> Iterator[Found]:
     build = seen.build
     if not build.distributed:
         saw = f"torch {build.version}: torch.distributed.is_available() is False"
         goal, status = "a torch with torch.distributed", FAIL if several else WARN
-        yield _finding("no-distributed", status, torch, saw, goal, explains=TRAINING)
+        yield Found("no-distributed", (torch,), saw, goal, status=status)
     elif several:
         lacks = [("NCCL", FAIL)] if build.cuda and seen.cards and not build.nccl else []
         lacks += [] if build.gloo else [("Gloo", WARN)]
         for name, status in lacks:
             saw, goal = f"torch {build.version} has no {name} backend", "NCCL for GPUs, and Gloo"
             then = (f"world.{name.lower()}",)
-            yield _finding("no-backend", status, torch, saw, goal, explains=then)
+            yield Found("no-backend", (torch,), saw, goal, status=status, explains=then)
 
 
-def _expected(torch: Subject, seen: Software, expect: Expect) -> Iterator[Finding]:
+def _expected(torch: Subject, seen: TorchSoftware, expect: Expect) -> Iterator[Found]:
     versions = {"driver": seen.driver}
     if not seen.error:
         versions["torch"] = seen.build.version
@@ -558,23 +583,22 @@ def _expected(torch: Subject, seen: Software, expect: Expect) -> Iterator[Findin
     for key, version in versions.items():
         if not expect.admits(key, version):
             wanted = expect.text(key) or ""
-            yield _finding(
+            yield Found(
                 "unexpected-version",
-                FAIL,
-                replace(torch, name=key),
+                (replace(torch, name=key),),
                 f"{key} {version or 'none'}",
                 f"{key} {wanted} ({expect.source(key)})",
-                blame=Blame.NODE if key == "driver" else Blame.JOB,
+                blame=Blame.NODE if key == "driver" else None,
                 fields={"what": key, "expected": wanted},
             )
 
 
-def _version(seen: Software) -> str:
+def _version(seen: TorchSoftware) -> str:
     """The NCCL that counts: the loaded one, else what torch was built with."""
     return seen.loaded.version or seen.build.nccl_version
 
 
-def measured(world: World[Software]) -> Measured:
+def measured(world: World[TorchSoftware]) -> Measured:
     values = list(world.seen.values())
     if not values:
         return Measured()

@@ -27,40 +27,53 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.system import container
-from preflight.domains.system.directories import Address, Place, Role, init_address, places, shown
+from preflight.domains.system.directories import (
+    InitFileUrl,
+    ProbedPath,
+    Role,
+    init_file_url,
+    probe_paths,
+)
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import GIB, MIB, duration, size
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Measured,
     Status,
     Subject,
     World,
 )
+from preflight.sanitize import escaped
 
 CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MACHINE,
     budget=4.0,
     disturbs="64 KiB a place",
+    drains=True,
     options={
         "checkpoint_dir": "where the job writes its checkpoints",
         "init_file": "path or file:// address given to init_process_group",
     },
+    blame=Blame.JOB,
+    explains=("rdzv.*", "world.*"),
 )
 
 # share of the budget in which the places must have answered; the rest is for start and report
 PATIENCE = 0.75
+# seconds of a time limit below which a sound file system may not have answered yet
+SHORT = 1.0
 # caches of compiled kernels, logs of torchrun and a few batches of temporary files
 SPACE_LEFT = 64 * MIB
 # sockets and logs of each rank
@@ -77,9 +90,8 @@ DENIED = ("EACCES", "EPERM")
 # what a mount says whose server or daemon is gone
 BROKEN = ("ESTALE", "ENOTCONN", "EIO", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "ESHUTDOWN")
 
-ADVICE = {
-    "stalled": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "stalled": FindingType(
         cause="a dead NFS or Lustre mount: its server or the way to it is gone",
         means="a rank hangs in state D as soon as it imports, reads or saves something there; not "
         "even SIGKILL ends it and the other ranks wait for it",
@@ -89,157 +101,181 @@ ADVICE = {
             Command("timeout -s KILL 5 stat -f {mount}", "the node"),
             Command("umount -f -l {mount}", "the node", "every process that uses the mount"),
         ),
+        blame=Blame.NODE,
     ),
-    "mount-broken": Advice(
-        who="cluster administrator",
+    "mount-broken": FindingType(
         cause="the export was renewed, the daemon behind the mount died, or the disk fails",
         means="'Stale file handle' or 'Transport endpoint is not connected' at the first access",
         now="srun --exclude={node} …",
         text="remount {mount}",
         commands=(Command("umount -f -l {mount}", "the node", "every process that uses it"),),
+        blame=Blame.NODE,
     ),
-    "unwritable": Advice(
+    "unwritable": FindingType(
         who="job author",
         cause="a path of another machine or user, or a read-only mount",
         means="the job ends with 'Permission denied' or 'Read-only file system' when it first "
         "writes there",
         text="name a folder that this user may write on every node",
         commands=(Command("id; ls -ld {path}", "the node"),),
+        blame=(Blame.NODE, Blame.JOB),
+        explains=(),
     ),
-    "image-read-only": Advice(
+    "image-read-only": FindingType(
         who="job author",
         cause="a container with a read-only root file system and no place for temporary files",
         means="'No usable temporary directory found' from DataLoader workers, torchrun and "
         "compilers",
         text="docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
         commands=(Command("mount | grep -w {path}", "the container"),),
+        explains=(),
     ),
-    "workdir-gone": Advice(
+    "workdir-gone": FindingType(
         who="job author",
         cause="a shell that stayed in a folder which was removed or mounted anew",
         means="import torch dies with 'Intel oneMKL FATAL ERROR: Cannot load libtorch_cpu.so', or "
         "the script with a FileNotFoundError of os.getcwd()",
         now='cd "$PWD"   if it is there again, else cd to a folder that is',
+        explains=("host.software", "rdzv.*", "world.*"),
     ),
-    "full": Advice(
+    "full": FindingType(
         who="job author",
         cause="files that ended jobs left behind, or a quota",
         means="'No space left on device' or 'Disk quota exceeded', often first in a checkpoint",
         text="remove what is not needed, or name another folder",
         commands=(Command("df -h {path}; df -i {path}", "the node"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NODE, Blame.JOB),
+        explains=(),
     ),
-    "fsync-slow": Advice(
-        who="cluster administrator",
+    "fsync-slow": FindingType(
         cause="an overloaded server or a failing disk",
         means="every checkpoint takes minutes while all GPUs wait",
         text="look for errors in dmesg and for who else writes there",
         commands=(Command("iostat -x 1 3", "the node"),),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        explains=(),
     ),
-    "tmpdir-missing": Advice(
+    "tmpdir-missing": FindingType(
         who="job author",
         cause="TMPDIR came along from the machine where the job was submitted",
         means="Python uses /tmp without a word; nvcc, Triton's compiler or MPI may end with 'No "
         "such file or directory'",
         now="mkdir -p {path}   on every node, or unset TMPDIR",
+        status=Status.WARN,
+        explains=(),
     ),
-    "tmpdir-too-long": Advice(
+    "tmpdir-too-long": FindingType(
         who="job author",
         cause="a TMPDIR deep inside a project or scratch folder",
         means="DataLoader workers end with 'OSError: AF_UNIX path too long'",
         now="export TMPDIR=/tmp",
+        status=(Status.FAIL, Status.WARN),
+        explains=("world.loader",),
     ),
-    "checkpoint-missing": Advice(
+    "checkpoint-missing": FindingType(
         who="job author",
         cause="a typing error, or a file system that is not mounted on this node",
         means="torch.save ends with 'Parent directory … does not exist' after hours of training, "
         "or checkpoints fill the node's own disk",
         now="mkdir -p {path}   where that is right",
+        status=Status.WARN,
+        explains=(),
     ),
-    "checkpoint-not-shared": Advice(
+    "checkpoint-not-shared": FindingType(
         who="job author",
         cause="a folder of each node's own disk",
         means="after a restart on other nodes the job finds no checkpoint, or only a part of it",
         text="name a folder on a file system that all nodes mount",
+        status=Status.WARN,
+        explains=(),
     ),
-    "init-leftover": Advice(
+    "init-leftover": FindingType(
         who="job author",
         cause="a run that crashed did not remove its file",
         means="ranks connect to addresses of the old run ('Connection refused') or hang",
         now="rm {path}   once no job uses it",
         text="a path of its own for each job, e.g. with the job's id in its name",
+        explains=(),
     ),
-    "init-unwritable": Advice(
+    "init-unwritable": FindingType(
         who="job author",
         cause="the folder does not exist on this node, or belongs to somebody else",
         means="init_process_group hangs without a word and beyond its timeout",
         now="mkdir -p {folder}",
         commands=(Command("id; ls -ld {folder} {path}", "the node"),),
+        explains=(),
     ),
-    "init-locks": Advice(
-        who="cluster administrator",
+    "init-locks": FindingType(
         cause="NFS mounted with nolock, Lustre without -o flock",
         means="the FileStore of init_process_group ends with 'Function not implemented' or 'No "
         "locks available', or its ranks overwrite each other's entries",
         now="init_process_group(init_method='env://')   with MASTER_ADDR and MASTER_PORT",
         text="mount with -o flock (Lustre) or with lockd running (NFS)",
+        blame=Blame.NODE,
+        explains=(),
     ),
-    "init-not-shared": Advice(
+    "init-not-shared": FindingType(
         who="job author",
         cause="a path like /tmp/init that every node has for itself",
         means="'Wait timeout': the ranks of each node wait for those of the others",
         now="init_process_group(init_method='env://')   with MASTER_ADDR and MASTER_PORT",
         text="name a file on a file system that all nodes mount",
+        explains=(),
     ),
-    "init-url": Advice(
+    "init-url": FindingType(
         who="job author",
         cause="two slashes instead of three: file://name",
         means="'file:// rendezvous: path missing', or torch silently uses another path",
         now="init_method='file:///absolute/path'",
+        status=(Status.FAIL, Status.WARN),
+        explains=(),
     ),
 }
 
 
-EXPLAINS = {
-    "stalled": ("rdzv.*", "world.*"),
-    "mount-broken": ("rdzv.*", "world.*"),
-    "tmpdir-too-long": ("world.loader",),
-    "workdir-gone": ("host.software", "rdzv.*", "world.*"),
-}
 # they read ~/.nccl.conf
 IN_HOME = ("env.vars", "net.interface")
 # a path that looks wrong may be meant so, and a server that is only slow may come back
 LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared")
+WARN = Status.WARN
 
-Fault = tuple[str, Status, Place, str, str, Blame]
-"""What becomes a Finding: code, status, the place, what was seen, what was expected, blame."""
+Fault = tuple[Found, ProbedPath]
+"""What is wrong, and the path that it is about, of which the advice takes its fields."""
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class NodeStorage:
     """TMPDIR is the first of `places`. short_sockets: Python itself leaves a TMPDIR that is too
     long for sockets. for_other: this is root's look at what a job of another user will write.
     inside: the kind of container that this is, or empty."""
 
-    places: tuple[Place, ...]
-    init: Address | None
+    places: tuple[ProbedPath, ...]
+    init: InitFileUrl | None
     short_sockets: bool
     for_other: bool
     inside: str = ""
 
 
-def observe(host: Host, ctx: Context) -> Storage:
+def observe(host: Host, ctx: Context) -> NodeStorage:
     if not host.live:
         raise CannotObserve("places are written to on the live machine only")
     ctx.mark("touching the places")
-    found = places(host, ctx.options, PATIENCE * ctx.seconds)
+    found = probe_paths(host, ctx.options, PATIENCE * ctx.seconds)
     states = {place.state for place in found} - {""}
     if states == {"R"}:
         raise CannotObserve("no CPU was left to touch the places: this machine is too busy")
-    init = init_address(host, str(ctx.options.get("init_file") or ""))
+    if states and ctx.seconds < SHORT:
+        # a child that has just been forked waits for a moment, too: that accuses no disk
+        raise CannotObserve(
+            f"no answer in {ctx.seconds:g} s, which says nothing: give it more time"
+        )
+    init = init_file_url(host, str(ctx.options.get("init_file") or ""))
     job_uid = host.environ.get("SLURM_JOB_UID", "")
-    return Storage(
+    return NodeStorage(
         places=found,
-        init=init and replace(init, path=shown(init.path)),
+        init=init and replace(init, path=escaped(init.path)),
         # there sockets go to /tmp when TMPDIR is too long (python/cpython#132124)
         short_sockets=sys.version_info >= (3, 13, 4),
         for_other=host.is_root() and job_uid not in ("", "0"),
@@ -247,24 +283,16 @@ def observe(host: Host, ctx: Context) -> Storage:
     )
 
 
-def judge(world: World[Storage], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
     for here, storage in world.each():
         several = world.topology.several_nodes
-        for code, status, place, saw, expected, blame in _faults(storage, expect, several):
-            yield Finding(
-                code,
-                status,
-                (here,),
-                saw=saw,
-                expected=expected,
-                blame=blame,
-                confidence=Confidence.LIKELY if code in LIKELY else Confidence.CERTAIN,
-                explains=EXPLAINS.get(code, ()) + (IN_HOME if place.role is Role.HOME else ()),
-                fields=_fields(here, place),
-            )
+        for found, place in _faults(here, storage, expect, several):
+            sure = Confidence.LIKELY if found.code in LIKELY else Confidence.CERTAIN
+            more = {"explains": (*CHECK.explains, *IN_HOME)} if place.role is Role.HOME else {}
+            yield found.with_(confidence=sure, fields=_fields(here, place), **more)
 
 
-def _fields(here: Subject, place: Place) -> dict[str, str]:
+def _fields(here: Subject, place: ProbedPath) -> dict[str, str]:
     """What the advice of all codes takes; paths are quoted, since they stand in commands."""
     folder = os.path.dirname(place.path) if place.role is Role.INIT else place.path
     mount = place.mount
@@ -272,73 +300,74 @@ def _fields(here: Subject, place: Place) -> dict[str, str]:
         "node": here.node,
         "path": shlex.quote(place.path),
         "folder": shlex.quote(folder),
-        "mount": shlex.quote(shown(mount.point) if mount else folder),
-        "device": shown(mount.source) if mount else "the file system",
+        "mount": shlex.quote(escaped(mount.point) if mount else folder),
+        "device": escaped(mount.source) if mount else "the file system",
     }
 
 
-def _faults(storage: Storage, expect: Expect, several: bool) -> Iterator[Fault]:
-    yield from _dead_mounts(storage.places)
+def _faults(here: Subject, storage: NodeStorage, expect: Expect, several: bool) -> Iterator[Fault]:
+    yield from _dead_mounts(here, storage.places)
     for place in storage.places:
         if place.state == "R" or _dead(place):
             continue
-        yield from _space(place, expect)
-        yield from _folder(place, storage, several)
+        yield from _space(here, place, expect)
+        yield from _folder(here, place, storage, several)
         if place.role is Role.INIT:
-            yield from _init_file(place, several)
+            yield from _init_file(here, place, several)
     init = storage.init
     if init is not None and (not init.path or init.netloc not in ("", "localhost")):
-        status = Status.WARN if init.path else Status.FAIL
         saw = f"{init.source} {init.text!r}: torch uses {init.path or 'no path'!r}"
-        yield "init-url", status, storage.places[0], saw, "file:///absolute/path", Blame.JOB
+        status = WARN if init.path else None
+        found = Found("init-url", (here,), saw, "file:///absolute/path", status=status)
+        yield found, storage.places[0]
     for place in storage.places:
         socket = place.bytes + SOCKET_TAIL
         if place.role is not Role.TMPDIR or place.gone or storage.short_sockets:
             continue
         if socket > SOCKET_PATH:
-            status = Status.WARN if expect.number("loader_workers") == 0 else Status.FAIL
+            status = WARN if expect.number("loader_workers") == 0 else None
             saw = f"{place.source} makes the path of a socket {socket} bytes long"
-            expected = f"at most {SOCKET_PATH} bytes"
-            yield "tmpdir-too-long", status, place, saw, expected, Blame.JOB
+            goal = f"at most {SOCKET_PATH} bytes"
+            yield Found("tmpdir-too-long", (here,), saw, goal, status=status), place
 
 
-def _named(place: Place) -> str:
+def _describe(place: ProbedPath) -> str:
     tried = f" (not there; tried {place.tested})" if place.gone else ""
-    kind = f", {place.mount.fstype} from {shown(place.mount.source)}" if place.mount else ""
+    kind = f", {place.mount.fstype} from {escaped(place.mount.source)}" if place.mount else ""
     return f"{place.role} {place.path}{tried}{kind}"
 
 
-def _local(place: Place) -> bool:
+def _local(place: ProbedPath) -> bool:
     return place.mount is not None and place.mount.fstype in LOCAL
 
 
-def _dead(place: Place) -> bool:
+def _dead(place: ProbedPath) -> bool:
     """Whether the mount is at fault. A local disk that others keep busy is slow, not dead: its
     journal makes whoever creates a file wait too."""
     slow = _local(place) and place.doing in ("creating a file", "writing")
     return (bool(place.state) and place.state != "R" and not slow) or place.errno in BROKEN
 
 
-def _dead_mounts(all_places: tuple[Place, ...]) -> Iterator[Fault]:
+def _dead_mounts(here: Subject, all_places: tuple[ProbedPath, ...]) -> Iterator[Fault]:
     """One fault a mount, however many places lie on it."""
-    dead: dict[tuple[bool, str], list[Place]] = {}
+    dead: dict[tuple[bool, str], list[ProbedPath]] = {}
     for place in all_places:
         if _dead(place):
             where = place.mount.point if place.mount else place.path
             dead.setdefault((bool(place.state), where), []).append(place)
     for (silent, _), same in dead.items():
         first = next((place for place in same if place.role is Role.HOME), same[0])
-        saw = " · ".join(map(_named, same)) + f": {first.problem}"
+        saw = " · ".join(map(_describe, same)) + f": {first.problem}"
         if silent:
             saw += f"no answer in {duration(first.waited)} while {first.doing}"
             saw += f" (state {first.state}{' in ' * bool(first.wchan)}{first.wchan})"
         code = "stalled" if silent else "mount-broken"
-        yield code, Status.FAIL, first, saw, "an answer within milliseconds", Blame.NODE
+        yield Found(code, (here,), saw, "an answer within milliseconds"), first
 
 
-def _space(place: Place, expect: Expect) -> Iterator[Fault]:
+def _space(here: Subject, place: ProbedPath, expect: Expect) -> Iterator[Fault]:
     space, wanted, source, saw = place.space, SPACE_LEFT, "", ""
-    status = Status.WARN if place.role is Role.WORK else Status.FAIL
+    status = WARN if place.role is Role.WORK else None
     floor = expect.number("free_gib")
     if floor is not None and place.role in (Role.TMPDIR, Role.CHECKPOINT):
         wanted, source = int(floor * GIB), expect.source("free_gib")
@@ -350,67 +379,69 @@ def _space(place: Place, expect: Expect) -> Iterator[Fault]:
         saw = f"{size(space.free)} free of {size(space.size)}"
         # a small file system that is hardly used was made so on purpose
         if not source and space.free > space.size // 2:
-            status = Status.WARN
+            status = WARN
     elif space.inodes > 0 and space.inodes_free < INODES_LEFT:
         saw = f"{space.inodes_free} inodes free of {space.inodes}"
     if saw:
         blame = Blame.NODE if _local(place) and place.errno != "EDQUOT" else Blame.JOB
-        expected = f"at least {size(wanted)} and {INODES_LEFT} inodes {source}".strip()
-        yield "full", status, place, f"{_named(place)}: {saw}", expected, blame
+        goal = f"at least {size(wanted)} and {INODES_LEFT} inodes {source}".strip()
+        saw = f"{_describe(place)}: {saw}"
+        yield Found("full", (here,), saw, goal, status=status, blame=blame), place
 
 
-def _folder(place: Place, storage: Storage, several: bool) -> Iterator[Fault]:
-    named, absolute = _named(place), "a folder that is there on every node"
+def _folder(
+    here: Subject, place: ProbedPath, storage: NodeStorage, several: bool
+) -> Iterator[Fault]:
+    named, absolute = _describe(place), "a folder that is there on every node"
     checkpoint = place.role is Role.CHECKPOINT
     # NFS turns root into nobody: that says nothing about the job's user
     squashed = storage.for_other and not _local(place) and place.errno in DENIED
     if place.problem:
         if place.role in (Role.TMPDIR, Role.CHECKPOINT) and place.errno not in FULL:
-            blame = Blame.NODE if place.source == "default" else Blame.JOB
-            saw = f"{named}: {place.problem}"
-            code = "unwritable"
-            if storage.inside and place.errno == "EROFS" and place.role is Role.TMPDIR:
-                code, blame = "image-read-only", Blame.JOB
+            saw, goal = f"{named}: {place.problem}", "a folder to write in"
+            found = Found("image-read-only", (here,), saw, goal)
+            if not (storage.inside and place.errno == "EROFS" and place.role is Role.TMPDIR):
+                blame = Blame.NODE if place.source == "default" else Blame.JOB
+                found = Found("unwritable", (here,), saw, goal, blame=blame)
             if not squashed:
-                yield code, Status.FAIL, place, saw, "a folder to write in", blame
+                yield found, place
         elif place.role is Role.WORK and place.errno == "ENOENT":
             saw = f"{place.role} {place.path}: {place.problem}"
-            yield "workdir-gone", Status.FAIL, place, saw, "a folder that is there", Blame.JOB
+            yield Found("workdir-gone", (here,), saw, "a folder that is there"), place
     elif place.role is Role.TMPDIR and place.gone:
         saw = f"{place.source}={place.path!r} does not exist"
-        yield "tmpdir-missing", Status.WARN, place, saw, absolute, Blame.JOB
+        yield Found("tmpdir-missing", (here,), saw, absolute), place
     elif checkpoint and place.gone > 1:  # the last level alone most scripts make themselves
         saw = f"of {place.path} only {place.tested} exists"
-        yield "checkpoint-missing", Status.WARN, place, saw, absolute, Blame.JOB
+        yield Found("checkpoint-missing", (here,), saw, absolute), place
     elif checkpoint and several and _local(place):
-        expected = "a file system that all nodes mount"
-        yield "checkpoint-not-shared", Status.WARN, place, named, expected, Blame.JOB
+        goal = "a file system that all nodes mount"
+        yield Found("checkpoint-not-shared", (here,), named, goal), place
     sync = place.waited if place.state else place.sync_s or 0.0
     if sync > SYNC_SLOW:
         saw = f"{named}: 64 KiB took {'over ' * bool(place.state)}{duration(sync)}"
         blame = Blame.NODE if _local(place) else Blame.UNKNOWN
-        yield "fsync-slow", Status.WARN, place, saw, f"under {duration(SYNC_SLOW)}", blame
+        yield Found("fsync-slow", (here,), saw, f"under {duration(SYNC_SLOW)}", blame=blame), place
 
 
-def _init_file(place: Place, several: bool) -> Iterator[Fault]:
+def _init_file(here: Subject, place: ProbedPath, several: bool) -> Iterator[Fault]:
     found = []
     if place.leftover is not None and place.leftover.size:
         old = place.leftover
         saw = f"{size(old.size)}, written {old.written} by uid {old.uid}"
-        found.append(("init-leftover", saw, "no such file before the job starts", Blame.JOB))
+        found.append(("init-leftover", saw, "no such file before the job starts"))
     if place.problem and place.errno not in FULL:
-        expected = "a folder that is there and writable"
-        found.append(("init-unwritable", place.problem, expected, Blame.JOB))
+        found.append(("init-unwritable", place.problem, "a folder that is there and writable"))
     if several and _local(place):
         saw = "a file system of this node alone"
-        found.append(("init-not-shared", saw, "one that all nodes mount", Blame.JOB))
+        found.append(("init-not-shared", saw, "one that all nodes mount"))
     if place.locks:
-        found.append(("init-locks", place.locks, "locks that are granted at once", Blame.NODE))
-    for code, saw, expected, blame in found:
-        yield code, Status.FAIL, place, f"{_named(place)}: {saw}", expected, blame
+        found.append(("init-locks", place.locks, "locks that are granted at once"))
+    for code, saw, goal in found:
+        yield Found(code, (here,), f"{_describe(place)}: {saw}", goal), place
 
 
-def measured(world: World[Storage]) -> Measured:
+def measured(world: World[NodeStorage]) -> Measured:
     """The least space and the slowest fsync of each role."""
     least: dict[str, int] = {}
     slowest: dict[str, float] = {}

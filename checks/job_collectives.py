@@ -1,5 +1,6 @@
 """Do all ranks call the same collectives, and who keeps the others waiting?
 
+Level        deep
 Looks at     what every rank of the rehearsed command has called (number, operation, shape and type
              of the latest collectives of every process group), its stack and state, its steps,
              batches and DataLoader; in a hang who waits for whom; of a job that already runs what
@@ -22,82 +23,89 @@ Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.job import collective_order as callorder
-from preflight.domains.job import hang as hangs
-from preflight.domains.job import hang_causes as holdups
-from preflight.domains.job import ras_findings as launched
-from preflight.domains.job import wait_graph as whowaits
-from preflight.domains.job.hang import FOLLOWS, Hang
-from preflight.domains.job.load import OPTIONS, rehearsed
+from preflight.check import Context
+from preflight.domains.job import collective_order
+from preflight.domains.job.hang import (
+    Hang,
+    describe_mismatch,
+    uneven_data,
+    uneven_data_at_end,
+)
+from preflight.domains.job.hang_causes import hang_cause
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank
+from preflight.domains.job.ras_findings import from_ras
 from preflight.domains.job.record import Calls
+from preflight.domains.job.wait_graph import wait_graph
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import duration, numbered
-from preflight.model import Advice, Blame, Command, Confidence, Finding, Measured, Status, World
-
-CHECK = Check(
-    scope=Scope.RANK,
-    stage=Stage.REHEARSAL,
-    budget=5.0,
-    level=Level.DEEP,
-    requires=frozenset({Requirement.REHEARSAL}),
-    options=OPTIONS,
+from preflight.humanize import duration, rank_list
+from preflight.model import (
+    Blame,
+    Command,
+    Confidence,
+    FindingType,
+    Found,
+    Measured,
+    Status,
+    World,
 )
+
+CHECK = replace(REHEARSAL, explains=("job.ranks", "job.pace", "job.memory"))
 
 TIMEOUT = "the others wait until torch gives up after 10 to 30 minutes, and complain of each other"
 LIKELY = Confidence.LIKELY
 
-ADVICE = {
-    "collective-differs": Advice(
-        who="job author",
+FINDINGS = {
+    "collective-mismatch": for_author(
         cause="a collective under a condition that not all ranks meet (if rank == 0), another "
         "number of parameters or another batch size on one rank",
         means="a hang until the timeout, 'Received data size doesn't match expected size', or a "
         "wrong result",
         text="look at what leads only some ranks to {line}: all ranks of a group make the same "
         "calls, in the same order, with equal shapes",
+        blame=(Blame.JOB, Blame.UNKNOWN),
+        was=("collective-differs",),
     ),
-    "order-swapped": Advice(
-        who="job author",
+    "order-swapped": for_author(
         cause="calls in the order of a set, of hooks or of a condition that differs by rank",
         means="no error at all: the sums of two different things are mixed, and the loss is wrong",
         text="make the calls in one order on all ranks, such as sorted by name",
     ),
-    "data-uneven": Advice(
-        who="job author",
+    "data-uneven": for_author(
         cause="ranks that have different numbers of batches: files split by hand, an "
         "IterableDataset, a sampler without equal parts",
         means="the last step of an epoch hangs until the timeout on the ranks with more data",
         now="stop all ranks after the smallest number of steps of any of them",
         text="DistributedSampler with drop_last=True, an agreed number of steps for an "
         "IterableDataset, or torch.distributed.algorithms.join.Join",
+        blame=(Blame.JOB, Blame.UNKNOWN),
     ),
-    "rank-stuck": Advice(
-        who="job author",
+    "rank-stuck": for_author(
         cause="a lock, a file or a server that one rank waits for, a sleep, a collective that only "
         "the others call",
         means=TIMEOUT,
         text="look at what rank {rank} waits for at {line}",
     ),
-    "rank-busy": Advice(
-        who="job author",
+    "rank-busy": for_author(
         cause="work that one rank does for all: tokenising, evaluation, a checkpoint",
         means="the others wait, and end with a timeout when it takes longer than 10 (NCCL) or 30 "
         "minutes (Gloo)",
         now="init_process_group(timeout=timedelta(hours=2)) if it takes that long",
         text="prepare the data before the job, share the work, or let all ranks do their part",
+        status=Status.WARN,
+        explains=("job.pace",),
     ),
-    "rank-unreachable": Advice(
+    "rank-unreachable": FindingType(
         who="job author, then cluster administrator",
         cause="a process that crashed, was killed or is stopped, a node that is down, a network "
         "between nodes that is cut",
         means=TIMEOUT,
         text="look at the processes and nodes that are named: their logs, dmesg, sacct -j JOB",
+        blame=Blame.UNKNOWN,
     ),
-    "loader-stuck": Advice(
-        who="job author",
+    "loader-stuck": for_author(
         cause="a worker of the DataLoader that hangs or has died: a lock taken before the fork "
         "(OpenCV, OpenMP, a logger), /dev/shm too small, a file that can't be read",
         means=TIMEOUT,
@@ -105,8 +113,7 @@ ADVICE = {
         text="multiprocessing_context='spawn' or 'forkserver', cv2.setNumThreads(0), no locks, "
         "clients or open files shared with the workers",
     ),
-    "storage-stuck": Advice(
-        who="cluster administrator",
+    "storage-stuck": FindingType(
         cause="a file system (NFS, Lustre, FUSE, a disk) that does not answer",
         means="the process can't even be killed; all other ranks wait for it",
         now="move the data and checkpoints to another file system, or leave the node out",
@@ -114,8 +121,9 @@ ADVICE = {
         commands=(
             Command("dmesg -T | tail -50; nfsstat -m; df -h", "the node (df may hang as well)"),
         ),
+        blame=(Blame.NETWORK, Blame.UNKNOWN),
     ),
-    "fabric-stuck": Advice(
+    "fabric-stuck": FindingType(
         who="cluster administrator, then job author",
         cause="packets or a connection lost between ranks, a GPU or NIC that stands still, P2P "
         "that does not work",
@@ -123,119 +131,108 @@ ADVICE = {
         text="preflight run --level standard on the nodes of the job; NCCL_DEBUG=INFO says over "
         "what the ranks are connected",
         commands=(Command("preflight run --only net,world", "all nodes", "the fabric, 1 min"),),
+        blame=Blame.NETWORK,
     ),
-    "nothing-seen": Advice(
-        who="job author",
+    "nothing-seen": for_author(
         cause="a start that takes longer than the watch; a training loop without torch.optim",
         means="nothing: no statement about this command",
         text="rehearse it for longer (--for), or on less data",
+        status=Status.UNDECIDED,
     ),
 }
 
 
 def observe(host: Host, ctx: Context) -> Calls:
-    return rehearsed(host, ctx).calls
+    return load_rank(host, ctx).calls
 
 
-def judge(world: World[Calls], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
     hang = Hang.of(world)
     if not hang.calls:
         return
-    yield from (
+    first = (
         _order(hang)
-        or launched.unlike(hang)
-        or hangs.uneven_ends(hang)
-        or holdups.held_up(hang)
+        or from_ras(hang)
+        or uneven_data_at_end(hang)
+        or hang_cause(hang)
         or _swapped(hang)
         or _nothing(hang)
     )
+    if first:
+        yield first
 
 
-def _order(hang: Hang) -> list[Finding]:
+def _order(hang: Hang) -> Found | None:
     """Other calls under one number."""
-    found = callorder.differences(hang.groups, equal=_equal(hang))
+    found = collective_order.mismatches(hang.groups, equal=_equal(hang))
     if not found:
-        return []
+        return None
     # the smallest number is not the earliest in another group: where there are several, one that
     # has an odd one says more
     first = min(found, key=lambda d: (d.tie, d.seq))
-    uneven = hangs.uneven(hang, first.calls)
+    uneven = uneven_data(hang, first.calls)
     if uneven:
         return uneven
-    told = hangs.told(first)
+    told = describe_mismatch(first)
     odd = first.odd
     line = next((str(first.calls[r].frame) for r in odd if first.calls[r].frame), "that line")
-    return [
-        Finding(
-            "collective-differs",
-            Status.FAIL,
-            hang.subjects(odd),
-            saw=f"{told}, number {first.seq}{hang.group(first.group)}",
-            expected=f"one {'call' if first.what == 'op' else first.what} on all ranks",
-            blame=Blame.JOB,
-            confidence=LIKELY if first.tie else Confidence.CERTAIN,
-            explains=FOLLOWS,
-            alternatives=hang.either(odd) if first.tie else (),
-            fields={"line": line},
-        )
-    ]
+    return Found(
+        "collective-mismatch",
+        hang.subjects(odd),
+        saw=f"{told}, number {first.seq}{hang.group(first.group)}",
+        expected=f"one {'call' if first.what == 'op' else first.what} on all ranks",
+        confidence=LIKELY if first.tie else Confidence.CERTAIN,
+        alternatives=hang.either(odd) if first.tie else (),
+        fields={"line": line},
+    )
 
 
 def _equal(hang: Hang) -> frozenset[str]:
     """Operations whose shapes are compared: of a job that goes on none; of one that failed not
     those that NCCL takes with unequal parts."""
     if hang.stopped:
-        return callorder.EQUAL
-    return callorder.EQUAL - callorder.SPLIT if hang.failed else frozenset()
+        return collective_order.EQUAL
+    return collective_order.EQUAL - collective_order.SPLIT if hang.failed else frozenset()
 
 
-def _swapped(hang: Hang) -> list[Finding]:
-    found = callorder.swaps(hang.groups)
+def _swapped(hang: Hang) -> Found | None:
+    found = collective_order.swaps(hang.groups)
     if not found:
-        return []
+        return None
     first = found[0]
-    way = "both orders are there" if first.tie else f"{numbered(first.odd)} the other way round"
-    return [
-        Finding(
-            "order-swapped",
-            Status.FAIL,
-            hang.subjects(first.odd),
-            saw=f"numbers {first.first} and {first.second}{hang.group(first.group)} come from "
-            f"{first.one} and {first.other}, on {way}"
-            if not first.tie
-            else f"numbers {first.first} and {first.second}{hang.group(first.group)}: {way}, "
-            f"{first.one} first and {first.other} first",
-            expected="one order on all ranks",
-            blame=Blame.JOB,
-            confidence=LIKELY,
-            explains=FOLLOWS,
-            alternatives=hang.either(first.odd) if first.tie else (),
-        )
-    ]
+    way = "both orders are there" if first.tie else f"{rank_list(first.odd)} the other way round"
+    return Found(
+        "order-swapped",
+        hang.subjects(first.odd),
+        saw=f"numbers {first.first} and {first.second}{hang.group(first.group)} come from "
+        f"{first.one} and {first.other}, on {way}"
+        if not first.tie
+        else f"numbers {first.first} and {first.second}{hang.group(first.group)}: {way}, "
+        f"{first.one} first and {first.other} first",
+        expected="one order on all ranks",
+        confidence=LIKELY,
+        alternatives=hang.either(first.odd) if first.tie else (),
+    )
 
 
-def _nothing(hang: Hang) -> list[Finding]:
+def _nothing(hang: Hang) -> Found | None:
     """Whether there was anything to judge. A command that ended by itself has said how it went."""
     calls = hang.calls.values()
     if all(seen.why == "ended" for seen in calls) or any(seen.ended for seen in calls):
-        return []
+        return None
     worked = any(seen.steps or any(group.completed for group in seen.groups) for seen in calls)
     if not hang.stopped and (worked or not hang.distributed):
-        return []
+        return None
     watched = duration(max(seen.seconds for seen in calls))
     where = hang.places()
     stands = hang.stopped and worked
-    return [
-        Finding(
-            "nothing-seen",
-            Status.UNDECIDED,
-            hang.subjects(hang.calls),
-            saw=("it stands still" if stands else f"no step or collective in {watched}") + where,
-            expected="a step on every rank",
-            confidence=LIKELY,
-            explains=(),
-        )
-    ]
+    return Found(
+        "nothing-seen",
+        hang.subjects(hang.calls),
+        saw=("it stands still" if stands else f"no step or collective in {watched}") + where,
+        expected="a step on every rank",
+        confidence=LIKELY,
+    )
 
 
 def measured(world: World[Calls]) -> Measured:
@@ -251,7 +248,7 @@ def measured(world: World[Calls]) -> Measured:
         return Measured("no collectives: not distributed", values)
     text = f"{done:,} collective{'s' * (done != 1)}, {steps:,} step{'s' * (steps != 1)}"
     text += f" in {duration(watched)}"
-    pictured = whowaits.picture(dict(enumerate(seen)))
+    pictured = wait_graph(dict(enumerate(seen)))
     waiting = len(pictured.behind)
     stuck = any(calls.why == "stuck" for calls in seen)
     return Measured(text + (f" · {waiting} of {len(seen)} wait" if stuck else ""), values)

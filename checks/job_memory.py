@@ -1,5 +1,6 @@
 """Does the memory of the job grow with every step until it will not fit?
 
+Level        deep
 Looks at     of each rank of a rehearsed command: the memory of the process with its children, what
              it has allocated on the GPU, and /dev/shm, over time and steps; what is left of each
 Fails if     after its warm-up (20 s, at most half of the watch, and a third of the steps) one of
@@ -17,21 +18,21 @@ Seen as      "exit code -9" or "Signal 9 (SIGKILL)" of one rank after hours, "CU
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
-from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.job.load import OPTIONS, rehearsed
-from preflight.domains.job.memory_trend import Point, Trend, growth, settled
+from preflight.check import Context
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
+from preflight.domains.job.memory_trend import Point, Trend, after_warm_up, growth
 from preflight.domains.job.record import Growth
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import MIB, duration, size
 from preflight.model import (
-    Advice,
-    Blame,
     Command,
     Confidence,
-    Finding,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -40,15 +41,7 @@ from preflight.model import (
     World,
 )
 
-CHECK = Check(
-    scope=Scope.RANK,
-    stage=Stage.REHEARSAL,
-    budget=5.0,
-    level=Level.DEEP,
-    required=False,
-    requires=frozenset({Requirement.REHEARSAL}),
-    options=OPTIONS,
-)
+CHECK = replace(REHEARSAL, required=False)
 
 SOON_STEPS, SOON = 200, 300.0
 """Steps or seconds until it is full: then there is no training with it."""
@@ -61,31 +54,32 @@ breathe by less."""
 MOSTLY = 0.5
 """Part of a process's growth that is in /dev/shm: then it is the same thing twice."""
 
-ADVICE = {
-    "memory-grows": Advice(
-        who="job author",
+growing = partial(for_author, status=(Status.WARN, Status.FAIL))
+FINDINGS = {
+    "memory-growth": growing(
         cause="tensors kept with their graph (losses.append(loss), total += loss), a list that "
         "keeps outputs, a cache without a limit, a data set of Python objects copied page by page "
         "into DataLoader workers",
         means="the kernel ends a rank: 'exit code -9', 'Signal 9 (SIGKILL)'; the others time out",
         text="keep loss.item() or loss.detach(); numpy arrays instead of lists of Python objects "
         "in a data set; PYTHONTRACEMALLOC=5 and two snapshots tell which lines hold it",
+        was=("memory-grows",),
     ),
-    "gpu-memory-grows": Advice(
-        who="job author",
+    "gpu-memory-growth": growing(
         cause="tensors kept with their graph (losses.append(loss), total += loss), outputs of an "
         "evaluation without torch.no_grad(), retain_graph=True",
         means="'torch.OutOfMemoryError: CUDA out of memory' after hours; the other ranks time out",
         text="keep loss.item() or loss.detach(); outputs moved to the CPU. "
         "torch.cuda.memory._record_memory_history() shows which lines hold it",
+        was=("gpu-memory-grows",),
     ),
-    "shm-grows": Advice(
-        who="job author",
+    "shm-growth": growing(
         cause="tensors of DataLoader workers or of torch.multiprocessing that somebody keeps, "
         "sharing strategy file_system with a process that was killed",
         means="'DataLoader worker is killed by signal: Bus error', 'No space left on device'",
         text="tensor.clone() of what is kept longer than a step",
         commands=(Command("df -h /dev/shm; ls -l /dev/shm", "the node"),),
+        was=("shm-grows",),
     ),
 }
 
@@ -93,18 +87,18 @@ STILL_FILLING = "a cache that is still filling, and stays as it is once all data
 
 
 def observe(host: Host, ctx: Context) -> Growth:
-    seen = rehearsed(host, ctx).growth
+    seen = load_rank(host, ctx).growth
     if not _settled(seen):
         raise NotApplicable("too few steps and seconds to tell a trend of the memory")
     return seen
 
 
 def _settled(seen: Growth) -> tuple[Point, ...]:
-    return settled([(at, step, used) for at, step, used, _ in seen.samples])
+    return after_warm_up([(at, step, used) for at, step, used, _ in seen.samples])
 
 
 def _on_gpu(seen: Growth) -> tuple[Point, ...]:
-    return settled([(at, step, used) for at, step, _, used in seen.samples])
+    return after_warm_up([(at, step, used) for at, step, _, used in seen.samples])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,29 +132,23 @@ class Full:
         return self.steps <= SOON_STEPS or self.seconds <= SOON
 
 
-def judge(world: World[Growth], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Growth], expect: Expect) -> Iterator[Found]:
     nodes: dict[str, list[tuple[Subject, Growth]]] = {}
     for here, seen in world.each():
-        nodes.setdefault(here.node, []).append((_subject(here, seen), seen))
+        nodes.setdefault(here.node, []).append((rank_subject(here, seen.rank), seen))
     shm = {node: full for node, ranks in nodes.items() if (full := _shm(ranks))}
     host = {node: full for node, ranks in nodes.items() if (full := _memory(ranks))}
     for node, full in shm.items():
         if node in host and _pace(full) >= MOSTLY * _pace(host[node]):
             del host[node]
     gpu = [full for ranks in nodes.values() for rank in ranks if (full := _gpu(*rank))]
-    yield from _told("memory-grows", list(host.values()), "memory")
-    yield from _told("gpu-memory-grows", gpu, "GPU memory")
-    yield from _told("shm-grows", list(shm.values()), "/dev/shm")
+    yield from _finding("memory-growth", list(host.values()), "memory")
+    yield from _finding("gpu-memory-growth", gpu, "GPU memory")
+    yield from _finding("shm-growth", list(shm.values()), "/dev/shm")
 
 
 def _pace(full: Full) -> float:
     return sum(grower.trend.per_step for grower in full.growers)
-
-
-def _subject(here: Subject, seen: Growth) -> Subject:
-    if seen.rank is None:
-        return here
-    return Subject(Kind.RANK, here.node, str(seen.rank), ranks=(seen.rank,))
 
 
 def _grower(subject: Subject, points: Sequence[Point]) -> Grower | None:
@@ -193,7 +181,7 @@ def _shm(ranks: Sequence[tuple[Subject, Growth]]) -> Full | None:
     """All ranks of a node see the same /dev/shm: one of them tells."""
     for who, seen in ranks:
         node = Subject(Kind.NODE, who.node, ranks=tuple(r for s, _ in ranks for r in s.ranks))
-        grower = _grower(node, settled(seen.shm_samples))
+        grower = _grower(node, after_warm_up(seen.shm_samples))
         if grower is not None and seen.shm_free > 0:
             return _within(Full((grower,), seen.shm_free))
     return None
@@ -203,7 +191,7 @@ def _within(full: Full) -> Full | None:
     return full if full.soon or full.seconds <= HORIZON else None
 
 
-def _told(code: str, found: Sequence[Full], what: str) -> Iterator[Finding]:
+def _finding(code: str, found: Sequence[Full], what: str) -> Iterator[Found]:
     """One finding of all nodes and GPUs, with the numbers of that which is full first."""
     if not found:
         return
@@ -212,23 +200,18 @@ def _told(code: str, found: Sequence[Full], what: str) -> Iterator[Finding]:
     worst = max(first.growers, key=lambda grower: grower.trend.per_step)
     rest = sum(len(full.growers) for full in ordered) - 1
     others = f" · and that of {rest} more" if rest else ""
-    yield Finding(
+    yield Found(
         code,
-        Status.FAIL if any(full.soon for full in ordered) else Status.WARN,
         tuple(grower.subject for full in ordered for grower in full.growers),
-        saw=f"{what} of {_name(worst.subject)} grows by {_per_step(worst.trend)} a step, "
+        saw=f"{what} of {name_of(worst.subject)} grows by {_per_step(worst.trend)} a step, "
         f"{size(int(worst.trend.grown))} in {worst.trend.steps} steps{others} · "
         f"{size(first.left)} left: full after about {_rounded(first.steps)} steps, in "
         f"{_roughly(first.seconds)}",
         expected="the same after every step, once it is warm",
-        blame=Blame.JOB,
         confidence=Confidence.LIKELY,
         alternatives=(STILL_FILLING,),
+        status=Status.FAIL if any(full.soon for full in ordered) else None,
     )
-
-
-def _name(subject: Subject) -> str:
-    return f"rank {subject.name}" if subject.kind is Kind.RANK else str(subject)
 
 
 def _per_step(trend: Trend) -> str:

@@ -1,5 +1,6 @@
 """Where does the time of a step go: data, other ranks, many small messages?
 
+Level        deep
 Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
              a step, the part of it in which it waited for its DataLoader, the part of the looks at
              which it was in a collective or had one open, the line at which it was otherwise, and
@@ -18,23 +19,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from statistics import median
 
-from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.job.load import OPTIONS, rehearsed
+from preflight.check import Context
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
 from preflight.domains.job.record import Pace
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import duration, parties, plural, size
+from preflight.humanize import duration, plural, rank_list, size
 from preflight.inference import ENOUGH, outliers
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Confidence,
-    Finding,
-    Kind,
+    Found,
     Measured,
     NotApplicable,
     Status,
@@ -42,15 +43,7 @@ from preflight.model import (
     World,
 )
 
-CHECK = Check(
-    scope=Scope.RANK,
-    stage=Stage.REHEARSAL,
-    budget=5.0,
-    level=Level.DEEP,
-    required=False,
-    requires=frozenset({Requirement.REHEARSAL}),
-    options=OPTIONS,
-)
+CHECK = replace(REHEARSAL, required=False)
 
 STEPS, LOOKS = 8, 10
 """Below that a median is one odd step, and a part of the looks may be off by a third."""
@@ -93,32 +86,29 @@ NOISE = 4.0
 """Standard errors that two parts of the looks must be apart. The smallest of many is taken, and
 looks one after the other are not independent."""
 
-KEPT = 4
-
-ADVICE = {
-    "loader-bound": Advice(
-        who="job author",
+slowing = partial(for_author, status=Status.WARN)
+FINDINGS = {
+    "loader-bound": slowing(
         cause="no or too few workers, costly transforms, slow storage, workers started anew for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
         text="num_workers of the DataLoader: {workers}; persistent_workers=True; pin_memory=True "
         "with a GPU; a larger prefetch_factor; data decoded and resized once, not in every epoch",
     ),
-    "small-collectives": Advice(
-        who="job author",
+    "small-collectives": slowing(
         cause="one all_reduce a parameter or a metric, a small bucket_cap_mb of DDP, values that "
         "are reduced for the log at every step",
         means="no error at all: each of them costs a round trip, however little it moves",
         text="one flat tensor instead of many (torch.cat, or let DDP do it); bucket_cap_mb of DDP "
         "at its 25 or above; metrics summed on the rank and reduced every some steps",
     ),
-    "rank-slow": Advice(
-        who="job author",
+    "rank-slow": slowing(
         cause="work that only this rank does (log, checkpoint, evaluation), a larger share of the "
         "data, a slower or shared CPU or GPU",
         means="no error at all: every step of every rank takes as long as on the slowest one",
         text="look at {line}: do it more seldom, in a thread, or on all ranks alike; with the same "
         "work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
+        blame=(Blame.UNKNOWN, Blame.JOB),
     ),
 }
 
@@ -148,7 +138,7 @@ class Rank:
 
 
 def observe(host: Host, ctx: Context) -> Pace:
-    pace = rehearsed(host, ctx).pace
+    pace = load_rank(host, ctx).pace
     if not enough(pace):
         raise NotApplicable(
             f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'look')}: too few to tell "
@@ -176,7 +166,7 @@ def enough(pace: Pace) -> bool:
     )
 
 
-def judge(world: World[Pace], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     ranks = _ranks(world)
     starved = [rank for rank in ranks if rank.starved]
     slow = _slow(ranks)
@@ -190,16 +180,12 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Finding]:
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
-    found = []
-    for here, pace in world.each():
-        if enough(pace):
-            known = pace.rank is not None
-            numbered = Subject(Kind.RANK, here.node, str(pace.rank), ranks=(pace.rank or 0,))
-            found.append(Rank(numbered if known else here, pace))
-    return tuple(found)
+    return tuple(
+        Rank(rank_subject(here, pace.rank), pace) for here, pace in world.each() if enough(pace)
+    )
 
 
-def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Finding:
+def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
     worst = max(starved, key=lambda rank: rank.pace.loader)
     pace = worst.pace
     advised = max(1, min(WORKERS_MAX, int(pace.cpus))) if pace.cpus else 0
@@ -211,15 +197,13 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Finding:
         workers = str(advised)
     else:
         workers = "not more, the CPUs are used up; cheaper transforms, or data prepared beforehand"
-    return Finding(
+    return Found(
         "loader-bound",
-        Status.WARN,
         tuple(rank.subject for rank in starved),
         saw=f"{_who(starved)} {_parts([r.pace.loader for r in starved])} of the time for the "
         f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} a step{idle} · "
         f"num_workers={pace.workers}{cpus}",
         expected=f"less than {_parts([LOADER_GPU if pace.cuda else LOADER])}",
-        blame=Blame.JOB,
         confidence=Confidence.POSSIBLE if pace.cuda else Confidence.LIKELY,
         alternatives=("the GPU computes meanwhile, and sets the pace",) if pace.cuda else (),
         fields={"workers": workers},
@@ -237,17 +221,15 @@ def _chatty(rank: Rank) -> bool:
     )
 
 
-def _small(ranks: Sequence[Rank]) -> Finding:
+def _small(ranks: Sequence[Rank]) -> Found:
     most = max(ranks, key=lambda rank: rank.pace.collectives).pace
-    return Finding(
+    return Found(
         "small-collectives",
-        Status.WARN,
         tuple(rank.subject for rank in ranks),
         saw=f"{most.collectives:.0f} collectives a step, half of them of {size(int(most.size))} or "
         f"less · {_parts([r.pace.waiting for r in ranks])} of the looks are in one · "
         f"{duration(most.step)} a step",
         expected=f"fewer than {MANY}, or larger than {size(SMALL)}",
-        blame=Blame.JOB,
         confidence=Confidence.LIKELY,
     )
 
@@ -285,7 +267,7 @@ def _error(one: Rank, other: Rank) -> float:
     return math.sqrt(part * (1 - part) * (1 / one.pace.looks + 1 / other.pace.looks))
 
 
-def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Finding:
+def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
     first = min(slow, key=lambda rank: rank.held)
     own = first.pace.own
     same = own is not None and any(rank.pace.own == own for rank in others)
@@ -293,31 +275,27 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Finding:
     if own is not None:
         most = "the others, too, when they don't wait" if same else "the others elsewhere"
         where = (
-            f" · {_name(first)} is most often at {own} in {own.function} "
+            f" · {name_of(first.subject)} is most often at {own} in {own.function} "
             f"({_parts([first.pace.own_part])}), {most}"
         )
-    return Finding(
+    return Found(
         "rank-slow",
-        Status.WARN,
         tuple(rank.subject for rank in slow),
         saw=f"{_who(slow)} for a collective at {_parts([r.held for r in slow])} of the "
         f"looks, the others at {_parts([r.held for r in others])}{where} · "
         f"{duration(first.pace.step)} a step",
         expected="about as much waiting on every rank",
-        blame=Blame.JOB if own is not None and not same else Blame.UNKNOWN,
+        blame=Blame.JOB if own is not None and not same else None,
         confidence=Confidence.LIKELY,
         fields={"line": str(own) if own is not None else "what this rank does alone"},
     )
 
 
-def _name(rank: Rank) -> str:
-    return f"rank {rank.subject.name}" if rank.subject.kind is Kind.RANK else str(rank.subject)
-
-
 def _who(ranks: Sequence[Rank]) -> str:
     if len(ranks) == 1:
-        return f"{_name(ranks[0])} waits"
-    return f"ranks {parties([rank.subject.name for rank in ranks], KEPT)} wait"
+        return f"{name_of(ranks[0].subject)} waits"
+    numbers = rank_list(n for rank in ranks for n in rank.subject.ranks)
+    return f"{numbers or plural(len(ranks), 'rank')} wait"
 
 
 def _parts(numbers: Sequence[float]) -> str:

@@ -1,5 +1,6 @@
 """Did all ranks of the command come, and did they stay?
 
+Level        deep
 Looks at     how every rank of the rehearsed command ended: its exception and the line that raised
              it, its exit status or signal, the OOM killer; which ranks never came; how the command
              itself ended
@@ -19,20 +20,33 @@ Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.job import rank_exits as ends
-from preflight.domains.job.load import OPTIONS, rehearsed
-from preflight.domains.job.rank_exits import Ended
+from preflight.check import Context
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.rank_exits import (
+    LAUNCHERS,
+    VANISHED,
+    Ended,
+    Ends,
+    at_frame,
+    classify,
+    describe,
+    describe_later,
+    ended_badly,
+    left_before,
+    name_ranks,
+    signal_name,
+    signal_of,
+)
 from preflight.domains.job.record import Life
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import duration, numbered, plural
+from preflight.humanize import duration, plural, rank_list
 from preflight.model import (
-    Advice,
     Blame,
     Confidence,
-    Finding,
+    Found,
     Kind,
     Measured,
     Status,
@@ -41,16 +55,8 @@ from preflight.model import (
     place_of,
 )
 
-CHECK = Check(
-    scope=Scope.RANK,
-    stage=Stage.REHEARSAL,
-    budget=5.0,
-    level=Level.DEEP,
-    requires=frozenset({Requirement.REHEARSAL}),
-    options=OPTIONS,
-)
+CHECK = replace(REHEARSAL, explains=("job.collectives", "job.pace", "job.memory"))
 
-FOLLOWS = ("job.collectives", "job.pace", "job.memory")
 OF_A_MISFIT = ("job.pace", "job.memory")
 """Of an end that may itself be the consequence of what job.collectives finds."""
 STUCK, INTERRUPTED, BLIND = "stuck", "interrupted", "blind"
@@ -59,37 +65,37 @@ OUTSIDE = "outside"
 
 LIKELY, POSSIBLE, CERTAIN = Confidence.LIKELY, Confidence.POSSIBLE, Confidence.CERTAIN
 
-ADVICE = {
-    "rank-raised": Advice(
-        who="job author",
+FINDINGS = {
+    "rank-raised": for_author(
         cause="an exception that nobody caught, on one rank",
         means="the other ranks wait for it in their next collective, then end with 'Connection "
         "closed by peer' or after the timeout of 10 to 30 minutes",
         text="mend {line}; the errors of the other ranks go away with it",
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.JOB, Blame.UNKNOWN),
     ),
-    "rank-killed": Advice(
-        who="job author",
+    "rank-killed": for_author(
         cause="a crash in native code (SIGSEGV, SIGABRT, SIGBUS, SIGILL), or a kill from outside",
         means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer'",
         text="{hint}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
+        blame=(Blame.JOB, Blame.UNKNOWN),
     ),
-    "rank-oom": Advice(
-        who="job author",
+    "rank-oom": for_author(
         cause="more memory than the job or container may have",
         means="a rank or a worker of its DataLoader ends without a word, the others wait for it",
         now="ask for more memory, or start fewer ranks and workers on the node",
         text="load less at once: smaller batches, fewer workers, no full copy of the data in each "
         "rank; preflight rehearse shows growth a step as job.memory",
     ),
-    "rank-exited": Advice(
-        who="job author",
+    "rank-exited": for_author(
         cause="sys.exit, os._exit or the end of the script on one rank only",
         means="the other ranks wait for it in their next collective until the timeout",
         text="let all ranks leave together: share the decision to stop by an all-reduce or a "
         "broadcast before anybody leaves",
+        status=(Status.FAIL, Status.UNDECIDED),
+        blame=(Blame.UNKNOWN, Blame.JOB),
     ),
-    "rank-absent": Advice(
-        who="job author",
+    "rank-absent": for_author(
         cause="fewer processes started than WORLD_SIZE says, a rank that is still busy before "
         "init_process_group, a node that did not start",
         means="'Timed out after 600 seconds waiting for clients' on rank 0, 'wait timeout after … "
@@ -97,32 +103,33 @@ ADVICE = {
         text="compare WORLD_SIZE with what the launcher starts on each node; look at what rank "
         "{rank} does before init_process_group",
     ),
-    "command-failed": Advice(
-        who="job author",
+    "command-failed": for_author(
         cause="the launcher or the script failed before any rank was there",
         means="the same status from the job",
         text="read what the command printed last",
     ),
-    "not-watched": Advice(
-        who="job author",
+    "not-watched": for_author(
         cause="an isolated interpreter (python -I, -E or -S), ranks that a daemon or another "
         "machine starts, a sandbox that hides processes",
         means="nothing: the command ran as it would have run alone",
         text="rehearse the command on each node inside of what isolates it, or install py-spy",
+        status=Status.UNDECIDED,
+        blame=Blame.TOOL,
+        explains=(),
     ),
 }
 
 
 def observe(host: Host, ctx: Context) -> Life:
-    return rehearsed(host, ctx).life
+    return load_rank(host, ctx).life
 
 
-def judge(world: World[Life], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
     seen = world.seen
     if not seen:
         return
-    found = ends.sorted_out(seen, LATEST)
-    yield from (
+    found = classify(seen, LATEST)
+    first = (
         _caused(world, found)
         or _absent(world, found)
         or _left(world, found)
@@ -130,6 +137,8 @@ def judge(world: World[Life], expect: Expect) -> Iterator[Finding]:
         or _failed(world)
         or _blind(world)
     )
+    if first:
+        yield first
 
 
 LATEST = 3.0
@@ -137,77 +146,62 @@ LATEST = 3.0
 at by turns."""
 
 
-def _caused(world: World[Life], found: ends.Ends) -> list[Finding]:
+def _caused(world: World[Life], found: Ends) -> Found | None:
     """The first end that is nobody else's consequence."""
     if not found.causes:
-        return []
+        return None
     first = found.causes[0]
     same = [e for e in found.causes if e.what == first.what and e.same == first.same]
-    code, hint, what = ends.words(first, world.seen[first.key].oom_kills)
+    code, hint, what = describe(first, world.seen[first.key].oom_kills)
     fine = all(life.command.exit == 0 for life in world.seen.values())
     again = {life.rank for life in world.seen.values() if life.end is None}
-    anew = all(e.rank is not None and e.rank in again for e in same)
+    restarted = all(e.rank is not None and e.rank in again for e in same)
     symptom = first.misfit or first.mutual
     after = [e for e in found.all if e not in same]
-    finding = Finding(
+    return Found(
         code,
-        Status.WARN if fine or anew else Status.FAIL,
-        tuple(_subject(world, e) for e in same),
-        saw=f"{ends.who(same)}: {what}{ends.after(after)}"
-        + (" · the command ended with 0" if fine else " · it was started again" * anew),
+        tuple(rank_subject(world.subject(e.key), e.rank) for e in same),
+        saw=f"{name_ranks(same)}: {what}{describe_later(after)}"
+        + (" · the command ended with 0" if fine else " · it was started again" * restarted),
         expected="all ranks live until the end",
         # Gloo aborts the rank whose buffer is too small for what a peer sent it, so that an abort
         # may be the symptom of different shapes
         blame=Blame.UNKNOWN if symptom else Blame.JOB,
         confidence=LIKELY if symptom or not found.clear else CERTAIN,
-        explains=OF_A_MISFIT if first.misfit else FOLLOWS,
+        explains=OF_A_MISFIT if first.misfit else None,
         fields={"hint": hint, "line": str(first.frame or "that line")},
+        status=Status.WARN if fine or restarted else None,
     )
-    return [finding]
 
 
-def _subject(world: World[Life], ended: Ended) -> Subject:
-    return _of(world, ended.key, ended.rank)
-
-
-def _of(world: World[Life], key: str, rank: int | None) -> Subject:
-    if rank is None:
-        return world.subject(key)
-    return Subject(Kind.RANK, place_of(key)[0], str(rank), ranks=(rank,))
-
-
-def _absent(world: World[Life], found: ends.Ends) -> list[Finding]:
+def _absent(world: World[Life], found: Ends) -> Found | None:
     """Ranks that the others needed to begin, and that did not come. Where one has a process group,
     all have come."""
     seen = world.seen
     stopped = any(life.command.why == STUCK for life in seen.values()) or bool(found.complaints)
     if not stopped or any(life.joined for life in seen.values()):
-        return []
+        return None
     if any(life.watched and life.rank is None for life in seen.values()):
-        return []  # it may be the one
+        return None  # it may be the one
     there = {life.rank: key for key, life in seen.items() if life.watched}
     size = max((life.world for life in seen.values()), default=0)
     launched = {rank for life in seen.values() for rank in life.absent}
     absent = sorted((set(range(min(size, 1 << 16))) | launched) - there.keys())
     if absent and (there or launched):
         sure = launched >= set(absent) or not world.topology.several_nodes
-        return [
-            Finding(
-                "rank-absent",
-                Status.FAIL,
-                tuple(Subject(Kind.RANK, "", str(rank), ranks=(rank,)) for rank in absent[:64]),
-                saw=f"{numbered(absent)} of {size or len(absent) + len(there)} never came: no such "
-                f"process was seen · {len(there)} wait for it",
-                expected=f"{plural(size, 'rank')}, as the others were told" if size else "all",
-                blame=Blame.JOB,
-                confidence=LIKELY if sure else POSSIBLE,
-                explains=FOLLOWS if sure else (),
-                alternatives=()
-                if sure
-                else ("it runs where nobody watches, and can't reach the others",),
-                fields={"rank": str(absent[0])},
-            )
-        ]
+        return Found(
+            "rank-absent",
+            tuple(Subject(Kind.RANK, "", str(rank), ranks=(rank,)) for rank in absent[:64]),
+            saw=f"{rank_list(absent)} of {size or len(absent) + len(there)} never came: no such "
+            f"process was seen · {len(there)} wait for it",
+            expected=f"{plural(size, 'rank')}, as the others were told" if size else "all",
+            confidence=LIKELY if sure else POSSIBLE,
+            explains=None if sure else (),
+            alternatives=()
+            if sure
+            else ("it runs where nobody watches, and can't reach the others",),
+            fields={"rank": str(absent[0])},
+        )
     complained = {e.key for e in found.complaints}
     late = [
         (key, life)
@@ -217,130 +211,114 @@ def _absent(world: World[Life], found: ends.Ends) -> list[Finding]:
         and (life.watched == OUTSIDE or (complained and _silent(life)))
     ]
     if not late or len(late) == len(there):
-        return []
+        return None
     first = late[0][1]
     told = f" after {duration(first.starting)}" if first.starting else ""
     ranks = [life.rank for _, life in late if life.rank is not None]
-    return [
-        Finding(
-            "rank-absent",
-            Status.FAIL,
-            tuple(_of(world, key, life.rank) for key, life in late),
-            saw=f"{numbered(ranks)} was started (pid {first.pid}) and has not come to "
-            f"torch.distributed{told}; where it is can't be seen"
-            if first.watched == OUTSIDE
-            else f"{numbered(ranks)} was there, but did not join; the others complained of it",
-            expected=f"all {size} ranks in init_process_group" if size else "all ranks",
-            blame=Blame.JOB,
-            confidence=LIKELY,
-            explains=FOLLOWS,
-            fields={"rank": str(ranks[0])},
-        )
-    ]
+    return Found(
+        "rank-absent",
+        tuple(rank_subject(world.subject(key), life.rank) for key, life in late),
+        saw=f"{rank_list(ranks)} was started (pid {first.pid}) and has not come to "
+        f"torch.distributed{told}; where it is can't be seen"
+        if first.watched == OUTSIDE
+        else f"{rank_list(ranks)} was there, but did not join; the others complained of it",
+        expected=f"all {size} ranks in init_process_group" if size else "all ranks",
+        confidence=LIKELY,
+        fields={"rank": str(ranks[0])},
+    )
 
 
 def _silent(life: Life) -> bool:
     """It lives, or the launcher ended it."""
-    return life.end is None or ends.signal_of(life.end) in ends.LAUNCHERS
+    return life.end is None or signal_of(life.end) in LAUNCHERS
 
 
-def _left(world: World[Life], found: ends.Ends) -> list[Finding]:
+def _left(world: World[Life], found: Ends) -> Found | None:
     """Ranks that ended well while others waited for them or failed for their absence."""
     seen, left = world.seen, list(found.left)
     stuck = any(life.command.why == STUCK for life in seen.values())
-    lost = [e for e in left if e.what == ends.VANISHED]
+    lost = [e for e in left if e.what == VANISHED]
     if stuck and left and len(left) < len(seen):
         alive = len(seen) - len(found.all)
         harm = f" · {plural(alive, 'other')} stand still" if alive else ""
     elif (
         found.complaints
-        and (left := ends.missed(left, found.complaints[0], LATEST))
+        and (left := left_before(left, found.complaints[0], LATEST))
         and 2 * len(left) <= len(seen)
     ):
         frame = found.complaints[0].frame
         harm = f" · {plural(len(found.complaints), 'other')} ended with errors after it"
-        harm += f", waiting for it{ends.at(frame)}" if frame is not None else ""
+        harm += f", waiting for it{at_frame(frame)}" if frame is not None else ""
     elif lost and any(life.command.exit is None for life in seen.values()):
-        return [_lost(world, lost)]
+        return _lost(world, lost)
     else:
-        return []
+        return None
     first = left[0]
-    code, _, what = ends.words(first, world.seen[first.key].oom_kills)
-    return [
-        Finding(
-            code,
-            Status.FAIL,
-            tuple(_subject(world, e) for e in left),
-            saw=f"{ends.who(left)}: {what}{harm}",
-            expected="all ranks leave together",
-            # a rank that is done is at fault only if the others are right to want more of it
-            confidence=LIKELY,
-            explains=FOLLOWS,
-        )
-    ]
-
-
-def _lost(world: World[Life], lost: Sequence[Ended]) -> Finding:
-    return Finding(
-        "rank-exited",
-        Status.UNDECIDED,
-        tuple(_subject(world, e) for e in lost),
-        saw=f"{ends.who(lost)} left without a word, by os._exit or a signal, and nobody had missed "
-        "it when the watch was over",
-        expected="an exit status, or a longer --for",
+    code, _, what = describe(first, world.seen[first.key].oom_kills)
+    return Found(
+        code,
+        tuple(rank_subject(world.subject(e.key), e.rank) for e in left),
+        saw=f"{name_ranks(left)}: {what}{harm}",
+        expected="all ranks leave together",
+        # a rank that is done is at fault only if the others are right to want more of it
         confidence=LIKELY,
+        blame=Blame.UNKNOWN,
     )
 
 
-def _followed(world: World[Life], found: ends.Ends) -> list[Finding]:
+def _lost(world: World[Life], lost: Sequence[Ended]) -> Found:
+    return Found(
+        "rank-exited",
+        tuple(rank_subject(world.subject(e.key), e.rank) for e in lost),
+        saw=f"{name_ranks(lost)} left without a word, by os._exit or a signal, and nobody had "
+        "missed it when the watch was over",
+        expected="an exit status, or a longer --for",
+        confidence=LIKELY,
+        status=Status.UNDECIDED,
+    )
+
+
+def _followed(world: World[Life], found: Ends) -> Found | None:
     """Nothing but complaints about others: what they are about was not seen."""
     if not found.complaints:
-        return []
+        return None
     first = found.complaints[0]
-    done = [e for e in found.left if e.what != ends.VANISHED]
+    done = [e for e in found.left if e.what != VANISHED]
     if done:  # most were done, this one wanted more
         why: tuple[str, ...] = ()
-        told = f" · {ends.who(done)} had ended with 0"
+        told = f" · {name_ranks(done)} had ended with 0"
     else:
         why = ("the rank that it waited for was busy elsewhere", "the network between them")
-        told = ends.after([e for e in found.all if e is not first])
-    return [
-        Finding(
-            "rank-raised",
-            Status.FAIL,
-            (_subject(world, first),),
-            saw=f"{ends.who([first])}: {first.text}{ends.at(first.frame)}{told}",
-            expected="peers that come and stay",
-            confidence=LIKELY if done else POSSIBLE,
-            explains=FOLLOWS if done else (),
-            alternatives=why,
-            fields={"line": str(first.frame) if first.frame else "that line"},
-        )
-    ]
+        told = describe_later([e for e in found.all if e is not first])
+    return Found(
+        "rank-raised",
+        (rank_subject(world.subject(first.key), first.rank),),
+        saw=f"{name_ranks([first])}: {first.text}{at_frame(first.frame)}{told}",
+        expected="peers that come and stay",
+        confidence=LIKELY if done else POSSIBLE,
+        explains=None if done else (),
+        alternatives=why,
+        fields={"line": str(first.frame) if first.frame else "that line"},
+        blame=Blame.UNKNOWN,
+    )
 
 
-def _failed(world: World[Life]) -> list[Finding]:
+def _failed(world: World[Life]) -> Found | None:
     for key, life in world.seen.items():
         status = life.command.exit
         if status:
-            told = f"exit status {status}" if status > 0 else f"signal {ends.named(status)}"
+            told = f"exit status {status}" if status > 0 else f"signal {signal_name(status)}"
             name = " ".join(life.command.argv[:3])[:80]
-            return [
-                Finding(
-                    "command-failed",
-                    Status.FAIL,
-                    (Subject(Kind.JOB, place_of(key)[0], "the command"),),
-                    saw=f"{name}: {told} after {duration(life.command.seconds)}, and no rank says "
-                    "why",
-                    expected="exit status 0",
-                    blame=Blame.JOB,
-                    explains=FOLLOWS,
-                )
-            ]
-    return []
+            return Found(
+                "command-failed",
+                (Subject(Kind.JOB, place_of(key)[0], "the command"),),
+                saw=f"{name}: {told} after {duration(life.command.seconds)}, and no rank says why",
+                expected="exit status 0",
+            )
+    return None
 
 
-def _blind(world: World[Life]) -> list[Finding]:
+def _blind(world: World[Life]) -> Found | None:
     """Whether anything was seen at all, unless the command has ended well by itself."""
     blind = {
         key: life
@@ -350,18 +328,14 @@ def _blind(world: World[Life]) -> list[Finding]:
         and (life.command.why == BLIND or not life.watched)
     }
     if not blind:
-        return []
+        return None
     problem = next((life.problem for life in blind.values() if life.problem), "")
-    return [
-        Finding(
-            "not-watched",
-            Status.UNDECIDED,
-            tuple(_of(world, key, life.rank) for key, life in blind.items()),
-            saw=problem or "no process of the command could be watched",
-            expected="ranks that can be seen",
-            blame=Blame.TOOL,
-        )
-    ]
+    return Found(
+        "not-watched",
+        tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items()),
+        saw=problem or "no process of the command could be watched",
+        expected="ranks that can be seen",
+    )
 
 
 def measured(world: World[Life]) -> Measured:
@@ -371,7 +345,7 @@ def measured(world: World[Life]) -> Measured:
     ranks = {life.rank for life in seen.values() if life.rank is not None}
     size = max(life.world for life in seen.values())
     alive = sum(life.end is None and bool(life.watched) for life in seen.values())
-    done = sum(life.end is not None and not ends.bad(life.end) for life in seen.values())
+    done = sum(life.end is not None and not ended_badly(life.end) for life in seen.values())
     first = next(iter(seen.values())).command
     took = max(life.command.seconds for life in seen.values())
     parts = []

@@ -1,5 +1,6 @@
 """Is there anything in the script itself that makes ranks wait for each other for ever, or waste?
 
+Level        deep
 Looks at     the script of the command that is rehearsed and what it imports from its own folder (up
              to 50 files), as text: nothing is imported or run. A comment '# preflight: ignore' on a
              line keeps it out
@@ -25,20 +26,20 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.script import linter as script
-from preflight.domains.script import source as script_tree
+from preflight.domains.job.load import for_author
+from preflight.domains.script import linter, source
 from preflight.domains.script.source import Hit
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import plural
 from preflight.model import (
-    Advice,
     Blame,
     Confidence,
-    Finding,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -55,6 +56,7 @@ CHECK = Check(
     requires=frozenset({Requirement.REHEARSAL}),
     required=False,
     options={"script": "the script to look at; rehearse takes it from the command"},
+    blame=Blame.JOB,
 )
 
 SHOWN = 5
@@ -65,72 +67,63 @@ CRASHING = ("2.13.",)
 # programs beside which the interpreter lies that will read the script
 STARTERS = ("python", "torchrun", "accelerate", "deepspeed")
 
-AUTHOR = "job author"
-ADVICE = {
-    "syntax-error": Advice(
-        who=AUTHOR,
+pitfall = partial(for_author, status=Status.WARN)
+FINDINGS = {
+    "syntax-error": for_author(
         cause="a slip of the pen, or a file of another Python",
         means="every rank ends at once with 'SyntaxError' at {place}",
         text="correct {place}; python -m py_compile of the file shows the same",
+        status=(Status.FAIL, Status.WARN),
     ),
-    "collective-under-rank": Advice(
-        who=AUTHOR,
+    "collective-under-rank": pitfall(
         cause="saving, logging or evaluating on rank 0, with a collective inside",
         means="those ranks wait in it until its time-out; the error then names innocent ranks",
         text="let all ranks get to it: no test of the rank around or before {place}, or the same "
         "collective for the others; what is for some ranks needs a group= of their own",
     ),
-    "async-not-waited": Advice(
-        who=AUTHOR,
+    "async-not-waited": pitfall(
         cause="async_op=True for speed, and the wait() forgotten",
         means="no error: the tensor may be read before its sum is there",
         text="at {place} keep what it returns and call .wait() before the tensor is used; or leave "
         "async_op out",
     ),
-    "sampler-missing": Advice(
-        who=AUTHOR,
+    "sampler-missing": pitfall(
         cause="a script for one GPU to which DDP was added",
         means="no error: every rank reads all of the data, an epoch takes as long as on one GPU",
         text="sampler=DistributedSampler(dataset) in the DataLoader at {place}, without shuffle=; "
         "and sampler.set_epoch(epoch) at the start of each epoch",
     ),
-    "set-epoch-missing": Advice(
-        who=AUTHOR,
+    "set-epoch-missing": pitfall(
         cause="a DistributedSampler in the place of shuffle=True",
         means="no error: each epoch has the same order, and the loss may level off too high",
         text="sampler.set_epoch(epoch) at the start of each epoch, for the sampler of {place}; or "
         "shuffle=False there, if the order is meant",
     ),
-    "no-sync-missing": Advice(
-        who=AUTHOR,
+    "no-sync-missing": pitfall(
         cause="accumulation as on one GPU",
         means="no error: gradients are sent over the network in every batch and used in a few",
         text="with model.no_sync(): around forward and backward() at {place}, in all batches of a "
         "step but the last",
     ),
-    "scaler-bf16": Advice(
-        who=AUTHOR,
+    "scaler-bf16": pitfall(
         cause="float16 exchanged for bfloat16, and its scaler left over",
         means="no error: each step looks through all gradients for infinities that bfloat16, with "
         "the range of float32, has no need for",
         text="leave the GradScaler at {place} out: loss.backward(), optimizer.step()",
     ),
-    "set-device-missing": Advice(
-        who=AUTHOR,
+    "set-device-missing": pitfall(
         cause="a script for one GPU to which init_process_group was added",
         means="all ranks of a node use GPU 0: 'Duplicate GPU detected', 'out of memory', or a "
         "barrier that hangs",
         text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before {place}, and device_id= "
         "in init_process_group",
     ),
-    "nccl-on-cpu": Advice(
-        who=AUTHOR,
+    "nccl-on-cpu": pitfall(
         cause="a script for GPUs on a login node, or a job that asked for none",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!'",
         text="'nccl' if torch.cuda.is_available() else 'gloo' at {place}; or a job with GPUs",
     ),
-    "detail-ddp": Advice(
-        who=AUTHOR,
+    "detail-ddp": pitfall(
         cause="TORCH_DISTRIBUTED_DEBUG=DETAIL left over from a search for a hang",
         means="exit code 139 or signal 11 on every rank when the model is wrapped",
         text="export TORCH_DISTRIBUTED_DEBUG=INFO, or take DETAIL out of {place}",
@@ -173,10 +166,10 @@ def observe(host: Host, ctx: Context) -> Script:
             "the command names no Python file" if rehearsed else "only where a command is rehearsed"
         )
     cwd = str(ctx.options.get("cwd") or os.getcwd())
-    program = script_tree.read(host, name, cwd)
+    program = source.read_program(host, name, cwd)
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     ctx.mark("read")
-    hits = script.hits(program, host.environ, gpu)
+    hits = linter.hits(program, host.environ, gpu)
     argv = ctx.options.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
     return Script(
@@ -208,7 +201,7 @@ def _torch() -> str:
         return ""
 
 
-def judge(world: World[Script], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Script], expect: Expect) -> Iterator[Found]:
     places: dict[Hit, list[tuple[Subject, Script]]] = {}
     for here, seen in world.each():
         for hit in seen.hits:
@@ -229,21 +222,20 @@ def _applies(hit: Hit, seen: Script) -> bool:
     return hit.rule != "detail-ddp" or seen.torch.startswith(CRASHING)
 
 
-def _found(hit: Hit, where: list[tuple[Subject, Script]], more: int) -> Finding:
+def _found(hit: Hit, where: list[tuple[Subject, Script]], more: int) -> Found:
     place = f"{hit.file}:{hit.line}"
     saw = f"{hit.text or 'an empty line'}" + (f" · in {hit.function}()" if hit.function else "")
     saw += f" · {hit.other}" if hit.other else ""
     saw += f" · and {plural(more, 'more place')}" if more > 0 else ""
     certain = hit.rule == "syntax-error" and all(seen.same_python for _, seen in where)
-    return Finding(
+    return Found(
         hit.rule,
-        Status.FAIL if certain else Status.WARN,
         tuple(Subject(Kind.SOFTWARE, h.node, place, ranks=h.ranks) for h, _ in where),
         saw=saw,
         expected=EXPECTED[hit.rule],
-        blame=Blame.JOB,
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
         fields={"place": place},
+        status=None if certain else Status.WARN,
     )
 
 

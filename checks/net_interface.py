@@ -21,21 +21,23 @@ Seen as      "Bootstrap : no socket interface found", "Unable to find address fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net import interface_rules as ifname
 from preflight.domains.net.dns import NO_ANSWER, addresses, look_up
+from preflight.domains.settings.nccl_conf import VALUE_KEPT, nccl_variables
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host, Interface
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
     Fact,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -43,26 +45,29 @@ from preflight.model import (
     World,
 )
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=4.0)
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=4.0,
+    drains=True,
+    blame=Blame.JOB,
+    explains=("net.mesh", "net.payload", "net.speed", "world.gloo"),
+)
 
 NCCL, GLOO, FAMILY = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"
-FABRIC = ("net.mesh", "net.payload", "net.speed")
-STARTS: Mapping[str, tuple[str, ...]] = {
-    NCCL: (*FABRIC, "world.nccl", "world.bandwidth"),
-    FAMILY: (*FABRIC, "world.nccl", "world.bandwidth"),
-    GLOO: (*FABRIC, "world.gloo"),
-}
+LIBRARY = {NCCL: "NCCL", GLOO: "Gloo"}
+BY_NCCL = ("net.mesh", "net.payload", "net.speed", "world.nccl", "world.bandwidth")
+STARTS: Mapping[str, tuple[str, ...]] = {NCCL: BY_NCCL, FAMILY: BY_NCCL, GLOO: CHECK.explains}
 """The checks that show a wrong value of a variable."""
 
 INTERFACES_KEPT = 256
-VALUE_KEPT = 1024
 # seconds for a name: net.name says what a slow resolver costs, here its answer only adds detail
 RESOLVER_PATIENCE = 1.5
 
 ROUTE = Command("ip route get {master}", "the node")
 
-ADVICE = {
-    "ifname-unmatched": Advice(
+FINDINGS = {
+    "ifname-unmatched": FindingType(
         who="job author",
         cause="a name of another machine, a typing error, or an address in place of a name",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
@@ -70,38 +75,44 @@ ADVICE = {
         now="unset {variable}",
         text="name an interface that every node has, or set nothing and let the library choose",
         commands=(Command("ip -brief address", "the node"),),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "ifname-ignored": Advice(
+    "ifname-ignored": FindingType(
         who="job author",
         cause="a value of one character",
         means="NCCL and Gloo ignore such a value silently and choose an interface themselves",
         text="write the whole name of the interface, or unset {variable}",
+        status=Status.WARN,
+        explains=BY_NCCL,
     ),
-    "gloo-syntax": Advice(
+    "gloo-syntax": FindingType(
         who="job author",
         cause="NCCL's syntax (^ excludes, = is exact) or spaces given to Gloo",
         means="Gloo stops with 'Unable to find address for: {value}'",
         now="export GLOO_SOCKET_IFNAME={wanted}",
         text="Gloo takes whole names only, separated by commas without spaces",
     ),
-    "interface-down": Advice(
-        who="cluster administrator",
+    "interface-down": FindingType(
         cause="the link is down, or nobody gave it an address",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
         "address for: …'",
         now="name another interface in {variable}, or unset it",
         text="bring the interface up with its address",
         commands=(Command("ip -brief address", "the node"),),
+        status=(Status.FAIL, Status.WARN),
+        explains=BY_NCCL,
     ),
-    "loopback-down": Advice(
-        who="cluster administrator",
+    "loopback-down": FindingType(
         cause="a network namespace or a container whose lo nobody brought up",
         means="ranks of one node can't connect to each other: 'Network is unreachable' or "
         "'Cannot assign requested address' for 127.0.0.1, or a wait without a message",
         text="bring lo up in whatever makes the namespace",
         commands=(Command("ip link set lo up", "the node"),),
+        blame=Blame.NODE,
+        # the name server may be a local one, as systemd-resolved is
+        explains=("net.name", "rdzv.*", "world.*"),
     ),
-    "interface-isolated": Advice(
+    "interface-isolated": FindingType(
         who="job author",
         cause="a prefix or a name that leads to docker0, virbr0 or the loopback",
         means="the other nodes are told an address that is their own or nobody's: 'Connection "
@@ -110,35 +121,42 @@ ADVICE = {
         text="name the interface that leads to the other nodes",
         commands=(ROUTE,),
     ),
-    "interface-doubtful": Advice(
+    "interface-doubtful": FindingType(
         who="job author",
         cause="several networks on one machine, and nobody says which is meant",
         means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
         now="export NCCL_SOCKET_IFNAME='={wanted}' GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that leads to the other nodes",
         commands=(ROUTE,),
+        status=Status.WARN,
+        explains=BY_NCCL,
     ),
-    "interfaces-differ": Advice(
+    "interfaces-differ": FindingType(
         who="job author",
         cause="the two variables were set at different times",
         means="a firewall or a broken network shows in one backend only, which is hard to find",
         text="set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to one interface, unless two networks "
         "are meant",
+        status=Status.WARN,
+        explains=(),
     ),
-    "subnet-shared": Advice(
-        who="cluster administrator",
+    "subnet-shared": FindingType(
         cause="two cards in one subnet without policy routing",
         means="all traffic leaves by one card; connections over the other are slow or hang",
         now="export NCCL_SOCKET_IFNAME='={wanted}'",
         text="give each card a subnet, or a routing table of its own and arp_ignore=1",
         commands=(Command("ip route show", "the node"), Command("ip rule show", "the node")),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=("world.bandwidth",),
     ),
-    "master-unroutable": Advice(
-        who="cluster administrator",
+    "master-unroutable": FindingType(
         cause="no route, or no address of that family on this machine",
         means="'Network is unreachable' (errno 101): the store on MASTER_ADDR is never reached",
         text="give the machine a route, or use an address of MASTER_ADDR that it has a route to",
         commands=(ROUTE,),
+        blame=Blame.NETWORK,
+        explains=("rdzv.*", "world.*"),
     ),
 }
 
@@ -184,8 +202,7 @@ class Choices:
     @property
     def way(self) -> Interface | None:
         """The interface that leads to MASTER_ADDR, where that is known and leads anywhere."""
-        ways = (i for i in self.interfaces if ifname.holds(i, self.source) and not i.loopback)
-        return next(ways, None)
+        return ifname.leads_from(self.interfaces, self.source)
 
     @property
     def wanted(self) -> str:
@@ -200,19 +217,28 @@ class Choices:
     def listing(self) -> str:
         return ifname.listing(self.interfaces, self.more)
 
+    def address(self, variable: str, interface: Interface) -> str:
+        """The address that the library of a variable would take of an interface, or empty."""
+        if variable == NCCL:
+            found = ifname.nccl_address(interface, self.family)
+        else:
+            found = ifname.gloo_address(interface)
+        return found.ip if found else ""
+
 
 def observe(host: Host, ctx: Context) -> Choices:
     loopback = _loopback_problem(host)
     interfaces = host.interfaces
     if not loopback and not any(i.addresses for i in interfaces):
         raise CannotObserve("no interface has an address")
-    conf = host.nccl_conf()
-    rules = {}
-    for name in (NCCL, FAMILY, GLOO):
-        if name in host.environ:
-            rules[name] = Fact(host.environ[name][:VALUE_KEPT], "env")
-        elif name in conf:  # never GLOO_SOCKET_IFNAME: only NCCL_ names are read there
-            rules[name] = conf[name]
+    found = nccl_variables(host)
+    rules = {
+        n: replace(found[n], value=found[n].value[:VALUE_KEPT])
+        for n in (NCCL, FAMILY)
+        if n in found
+    }
+    if GLOO in host.environ:
+        rules[GLOO] = Fact(host.environ[GLOO][:VALUE_KEPT], "env")
     own, source, no_route = None, "", ""
     if host.live and not ifname.gloo_names(rules[GLOO].value if GLOO in rules else None):
         ctx.mark("resolve the own name")
@@ -220,7 +246,7 @@ def observe(host: Host, ctx: Context) -> Choices:
     several = ctx.topology.several_nodes
     if host.live and several and ctx.master_addr:
         ctx.mark("route to MASTER_ADDR")
-        source, no_route = _way(host, _addresses(host, ctx.master_addr) or ())
+        source, no_route = _source_address(host, _addresses(host, ctx.master_addr) or ())
     return Choices(
         interfaces=interfaces[:INTERFACES_KEPT],
         more=max(0, len(interfaces) - INTERFACES_KEPT),
@@ -236,8 +262,8 @@ def observe(host: Host, ctx: Context) -> Choices:
 
 
 def _loopback_problem(host: Host) -> str:
-    """No listener can stand at 127.0.0.1 where lo was never up; where it was up before, one can,
-    but nobody reaches it."""
+    """Why 127.0.0.1 can't be used. Nothing can listen there where lo was never up; where it was up
+    before, something can, but no connection arrives."""
     error = host.can_bind("127.0.0.1") if host.live else None
     if error:
         return f"127.0.0.1: {error.strerror}"
@@ -251,7 +277,7 @@ def _addresses(host: Host, name: str) -> tuple[str, ...] | None:
     return None if found.error == NO_ANSWER else found.found
 
 
-def _way(host: Host, ips: tuple[str, ...]) -> tuple[str, str]:
+def _source_address(host: Host, ips: tuple[str, ...]) -> tuple[str, str]:
     """The address from which the first of `ips` that has a route is reached, or why none has."""
     problem = ""
     for ip in ips:
@@ -262,48 +288,46 @@ def _way(host: Host, ips: tuple[str, ...]) -> tuple[str, str]:
     return "", problem
 
 
-def judge(world: World[Choices], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
     for here, seen in world.each():
         if seen.loopback:
-            yield Finding(
+            yield Found(
                 "loopback-down",
-                Status.FAIL,
-                (_nic(here, "lo"),),
+                (_nic_subject(here, "lo"),),
                 saw=seen.loopback,
                 expected="lo is up and has 127.0.0.1",
-                blame=Blame.NODE,
-                # net.name: the name server may be a local one, as systemd-resolved is
-                explains=("net.name", "rdzv.*", "world.*"),
             )
         yield from _judge_nccl(here, seen)
         yield from _judge_gloo(here, seen)
         if world.topology.several_nodes:
-            yield from _judge_several(here, seen, world.topology.master_addr[:80])
+            yield from _judge_between_nodes(here, seen, world.topology.master_addr[:80])
 
 
-def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Finding]:
+def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Found]:
     text = seen.text(NCCL)
     rule = ifname.nccl_rule(text)
     if text is not None and len(text) == 1:
-        yield _wrong(here, seen, "ifname-ignored", NCCL, "has one character")
+        yield _unusable_setting(here, seen, "ifname-ignored", NCCL, "has one character")
     if seen.nccl:
         return
     if rule is None:
         if seen.family:
-            yield _wrong(here, seen, "interface-down", FAMILY, "no interface can serve it")
+            yield _unusable_setting(
+                here, seen, "interface-down", FAMILY, "no interface can serve it"
+            )
         return
     matched = [i for i in seen.interfaces if rule.admits(i.name)]
     if matched:
         what = ", ".join(f"{i.name} {ifname.state(i)}" for i in matched[:4])
-        yield _wrong(here, seen, "interface-down", NCCL, what, matched[0].name)
+        yield _unusable_setting(here, seen, "interface-down", NCCL, what, matched[0].name)
     else:
-        yield _wrong(here, seen, "ifname-unmatched", NCCL, "names no interface")
+        yield _unusable_setting(here, seen, "ifname-unmatched", NCCL, "names no interface")
 
 
-def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Finding]:
+def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Found]:
     text = seen.text(GLOO)
     if text is not None and len(text) == 1:
-        yield _wrong(here, seen, "ifname-ignored", GLOO, "has one character")
+        yield _unusable_setting(here, seen, "ifname-ignored", GLOO, "has one character")
     known = {i.name: i for i in seen.interfaces}
     for name in ifname.gloo_names(text):
         interface = known.get(name)
@@ -312,11 +336,13 @@ def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Finding]:
         if interface is None:
             syntax = name[0] in "^=" or name.strip() in known
             code = "gloo-syntax" if syntax else "ifname-unmatched"
-            yield _wrong(here, seen, code, GLOO, f"{name[:40]!r} is no interface", value=name)
+            yield _unusable_setting(
+                here, seen, code, GLOO, f"{name[:40]!r} is no interface", value=name
+            )
             return
         # one without a carrier still serves the ranks of one node
         if not interface.up or not interface.addresses:
-            yield _wrong(
+            yield _unusable_setting(
                 here, seen, "interface-down", GLOO, f"{name} {ifname.state(interface)}", name
             )
             return
@@ -330,7 +356,7 @@ EXPECTED = {
 }
 
 
-def _wrong(
+def _unusable_setting(
     here: Subject,
     seen: Choices,
     code: str,
@@ -338,38 +364,34 @@ def _wrong(
     what: str,
     interface: str = "",
     value: str = "",
-) -> Finding:
-    """A variable's value that leads to no usable interface."""
-    shown = [_shown(variable, seen.rules[variable])]
+) -> Found:
+    """The finding about a setting that leads to no usable interface."""
+    shown = [_describe_rule(variable, seen.rules[variable])]
     if variable == NCCL and seen.family:
-        shown.append(_shown(FAMILY, seen.rules[FAMILY]))
+        shown.append(_describe_rule(FAMILY, seen.rules[FAMILY]))
     subject = Subject(Kind.SOFTWARE, here.node, variable, ranks=here.ranks)
     # NCCL is there for GPUs only: without one nobody will read what is set for it
     harmless = code == "ifname-ignored" or (variable in (NCCL, FAMILY) and not seen.gpus)
-    return Finding(
+    return Found(
         code,
-        Status.WARN if harmless else Status.FAIL,
-        (_nic(here, interface), subject) if interface else (subject,),
+        (_nic_subject(here, interface), subject) if interface else (subject,),
         saw=f"{' '.join(shown)}: {what} · interfaces here: {seen.listing}",
         expected=EXPECTED[code],
-        blame=Blame.JOB,
         explains=STARTS[variable],
         fields={"variable": variable, "value": value[:40], "wanted": seen.wanted},
+        status=Status.WARN if harmless else Status.FAIL,
     )
 
 
-def _judge_several(here: Subject, seen: Choices, master: str) -> Iterator[Finding]:
-    """What matters between nodes only."""
+def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[Found]:
+    """Judge what matters between nodes only."""
     fields = {"wanted": seen.wanted, "master": master}
     if seen.no_route:
-        yield Finding(
+        yield Found(
             "master-unroutable",
-            Status.FAIL,
             (here,),
             saw=f"no way to MASTER_ADDR {master!r}: {seen.no_route}",
             expected="a route to every node of the job",
-            blame=Blame.NETWORK,
-            explains=("rdzv.*", "world.*"),
             fields=fields,
         )
     nccl, gloo = seen.nccl, seen.gloo
@@ -383,13 +405,11 @@ def _judge_several(here: Subject, seen: Choices, master: str) -> Iterator[Findin
     if gloo and (named or not gloo[0].loopback):
         yield from _judge_choice(here, seen, GLOO, gloo[0], True, fields)
     if NCCL in seen.rules and named and nccl and gloo and not set(nccl) & set(gloo):
-        yield Finding(
+        yield Found(
             "interfaces-differ",
-            Status.WARN,
             (Subject(Kind.SOFTWARE, here.node, GLOO, ranks=here.ranks),),
             saw=f"NCCL takes {nccl[0].name}, Gloo takes {gloo[0].name}",
             expected="one interface for both",
-            blame=Blame.JOB,
             confidence=Confidence.POSSIBLE,
             alternatives=("two networks are meant",),
         )
@@ -397,15 +417,12 @@ def _judge_several(here: Subject, seen: Choices, master: str) -> Iterator[Findin
     shared = ifname.shared_subnet(nccl) if seen.gpus and not seen.rdma and not seen.tables else None
     if shared:
         first, second, subnet = shared
-        yield Finding(
+        yield Found(
             "subnet-shared",
-            Status.WARN,
-            (_nic(here, second.name), _nic(here, first.name)),
+            (_nic_subject(here, second.name), _nic_subject(here, first.name)),
             saw=f"{first.name} and {second.name} are both in {subnet}, with one routing table",
             expected="one interface in each subnet",
-            blame=Blame.NODE,
             confidence=Confidence.LIKELY,
-            explains=("world.bandwidth",),
             fields={"wanted": first.name},
         )
 
@@ -417,30 +434,24 @@ def _judge_choice(
     interface: Interface,
     meant: bool,
     fields: Mapping[str, str],
-) -> Iterator[Finding]:
-    """One library's choice on one of several nodes. `meant`: somebody wrote this very name, or it
-    is the library's own first wish."""
-    by_nccl = variable == NCCL
-    address = (
-        ifname.nccl_address(interface, seen.family) if by_nccl else ifname.gloo_address(interface)
-    )
-    ip = address.ip if address else ""
+) -> Iterator[Found]:
+    """Judge one library's choice on one of several nodes. `meant`: a setting has this very name, or
+    it is the library's own first preference."""
+    ip = seen.address(variable, interface)
     loops = ip.startswith("127.") or ip == "::1"
     way = seen.way
     if not ip or (way is not None and way.name == interface.name and not loops):
         return
-    saw = f"{'NCCL' if by_nccl else 'Gloo'} takes {interface.name} {ip}"
+    saw = f"{LIBRARY[variable]} takes {interface.name} {ip}"
     if variable in seen.rules:
-        saw = f"{_shown(variable, seen.rules[variable])}: {saw}"
+        saw = f"{_describe_rule(variable, seen.rules[variable])}: {saw}"
     # without what each node has of its own several of them are one finding
     other = f"MASTER_ADDR is reached by {way.name}" if way is not None else ""
-    finding = Finding(
+    finding = Found(
         "interface-isolated",
-        Status.FAIL,
-        (_nic(here, interface.name),),
+        (_nic_subject(here, interface.name),),
         saw=f"{saw} · {other or f'interfaces here: {seen.listing}'}",
         expected="the interface that leads to the other nodes",
-        blame=Blame.JOB,
         confidence=Confidence.CERTAIN if loops else Confidence.LIKELY,
         explains=STARTS[variable],
         fields=fields,
@@ -451,19 +462,19 @@ def _judge_choice(
     elif local or ifname.virtual(interface.name) or (way is not None and not meant):
         yield finding.with_(
             code="interface-doubtful",
-            status=Status.WARN,
             confidence=Confidence.POSSIBLE,
             alternatives=("the other nodes do reach it",),
         )
 
 
-def _shown(variable: str, fact: Fact) -> str:
-    """A rule as its author will recognise it, and its file if it is no variable."""
+def _describe_rule(variable: str, fact: Fact) -> str:
+    """A rule as its author will recognise it, with its file where it does not come from the
+    environment."""
     source = "" if fact.source == "env" else f" in {fact.source[:80]}"
     return f"{variable}={fact.value[:60]!r}{source}"
 
 
-def _nic(here: Subject, name: str) -> Subject:
+def _nic_subject(here: Subject, name: str) -> Subject:
     return Subject(Kind.NIC, here.node, name, ranks=here.ranks)
 
 
@@ -471,13 +482,11 @@ def measured(world: World[Choices]) -> Measured:
     seen = next(iter(world.seen.values()), None)
     if seen is None:
         return Measured()
-    words = []
-    for library, chosen in (("NCCL", seen.nccl), ("Gloo", seen.gloo)):
-        for i in chosen[:1]:
-            address = (
-                ifname.nccl_address(i, seen.family) if library == "NCCL" else ifname.gloo_address(i)
-            )
-            words.append(f"{library} takes {i.name} {address.ip if address else '-'}")
+    words = [
+        f"{LIBRARY[variable]} takes {i.name} {seen.address(variable, i) or '-'}"
+        for variable, chosen in ((NCCL, seen.nccl), (GLOO, seen.gloo))
+        for i in chosen[:1]
+    ]
     return Measured(
         " · ".join(words) or f"{len(seen.interfaces)} interfaces",
         {"nccl": [i.name for i in seen.nccl], "gloo": [i.name for i in seen.gloo]},

@@ -1,5 +1,6 @@
 """Can every node reach every other one on the ports and addresses that NCCL and Gloo will use?
 
+Level        standard
 Looks at     the address that Gloo takes on each node, and NCCL's where there are GPUs; a listener
              there on a port that the kernel chooses; a connection from every node to every other
              one (above 64 nodes: to seven others), in which both ends prove who they are; then all
@@ -21,9 +22,10 @@ Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.net import pairing as pairs
+from preflight.domains.net import pairing
 from preflight.domains.net.fault_localisation import (
     ALL,
     EITHER,
@@ -31,36 +33,35 @@ from preflight.domains.net.fault_localisation import (
     NODE,
     SPLIT,
     Suspect,
-    links,
-    shown,
+    describe_edges,
+    link_subjects,
     suspects,
-    unknown,
+    untested_edges,
 )
-from preflight.domains.net.interfaces import LIBRARIES, chosen
-from preflight.domains.net.mesh_probe import OK, Party
+from preflight.domains.net.interfaces import LIBRARIES
+from preflight.domains.net.mesh_probe import OK, joined
 from preflight.domains.net.mesh_view import (
+    LibraryMesh,
     Mesh,
-    View,
-    astray,
+    advice_fields,
     bad_addresses,
-    fields_of,
-    gathered,
-    own_fault,
-    results,
-    status_of,
-    view,
+    describe_results,
+    edge_status,
+    library_mesh,
+    on_wrong_interface,
+    refusing_dialler,
+    summarise_dials,
 )
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural
 from preflight.inference import BOTH, INBOUND, OUTBOUND
 from preflight.model import (
-    Advice,
     Blame,
-    CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -75,9 +76,9 @@ CHECK = Check(
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
     disturbs="opens up to 256 connections a node at once, for a moment",
+    blame=Blame.NETWORK,
+    explains=("net.payload", "net.speed", "rdzv.store", "world.*"),
 )
-
-EXPLAINS = ("net.payload", "net.speed", "rdzv.store", "world.*")
 
 OWN_ADDRESS = "an address of its own for each machine"
 # ranks whose connections the burst stands for; with more it would be our own limit that is tested
@@ -94,47 +95,39 @@ SILENCE = (
 )
 OPEN = "allow all TCP between the nodes of a job: NCCL and Gloo listen on ports {range}"
 
-ADVICE = {
-    "ephemeral-closed": Advice(
-        who="cluster administrator",
+CLOSED_PATH = FindingType(
+    who="cluster administrator", cause="", means=SILENCE, text=OPEN, commands=(RULES,)
+)
+CLOSED_NODE = replace(CLOSED_PATH, now="leave {node} out", blame=Blame.NODE)
+
+FINDINGS = {
+    "ephemeral-closed": replace(
+        CLOSED_PATH,
         cause="a firewall or security group that opens MASTER_PORT and nothing else",
-        means=SILENCE,
         text=OPEN + "; or narrow net.ipv4.ip_local_port_range on every node and open that",
         commands=(RULES, RANGE),
     ),
-    "network-split": Advice(
-        who="cluster administrator",
+    "network-split": replace(
+        CLOSED_PATH,
         cause="two VLANs, subnets or partitions without a way between them",
-        means=SILENCE,
         text="take the nodes of one group, or " + OPEN,
         commands=(WAY,),
     ),
-    "inbound-closed": Advice(
-        who="cluster administrator",
-        cause="a firewall on this node or at its switch port that lets nothing in",
-        means=SILENCE,
-        now="leave {node} out",
-        text=OPEN,
-        commands=(RULES,),
+    "inbound-closed": replace(
+        CLOSED_NODE, cause="a firewall on this node or at its switch port that lets nothing in"
     ),
-    "outbound-closed": Advice(
-        who="cluster administrator",
+    "outbound-closed": replace(
+        CLOSED_NODE,
         cause="a firewall or a route of this node that lets nothing out",
-        means=SILENCE,
-        now="leave {node} out",
         text="let {node} open connections to the ports {range} of the other nodes",
         commands=(RULES, WAY),
     ),
-    "node-cut-off": Advice(
-        who="cluster administrator",
+    "node-cut-off": replace(
+        CLOSED_NODE,
         cause="a firewall, a wrong VLAN or a wrong subnet of this node",
-        means=SILENCE,
-        now="leave {node} out",
-        text=OPEN,
         commands=(RULES, WAY),
     ),
-    "link-closed": Advice(
-        who="cluster administrator",
+    "link-closed": FindingType(
         cause="a rule or a route between these two nodes only",
         means="all others say that they are ready, then the first all-reduce hangs; these two say "
         "nothing. With other ranks or an other order of them it may pass by chance",
@@ -142,23 +135,22 @@ ADVICE = {
         text="look at the routes and rules for each other's address on both ends",
         commands=(WAY,),
     ),
-    "link-or-end-closed": Advice(
-        who="cluster administrator",
+    "link-or-end-closed": replace(
+        CLOSED_PATH,
         cause="a firewall at either end or between the two nodes",
-        means=SILENCE,
         text=OPEN + ". A third node in the run would tell which end it is",
-        commands=(RULES,),
     ),
-    "interface-wrong": Advice(
+    "interface-wrong": FindingType(
         who="job author",
         cause="a bridge, the loopback or a second network that the library takes by its own rules",
         means="'Connection refused' in connectFullMesh or ncclCommInitRank, or a hang",
         now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that leads to the other nodes, or repair the own name's address",
         commands=(Command("ip -brief address", "{node}"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.JOB,
     ),
-    "address-duplicate": Advice(
-        who="cluster administrator",
+    "address-duplicate": FindingType(
         cause="a cloned image, or an address that was given out twice",
         means="connections end at the one machine or the other by chance: hangs, or 'Connection "
         "refused'",
@@ -166,54 +158,54 @@ ADVICE = {
         text="give each machine an address of its own",
         commands=(Command("arping -D -c 3 -I {interface} {to_ip}", "a third machine"),),
     ),
-    "burst-failed": Advice(
-        who="cluster administrator",
+    "burst-failed": FindingType(
         cause="a limit of connections or of their rate: conntrack, a firewall's limit, somaxconn",
         means="small jobs run; with all ranks init_process_group or ncclCommInitRank hangs",
         text="raise the limit of connections (and of new ones a second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
-    "syn-lost": Advice(
-        who="cluster administrator",
+    "syn-lost": FindingType(
         cause="packet loss, or a limit of new connections a second",
         means="the start takes seconds longer, more with more ranks; data is slow where it is loss",
         text="look for errors of the cable or switch port, and for rate limits of the firewall",
         commands=(Command("ip -s link show dev {interface}", "{node}"),),
+        status=(Status.WARN, Status.FAIL),
     ),
-    "source-translated": Advice(
-        who="cluster administrator",
+    "source-translated": FindingType(
         cause="NAT or a proxy between the nodes (masquerading, a service mesh, a container bridge)",
         means="it works while the address table holds the connection; idle ones may be cut",
         text="let the nodes of a job reach each other without translation: --network=host",
+        status=Status.WARN,
+        explains=(),
     ),
-    "edges-untested": Advice(
+    "edges-untested": FindingType(
         who="whoever runs this job",
         cause="a node that was too busy to answer in time, or has no descriptors left",
         means="nothing is known of these connections",
         text="run it again: preflight run --only net.mesh",
+        status=Status.UNDECIDED,
     ),
 }
 
 
 def observe(host: Host, ctx: Context) -> Mesh:
-    ways = chosen(host, ctx)
-    party = Party(ctx, ways.found)
-    if not ways.found:
-        party.decline()
-        raise CannotObserve("Gloo and NCCL find no address here (net.interface, net.name)")
-    with party:
-        met = party.meet()
+    ways, peer = joined(host, ctx)
+    with peer:
+        met = peer.meet()
         fine = [d.target for d in met if d.edge.result == OK]
         ranks = len(ctx.topology.ranks_of(ctx.node))
-        opened = party.burst(fine, max(1, min(RANKS_OF_BURST, ranks)))
+        opened = peer.burst(fine, max(1, min(RANKS_OF_BURST, ranks)))
     ports = (host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or "").split()[:2]
-    place, numbers = pairs.Place(ctx.rank, ctx.world_size), [int(p) for p in ports if p.isdecimal()]
-    return gathered(place, ways, met, opened, party.heard, numbers)
+    place, numbers = (
+        pairing.NodeNumber(ctx.rank, ctx.world_size),
+        [int(p) for p in ports if p.isdecimal()],
+    )
+    return summarise_dials(place, ways, met, opened, peer.heard, numbers)
 
 
-def judge(world: World[Mesh], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
     told: set[tuple[str, tuple[Subject, ...]]] = set()
-    views = [view(world, library) for library in LIBRARIES]
+    views = [library_mesh(world, library) for library in LIBRARIES]
     for finding in (f for one in views for f in _judge_library(world, one)):
         # both libraries on one address: said once
         if (finding.code, finding.subjects) not in told:
@@ -222,51 +214,52 @@ def judge(world: World[Mesh], expect: Expect) -> Iterator[Finding]:
     yield from _judge_untested(world, views)
 
 
-def _judge_library(world: World[Mesh], view: View) -> Iterator[Finding]:
+def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
     """First what its addresses explain, then the network, then what is only slow."""
     named: set[str] = set()
     for code, nodes in bad_addresses(view):
         named |= set(nodes)
-        yield _interfaces(world, view, code, nodes)
+        yield _wrong_addresses(world, view, code, nodes)
     rest = view.without(named)
     limited = rest.limited()
     if limited is not None:
-        yield _lost(world, rest, Status.FAIL)
+        yield _lost_packets(world, rest, Status.FAIL)
         rest = rest.without(limited.names)
     for suspect in suspects(rest.failed, rest.tested):
-        wrong = [n for n in suspect.names if astray(world, view, n, suspect.what == NODE)]
+        wrong = [
+            n for n in suspect.names if on_wrong_interface(world, view, n, suspect.what == NODE)
+        ]
         named |= set(suspect.names) if suspect.what == NODE else set()
         if suspect.what != LINK and len(wrong) == len(suspect.names):
-            yield _interfaces(world, view, "interface-wrong", wrong)
+            yield _wrong_addresses(world, view, "interface-wrong", wrong)
         else:
-            yield _closed(world, rest, suspect)
+            yield _closed_path(world, rest, suspect)
     rest = rest.without(named)
     if rest.together:
-        yield _burst(world, rest)
+        yield _failed_burst(world, rest)
     elif len(rest.lost) >= max(LOST_SYNS, LOST_SHARE * len(rest.tested)):
-        yield _lost(world, rest, Status.WARN)
+        yield _lost_packets(world, rest, Status.WARN)
     yield from _judge_sources(world, rest)
 
 
-def _interfaces(world: World[Mesh], view: View, code: str, nodes: list[str]) -> Finding:
+def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: list[str]) -> Found:
     """The finding about addresses that don't lead to these nodes."""
     parts = [f"{n} {view.ways[n].interface} {view.ways[n].ip}" for n in nodes[:4]]
     more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
-    edges = [f for e, f in view.failed.items() if set(nodes) & set(e)]
+    failed = [f for e, f in view.failed.items() if set(nodes) & set(e)]
+    results = describe_results(failed, why=False)
     meeting = next((s.meeting for n in nodes if (s := world.seen.get(n)) and s.meeting), "")
     leads = f" · {meeting} leads to MASTER_ADDR" if meeting else ""
     duplicate = code == "address-duplicate"
     nics = [(n, view.ways[n].interface, world.topology.ranks_of(n)) for n in nodes]
-    return Finding(
+    return Found(
         code,
-        status_of(world, view, nodes),
         tuple(Subject(Kind.NIC, *nic) for nic in nics),
-        saw=f"{view.library} takes {', '.join(parts)}{more} · {results(edges, why=False)}{leads}",
+        saw=f"{view.library} takes {', '.join(parts)}{more} · {results}{leads}",
         expected=OWN_ADDRESS if duplicate else "the interface that leads to the other nodes",
-        blame=Blame.NETWORK if duplicate else Blame.JOB,
         confidence=Confidence.LIKELY,
-        explains=EXPLAINS,
-        fields=fields_of(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or "INTERFACE"},
+        fields=advice_fields(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or "INTERFACE"},
+        status=edge_status(world, view, nodes),
     )
 
 
@@ -281,114 +274,107 @@ CLOSED = {
 }
 
 
-def _closed(world: World[Mesh], view: View, suspect: Suspect) -> Finding:
+def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Found:
     """The finding about a network that does not let something pass."""
     subjects = suspect.subjects(world.topology)
     code, confidence, blame = CLOSED[suspect.what, suspect.at], suspect.confidence, suspect.blame
     node, to = suspect.ends
-    own = own_fault(view, suspect) if suspect.what in (LINK, EITHER) else ""
+    own = refusing_dialler(view, suspect) if suspect.what in (LINK, EITHER) else ""
     if own:
         code, confidence, blame = "outbound-closed", Confidence.LIKELY, Blame.NODE
         subjects = (Subject(Kind.NODE, own, ranks=world.topology.ranks_of(own)), *subjects)
         node, to = next(e for e in suspect.edges if e[0] == own)
     elif suspect.what == EITHER and set(suspect.edges) == view.tested:
         code = "ephemeral-closed"
-    fields = fields_of(world, view, node, to)
-    return Finding(
+    fields = advice_fields(world, view, node, to)
+    results = describe_results(view.failed[e] for e in suspect.edges)
+    return Found(
         code,
-        status_of(world, view, [n for e in suspect.edges for n in e]),
         subjects,
-        saw=f"{suspect.where(view.tested)}: {results(view.failed[e] for e in suspect.edges)} · "
-        f"{view.library} takes {fields['interface']}",
+        saw=f"{suspect.where(view.tested)}: {results} · {view.library} takes {fields['interface']}",
         expected=f"connections to all ports of {fields['range']} pass",
         blame=blame,
         confidence=confidence,
-        explains=EXPLAINS,
         alternatives=() if own else suspect.alternatives("a firewall or a route"),
         fields=fields,
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 
 
-def _burst(world: World[Mesh], view: View) -> Finding:
+def _failed_burst(world: World[Mesh], view: LibraryMesh) -> Found:
     found = list(suspects(view.together, view.tested))
-    return Finding(
+    return Found(
         "burst-failed",
-        status_of(world, view, [n for e in view.together for n in e]),
-        _at_one(world, found),
+        _only_suspect(world, found),
         saw=f"{len(view.together)} of {len(view.tested)} edges failed when all connections were "
-        f"opened at once, after each had passed alone: {results(view.together.values())}",
+        f"opened at once, after each had passed alone: {describe_results(view.together.values())}",
         expected="as many connections at once as the ranks of the job open",
-        blame=Blame.NETWORK,
         confidence=Confidence.LIKELY,
-        explains=EXPLAINS,
-        fields=fields_of(world, view, *found[0].ends),
+        fields=advice_fields(world, view, *found[0].ends),
+        status=edge_status(world, view, [n for e in view.together for n in e]),
     )
 
 
-def _lost(world: World[Mesh], view: View, status: Status) -> Finding:
+def _lost_packets(world: World[Mesh], view: LibraryMesh, status: Status) -> Found:
     """Connections of which the first packet is lost, now and then (WARN) or for good (FAIL)."""
     edges = {**view.lost, **view.together, **view.failed} if status is Status.FAIL else view.lost
     found = list(suspects(edges, view.tested))
     node, to = found[0].ends if len(found) == 1 else next(iter(edges))
     slowest, never = max(e.seconds for e in view.lost.values()), len(edges) - len(view.lost)
-    return Finding(
+    return Found(
         "syn-lost",
-        status,
-        _at_one(world, found),
+        _only_suspect(world, found),
         saw=f"{len(edges)} of {len(view.tested)} edges needed a packet again to connect · the "
         f"slowest took {duration(slowest)}" + (f" · {never} never got through" if never else ""),
         expected="no lost packets",
-        blame=Blame.NETWORK,
         confidence=Confidence.LIKELY,
-        explains=EXPLAINS if status is Status.FAIL else (),
-        fields=fields_of(world, view, node, to),
+        explains=None if status is Status.FAIL else (),
+        fields=advice_fields(world, view, node, to),
+        status=status,
     )
 
 
-def _at_one(world: World[Mesh], found: list[Suspect]) -> tuple[Subject, ...]:
+def _only_suspect(world: World[Mesh], found: list[Suspect]) -> tuple[Subject, ...]:
     """The one suspect; the job where there are several."""
     return found[0].subjects(world.topology) if len(found) == 1 else (Subject(Kind.JOB),)
 
 
-def _judge_sources(world: World[Mesh], view: View) -> Iterator[Finding]:
+def _judge_sources(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
     for node in sorted({a for a, _ in view.moved}):
         mine = [(b, edge) for (a, b), edge in view.moved.items() if a == node]
         to, edge = mine[0]
         way = view.ways[node]
-        yield Finding(
+        yield Found(
             "source-translated",
-            Status.WARN,
             (Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node)),),
             saw=f"{to} sees {edge.source[:45]} where {node} dials from {way.interface} {way.ip}"
             + (f" · so do {len(mine) - 1} others" if len(mine) > 1 else ""),
             expected="the address that the node itself has",
-            blame=Blame.NETWORK,
-            fields=fields_of(world, view, node, to),
+            fields=advice_fields(world, view, node, to),
         )
 
 
-def _judge_untested(world: World[Mesh], views: list[View]) -> Iterator[Finding]:
-    """Edges of the plan between two nodes that both answered, and that nobody tried."""
-    left = unknown(world, {edge for one in views for edge in one.tested})
+def _judge_untested(world: World[Mesh], views: list[LibraryMesh]) -> Iterator[Found]:
+    """Report edges of the plan that were not tried between two nodes that both answered."""
+    left = untested_edges(world, {edge for one in views for edge in one.tested})
     if left:
-        yield Finding(
+        yield Found(
             "edges-untested",
-            Status.UNDECIDED,
-            links(left, world.topology),
-            saw=f"{plural(len(left), 'edge')} not tested: {shown(left)}",
+            link_subjects(left, world.topology),
+            saw=f"{plural(len(left), 'edge')} not tested: {describe_edges(left)}",
             expected="every edge of the plan tested",
         )
 
 
 def measured(world: World[Mesh]) -> Measured:
     nodes = max((seen.place.count for seen in world.seen.values()), default=0)
-    views = [view(world, library) for library in LIBRARIES]
+    views = [library_mesh(world, library) for library in LIBRARIES]
     tested = {edge for one in views for edge in one.tested}
     failed = {edge for one in views for edge in one.failed}
     seconds = sorted(
         t for seen in world.seen.values() for times in seen.times.values() for t in times.values()
     )
-    every, plan = nodes * (nodes - 1), pairs.edges(nodes)
+    every, plan = nodes * (nodes - 1), pairing.edges(nodes)
     of = f"{len(tested) - len(failed)}/{plan}" if plan == every else f"{len(tested)} of {every}"
     p99 = seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))] if seconds else 0.0
     words = [f"{of} directed edges on ephemeral ports"] if world.seen else []

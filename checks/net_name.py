@@ -25,39 +25,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.dns import (
     NO_ANSWER,
     NO_RESOLVER,
-    Inquiry,
     Lookup,
+    LookupBatch,
     Question,
-    address,
     addresses,
     as_c10d,
     c10d_order,
     is_local,
+    is_loopback,
     link_local,
-    loops,
+    parse_ip,
     reads_as_number,
     source_of,
 )
 from preflight.domains.net.interface_rules import gloo_names
 from preflight.domains.system import container
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -65,7 +66,13 @@ from preflight.model import (
     World,
 )
 
-CHECK = Check(scope=Scope.NODE, stage=Stage.MACHINE, budget=6.0)
+CHECK = Check(
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=6.0,
+    blame=Blame.JOB,
+    explains=("rdzv.*", "world.*"),
+)
 
 # a look-up in a healthy network takes milliseconds; torch makes several at each start
 SLOW = 0.5
@@ -78,16 +85,14 @@ ADDRESSES_KEPT = 16
 SHOWN = 3
 REVERSED = 4
 
-EXPLAINS = ("rdzv.*", "world.*")
-
 # the questions, as the marks name them
 MASTER, OWN = "resolve MASTER_ADDR", "resolve the own name"
 FULL = "resolve the full name of"
 
 LOOK_UP = Command("getent ahosts {name}", "the node")
 
-ADVICE = {
-    "master-unresolved": Advice(
+FINDINGS = {
+    "master-unresolved": FindingType(
         who="job author",
         cause="no record for the name on this node or in this container, or a typing error",
         means="the ranks here retry silently and end with 'The client socket has timed out after "
@@ -95,33 +100,40 @@ ADVICE = {
         now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
         text="add the name to DNS or to /etc/hosts of every node and image",
         commands=(LOOK_UP,),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.JOB, Blame.NODE),
     ),
-    "resolver-silent": Advice(
-        who="cluster administrator",
+    "resolver-silent": FindingType(
         cause="the name server in /etc/resolv.conf is down, or a firewall drops port 53",
         means="'Temporary failure in name resolution' (gai error: -3); each attempt of torch waits "
         "10 s and more before it ends with 'The client socket has timed out'",
         now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
         text="repair /etc/resolv.conf, or name the nodes in /etc/hosts",
         commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NETWORK,
     ),
-    "resolver-slow": Advice(
-        who="cluster administrator",
+    "resolver-slow": FindingType(
         cause="the first name server is dead and each look-up waits for it, or a long search list",
         means="every start of a job waits that long several times",
         text="remove the dead server from /etc/resolv.conf, or 'options timeout:1 attempts:1'",
         commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
+        explains=(),
     ),
-    "reverse-slow": Advice(
-        who="cluster administrator",
+    "reverse-slow": FindingType(
         cause="a name server that does not answer reverse look-ups, or not at all",
         means="init_process_group takes 10 to 20 s longer, even where MASTER_ADDR is an address: "
         "'The hostname of the client socket cannot be retrieved. err=-3'",
         now="add '::ffff:{ip} {name}' to /etc/hosts: c10d asks in this form",
         text="repair the name server, or answer reverse look-ups with 'no such name' at once",
         commands=(Command("getent hosts ::ffff:{ip}", "the node"),),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
+        explains=(),
     ),
-    "numeric-name": Advice(
+    "numeric-name": FindingType(
         who="job author",
         cause="a host or container name made of digits only: such a name is read as an address",
         means="torch connects to an address that nobody meant: 'errno: 101 - Network is "
@@ -129,13 +141,13 @@ ADVICE = {
         now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0, in dots",
         text="give the container a name with a letter (--hostname), or torchrun --local-addr",
     ),
-    "link-local": Advice(
+    "link-local": FindingType(
         who="job author",
         cause="an fe80:: address that was copied without its %interface",
         means="every connection ends with 'errno: 22 - Invalid argument'",
         text="use a global address, or one of IPv4",
     ),
-    "master-elsewhere": Advice(
+    "master-elsewhere": FindingType(
         who="job author",
         cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
         means="rank 0 listens here, all ranks (this one too) connect there: 'The client socket has "
@@ -143,16 +155,17 @@ ADVICE = {
         now="export MASTER_ADDR={here}   on every node",
         text="SLURM: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
         commands=(Command("ip -brief address", "the node of rank 0"), LOOK_UP),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "master-ambiguous": Advice(
-        who="cluster administrator",
+    "master-ambiguous": FindingType(
         cause="an old record beside the right one, or one name for several machines",
         means="ranks that try the wrong address first wait there until the store's time is up",
         now="export MASTER_ADDR={here}   on every node",
         text="remove the wrong address from DNS or /etc/hosts",
         commands=(LOOK_UP,),
+        status=Status.WARN,
     ),
-    "master-loopback": Advice(
+    "master-loopback": FindingType(
         who="job author",
         cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
         means="rank 0: 'Timed out … waiting for clients. 1/… clients joined'; ranks of the other "
@@ -162,32 +175,36 @@ ADVICE = {
         "/etc/hosts",
         commands=(LOOK_UP,),
     ),
-    "ipv6-first": Advice(
-        who="cluster administrator",
+    "ipv6-first": FindingType(
         cause="the name has an IPv6 address, and IPv6 is set up by halves on this node",
         means="torch tries IPv6 first and, where nothing comes back, never IPv4: 'The client "
         "socket has timed out'",
         now="export MASTER_ADDR=IPV4-ADDRESS   of the node of rank 0",
         text="remove the IPv6 address from the name, or give this node one of its own",
         commands=(LOOK_UP,),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
     ),
-    "own-loopback": Advice(
-        who="cluster administrator",
+    "hostname-loopback": FindingType(
         cause="'127.0.1.1 {name}' in /etc/hosts, as Debian, Ubuntu and cloud-init write it",
         means="Gloo tells the other nodes 127.0.1.1: 'connectFullMesh failed … Connection refused, "
         "remote=[127.0.1.1]'; torchrun may hand out an address that leads them to themselves",
         now="export GLOO_SOCKET_IFNAME=INTERFACE   and torchrun --local-addr IP-ADDRESS",
         text="give the name the node's real address in /etc/hosts",
         commands=(Command("getent hosts {name}", "the node"),),
+        status=(Status.FAIL, Status.WARN),
+        explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
+        was=("own-loopback",),
     ),
-    "own-unusable": Advice(
-        who="cluster administrator",
+    "hostname-unusable": FindingType(
         cause="a host or container name that is in no DNS, or with an address of another machine",
         means="'Unable to resolve hostname to a (local) address. Using the loopback address as "
         "fallback', then 'connectFullMesh failed' on the other nodes",
         now="export GLOO_SOCKET_IFNAME=INTERFACE   that leads to the other nodes",
         text="give the name the node's real address in DNS or /etc/hosts",
         commands=(Command("getent hosts {name}", "the node"),),
+        explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
+        was=("own-unusable",),
     ),
 }
 
@@ -222,7 +239,7 @@ def observe(host: Host, ctx: Context) -> Names:
         raise CannotObserve("names are looked up on the live machine only")
     until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
     own, master = host.hostname(), ctx.master_addr
-    inquiry = Inquiry(until, ctx.mark)
+    inquiry = LookupBatch(until, ctx.mark)
     found: tuple[str, ...] = ()
     answers: dict[str, Lookup] = {}
     inquiry.put(OWN, own, lambda: addresses(host, own))
@@ -264,32 +281,32 @@ def _interfaces(host: Host) -> tuple[str, ...]:
     return tuple(found[:ADDRESSES_KEPT])
 
 
-def judge(world: World[Names], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Names], expect: Expect) -> Iterator[Found]:
     for key, missing in world.missing(Cause.TIMED_OUT).items():
         # killed while it waited for a look-up, and not at once: the look-up is what hangs
         if missing.last_mark.startswith("wait: ") and missing.seconds > REVERSE_SLOW:
             question = missing.last_mark.removeprefix("wait: ")
             fatal = question.startswith(MASTER)
-            yield _silent(world.subject(key), question, missing.seconds, fatal)
-    yield from _together(_of_nodes(world))
+            yield _silent_resolver(world.subject(key), question, missing.seconds, fatal)
+    yield from _merge_alike(_judge_nodes(world))
 
 
-def _of_nodes(world: World[Names]) -> Iterator[Finding]:
+def _judge_nodes(world: World[Names]) -> Iterator[Found]:
     several = world.topology.several_nodes
     for here, seen in world.each():
         yield from _judge_speed(here, seen)
         if seen.master is not None and seen.master.error:
             yield from _judge_unresolved(here, seen.master, seen.inside, world, several)
         elif seen.master is not None and seen.master.found:
-            leader = 0 in here.ranks and not _led_elsewhere(here, world)
+            leader = 0 in here.ranks and not _master_on_other_node(here, world)
             yield from _judge_master(here, seen, seen.master, several, leader)
         if several:
             yield from _judge_own(here, seen, world)
 
 
-def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _merge_alike(findings: Iterable[Found]) -> Iterator[Found]:
     """What differs only in names and times is one finding about all these nodes."""
-    groups: dict[tuple[object, ...], list[Finding]] = {}
+    groups: dict[tuple[object, ...], list[Found]] = {}
     for f in findings:
         key = (f.code, f.status, f.blame, f.confidence, f.explains, f.alternatives)
         groups.setdefault(key, []).append(f)
@@ -300,80 +317,77 @@ def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield group[0].with_(subjects=subjects, saw="; ".join(said[:SHOWN]) + more)
 
 
-def _judge_speed(here: Subject, seen: Names) -> Iterator[Finding]:
+def _judge_speed(here: Subject, seen: Names) -> Iterator[Found]:
     lookups = [x for x in (seen.master, seen.own if seen.gloo_by_name else None) if x is not None]
     slow = [x for x in lookups if x.error != NO_ANSWER and x.seconds > SLOW]
     if seen.own in lookups and seen.own.error == NO_ANSWER:
-        yield _silent(here, f"{OWN} {seen.own.name[:80]!r}", seen.own.seconds, False)
+        yield _silent_resolver(here, f"{OWN} {seen.own.name[:80]!r}", seen.own.seconds, False)
     elif slow:
-        yield Finding(
+        yield Found(
             "resolver-slow",
-            Status.WARN,
             (here,),
             saw=f"{slow[0].name[:80]!r} took {duration(slow[0].seconds)} to resolve",
             expected=f"less than {duration(SLOW)}",
-            blame=Blame.NETWORK,
             fields={"name": slow[0].name[:80]},
         )
     reverse = max(seen.reverse, key=lambda r: r.seconds, default=None)
     if reverse is not None and reverse.seconds > REVERSE_SLOW:
         how = "had no answer after" if reverse.error == NO_ANSWER else "took"
         ip = reverse.name.removeprefix("::ffff:")
-        yield Finding(
+        yield Found(
             "reverse-slow",
-            Status.WARN,
             (here,),
             saw=f"the reverse look-up of {reverse.name} {how} {duration(reverse.seconds)}",
             expected=f"an answer, be it 'no such name', within {duration(REVERSE_SLOW)}",
-            blame=Blame.NETWORK,
             fields={"ip": ip, "name": seen.master.name[:80] if seen.master else ip},
         )
 
 
-def _silent(here: Subject, question: str, seconds: float, fatal: bool, how: str = "") -> Finding:
-    return Finding(
+def _silent_resolver(
+    here: Subject, question: str, seconds: float, fatal: bool, how: str = ""
+) -> Found:
+    return Found(
         "resolver-silent",
-        Status.FAIL if fatal else Status.WARN,
         (here,),
         saw=f"{question}: {how or f'no answer within {duration(seconds)}'}",
         expected="an answer within milliseconds",
-        blame=Blame.NETWORK,
         confidence=Confidence.LIKELY,
-        explains=EXPLAINS if fatal else (),
+        explains=None if fatal else (),
         fields={"name": question.rpartition(" ")[2].strip("'\"")},
+        status=Status.FAIL if fatal else Status.WARN,
     )
 
 
 def _judge_unresolved(
     here: Subject, master: Lookup, inside: str, world: World[Names], several: bool
-) -> Iterator[Finding]:
+) -> Iterator[Found]:
     name = master.name[:80]
     if master.error in NO_RESOLVER:
         how = ""
         if master.error != NO_ANSWER:
             late = master.seconds > SLOW
             how = f"{master.error} {f'after {duration(master.seconds)}' if late else 'at once'}"
-        yield _silent(here, f"{MASTER} {name!r}", master.seconds, True, how)
+        yield _silent_resolver(here, f"{MASTER} {name!r}", master.seconds, True, how)
         return
     others = [n.master for n in world.seen.values() if n.master and n.master.found]
     # a pod may well come up before the name of the first pod is known; who waits will see it
     starting = inside == "kubernetes" and several and 0 not in here.ranks
-    yield Finding(
+    yield Found(
         "master-unresolved",
-        Status.WARN if starting else Status.FAIL,
-        (here if others else _variable(here),),
+        (here if others else _master_addr_subject(here),),
         saw=f"MASTER_ADDR {name!r}: {master.error}"
         + (f" · another node resolves it to {others[0].found[0]}" if others else ""),
         expected="a name or an address, without brackets, port or spaces, that resolves here",
-        blame=Blame.NODE if others else Blame.JOB,
+        blame=Blame.NODE if others else None,
         confidence=Confidence.POSSIBLE if starting else Confidence.CERTAIN,
-        explains=() if starting else EXPLAINS,
+        explains=() if starting else None,
         alternatives=("the service of the first pod is still starting",) if starting else (),
         fields={"name": name},
+        status=Status.WARN if starting else Status.FAIL,
     )
 
 
-def _led_elsewhere(here: Subject, world: World[Names]) -> bool:
+def _master_on_other_node(here: Subject, world: World[Names]) -> bool:
     """Whether another node has rank 0, too, and MASTER_ADDR: then it is the rank that is wrong
     here (rdzv.reach), and not the address."""
     return any(
@@ -387,31 +401,28 @@ def _led_elsewhere(here: Subject, world: World[Names]) -> bool:
 
 def _judge_master(
     here: Subject, seen: Names, master: Lookup, several: bool, leader: bool
-) -> Iterator[Finding]:
+) -> Iterator[Found]:
     name, found = master.name[:80], master.found
-    away = [ip for ip in found if ip not in seen.local and not loops(ip)]
+    away = [ip for ip in found if ip not in seen.local and not is_loopback(ip)]
     leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
-    finding = Finding(
+    finding = Found(
         "",
-        Status.FAIL,
-        (_variable(here),),
-        saw=f"{leads} · this node has {_have(seen)}",
+        (_master_addr_subject(here),),
+        saw=f"{leads} · this node has {_describe_addresses(seen)}",
         expected="an address of the node of rank 0 that every node can reach",
-        blame=Blame.JOB,
-        explains=EXPLAINS,
-        fields={"name": name, "here": next(iter(_reachable(seen)), "IP-ADDRESS")},
+        fields={"name": name, "here": next(iter(_reachable_addresses(seen)), "IP-ADDRESS")},
     )
     written = name == "localhost" or ":" in name or name.replace(".", "").isdecimal()
     if away and reads_as_number(name):
         yield finding.with_(code="numeric-name", saw=f"{leads}: the name is read as a number")
     elif all(link_local(ip) and ":" in ip and "%" not in ip for ip in found):
         yield finding.with_(code="link-local", saw=f"{leads}: no %interface behind it")
-    elif several and not away and all(loops(ip) for ip in found):
+    elif several and not away and all(is_loopback(ip) for ip in found):
         # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node
         if written or 0 not in here.ranks:
             yield finding.with_(code="master-loopback")
     elif leader and not seen.agent and len(away) == len(found):
-        doubt = _translated(seen, away)
+        doubt = _why_translated(seen, away)
         yield finding.with_(
             code="master-elsewhere",
             status=Status.WARN if doubt else Status.FAIL,
@@ -420,28 +431,26 @@ def _judge_master(
             alternatives=("the address is translated to this node's on the way",) if doubt else (),
         )
     elif leader and not seen.agent and any(seen.sources.get(ip) for ip in away):
-        yield finding.with_(code="master-ambiguous", status=Status.WARN)
-    elif away and any("." in ip for ip in found) and _half(seen, away[0]):
+        yield finding.with_(code="master-ambiguous")
+    elif away and any("." in ip for ip in found) and _answers_get_lost(seen, away[0]):
         yield finding.with_(
             code="ipv6-first",
-            status=Status.WARN,
             saw=f"{leads} · this node would speak to {away[0]} from {seen.sources[away[0]]} only",
-            blame=Blame.NETWORK,
             confidence=Confidence.LIKELY,
         )
 
 
-def _half(seen: Names, ip: str) -> bool:
+def _answers_get_lost(seen: Names, ip: str) -> bool:
     """Whether an IPv6 address has a route but is spoken to from a link-local address only: then
     nothing comes back, and c10d falls back to IPv4 on an error alone, not on silence."""
     return ":" in ip and not link_local(ip) and link_local(seen.sources.get(ip, ""))
 
 
-def _translated(seen: Names, away: list[str]) -> str:
+def _why_translated(seen: Names, away: list[str]) -> str:
     """Why the address may lead to this node after all, though no interface has it. An address of
     an own subnet is a neighbour's."""
     own = [i for i in map(_interface, seen.addresses) if i is not None]
-    ips = [a for a in map(address, away) if a is not None]
+    ips = [a for a in map(parse_ip, away) if a is not None]
     if any(ip.version == i.version and ip in i.network for ip in ips for i in own):
         return ""
     if seen.inside:
@@ -458,61 +467,59 @@ def _interface(text: str) -> IPv4Interface | IPv6Interface | None:
         return None
 
 
-def _reachable(seen: Names) -> dict[str, str]:
+def _reachable_addresses(seen: Names) -> dict[str, str]:
     """ip -> `eth0 10.0.0.7/24` of the addresses that others may reach."""
     found = {a.rpartition(" ")[2].partition("/")[0]: a for a in seen.addresses}
-    return {ip: a for ip, a in found.items() if not loops(ip) and not link_local(ip)}
+    return {ip: a for ip, a in found.items() if not is_loopback(ip) and not link_local(ip)}
 
 
-def _have(seen: Names) -> str:
-    return ", ".join([*_reachable(seen).values()][:4]) or "no address but its loopback"
+def _describe_addresses(seen: Names) -> str:
+    return ", ".join([*_reachable_addresses(seen).values()][:4]) or "no address but its loopback"
 
 
-def _gloo_ip(seen: Names) -> str:
-    """The address that Gloo tells the others when nobody names an interface."""
+def _gloo_address(seen: Names) -> str:
+    """The address that Gloo advertises when no interface is named."""
     return next((ip for ip in seen.own.found if ip in seen.local), "127.0.0.1")
 
 
-def _by_luck(world: World[Names]) -> bool:
+def _connects_by_luck(world: World[Names]) -> bool:
     """In Gloo the node with the greater address dials. So a single node that tells 127.* works by
     luck where all others have smaller addresses (10.*), and fails among 172.* and 192.168.*."""
-    ips = [_gloo_ip(n) for n in world.seen.values()]
-    others = [ip for ip in ips if not loops(ip)]
+    ips = [_gloo_address(n) for n in world.seen.values()]
+    others = [ip for ip in ips if not is_loopback(ip)]
     everybody = len(ips) == len(world.topology.nodes) and world.topology.met == world.topology.size
     return (
         everybody
         and len(others) == len(ips) - 1
-        and all((a := address(ip)) and a.version == 4 and a.packed[0] < 127 for ip in others)
+        and all((a := parse_ip(ip)) and a.version == 4 and a.packed[0] < 127 for ip in others)
     )
 
 
-def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Finding]:
-    """The own name on one of several nodes. With GPUs it may be that only NCCL is used."""
+def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Found]:
+    """Judge the hostname of one of several nodes. With GPUs it may be that only NCCL is used."""
     own, full = seen.own, seen.full
-    looping = seen.gloo_by_name and loops(_gloo_ip(seen)) and own.error != NO_ANSWER
+    looping = seen.gloo_by_name and is_loopback(_gloo_address(seen)) and own.error != NO_ANSWER
     if not looping:
         return  # what torchrun's c10d would make of the full name is rdzv.torchrun's to judge
-    handed = any(loops(ip) for ip in full.found[1:])
-    by_name = any(loops(ip) for ip in own.found)
+    handed = any(is_loopback(ip) for ip in full.found[1:])
+    by_name = any(is_loopback(ip) for ip in own.found)
     found = ", ".join(own.found[:4]) or own.error or "nothing"
     saw = f"the own name {own.name[:80]!r} leads to {found}"
     if by_name and handed:
         saw += f" · torchrun would hand out {full.found[0][:80]!r}"
-    harmless = seen.gpus or _by_luck(world)
-    yield Finding(
-        "own-loopback" if by_name else "own-unusable",
-        Status.WARN if harmless else Status.FAIL,
+    harmless = seen.gpus or _connects_by_luck(world)
+    yield Found(
+        "hostname-loopback" if by_name else "hostname-unusable",
         (here,),
-        saw=f"{saw} · this node has {_have(seen)}",
+        saw=f"{saw} · this node has {_describe_addresses(seen)}",
         expected="an address of this node that the others can reach, or GLOO_SOCKET_IFNAME",
-        blame=Blame.JOB,
         confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
-        explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
         fields={"name": own.name[:80]},
+        status=Status.WARN if harmless else Status.FAIL,
     )
 
 
-def _variable(here: Subject) -> Subject:
+def _master_addr_subject(here: Subject) -> Subject:
     return Subject(Kind.SOFTWARE, here.node, "MASTER_ADDR", here.ranks)
 
 

@@ -1,5 +1,6 @@
 """Do large packets pass between all nodes, or do some vanish that are bigger than others?
 
+Level        standard
 Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh, each acknowledged
              with its checksum; the path MTU that the kernel found and the packets that it had to
              send again
@@ -20,7 +21,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from socket import socket
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
@@ -32,26 +33,35 @@ from preflight.domains.net.fault_localisation import (
     SPLIT,
     Pair,
     Suspect,
-    links,
-    numbered,
-    shown,
+    describe_edges,
+    link_subjects,
+    names_by_number,
     suspects,
-    unknown,
+    untested_edges,
 )
-from preflight.domains.net.interfaces import Way, chosen, never_dialled
-from preflight.domains.net.mesh_probe import CLOSED, FRAME, OK, Dialled, Party
-from preflight.domains.net.pairing import Place
-from preflight.domains.net.tcp import READ, WRITE, Steps, forget, name_of, queued, receive, tcp_info
+from preflight.domains.net.interfaces import ListenAddress, never_dialled
+from preflight.domains.net.mesh_probe import CLOSED, FRAME, OK, Dialled, joined
+from preflight.domains.net.pairing import NodeNumber
+from preflight.domains.net.tcp import (
+    READ,
+    WRITE,
+    Steps,
+    discard_unsent,
+    errno_name,
+    receive,
+    tcp_info,
+    unacknowledged_bytes,
+)
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural, size
 from preflight.model import (
-    Advice,
     Blame,
-    CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Measured,
     Status,
     World,
@@ -65,6 +75,8 @@ CHECK = Check(
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
     disturbs="sends 1.1 MB over every edge",
+    blame=Blame.NETWORK,
+    explains=("net.speed", "world.*"),
 )
 
 SIZES = (64, 1400, 9000, 1 << 16, 1 << 20)
@@ -85,8 +97,6 @@ LATE_SIZES = 3
 # where the last size would take longer, by the one before it, it is not sent
 LONG = 2.0
 
-EXPLAINS = ("net.speed", "world.*")
-
 MEANS = (
     "init_process_group and small all-reduces pass, the first large one hangs: 'Timed out waiting "
     "… for recv operation to complete'"
@@ -98,60 +108,56 @@ SAME = (
     "needed' through"
 )
 
-ADVICE = {
-    "blackhole-node": Advice(
-        who="cluster administrator",
+BLACKHOLE = FindingType(
+    who="cluster administrator", cause="", means=MEANS, text=SAME, commands=(PROBE, WIDTH)
+)
+
+FINDINGS = {
+    "blackhole-node": replace(
+        BLACKHOLE,
         cause="a switch port, bridge or tunnel of this node with a smaller MTU than its interface",
-        means=MEANS,
         now="leave {node} out, or on all nodes: sysctl -w net.ipv4.tcp_mtu_probing=1",
-        text=SAME,
-        commands=(PROBE, WIDTH),
+        blame=Blame.NODE,
     ),
-    "blackhole-link": Advice(
-        who="cluster administrator",
+    "blackhole-link": replace(
+        BLACKHOLE,
         cause="a smaller MTU on the way between these two nodes only",
-        means=MEANS,
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on both nodes",
-        text=SAME,
         commands=(PROBE, Command("tracepath -n {to_ip}", "{node}")),
     ),
-    "blackhole-everywhere": Advice(
-        who="cluster administrator",
+    "blackhole-everywhere": replace(
+        BLACKHOLE,
         cause="an overlay, a VPN or a switch with a smaller MTU than the interfaces have",
-        means=MEANS,
         now="ip link set dev {interface} mtu 1400   on every node",
-        text=SAME,
-        commands=(PROBE, WIDTH),
     ),
-    "blackhole-somewhere": Advice(
-        who="cluster administrator",
+    "blackhole-somewhere": replace(
+        BLACKHOLE,
         cause="a smaller MTU at either end or between the nodes",
-        means=MEANS,
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
         text=SAME + ". A third node in the run would tell which end it is",
-        commands=(PROBE, WIDTH),
     ),
-    "payload-damaged": Advice(
-        who="cluster administrator",
+    "payload-damaged": FindingType(
         cause="a network card, an offload or a middle box that changes bytes",
         means="training goes on with wrong gradients, or ends in NaN",
         now="leave {node} and {to} out",
         text="switch the offloads off one by one, then replace the card",
         commands=(Command("ethtool -K {interface} tso off gso off gro off", "{node}"),),
+        blame=Blame.NODE,
     ),
-    "payload-slow": Advice(
-        who="cluster administrator",
+    "payload-slow": FindingType(
         cause="packets that get lost: a smaller MTU on the way that the kernel found by trying, "
         "or errors of a cable",
         means="every new connection begins with seconds of silence; collectives are slow",
         text=SAME + "; look for errors of the cable or switch port",
         commands=(PROBE, WIDTH),
+        status=Status.WARN,
     ),
-    "edges-unanswered": Advice(
+    "edges-unanswered": FindingType(
         who="whoever runs this job",
         cause="a node that was too busy to answer in time, or a proxy that takes all data",
         means="nothing is known of these connections",
         text="run it again: preflight run --only net.payload",
+        status=Status.UNDECIDED,
     ),
 }
 
@@ -172,27 +178,24 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    place: Place
-    ways: tuple[Way, ...]
+    place: NodeNumber
+    ways: tuple[ListenAddress, ...]
     sweeps: tuple[Sweep, ...]
 
 
 def observe(host: Host, ctx: Context) -> Payload:
-    ways = chosen(host, ctx)
-    party = Party(ctx, ways.found)
-    if not ways.found:
-        party.decline()
-        raise CannotObserve("Gloo and NCCL find no address here (net.interface, net.name)")
+    ways, peer = joined(host, ctx)
     patience = PROBING if host.read_int("/proc/sys/net/ipv4/tcp_mtu_probing") else PATIENCE
-    with party:
+    with peer:
         ctx.mark("send")
-        met = party.meet(lambda sock: _sweep(sock, party.ends - 0.5, patience))
-    place = Place(ctx.rank, ctx.world_size)
-    return Payload(place, ways.found, tuple(_swept(d) for d in met))
+        met = peer.meet(lambda sock: _sweep(sock, peer.ends - 0.5, patience))
+    place = NodeNumber(ctx.rank, ctx.world_size)
+    return Payload(place, ways.found, tuple(_sweep_of(d) for d in met))
 
 
-def _swept(dialled: Dialled) -> Sweep:
-    """With whom it is; an edge that net.mesh already knows to be closed has sent nothing."""
+def _sweep_of(dialled: Dialled) -> Sweep:
+    """The sweep over one connection; an edge that net.mesh already knows to be closed has sent
+    nothing."""
     edge = dialled.edge
     seconds, result, retransmits, mtu = dialled.answer or ((), edge.result, 0, 0)
     return Sweep(edge.to, edge.libraries, seconds, result, retransmits, mtu)
@@ -213,8 +216,8 @@ def _sweep(
                 try:
                     rest = rest[sock.send(rest) :]
                 except BlockingIOError:
-                    yield from _moving(sock, WRITE, ends, patience)
-            yield from _moving(sock, READ, ends, patience)
+                    yield from _wait_for_progress(sock, WRITE, ends, patience)
+            yield from _wait_for_progress(sock, READ, ends, patience)
             if (yield from receive(sock, FRAME.size, patience)) != wanted:
                 result = DAMAGED
                 break
@@ -223,42 +226,42 @@ def _sweep(
                 result = SLOW
                 break
     except TimeoutError:
-        forget(sock)
+        discard_unsent(sock)
         info = tcp_info(sock)
         if time.monotonic() > ends:
             result = UNFINISHED
         else:
             # what the other kernel took is not lost, whatever its process does; what never leaves
             # this one for seconds, though the other has room, is dropped on this machine
-            lost = queued(sock) != 0 and (
+            lost = unacknowledged_bytes(sock) != 0 and (
                 info is None or info.retransmits >= REPEATED or info.held is False
             )
             result = STALLED if lost else UNANSWERED
     except EOFError:
         result = CLOSED
     except OSError as error:
-        result = name_of(error)
+        result = errno_name(error)
     info = tcp_info(sock)
     return tuple(took), result, info.retransmits if info else 0, info.mtu if info else 0
 
 
-def _moving(sock: socket, event: int, ends: float, patience: float) -> Steps[None]:
+def _wait_for_progress(sock: socket, event: int, ends: float, patience: float) -> Steps[None]:
     """Wait for the socket as long as the other end goes on to acknowledge what was sent."""
-    left, moved = queued(sock), time.monotonic()
+    left, moved = unacknowledged_bytes(sock), time.monotonic()
     while True:
         try:
             yield sock, event, 0.1
             return
         except TimeoutError:
             now, before = time.monotonic(), left
-            left = queued(sock)
+            left = unacknowledged_bytes(sock)
             if left != before:
                 moved = now
             if now - moved > patience or now > ends:
                 raise
 
 
-def judge(world: World[Payload], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     sweeps = dict(_sweeps(world))
     known = {e: s for e, s in sweeps.items() if s.result in KNOWN}
     stalled = [e for e, s in known.items() if s.result == STALLED]
@@ -266,42 +269,37 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Finding]:
         yield _blackhole(world, suspect, known)
     damaged = [e for e, s in known.items() if s.result == DAMAGED]
     for suspect in suspects(damaged, known):
-        yield Finding(
+        yield Found(
             "payload-damaged",
-            Status.FAIL,
             suspect.subjects(world.topology),
             saw=f"{suspect.where(known)}: what arrived has another checksum",
             expected="what arrives is what was sent",
             blame=suspect.blame,
             confidence=suspect.confidence,
-            explains=EXPLAINS,
             alternatives=suspect.alternatives("the port or interface"),
-            fields=_fields(world, suspect),
+            fields=_advice_fields(world, suspect),
         )
     slow = [e for e, s in known.items() if _slow(s)]
     for suspect in suspects(slow, known):
         worst = max((sweeps[e] for e in suspect.edges), key=lambda s: max(s.seconds, default=0.0))
         unfinished = sum(sweeps[e].result == UNFINISHED for e in suspect.edges)
         ended = f" · {unfinished} did not end in time" if unfinished else ""
-        yield Finding(
+        yield Found(
             "payload-slow",
-            Status.WARN,
             suspect.subjects(world.topology),
             saw=f"{suspect.where(known)}: up to {duration(max(worst.seconds, default=0.0))} for "
             f"a message · {worst.retransmits} packets sent again · path MTU {worst.mtu}{ended}",
             expected="1 MiB at once and without lost packets",
-            blame=Blame.NETWORK,
             confidence=Confidence.LIKELY,
-            explains=EXPLAINS,
-            fields=_fields(world, suspect),
+            fields=_advice_fields(world, suspect),
         )
     yield from _unanswered(world, set(known))
 
 
 def _sweeps(world: World[Payload]) -> Iterator[tuple[Pair, Sweep]]:
-    """The worst sweep of each edge (NCCL's and Gloo's addresses may differ), by names. The number
-    of a node is a stranger's word."""
-    names = numbered(world)
+    """The worst sweep of each edge (NCCL's and Gloo's addresses may differ), by names. Node
+    numbers are untrusted input."""
+    names = names_by_number(world)
     order = (STALLED, DAMAGED, UNFINISHED)
     for here, seen in world.each():
         worst: dict[str, Sweep] = {}
@@ -323,7 +321,7 @@ def _slow(sweep: Sweep) -> bool:
 CODES = {ALL: "everywhere", SPLIT: "link", NODE: "node", LINK: "link", EITHER: "somewhere"}
 
 
-def _blackhole(world: World[Payload], suspect: Suspect, known: dict[Pair, Sweep]) -> Finding:
+def _blackhole(world: World[Payload], suspect: Suspect, known: dict[Pair, Sweep]) -> Found:
     found = [known[e] for e in suspect.edges]
     stops = Counter(SIZES[min(len(s.seconds), len(SIZES) - 1)] for s in found)
     first = stops.most_common(1)[0][0]
@@ -331,21 +329,19 @@ def _blackhole(world: World[Payload], suspect: Suspect, known: dict[Pair, Sweep]
     mtus = sorted({s.mtu for s in found if s.mtu})
     by_kernel = f" · the kernel takes the path MTU for {mtus[-1]}" if mtus else ""
     so_far = f"{passed} B pass, " if passed else ""
-    return Finding(
+    return Found(
         f"blackhole-{CODES[suspect.what]}",
-        Status.FAIL,
         suspect.subjects(world.topology),
         saw=f"{suspect.where(known)}: {so_far}{first} B never arrive{by_kernel}",
         expected="data of any size arrives",
         blame=suspect.blame,
         confidence=suspect.confidence,
-        explains=EXPLAINS,
         alternatives=suspect.alternatives("the port or interface"),
-        fields=_fields(world, suspect) | {"ping": str(max(mtus, default=1500) - 28)},
+        fields=_advice_fields(world, suspect) | {"ping": str(max(mtus, default=1500) - 28)},
     )
 
 
-def _fields(world: World[Payload], suspect: Suspect) -> dict[str, str]:
+def _advice_fields(world: World[Payload], suspect: Suspect) -> dict[str, str]:
     node, to = suspect.ends
     here, there = world.seen.get(node), world.seen.get(to)
     return {
@@ -357,17 +353,16 @@ def _fields(world: World[Payload], suspect: Suspect) -> dict[str, str]:
     }
 
 
-def _unanswered(world: World[Payload], known: set[Pair]) -> Iterator[Finding]:
+def _unanswered(world: World[Payload], known: set[Pair]) -> Iterator[Found]:
     """Edges of the plan, between two nodes that both answered, of which nothing is known."""
     ways = {here.node: seen.ways[0] for here, seen in world.each() if len(seen.ways) == 1}
-    missing = unknown(world, known)
+    missing = untested_edges(world, known)
     left = [(a, b) for a, b in missing if not never_dialled(ways.get(a), ways.get(b))]
     if left:
-        yield Finding(
+        yield Found(
             "edges-unanswered",
-            Status.UNDECIDED,
-            links(left, world.topology),
-            saw=f"{plural(len(left), 'edge')} without an answer: {shown(left)}",
+            link_subjects(left, world.topology),
+            saw=f"{plural(len(left), 'edge')} without an answer: {describe_edges(left)}",
             expected="an answer from every edge of net.mesh",
         )
 

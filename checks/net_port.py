@@ -20,20 +20,20 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -42,7 +42,14 @@ from preflight.model import (
 )
 
 CHECK = Check(
-    scope=Scope.NODE, stage=Stage.MACHINE, budget=4.0, disturbs="MASTER_PORT for a moment"
+    scope=Scope.NODE,
+    stage=Stage.MACHINE,
+    budget=4.0,
+    disturbs="MASTER_PORT for a moment",
+    drains=True,
+    holds_port=True,
+    blame=Blame.JOB,
+    explains=("rdzv.*", "world.*"),
 )
 
 # NCCL's guide calls 50000-51000 enough for a node, which is 125 a rank with 8 GPUs; a rank needs a
@@ -54,8 +61,8 @@ RUNNERS = ("python", "pt_elastic", "pt_main", "torchrun", "accelerate", "deepspe
 
 WHO_HOLDS = Command("ss -tanp 'sport = :{port}'", "the node of rank 0")
 
-ADVICE = {
-    "port-invalid": Advice(
+FINDINGS = {
+    "port-invalid": FindingType(
         who="job author",
         cause="a typing error, quotes that stayed, or a variable that was empty",
         means="'port must have value from 0 to 65535', 'invalid literal for int()', or rank 0 "
@@ -63,7 +70,7 @@ ADVICE = {
         now="export MASTER_PORT=29500",
         text="MASTER_PORT is a number from 1024 to 65535 outside of the ephemeral range",
     ),
-    "port-privileged": Advice(
+    "port-privileged": FindingType(
         who="job author",
         cause="a port below 1024 and a user who is not root, or a security policy",
         means="rank 0 stops at once: 'The server socket has failed to bind … errno: 13 - "
@@ -71,7 +78,7 @@ ADVICE = {
         now="export MASTER_PORT=29500",
         text="take a port from 1024 on",
     ),
-    "port-held": Advice(
+    "port-held": FindingType(
         who="job author",
         cause="another job with the same default port, or a service",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
@@ -81,7 +88,7 @@ ADVICE = {
         "torchrun --standalone finds a free one itself",
         commands=(WHO_HOLDS,),
     ),
-    "port-leftover": Advice(
+    "port-leftover": FindingType(
         who="job author",
         cause="an earlier run that did not end, or another run of yours with the same port",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
@@ -93,7 +100,7 @@ ADVICE = {
             Command("kill {pid}", "the node of rank 0", disturbs="ends that run"),
         ),
     ),
-    "port-outgoing": Advice(
+    "port-outgoing": FindingType(
         who="job author",
         cause="MASTER_PORT lies in the range from which outgoing connections take their ports",
         means="rank 0 stops with 'EADDRINUSE … Address already in use' although nobody listens",
@@ -101,7 +108,7 @@ ADVICE = {
         text="take a port outside of net.ipv4.ip_local_port_range",
         commands=(WHO_HOLDS,),
     ),
-    "port-ephemeral": Advice(
+    "port-ephemeral": FindingType(
         who="job author",
         cause="a port from the range that outgoing connections are given",
         means="now and then a job stops at start with 'EADDRINUSE … Address already in use'",
@@ -111,9 +118,10 @@ ADVICE = {
             Command("sysctl net.ipv4.ip_local_port_range", "the node of rank 0"),
             Command("sysctl -w net.ipv4.ip_local_reserved_ports={port}", "the node of rank 0"),
         ),
+        status=Status.WARN,
+        explains=(),
     ),
-    "ports-few": Advice(
-        who="cluster administrator",
+    "ports-few": FindingType(
         cause="net.ipv4.ip_local_port_range was narrowed for a firewall",
         means="NCCL and Gloo fail with 'Cannot assign requested address' or 'Address already in "
         "use' once all ports of the range are taken",
@@ -125,12 +133,15 @@ ADVICE = {
                 disturbs="a firewall that opens the narrow range only",
             ),
         ),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.NODE,
+        explains=("net.mesh", "rdzv.store", "world.*"),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class MasterPort:
     """port 0: not known. `bind`: the errno that a listener gets, 0 when it can stand there, None
     when it was not tried. low, high, reserved: the ephemeral range and how much of it is reserved;
     kept: whether MASTER_PORT is a reserved one."""
@@ -145,16 +156,16 @@ class Port:
     kept: bool = False
 
 
-def observe(host: Host, ctx: Context) -> Port:
+def observe(host: Host, ctx: Context) -> MasterPort:
     port = ctx.master_port if 0 < ctx.master_port < 65536 else 0
     # the exact word that torch looks for: then all ranks are clients of the agent's store
     agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    low, high = _range(host)
+    low, high = _ephemeral_range(host)
     bind: int | None = None
     found: tuple[Holder, ...] = ()
     if port and not agent and 0 in ctx.topology.ranks_of(ctx.node):
         ctx.mark(f"listen on port {port}")
-        bind = _bind(host, port) if host.live else None
+        bind = _bind_errno(host, port) if host.live else None
         ctx.mark("/proc/net/tcp")
         sockets = sockets_at(host, port)
         if bind is None and sockets is None:
@@ -162,8 +173,8 @@ def observe(host: Host, ctx: Context) -> Port:
         if bind != 0 and sockets:
             ctx.mark("whose port it is")
             found = holders(host, sockets)
-    reserved = _reserved(host)
-    return Port(
+    reserved = _reserved_ranges(host)
+    return MasterPort(
         port=port,
         agent=agent,
         bind=bind,
@@ -175,7 +186,7 @@ def observe(host: Host, ctx: Context) -> Port:
     )
 
 
-def _bind(host: Host, port: int) -> int:
+def _bind_errno(host: Host, port: int) -> int:
     """The errno that a listener of c10d would get: it tries [::] for both families, then IPv4."""
     error: OSError | None = None
     for ip in ("::", "0.0.0.0"):
@@ -188,13 +199,13 @@ def _bind(host: Host, port: int) -> int:
     return (error.errno if error else None) or errno.EIO
 
 
-def _range(host: Host) -> tuple[int, int]:
+def _ephemeral_range(host: Host) -> tuple[int, int]:
     text = host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or ""
     numbers = [int(n) for n in text.split()[:2] if n.isdecimal() and len(n) < 6]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
 
 
-def _reserved(host: Host) -> list[tuple[int, int]]:
+def _reserved_ranges(host: Host) -> list[tuple[int, int]]:
     """The ranges of ip_local_reserved_ports: `8080,9000-9010`."""
     found = []
     text = host.read_or_none("/proc/sys/net/ipv4/ip_local_reserved_ports") or ""
@@ -206,23 +217,20 @@ def _reserved(host: Host) -> list[tuple[int, int]]:
     return found
 
 
-def judge(world: World[Port], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
     fact = world.topology.facts.get("master_port")
     source = fact.source if fact else ""
     chosen_by_us = "free port" in source
     for here, seen in world.each():
-        other = str(_other(seen))
+        other = str(_other_port(seen))
         fields = {"port": str(seen.port), "other": other, "pid": "PID"}
         where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks)
         if source == "not a port" and fact is not None and 0 in here.ranks:
-            yield Finding(
+            yield Found(
                 "port-invalid",
-                Status.FAIL,
                 (where,),
                 saw=f"MASTER_PORT={fact.value[:60]!r}",
                 expected="a number from 1 to 65535",
-                blame=Blame.JOB,
-                explains=("rdzv.*", "world.*"),
                 fields=fields,
             )
         if seen.port and not seen.agent and not chosen_by_us:
@@ -231,19 +239,16 @@ def judge(world: World[Port], expect: Expect) -> Iterator[Finding]:
 
 
 def _judge_port(
-    here: Subject, seen: Port, fields: dict[str, str], source: str
-) -> Iterator[Finding]:
+    here: Subject, seen: MasterPort, fields: dict[str, str], source: str
+) -> Iterator[Found]:
     where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks, port=seen.port)
     listeners = [h for h in seen.holders if h.state == LISTEN]
     if seen.bind == errno.EACCES:
-        yield Finding(
+        yield Found(
             "port-privileged",
-            Status.FAIL,
             (where,),
             saw=f"listening on port {seen.port} is not permitted to this user",
             expected="a port from 1024 on",
-            blame=Blame.JOB,
-            explains=("rdzv.*", "world.*"),
             fields=fields,
         )
         return
@@ -256,50 +261,43 @@ def _judge_port(
             code = "port-leftover"
         if holder is not None and holder.pid:
             fields["pid"] = str(holder.pid)
-        yield Finding(
+        yield Found(
             code,
-            Status.FAIL,
             (where,),
-            saw=_held(holder)
+            saw=_describe_holder(holder)
             if holder
             else f"port {seen.port} is in use by a socket that can't be seen from here",
             expected=f"port {seen.port} free on the node of rank 0",
-            blame=Blame.JOB,
             confidence=Confidence.CERTAIN if seen.bind else Confidence.LIKELY,
-            explains=("rdzv.*", "world.*"),
             fields=fields,
         )
         return
     if 0 in here.ranks and seen.low <= seen.port <= seen.high and not seen.kept:
-        yield Finding(
+        yield Found(
             "port-ephemeral",
-            Status.WARN,
             (where,),
             saw=f"MASTER_PORT {seen.port} lies inside {seen.low}-{seen.high}, from which outgoing "
             f"connections take their ports{' · ' + source[:60] if source else ''}",
             expected="a port outside of net.ipv4.ip_local_port_range, or a reserved one",
-            blame=Blame.JOB,
             fields=fields,
         )
 
 
-def _judge_range(here: Subject, seen: Port) -> Iterator[Finding]:
+def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
     ranks = max(1, len(here.ranks))
     ports = seen.high - seen.low + 1 - seen.reserved
     if seen.high and ports < PORTS_PER_RANK * ranks:
-        yield Finding(
+        yield Found(
             "ports-few",
-            Status.FAIL if ports < ranks else Status.WARN,
             (here,),
             saw=f"net.ipv4.ip_local_port_range is {seen.low} {seen.high}: {max(0, ports)} ports",
             expected=f"{PORTS_PER_RANK} for each of {ranks} ranks",
-            blame=Blame.NODE,
-            explains=("net.mesh", "rdzv.store", "world.*"),
             fields={"wanted": str(PORTS_PER_RANK * ranks)},
+            status=Status.FAIL if ports < ranks else Status.WARN,
         )
 
 
-def _held(holder: Holder) -> str:
+def _describe_holder(holder: Holder) -> str:
     how = {
         LISTEN: f"{holder.local} is listened on",
         ESTABLISHED: f"{holder.local} is the near end of a connection",
@@ -310,14 +308,14 @@ def _held(holder: Holder) -> str:
     return f"{how} by pid {holder.pid} {holder.name!r} of {holder.user}{since}"
 
 
-def _other(seen: Port) -> int:
+def _other_port(seen: MasterPort) -> int:
     """A port to take instead, outside of the ephemeral range where there is room."""
     candidates = (29500, 29600, 29400, 12355, 61234)
     outside = [p for p in candidates if not seen.low <= p <= seen.high and p != seen.port]
     return (outside or [p for p in candidates if p != seen.port])[0]
 
 
-def measured(world: World[Port]) -> Measured:
+def measured(world: World[MasterPort]) -> Measured:
     seen = next((v for v in world.seen.values() if v.bind is not None), None)
     seen = seen or next(iter(world.seen.values()), None)
     if seen is None:

@@ -28,24 +28,24 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.gpu import nvml as nvidia
-from preflight.domains.net import hca_selection as hca
-from preflight.domains.net import rdma
-from preflight.domains.net.hca_selection import Fabric
-from preflight.domains.net.rdma import ETHERNET, INFINIBAND, Port, setting
+from preflight.domains.gpu import nvml
+from preflight.domains.net import hca_selection, rdma
+from preflight.domains.net.hca_selection import NodeRdma
+from preflight.domains.net.rdma import ETHERNET, INFINIBAND, RdmaPort
 from preflight.domains.params import strtoll, switched_on
+from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import parties, plural
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -58,7 +58,10 @@ CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MACHINE,
     budget=3.0,
+    drains=True,
     options={"ports": "the RDMA ports that are the job's, as patterns: mlx5_[0-3],mlx5_8:1"},
+    blame=Blame.NODE,
+    explains=("world.nccl", "world.bandwidth"),
 )
 
 BETWEEN = 0.3
@@ -70,15 +73,14 @@ NOISE = 3
 NEVER = ("link_downed", "link_error_recovery")
 LISTED = 4
 
-GPUDIRECT = ("world.nccl", "world.bandwidth")
 OPERATOR = "data-centre operator"
 ADMIN = "cluster administrator"
 AUTHOR = "job author"
 SLOW = "training over TCP or over fewer rails: many times slower, without any error"
 SHOW = Command("ibstat {device} {number}", "the node")
 
-ADVICE = {
-    "port-down": Advice(
+FINDINGS = {
+    "port-down": FindingType(
         who=OPERATOR,
         cause="a cable or transceiver, a switch port that is off, an interface that was set down",
         means=SLOW,
@@ -86,23 +88,29 @@ ADVICE = {
         text="Polling: reseat or swap the cable; Disabled: switch the port on (ip link set … up, "
         'ibportstate). One that is meant to be unused: ports = "…" in [checks."net.rdma"]',
         commands=(SHOW,),
+        status=(Status.FAIL, Status.WARN),
     ),
-    "named-down": Advice(
+    "named-port-down": FindingType(
         who=AUTHOR,
         cause="a cable or a switch port, or an NCCL_IB_HCA that was written for other machines",
         means=SLOW,
         now="take it out of NCCL_IB_HCA if it was never meant to be used",
         text="Polling: reseat or swap the cable; Disabled: switch the port on",
         commands=(SHOW,),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.UNKNOWN,
+        was=("named-down",),
     ),
-    "no-subnet-manager": Advice(
+    "no-subnet-manager": FindingType(
         who=OPERATOR,
         cause="no subnet manager runs on this fabric, or it does not reach this port",
         means=SLOW,
         text="start opensm on one node or the manager of the switch; Init turns to Active at once",
         commands=(Command("sminfo; ibstat {device} {number}", "the node, as root"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NETWORK,
     ),
-    "rate-low": Advice(
+    "rate-low": FindingType(
         who=OPERATOR,
         cause="a link that came up with fewer lanes or an older speed: a bad cable or transceiver",
         means="every all-reduce waits for this port",
@@ -110,32 +118,41 @@ ADVICE = {
         text="reseat or swap the cable; compare the port's settings with another node's",
         commands=(Command("ibstat {device} {number}; mlxlink -d {device} -m", "the node"),),
     ),
-    "slow-taken": Advice(
+    "slow-port-selected": FindingType(
         who=AUTHOR,
         cause="an HCA for storage or management that NCCL_IB_HCA names among the others",
         means="every all-reduce waits for the slowest port",
         text="export NCCL_IB_HCA=={fast}",
+        status=Status.WARN,
+        blame=Blame.JOB,
+        was=("slow-taken",),
     ),
-    "not-ours": Advice(
+    "port-unlisted": FindingType(
         who=AUTHOR,
         cause="NCCL takes every active port that NCCL_IB_HCA does not forbid",
         means="traffic of the job on the network of the storage",
         text="export NCCL_IB_HCA=={ours}",
+        status=Status.WARN,
+        blame=Blame.JOB,
+        was=("not-ours",),
     ),
-    "layers-mixed": Advice(
+    "layers-mixed": FindingType(
         who=AUTHOR,
         cause="InfiniBand and Ethernet ports are both active, and NCCL_IB_HCA does not choose",
         means="'Remote RoCE device is incompatible with the local', or a hang",
         text="export NCCL_IB_HCA=={ours}   the ports of one kind only",
+        status=Status.WARN,
+        blame=Blame.JOB,
     ),
-    "hca-unmatched": Advice(
+    "hca-unmatched": FindingType(
         who=AUTHOR,
         cause="NCCL_IB_HCA was written for other machines, or for names before an update",
         means="'NET/IB : No device found', then " + SLOW,
         text="name what is here ({there}), or unset NCCL_IB_HCA; `=` in front for exact names",
         commands=(Command("ibdev2netdev; ls /sys/class/infiniband", "the node"),),
+        blame=Blame.JOB,
     ),
-    "gid-unusable": Advice(
+    "gid-unusable": FindingType(
         who=ADMIN,
         cause="NCCL_IB_GID_INDEX of other machines, an interface without an IPv4 address, or a "
         "container with a network of its own",
@@ -144,8 +161,10 @@ ADVICE = {
         text="give the interface an IPv4 address; containers: the host's network, or an RDMA "
         "device plug-in that brings the interface along",
         commands=(Command("show_gids {device}", "the node"),),
+        status=(Status.WARN, Status.FAIL),
+        blame=(Blame.NODE, Blame.JOB),
     ),
-    "pkey-unusable": Advice(
+    "pkey-unusable": FindingType(
         who=OPERATOR,
         cause="the subnet manager did not give this port full membership of the partition",
         means="'ibv_modify_qp failed with error Invalid argument', or no answer from other nodes",
@@ -154,40 +173,48 @@ ADVICE = {
         commands=(
             Command("cat /sys/class/infiniband/{device}/ports/{number}/pkeys/*", "the node"),
         ),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NETWORK, Blame.JOB),
     ),
-    "mtu-differs": Advice(
+    "mtu-differs": FindingType(
         who=ADMIN,
         cause="an interface that kept its MTU of 1500 when the others were given more",
         means="small all-reduces pass, large ones hang or end with IBV_WC_LOC_LEN_ERR",
         text="the same MTU on all of them: ip link set INTERFACE mtu 4200 or more gives RoCE 4096",
         commands=(Command("ibv_devinfo | grep -E 'hca_id|active_mtu'", "the nodes"),),
+        status=Status.WARN,
+        blame=(Blame.UNKNOWN, Blame.NODE),
     ),
-    "gpudirect-missing": Advice(
+    "gpudirect-missing": FindingType(
         who=ADMIN,
         cause="the module nvidia_peermem is not loaded",
         means="'GPU Direct RDMA Disabled for HCA': all data goes through the hosts' memory",
         text="load it at boot, after the network driver; or the open kernel modules of NVIDIA and "
         "Linux 5.12 (dma-buf)",
         commands=(Command("modprobe nvidia-peermem", "the node, as root"),),
+        status=Status.WARN,
+        explains=("world.bandwidth",),
     ),
-    "errors-growing": Advice(
+    "errors-growing": FindingType(
         who=OPERATOR,
         cause="a bad cable or transceiver, dust, a port that loses its link",
         means="stalls, or 'Got completion with error 12' after hours",
         text="clean, reseat or swap the cable, then look whether the counters stand still",
         commands=(Command("perfquery -x; ibqueryerrors", "the node, as root"),),
+        status=Status.WARN,
     ),
-    "hca-missing": Advice(
+    "hca-missing": FindingType(
         who=ADMIN,
         cause="an HCA that fell off the bus or did not come up at boot, or another kind of node",
         means="two GPUs share one HCA, or NCCL hangs where ranks have different HCAs",
         text="compare lspci with another node; reboot, then replace the card",
         commands=(Command("lspci | grep -iE 'infiniband|mellanox'; dmesg | grep mlx", "the node"),),
+        status=Status.WARN,
     ),
 }
 
 
-def observe(host: Host, ctx: Context) -> Fabric:
+def observe(host: Host, ctx: Context) -> NodeRdma:
     ctx.mark(rdma.TOP)
     if not rdma.devices(host):
         raise NotApplicable("no RDMA device here")
@@ -205,20 +232,23 @@ def observe(host: Host, ctx: Context) -> Fabric:
     if any(before.values()):
         time.sleep(max(0.0, began + BETWEEN - time.monotonic()))
     apart, after = time.monotonic() - began, rdma.counters(host)
-    index = setting(host, "NCCL_IB_GID_INDEX")
-    key, version = setting(host, "NCCL_IB_PKEY"), setting(host, "NCCL_IB_ROCE_VERSION_NUM")
-    return Fabric(
+    index = nccl_setting(host, "NCCL_IB_GID_INDEX")
+    key, version = (
+        nccl_setting(host, "NCCL_IB_PKEY"),
+        nccl_setting(host, "NCCL_IB_ROCE_VERSION_NUM"),
+    )
+    return NodeRdma(
         ports=tuple(
             replace(p, grown=rdma.growth(before.get(p.name, {}), after.get(p.name, {})))
             for p in ports
         ),
-        rule=setting(host, "NCCL_IB_HCA"),
-        off=_off(host),
+        rule=nccl_setting(host, "NCCL_IB_HCA"),
+        off=_disabled_by(host),
         gid_index=strtoll(index)[0] if index and 0 <= strtoll(index)[0] < 1 << 16 else None,
         pkey_index=strtoll(key)[0] if key else None,
-        searched=not setting(host, "NCCL_IB_ADDR_RANGE"),
+        searched=not nccl_setting(host, "NCCL_IB_ADDR_RANGE"),
         roce_version=strtoll(version)[0] if version else 2,
-        ipv6=setting(host, "NCCL_IB_ADDR_FAMILY") == "AF_INET6",
+        ipv6=nccl_setting(host, "NCCL_IB_ADDR_FAMILY") == "AF_INET6",
         ours=str(ctx.options.get("ports") or ""),
         gpus=len(gpus),
         gpu_numa=_gpu_numa(host) if nvidias else (),
@@ -228,15 +258,15 @@ def observe(host: Host, ctx: Context) -> Fabric:
     )
 
 
-def _off(host: Host) -> str:
-    disabled, net = setting(host, "NCCL_IB_DISABLE"), setting(host, "NCCL_NET")
+def _disabled_by(host: Host) -> str:
+    disabled, net = nccl_setting(host, "NCCL_IB_DISABLE"), nccl_setting(host, "NCCL_NET")
     if disabled and switched_on(disabled):
         return f"NCCL_IB_DISABLE={disabled[:40]}"
     return f"NCCL_NET={net}" if net.lower() == "socket" else ""
 
 
 def _gpu_numa(host: Host) -> tuple[int, ...]:
-    paths = (f"/sys/bus/pci/devices/{gpu.bus}/numa_node" for gpu in nvidia.on_pci(host))
+    paths = (f"/sys/bus/pci/devices/{gpu.bus}/numa_node" for gpu in nvml.gpus_on_pci(host))
     found = (host.read_int(path) for path in paths)
     return tuple(sorted({n for n in found if n is not None and n >= 0}))
 
@@ -248,10 +278,10 @@ def _peering(host: Host) -> bool | None:
     return None if any("GeForce" in text for text in told) else rdma.peer_memory(host)
 
 
-def judge(world: World[Fabric], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     fabrics = {here.node: seen for here, seen in world.each()}
     for here, seen in world.each():
-        down = _Groups(here)
+        down = _PortFindings(here)
         for port in seen.ports:
             if port.idle and port.layer in (INFINIBAND, ETHERNET):
                 _judge_down(down, fabrics, seen, port, world.topology.several_nodes)
@@ -266,47 +296,51 @@ def judge(world: World[Fabric], expect: Expect) -> Iterator[Finding]:
         yield from _judge_mtu(world, fabrics)
 
 
-class _Groups:
+class _PortFindings:
     """Ports of one node, gathered by what is wrong with them: eight dead ports are one finding."""
 
     def __init__(self, here: Subject) -> None:
         self.here = here
-        self.found: dict[tuple[Any, ...], list[tuple[Port, str]]] = {}
+        self.found: dict[tuple[Any, ...], list[tuple[RdmaPort, str]]] = {}
 
     def add(
-        self, port: Port, saw: str, code: str, status: Status, *rest: Any, **fields: str
+        self, port: RdmaPort, code: str, saw: str, expected: str, fast: str = "", **unusual: Any
     ) -> None:
-        self.found.setdefault((code, status, *rest, tuple(fields.items())), []).append((port, saw))
+        """`unusual`: the status, blame or confidence, where it is not this code's usual one."""
+        key = code, expected, fast, tuple(unusual.items())
+        self.found.setdefault(key, []).append((port, saw))
 
-    def findings(self) -> Iterator[Finding]:
-        for (code, status, expected, blame, confidence, fields), ports in self.found.items():
+    def findings(self) -> Iterator[Found]:
+        for (code, expected, fast, unusual), ports in self.found.items():
             parts = [f"{port.name} {saw}" for port, saw in ports[:LISTED]]
             more = len(ports) - len(parts)
             first = ports[0][0]
-            yield Finding(
+            yield Found(
                 code,
-                status,
-                tuple(_nic(self.here, port) for port, _ in ports),
+                tuple(_nic_subject(self.here, port) for port, _ in ports),
                 saw="; ".join(parts) + (f" and {more} more" if more else ""),
                 expected=expected,
-                blame=blame,
-                confidence=confidence,
-                explains=GPUDIRECT,
-                fields={"device": first.device, "number": str(first.number), **dict(fields)},
+                fields={"device": first.device, "number": str(first.number)}
+                | ({"fast": fast} if fast else {}),
+                **{"confidence": Confidence.LIKELY, **dict(unusual)},
             )
 
 
-def _nic(here: Subject, port: Port) -> Subject:
+def _nic_subject(here: Subject, port: RdmaPort) -> Subject:
     return Subject(Kind.NIC, here.node, port.device, ranks=here.ranks, port=port.number)
 
 
 def _judge_down(
-    down: _Groups, fabrics: Mapping[str, Fabric], seen: Fabric, port: Port, several: bool
+    down: _PortFindings,
+    fabrics: Mapping[str, NodeRdma],
+    seen: NodeRdma,
+    port: RdmaPort,
+    several: bool,
 ) -> None:
-    unmanaged = hca.waits_for_manager(port)
+    unmanaged = hca_selection.waits_for_manager(port)
     code = "no-subnet-manager" if unmanaged else "port-down"
-    peers = hca.expected_active(fabrics, port.name)
-    status, blame, sure = Status.FAIL, Blame.NODE, Confidence.LIKELY
+    peers = hca_selection.expected_active(fabrics, port.name)
+    status, sure = Status.FAIL, Confidence.LIKELY
     if seen.claims(port):
         why, sure = "it is ours (ports)", Confidence.CERTAIN
     elif seen.gpus and peers:
@@ -315,46 +349,44 @@ def _judge_down(
         return
     elif seen.named(port):
         # the list may be another cluster's: that is no reason to take a node away
-        why, blame = "NCCL_IB_HCA names it", Blame.UNKNOWN
+        why = "NCCL_IB_HCA names it"
         status = Status.FAIL if several else Status.WARN
-        code = code if unmanaged else "named-down"
+        code = code if unmanaged else "named-port-down"
     elif unmanaged:
         # somebody has put a cable in; but it may be the storage's, or this job may need none
         why = "the link is there"
         if not several or any(p.active for p in seen.ports):
             status = Status.WARN
     elif few := seen.few_down(port):
-        if hca.unused_everywhere(fabrics, port.name):
+        if hca_selection.unused_everywhere(fabrics, port.name):
             return
         why = f"as the {sum(p.active for p in seen.alike(port))} others like it here"
         # two of eight that were never cabled are known
         status = Status.FAIL if few == 1 else Status.WARN
     else:
         return
-    blame = Blame.NETWORK if unmanaged else blame
-    down.add(port, port.says, code, status, f"Active: {why}", blame, sure)
+    down.add(port, code, port.says, f"Active: {why}", status=status, confidence=sure)
 
 
-def _rate(port: Port) -> str:
+def _describe_rate(port: RdmaPort) -> str:
     return f"{port.rate:g} Gb/s" + (f" ({port.width})" if port.width else "")
 
 
-def _judge_rate(here: Subject, fabrics: Mapping[str, Fabric], seen: Fabric) -> Iterator[Finding]:
-    slow = _Groups(here)
+def _judge_rate(here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma) -> Iterator[Found]:
+    slow = _PortFindings(here)
     taken = seen.taken
     for port in seen.ports:
         if not (port.active and port.rate and (seen.gpus or seen.claims(port))):
             continue
         like = {
             node: other.rate
-            for node, other in hca.same_port(fabrics, port.name).items()
+            for node, other in hca_selection.same_port(fabrics, port.name).items()
             if other.active and other.rate and (other.kind, other.layer) == (port.kind, port.layer)
         }
         agreed = consensus(like)
         if len(like) > 2 and agreed.value and port.rate < agreed.value:
             wanted = f"{agreed.value:g} Gb/s, as on {parties(agreed.holders, 3)}"
-            likely = Confidence.LIKELY
-            slow.add(port, _rate(port), "rate-low", Status.FAIL, wanted, Blame.NODE, likely)
+            slow.add(port, "rate-low", _describe_rate(port), wanted)
             continue
         mine = {p.name: p.rate for p in taken if p.rate}
         usual = consensus(mine)
@@ -362,23 +394,25 @@ def _judge_rate(here: Subject, fabrics: Mapping[str, Fabric], seen: Fabric) -> I
         half = len(mine) > 2 and 2 * port.rate <= (usual.value or 0)
         if half and seen.concerned and seen.named(port):
             wanted = f"{usual.value:g} Gb/s, as {parties(usual.holders, 3)}"
-            rest = (Status.WARN, wanted, Blame.JOB, Confidence.LIKELY)
-            slow.add(port, _rate(port), "slow-taken", *rest, fast=",".join(usual.holders))
+            fast = ",".join(usual.holders)
+            slow.add(port, "slow-port-selected", _describe_rate(port), wanted, fast)
     yield from slow.findings()
 
 
-def _judge_errors(here: Subject, seen: Fabric) -> Iterator[Finding]:
-    growing = _Groups(here)
+def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    growing = _PortFindings(here)
     for port in seen.ports:
         grown = {n: by for n, by in port.grown.items() if by >= NOISE or n in NEVER}
         if port.active and grown and (seen.gpus or seen.claims(port)):
             saw = ", ".join(f"{name} +{by}" for name, by in sorted(grown.items())[:LISTED])
-            rest = (Status.WARN, "counters that stand still", Blame.NODE, Confidence.LIKELY)
-            growing.add(port, f"{saw} in {seen.apart:.1f} s", "errors-growing", *rest)
+            saw += f" in {seen.apart:.1f} s"
+            growing.add(port, "errors-growing", saw, "counters that stand still")
     yield from growing.findings()
 
 
-def _judge_missing(here: Subject, fabrics: Mapping[str, Fabric], seen: Fabric) -> Iterator[Finding]:
+def _judge_missing(
+    here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma
+) -> Iterator[Found]:
     counts = {
         node: len({p.device for p in other.ports if not p.virtual})
         for node, other in fabrics.items()
@@ -386,84 +420,70 @@ def _judge_missing(here: Subject, fabrics: Mapping[str, Fabric], seen: Fabric) -
     }
     agreed = consensus(counts)
     if seen.gpus and agreed.value and counts.get(here.node, agreed.value) < agreed.value:
-        yield Finding(
+        yield Found(
             "hca-missing",
-            Status.WARN,
             (here,),
             saw=plural(counts[here.node], "RDMA device"),
             expected=f"{agreed.value}, as on {parties(agreed.holders, 3)}",
-            blame=Blame.NODE,
             confidence=Confidence.LIKELY,
-            explains=GPUDIRECT,
         )
 
 
-def _names(ports: Iterable[Port]) -> str:
+def _port_names(ports: Iterable[RdmaPort]) -> str:
     return ",".join(port.name for port in ports)
 
 
-def _judge_choice(here: Subject, seen: Fabric, told: bool) -> Iterator[Finding]:
+def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
     """What NCCL takes of what there is."""
     taken = seen.taken
     able = [p for p in seen.within_reach if p.active and p.driver != rdma.EFA]
     infiniband, ethernet = (
         [p for p in seen.preferred if p.layer == layer] for layer in (INFINIBAND, ETHERNET)
     )
-    job: dict[str, Any] = {"blame": Blame.JOB, "explains": GPUDIRECT}
     if seen.rule and not taken and able and not told:
         admitted = [p for p in seen.ports if seen.parsed.admits(p.device, p.number)]
         what = f"only {admitted[0].name}, {admitted[0].says}" if admitted else "no port here"
-        yield Finding(
+        yield Found(
             "hca-unmatched",
-            Status.FAIL,
             (here,),
             saw=f"NCCL_IB_HCA={seen.rule[:80]!r} names {what}",
             expected=f"some of {parties([p.name for p in able])}",
             fields={"there": parties([p.name for p in able])},
-            **job,
         )
     if infiniband and ethernet:
-        yield Finding(
+        yield Found(
             "layers-mixed",
-            Status.WARN,
-            tuple(_nic(here, p) for p in ethernet),
+            tuple(_nic_subject(here, p) for p in ethernet),
             saw=f"InfiniBand {parties([p.name for p in infiniband])} · Ethernet "
             f"{parties([p.name for p in ethernet])}",
             expected="ports of one link layer",
             confidence=Confidence.LIKELY,
-            fields={"ours": _names(infiniband)},
-            **job,
+            fields={"ours": _port_names(infiniband)},
         )
     if seen.ours and any(seen.claims(p) for p in seen.ports):
         foreign = [p for p in taken if not seen.claims(p)]
         if foreign:
-            yield Finding(
-                "not-ours",
-                Status.WARN,
-                tuple(_nic(here, p) for p in foreign),
+            yield Found(
+                "port-unlisted",
+                tuple(_nic_subject(here, p) for p in foreign),
                 saw=f"NCCL would take {parties([p.name for p in foreign])} too",
                 expected=f"ports {seen.ours[:80]}",
-                fields={"ours": _names(p for p in seen.ports if seen.claims(p))},
-                **job,
+                fields={"ours": _port_names(p for p in seen.ports if seen.claims(p))},
             )
     if taken and seen.peering is False:
-        yield Finding(
+        yield Found(
             "gpudirect-missing",
-            Status.WARN,
             (here,),
             saw="neither nvidia_peermem nor what dma-buf needs",
             expected="HCAs that may reach into the GPUs' memory",
-            blame=Blame.NODE,
             confidence=Confidence.LIKELY,
-            explains=("world.bandwidth",),
         )
 
 
 def _judge_addresses(
-    here: Subject, fabrics: Mapping[str, Fabric], seen: Fabric
-) -> Iterator[Finding]:
-    bad = _Groups(here)
-    likely = Confidence.LIKELY
+    here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma
+) -> Iterator[Found]:
+    bad = _PortFindings(here)
     roce = [p for p in seen.preferred if p.layer == ETHERNET and p.gid_slots and not p.iwarp]
     without = [p for p in roce if seen.gid(p) is None]
     asked = "" if seen.gid_index is None else f"NCCL_IB_GID_INDEX={seen.gid_index}"
@@ -477,30 +497,30 @@ def _judge_addresses(
             hard = len(without) == len(roce) or seen.claims(port) or seen.named(port)
             saw = f"has no GID{asked and ' at ' + asked}, filled: {filled}"
             status = Status.FAIL if hard else Status.WARN
-            bad.add(port, saw, "gid-unusable", status, wanted, blame, likely)
+            bad.add(port, "gid-unusable", saw, wanted, status=status, blame=blame)
         elif gid.link_local or (asked and gid.version == 1):
             what = "link-local" if gid.link_local else "of RoCE v1"
             saw = f"has at {gid.index} a GID that is {what}"
-            bad.add(port, saw, "gid-unusable", Status.WARN, wanted, blame, likely)
+            bad.add(port, "gid-unusable", saw, wanted, blame=blame)
     index = seen.pkey_index or 0
-    limited = sum(any(_limited(p) for p in fabric.taken) for fabric in fabrics.values())
+    limited = sum(any(_is_limited_member(p) for p in fabric.taken) for fabric in fabrics.values())
     for port in (p for p in seen.taken if p.layer == INFINIBAND and p.pkey is not None):
         empty = not (port.pkey or 0) & 0x7FFF
         # a limited member may talk to full ones, two limited ones never (IBTA, P_Key matching)
-        if empty or (_limited(port) and limited > 1):
+        if empty or (_is_limited_member(port) and limited > 1):
             saw = f"has partition key {port.pkey:#06x} at {index}"
             status = Status.FAIL if empty else Status.WARN
             whose = Blame.NETWORK if seen.pkey_index is None else Blame.JOB
             full = "a key with full membership"
-            bad.add(port, saw, "pkey-unusable", status, full, whose, likely)
+            bad.add(port, "pkey-unusable", saw, full, status=status, blame=whose)
     yield from bad.findings()
 
 
-def _limited(port: Port) -> bool:
+def _is_limited_member(port: RdmaPort) -> bool:
     return port.layer == INFINIBAND and bool(port.pkey) and not (port.pkey or 0) & 0x8000
 
 
-def _judge_mtu(world: World[Fabric], fabrics: Mapping[str, Fabric]) -> Iterator[Finding]:
+def _judge_mtu(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:
     sizes = {
         node: min(rdma.roce_mtu(p.mtu) for p in fabric.preferred if p.mtu and p.layer == ETHERNET)
         for node, fabric in fabrics.items()
@@ -511,25 +531,23 @@ def _judge_mtu(world: World[Fabric], fabrics: Mapping[str, Fabric]) -> Iterator[
     if len(set(sizes.values())) < 2:
         return
     texts = [f"RDMA MTU {size} on {parties(nodes, 3)}" for size, nodes in agreed.odd.items()]
-    yield Finding(
+    yield Found(
         "mtu-differs",
-        Status.WARN,
         tuple(world.subject(node) for node in odd),
         saw=" · ".join(sorted(texts)[:LISTED]),
         expected=f"{agreed.value}, as on {parties(agreed.holders, 3)}" if agreed.value else "one",
         blame=Blame.UNKNOWN if agreed.tie else Blame.NODE,
         confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
-        explains=GPUDIRECT,
         alternatives=("NCCL before 2.20 takes the smaller one by itself",),
     )
 
 
-def measured(world: World[Fabric]) -> Measured:
+def measured(world: World[NodeRdma]) -> Measured:
     ports = [p for fabric in world.seen.values() for p in fabric.ports]
     if not ports:
         return Measured()
     up = [p for p in ports if p.active]
-    rates = sorted({f"{p.layer} {_rate(p)}" for p in up if p.rate})
+    rates = sorted({f"{p.layer} {_describe_rate(p)}" for p in up if p.rate})
     parts = [f"{len(up)} of {plural(len(ports), 'port')} active", *rates[:2]]
     first = next(iter(world.seen.values()))
     if len(world.seen) == 1 and (idle := [p.name for p in ports if p.idle]):

@@ -1,5 +1,6 @@
 """How fast and how soon do the nodes reach each other, and is one node or one link behind the rest?
 
+Level        standard
 Looks at     bytes a second in both directions and round trips between pairs of nodes, over the
              address that NCCL or Gloo takes, one TCP connection a pair: up to five rounds in which
              every node meets another partner, all pairs of a round at once; segments sent again;
@@ -20,24 +21,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import pairing as pairs
 from preflight.domains.net import slow_pairs as speeds
-from preflight.domains.net.interfaces import chosen
-from preflight.domains.net.rounds import ROUNDS, Tour, Trial
-from preflight.domains.net.slow_pairs import IN, OUT, Edge, Fabric, Rate
+from preflight.domains.net.interfaces import listen_addresses
+from preflight.domains.net.rounds import ROUNDS, PairRounds, Trial
+from preflight.domains.net.slow_pairs import IN, OUT, Edge, EdgeRate, PairSpeeds
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
@@ -55,6 +56,8 @@ CHECK = Check(
     required=False,
     requires=frozenset({Requirement.PEERS}),
     disturbs="the network: one TCP stream a node for a second",
+    blame=Blame.NETWORK,
+    explains=("world.bandwidth", "world.gloo:slow", "world.nccl:slow"),
 )
 
 # more slow links than this part of the nodes, and it is no matter of single links
@@ -70,59 +73,66 @@ TEST = (
 )
 CARD = Command("ethtool {interface}; ethtool -S {interface} | grep -iE 'err|drop|crc'", "{node}")
 
-ADVICE = {
-    "node-slow": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "node-slow": FindingType(
         cause="a card that fell back to a lower speed, a bad cable, a rate limit, a virtual "
         "machine's quota",
         means="no error at all: every all-reduce of every rank waits for this node",
         now="leave {node} out",
         text="the card's speed and its error counters, beside those of another node",
         commands=(CARD, *TEST),
+        status=Status.WARN,
+        blame=Blame.NODE,
     ),
-    "link-slow": Advice(
-        who="cluster administrator",
+    "link-slow": FindingType(
         cause="a path through a congested or broken switch port or uplink, a route by way of "
         "another network",
         means="no error at all: a ring that goes over this link is as slow as the link",
         text="the way between the two, and the counters of the switch ports on it",
         commands=(Command("tracepath -n {to}", "{node}"), *TEST),
+        status=Status.WARN,
     ),
-    "speed-low": Advice(
-        who="cluster administrator",
+    "speed-low": FindingType(
         cause="a card or cable of either end, the switch between them, a rate limit, or a "
         "management network taken for the data network",
         means="no error at all: training is slow",
         text="compare with a third node; see that NCCL_SOCKET_IFNAME names the fast network",
         commands=(CARD, *TEST),
+        status=Status.WARN,
+        explains=SLOWER,
     ),
-    "below-expected": Advice(
-        who="cluster administrator",
+    "below-expected": FindingType(
         cause="what slows a node or a link, where all are slow alike and none is behind the others",
         means="no error at all: training is slower than it was when this was found to be good",
         text="what changed since: preflight baseline diff",
         commands=(CARD, *TEST),
+        blame=(Blame.NETWORK, Blame.NODE),
+        explains=SLOWER,
     ),
-    "latency-high": Advice(
-        who="cluster administrator",
+    "latency-high": FindingType(
         cause="a node in another room or zone, a tunnel or proxy on the way, a machine that is "
         "busy",
         means="no error at all: every small collective takes that much longer",
         text="nodes near each other; a way without a tunnel",
         commands=(Command("tracepath -n {to}", "{node}"),),
+        status=Status.WARN,
+        blame=(Blame.NETWORK, Blame.NODE),
     ),
-    "packets-lost": Advice(
-        who="cluster administrator",
+    "packets-lost": FindingType(
         cause="a bad cable or transceiver, a duplex mismatch, a full buffer, a rate limit",
         means="now and then a step takes 0.2 s or seconds longer; with more of it time-outs",
         text="the error counters of the card and of its switch port",
         commands=(CARD,),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.NETWORK),
+        explains=("net.mesh", "world.bandwidth", *SLOWER),
     ),
-    "not-measured": Advice(
+    "not-measured": FindingType(
         who="whoever runs this node",
         cause="a machine too busy to answer in time, or an edge that passes small packets only",
         means="whether the network of this node is fast is not known",
         text="what net.mesh and net.payload say of it; run it again when the machine is idle",
+        status=Status.UNDECIDED,
     ),
 }
 
@@ -131,7 +141,7 @@ ADVICE = {
 class Speed:
     """What one node learnt in the rounds: of each partner what came in, and round trips."""
 
-    place: pairs.Place
+    place: pairs.NodeNumber
     interface: str
     trials: tuple[Trial, ...]
 
@@ -139,18 +149,18 @@ class Speed:
 def observe(host: Host, ctx: Context) -> Speed:
     if ctx.world_size < 2:
         raise NotApplicable("there is no other node")
-    ways = chosen(host, ctx).found
+    ways = listen_addresses(host, ctx).found
     if not ways:
         raise CannotObserve("no interface that NCCL or Gloo would take has an address")
     try:
-        with Tour(host, ctx, ways[0].ip) as tour:
-            place = pairs.Place(ctx.rank, ctx.world_size)
+        with PairRounds(host, ctx, ways[0].ip) as tour:
+            place = pairs.NodeNumber(ctx.rank, ctx.world_size)
             return Speed(place, ways[0].interface, tour.all_rounds())
     except OSError as error:
         raise CannotObserve(f"{ways[0].interface} {ways[0].ip}: {error.strerror}") from None
 
 
-def judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     if len(world.topology.nodes) < 2:
         return
     names = {here.node: seen.interface for here, seen in world.each()}
@@ -159,14 +169,14 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
         yield finding.with_(fields={**finding.fields, "interface": interface})
 
 
-def _judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
-    seen = _fabric(world)
+def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
+    seen = _speeds_of(world)
     yield from _unmeasured(world, seen)
     if speeds.all_broken(seen):
         yield _unclear(seen, list(seen.rates), "every edge is that slow")
         return
     low = speeds.below(seen, (expect.number("tcp_gbits") or 0.0) * GBIT)
-    yield from _below(world, seen, low, expect)
+    yield from _below_expected(world, seen, low, expect)
     told = {*low.nodes, *(node for edge in low.edges for node in edge)}
     lossy = {n: ends for n, ends in speeds.lossy_nodes(seen).items() if n not in told}
     # what is lost slows it down
@@ -180,48 +190,47 @@ def _judge(world: World[Speed], expect: Expect) -> Iterator[Finding]:
     blamed = {*told, *slow, *lossy}
     # of the edges of a node that is named already nothing more is said
     yield from _slow_links(seen, blamed)
-    yield from _far(world, seen, blamed)
+    yield from _far_apart(world, seen, blamed)
     yield from _lossy_links(seen, blamed)
 
 
-def _below(
-    world: World[Speed], seen: Fabric, low: speeds.Below, expect: Expect
-) -> Iterator[Finding]:
-    """What is slower than somebody said, however slow the others are."""
+def _below_expected(
+    world: World[Speed], seen: PairSpeeds, low: speeds.BelowFloor, expect: Expect
+) -> Iterator[Found]:
+    """Report what is slower than expected (--expect tcp_gbits), however slow the others are."""
     wanted = f"at least {_bits((expect.number('tcp_gbits') or 0.0) * GBIT)}"
     expected = wanted + expect.aside("tcp_gbits")
     for node in low.nodes:
         ways = [(word, e) for end, word in VERBS if (e := seen.at(node, end))]
-        does = [f"{word} {_range([r.rate for r in e.values()])}" for word, e in ways]
+        does = [f"{word} {_describe_range([r.rate for r in e.values()])}" for word, e in ways]
         saw = f"{node} {', '.join(does)} · its partners do better with others"
         partners = list(ways[0][1])
-        found = _warning("below-expected", (_node(world, node),), saw, expected, partners[0])
-        yield found.with_(status=Status.FAIL)
+        found = _warning("below-expected", (world.subject(node),), saw, expected, partners[0])
+        yield found.with_(explains=CHECK.explains)
     if low.edges:
         found = _unclear(seen, low.edges, f"{plural(len(low.edges), 'edge')} of {len(seen.rates)}")
-        yield found.with_(code="below-expected", status=Status.FAIL, expected=expected)
+        yield found.with_(code="below-expected", expected=expected)
 
 
-def _fabric(world: World[Speed]) -> Fabric:
+def _speeds_of(world: World[Speed]) -> PairSpeeds:
     names = pairs.by_number({here.node: seen.place for here, seen in world.each()})
-    return speeds.fabric(names, {key: value.trials for key, value in world.seen.items()})
+    return speeds.pair_speeds(names, {key: value.trials for key, value in world.seen.items()})
 
 
-def _unmeasured(world: World[Speed], seen: Fabric) -> Iterator[Finding]:
+def _unmeasured(world: World[Speed], seen: PairSpeeds) -> Iterator[Found]:
     deaf = [h.node for h, own in world.each() if not any(t.moved.inward for t in own.trials)]
     blind = list(speeds.unmeasured(seen, deaf))
     if blind:
-        yield Finding(
+        yield Found(
             "not-measured",
-            Status.UNDECIDED,
-            tuple(_node(world, node) for node, _ in blind),
+            tuple(world.subject(node) for node, _ in blind),
             saw=" · ".join(f"{node}: {why}" for node, why in blind[:KEPT]),
             expected="bytes from and to at least one other node",
             confidence=Confidence.POSSIBLE,
         )
 
 
-def _slow_node(world: World[Speed], seen: Fabric, node: str, ends: tuple[int, ...]) -> Finding:
+def _slow_node(world: World[Speed], seen: PairSpeeds, node: str, ends: tuple[int, ...]) -> Found:
     words, usual = [], []
     for end in ends:
         mine = seen.at(node, end)
@@ -235,85 +244,81 @@ def _slow_node(world: World[Speed], seen: Fabric, node: str, ends: tuple[int, ..
         rates = [r.rate for r in mine.values()]
         words.append(
             f"{verb} {_bits(max(rates))} with {plural(len(mine), 'partner')}, the others "
-            f"{_range(best)}{_lost(mine.values())}"
+            f"{_describe_range(best)}{_describe_loss(mine.values())}"
         )
     saw = f"{node} {' · '.join(words)}" + (
-        _other_way(seen, node, ends[0]) if len(ends) == 1 else ""
+        _describe_other_direction(seen, node, ends[0]) if len(ends) == 1 else ""
     )
     expected = f"about {_bits(min(usual))}, as the others"
     partners = list(seen.at(node, ends[0]))
-    found = _warning("node-slow", (_node(world, node),), saw, expected, partners[0])
+    found = _warning("node-slow", (world.subject(node),), saw, expected, partners[0])
     return found.with_(confidence=Confidence.CERTAIN) if len(partners) > 2 else found
 
 
-def _warning(code: str, subjects: tuple[Subject, ...], saw: str, expected: str, to: str) -> Finding:
+def _warning(code: str, subjects: tuple[Subject, ...], saw: str, expected: str, to: str) -> Found:
     """Of one node, or of one link: the first of the subjects."""
     first = subjects[0]
-    lost = ("net.mesh",) if code == "packets-lost" else ()
-    return Finding(
+    return Found(
         code,
-        Status.WARN,
         subjects,
         saw=saw,
         expected=expected,
         blame=Blame.NODE if first.kind is Kind.NODE else Blame.NETWORK,
         confidence=Confidence.LIKELY,
-        explains=(*lost, "world.bandwidth", *SLOWER),
         fields={"node": first.node, "to": to},
     )
 
 
-def _other_way(seen: Fabric, node: str, end: int) -> str:
+def _describe_other_direction(seen: PairSpeeds, node: str, end: int) -> str:
     """That the other direction is fine: it tells a rate limit from a card."""
     rates = [r.rate for r in seen.at(node, 1 - end).values()]
     verb = "receives" if end == OUT else "sends"
     return f" · {verb} {_bits(max(rates))}" if rates else ""
 
 
-def _slow_links(seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
+def _slow_links(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
     links = speeds.slow_links(seen)
     certain = {e: usual for e, usual in links.certain.items() if not set(e) & set(blamed)}
     pairs_of = _by_pair(certain)
     if len(pairs_of) > max(2, CROWD * len(seen.nodes)):
         fine = [e for e in seen.rates if e not in links.certain]
-        yield _unclear(seen, list(certain), _between(seen, list(certain), fine))
+        yield _unclear(seen, list(certain), _describe_split(seen, list(certain), fine))
     else:
         for edges in pairs_of:
             usual = min(certain[e] for e in edges)
-            saw = f"{_edges(seen, edges)} · with others both ends do {_bits(usual)} or more"
+            saw = (
+                f"{_describe_edges(seen, edges)} · with others both ends do {_bits(usual)} or more"
+            )
             expected = f"about {_bits(usual)}"
             yield _warning("link-slow", tuple(map(_link, edges)), saw, expected, edges[0][1])
     for edges in _by_pair(e for e in links.unclear if not set(e) & set(blamed)):
         yield _unclear(seen, edges, "no other edge tells the link from its ends")
 
 
-def _unclear(seen: Fabric, edges: Sequence[Edge], why: str) -> Finding:
+def _unclear(seen: PairSpeeds, edges: Sequence[Edge], why: str) -> Found:
     """Slow edges that blame no single node and no single link."""
     a, b = edges[0]
-    return Finding(
+    return Found(
         "speed-low",
-        Status.WARN,
         tuple(_link(e) for e in edges[:KEPT]),
-        saw=f"{_edges(seen, edges)} · {why}",
+        saw=f"{_describe_edges(seen, edges)} · {why}",
         expected=f"at least {_bits(speeds.BROKEN)}, and on every edge about the same",
-        blame=Blame.NETWORK,
         confidence=Confidence.POSSIBLE,
         alternatives=(f"{a} itself", f"{b} itself")
         if len(_by_pair(edges)) == 1
         else ("several nodes at once", "the network between them is shared and busy"),
-        explains=SLOWER,
         fields={"node": a, "to": b},
     )
 
 
-def _between(seen: Fabric, apart: Sequence[Edge], joined: Sequence[Edge]) -> str:
+def _describe_split(seen: PairSpeeds, apart: Sequence[Edge], joined: Sequence[Edge]) -> str:
     islands = speeds.groups(seen.nodes, apart, joined)
     if not islands:
         return f"{plural(len(_by_pair(apart)), 'link')} of {speeds.measured_pairs(seen)}"
     return "all between " + " and ".join(", ".join(g[:KEPT]) for g in islands[:KEPT])
 
 
-def _far(world: World[Speed], seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
+def _far_apart(world: World[Speed], seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
     for node, usual in speeds.far_nodes(seen).items():
         if node in blamed:
             continue
@@ -324,21 +329,21 @@ def _far(world: World[Speed], seen: Fabric, blamed: Collection[str]) -> Iterator
             f"{plural(len(trips), 'partner')}, between the others {_ms(usual)}"
         )
         expected = f"about {_ms(usual)}, as the others"
-        yield _warning("latency-high", (_node(world, node),), saw, expected, nearest)
+        yield _warning("latency-high", (world.subject(node),), saw, expected, nearest)
     far = {e: usual for e, usual in speeds.far_links(seen).items() if not set(e) & set(blamed)}
     if len(far) > max(2, CROWD * len(seen.nodes)):
         near = [(a, b) for a, b in map(tuple, seen.trips) if not {(a, b), (b, a)} & set(far)]
         a, b = next(iter(far))
-        yield Finding(
+        yield Found(
             "latency-high",
-            Status.WARN,
             tuple(_link(e) for e in list(far)[:KEPT]),
-            saw=f"{a}-{b} {_ms(seen.trips[frozenset((a, b))])} · {_between(seen, list(far), near)}",
+            saw=f"{a}-{b} {_ms(seen.trips[frozenset((a, b))])} · "
+            + _describe_split(seen, list(far), near),
             expected=f"about {_ms(max(far.values()))}",
-            blame=Blame.NETWORK,
             confidence=Confidence.POSSIBLE,
             alternatives=("two places far from each other", "a slow way between two switches"),
             fields={"node": a, "to": b},
+            explains=(),
         )
         return
     for (a, b), usual in far.items():
@@ -349,20 +354,20 @@ def _far(world: World[Speed], seen: Fabric, blamed: Collection[str]) -> Iterator
         yield _warning("latency-high", (_link((a, b)),), saw, f"about {_ms(usual)}", b)
 
 
-def _lossy_node(world: World[Speed], seen: Fabric, node: str, ends: tuple[int, ...]) -> Finding:
+def _lossy_node(world: World[Speed], seen: PairSpeeds, node: str, ends: tuple[int, ...]) -> Found:
     rates = [r for end in ends for r in seen.at(node, end).values()]
     least = min(r.lost for r in rates if r.lost is not None)
     way = ("leaves", "goes to")[ends[0]] if len(ends) == 1 else "leaves or goes to"
     partners = list(seen.at(node, ends[0]))
     saw = (
         f"packets are lost: of what {way} {node}, {least:.1%} or more is sent again, with each of "
-        f"{plural(len(partners), 'partner')} · {_range([r.rate for r in rates])}"
+        f"{plural(len(partners), 'partner')} · {_describe_range([r.rate for r in rates])}"
     )
     expected = f"less than {speeds.LOSS:.0%}, as between the others"
-    return _warning("packets-lost", (_node(world, node),), saw, expected, partners[0])
+    return _warning("packets-lost", (world.subject(node),), saw, expected, partners[0])
 
 
-def _lossy_links(seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
+def _lossy_links(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
     """What a slow link or node loses is said with it: it may be the queue in front of it."""
     slow = speeds.slow_links(seen).certain
     for (a, b), share in speeds.lossy_links(seen).items():
@@ -371,10 +376,6 @@ def _lossy_links(seen: Fabric, blamed: Collection[str]) -> Iterator[Finding]:
         saw = f"packets are lost: {share:.1%} of what {a} sends to {b} is sent again"
         expected = f"less than {speeds.LOSS:.0%}, as elsewhere"
         yield _warning("packets-lost", (_link((a, b)),), saw, expected, b)
-
-
-def _node(world: World[Speed], node: str) -> Subject:
-    return Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node))
 
 
 def _link(edge: Edge) -> Subject:
@@ -389,13 +390,13 @@ def _by_pair(edges: Iterable[Edge]) -> list[list[Edge]]:
     return list(found.values())
 
 
-def _edges(seen: Fabric, edges: Sequence[Edge]) -> str:
+def _describe_edges(seen: PairSpeeds, edges: Sequence[Edge]) -> str:
     some = [f"{a}->{b} {_bits(seen.rates[a, b].rate)}" for a, b in edges[:KEPT]]
     more = f" and {len(edges) - KEPT} more" if len(edges) > KEPT else ""
-    return ", ".join(some) + more + _lost(seen.rates[e] for e in edges)
+    return ", ".join(some) + more + _describe_loss(seen.rates[e] for e in edges)
 
 
-def _lost(rates: Iterable[Rate]) -> str:
+def _describe_loss(rates: Iterable[EdgeRate]) -> str:
     shares = [r.lost for r in rates if r.lost is not None]
     return f" · {max(shares):.1%} sent again" if shares and max(shares) >= speeds.LOSS else ""
 
@@ -405,7 +406,7 @@ def _bits(rate: float) -> str:
     return f"{rate * 8e-9:.1f} Gbit/s" if rate >= 1.25e8 else f"{rate * 8e-6:.3g} Mbit/s"
 
 
-def _range(rates: Collection[float]) -> str:
+def _describe_range(rates: Collection[float]) -> str:
     low, high = _bits(min(rates)), _bits(max(rates))
     if low == high:
         return high
@@ -418,7 +419,7 @@ def _ms(seconds: float) -> str:
 
 
 def measured(world: World[Speed]) -> Measured:
-    seen = _fabric(world)
+    seen = _speeds_of(world)
     count = len(seen.nodes)
     plan = pairs.rounds(count, ROUNDS)
     if not plan or not seen.rates:
@@ -426,7 +427,7 @@ def measured(world: World[Speed]) -> Measured:
     rates = [r.rate for r in seen.rates.values()]
     done, planned = speeds.measured_pairs(seen), sum(len(made) for made in plan)
     text = f"{count} nodes in {plural(len(plan), 'round')}: {done} of {plural(planned, 'pair')} · "
-    text += _range(rates)
+    text += _describe_range(rates)
     values = {
         "pairs": done,
         "bytes_per_s": {f"{a}->{b}": r.rate for (a, b), r in seen.rates.items()},

@@ -1,5 +1,6 @@
 """Does everybody who belongs to the job get to MASTER_ADDR:MASTER_PORT, and who is missing?
 
+Level        standard
 Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, when and from where,
              with which ranks and WORLD_SIZE, and who else knocked there; of an agent that did not
              get in every address that it tried, with the error and its time, and some other ports
@@ -27,26 +28,29 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.net.dns import Inquiry, addresses, c10d_order, loops
-from preflight.domains.rendezvous import absent_ranks as absence
-from preflight.domains.rendezvous import arrivals
-from preflight.domains.rendezvous import attempts as ladder
-from preflight.domains.rendezvous import disconnected as parted
-from preflight.domains.rendezvous import leader_address as leader
-from preflight.domains.rendezvous import not_admitted as outside
-from preflight.domains.rendezvous.arrivals import View, views
-from preflight.domains.rendezvous.attempts import Reach, Sought
-from preflight.domains.rendezvous.tcp_probe import Probe, knock
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
+from preflight.domains.net.dns import LookupBatch, addresses, c10d_order, is_loopback
+from preflight.domains.rendezvous import (
+    absent_ranks,
+    arrivals,
+    attempts,
+    disconnected,
+    leader_address,
+    not_admitted,
+)
+from preflight.domains.rendezvous.arrivals import MeetingView, meeting_views
+from preflight.domains.rendezvous.attempts import AbsentHost, Reach
+from preflight.domains.rendezvous.tcp_probe import Probe, probe_ports
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import duration, plural, span
-from preflight.identity.slurm_hosts import Expected, expected
+from preflight.humanize import duration, plural, rank_list
+from preflight.identity.slurm_hosts import ExpectedHost, expected_hosts
 from preflight.model import (
-    Advice,
+    Blame,
     CannotObserve,
     Command,
-    Finding,
+    FindingType,
+    Found,
     Measured,
     NotApplicable,
     Status,
@@ -61,6 +65,8 @@ CHECK = Check(
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
     disturbs="connects to ports 22 and 9 of hosts that did not come",
+    reports_meeting=True,
+    explains=attempts.EXPLAINS,
 )
 
 # absent ranks are to be told of within a second of the deadline
@@ -76,9 +82,9 @@ ADDRESSES_KEPT = 64
 HERE = "the node of rank 0"
 RUNS = Command("pgrep -af 'preflight|torchrun|python'", "{host}")
 
-ADVICE: Mapping[str, Advice] = {
-    **ladder.ADVICE,
-    "absent": Advice(
+FINDINGS: Mapping[str, FindingType] = {
+    **attempts.FINDINGS,
+    "absent": FindingType(
         who="job author",
         cause="fewer ranks started than WORLD_SIZE says, or some that can't reach MASTER_PORT",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
@@ -86,95 +92,115 @@ ADVICE: Mapping[str, Advice] = {
         text="see on {host} whether {ranks} was started, and what it printed: an agent that can't "
         "get in says why",
         commands=(RUNS,),
+        status=Status.MISSING,
+        explains=(),
     ),
-    "absent-host-up": Advice(
+    "absent-host-up": FindingType(
         who="job author, then cluster administrator",
         cause="a launcher that did not start its ranks there, or ranks that ended before",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
         now="look at {host}: did {ranks} start there?",
         text="SLURM: srun -w {host} --overlap pgrep -af preflight",
         commands=(RUNS, Command("nc -vz -w 3 $MASTER_ADDR {port}", "{host}")),
+        status=Status.MISSING,
+        explains=(),
     ),
-    "absent-host-silent": Advice(
-        who="cluster administrator",
+    "absent-host-silent": FindingType(
         cause="a machine that is down, or behind a firewall that drops everything",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
         now="sbatch --exclude={host} …",
         text="see whether {host} is up: sinfo -N -n {host}, ping",
+        status=Status.MISSING,
+        explains=(),
     ),
-    "not-launched": Advice(
-        who="cluster administrator",
+    "not-launched": FindingType(
         cause="slurmd is down there, a prolog failed, or the agent could not start or was killed",
         means="srun of the job itself ends in the same way",
         now="sbatch --exclude={host} …",
         text="see sinfo -R -n {host} and the log of its slurmd",
         commands=(Command("srun -w {host} --overlap -n1 true", "a node of the job"),),
+        status=Status.MISSING,
     ),
-    "not-reached": Advice(
+    "not-reached": FindingType(
         who="whoever runs {host}",
         cause="no way in there without a question (key, password, host key), a host that is down, "
         "or another place of Python there",
         means="a launcher that starts ranks in the same way stops there, too",
         text="over ssh it takes a key and a known host key: `ssh -o BatchMode=yes {host} true` has "
         "to work",
+        status=Status.MISSING,
     ),
-    "came-late": Advice(
+    "agent-late": FindingType(
         who="job author",
         cause="a slow file system under the image or the environment, or a busy machine",
         means="all other ranks wait for {host} at every start",
         text="the environment on a local disk; what runs on {host} before the ranks start",
+        status=Status.WARN,
+        explains=(),
+        was=("came-late",),
     ),
-    "came-too-late": Advice(
+    "agent-too-late": FindingType(
         who="job author",
         cause="a slow start there: an image that is still loaded, a prolog, a busy file system",
         means="rank 0: 'Timed out … waiting for clients', if that is as patient as this run was",
         now="run it again with a longer --arrive",
         text="start all nodes at the same time, or give torch's rendezvous more time",
+        status=Status.MISSING,
+        was=("came-too-late",),
     ),
-    "lost": Advice(
+    "lost": FindingType(
         who="whoever runs {host}",
         cause="the process was killed (out of memory, a time limit), or the connection broke",
         means="the other ranks hang in their next collective, or 'Connection reset by peer'",
         now="see on {host} how process {pid} ended: dmesg | tail, sacct -j $SLURM_JOB_ID",
         text="leave the node out if it happens there again",
+        blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
-    "stood-still": Advice(
+    "agent-paused": FindingType(
         who="whoever runs {host}",
         cause="SIGSTOP (a debugger, scontrol suspend), a frozen virtual machine, or swapping",
         means="all other ranks wait for {host} in their next collective, up to its timeout",
         now="see what {host} did then: dmesg -T | tail, journalctl, vmstat 1",
         text="leave the node out if it happens there again",
+        blame=Blame.NODE,
+        was=("stood-still",),
     ),
-    "cut-off": Advice(
+    "cut-off": FindingType(
         who="network administrator",
         cause="its link or its switch port went down, or a firewall came up",
         means="all ranks hang in their next collective: no connection of {host} is closed",
         now="see the link of {host}: ip -s link, dmesg -T | grep -i link",
         text="leave the node out if it happens there again",
+        blame=Blame.NODE,
     ),
-    "rank-twice": Advice(
+    "rank-duplicate": FindingType(
         who="job author",
         cause="the same --node-rank on two nodes, or RANK exported to all tasks",
         means="all ranks time out with 'wait timeout … keys: …/N', N being a rank nobody has",
         now="give {host} a --node-rank of its own",
         text="let one launcher number them: srun, or torchrun with a c10d rendezvous",
+        blame=Blame.JOB,
+        was=("rank-twice",),
     ),
-    "leader-twice": Advice(
+    "leader-duplicate": FindingType(
         who="job author",
         cause="--node-rank 0 (the default) on two nodes, or RANK=0 exported to all tasks",
         means="two stores and two halves of a job that wait for each other: 'wait timeout … "
         "keys'; on one machine EADDRINUSE",
         now="give {host} a --node-rank of its own",
         text="let one launcher number them: srun, or torchrun with a c10d rendezvous",
+        blame=Blame.JOB,
+        was=("leader-twice",),
     ),
-    "size-differs": Advice(
+    "size-differs": FindingType(
         who="job author",
         cause="nodes times processes counted by hand, or --nnodes that differs between nodes",
         means="'4/5 clients joined' on rank 0, or silence for five times the timeout",
         now="export WORLD_SIZE={size}   on every node",
         text="let one launcher count, and start every node with the same numbers",
+        blame=Blame.JOB,
     ),
-    "leader-elsewhere": Advice(
+    "leader-elsewhere": FindingType(
         who="job author",
         cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
         means="rank 0 listens on its own machine, all ranks connect to another one: 'The client "
@@ -182,37 +208,46 @@ ADVICE: Mapping[str, Advice] = {
         now="export MASTER_ADDR={right}   on every node",
         text="SLURM: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
         commands=(Command("ip -brief address", HERE),),
+        blame=Blame.JOB,
     ),
-    "localhost": Advice(
+    "localhost": FindingType(
         who="job author",
         cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
         means="rank 0: '1/… clients joined'; ranks of other nodes connect to themselves and time "
         "out",
         now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
         text="torchrun: --rdzv-endpoint HOST:PORT",
+        blame=Blame.JOB,
     ),
-    "cannot-listen": Advice(
+    "cannot-listen": FindingType(
         who="job author",
         cause="another job, or a leftover of an earlier run, holds the port",
         means="rank 0: 'The server socket has failed to listen on any local network address'",
         now="export MASTER_PORT=29600   on every node",
         text="a port for each job, from 1024 on: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(Command("ss -tanp 'sport = :{port}'", HERE),),
+        blame=Blame.JOB,
     ),
-    "stranger-job": Advice(
+    "stranger-job": FindingType(
         who="job author",
         cause="two jobs with the default MASTER_PORT, or an earlier run that still retries",
         means="its ranks join this job's store, or this job's join theirs: both hang",
         now="export MASTER_PORT=29600   on every node",
         text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+        status=Status.WARN,
+        blame=Blame.JOB,
+        explains=(),
     ),
-    "stranger-token": Advice(
+    "stranger-token": FindingType(
         who="job author",
         cause="PREFLIGHT_TOKEN set on some nodes only, or another job of somebody else",
         means="nothing for this job, unless its own ranks are among them: then they are absent",
         text="PREFLIGHT_TOKEN has to be the same on all nodes of a job",
         commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+        status=Status.WARN,
+        blame=Blame.JOB,
+        explains=(),
     ),
 }
 
@@ -223,22 +258,22 @@ def observe(host: Host, ctx: Context) -> Reach:
         raise NotApplicable("there was no meeting")
     if not host.live:
         raise CannotObserve("a meeting is held on the live machine only")
-    due: tuple[Expected, ...] = ()
-    sought: tuple[Sought, ...] = ()
+    due: tuple[ExpectedHost, ...] = ()
+    sought: tuple[AbsentHost, ...] = ()
     elsewhere: tuple[Probe, ...] = ()
     routes = {a.ip: _route(host, a.ip) for a in roll.ladder[:TRIED]}
     if roll.hosts and _somebody_is_absent(roll):
-        due = expected(host.environ, len(roll.ranks), roll.size)
-        sought = _seek(host, ctx, absence.unmet(roll, due)[:SOUGHT])
+        due = expected_hosts(host.environ, len(roll.ranks), roll.size)
+        sought = _probe_absent_hosts(host, ctx, absent_ranks.absent_hosts(roll, due)[:SOUGHT])
     elif not roll.hosts and roll.reached is None:
         ips = list(dict.fromkeys(a.ip for a in roll.ladder))[:TRIED]
         ctx.mark(f"other ports of {', '.join(ips)}")
-        elsewhere = knock(
+        elsewhere = probe_ports(
             ((ip, p) for ip in ips for p in (*PORTS, roll.port + 1)), SECONDS_OF_PORTS
         )
     return Reach(
         roll=roll,
-        addresses=_own(host),
+        addresses=_own_addresses(host),
         expected=due,
         sought=sought,
         elsewhere=elsewhere,
@@ -253,19 +288,21 @@ def _somebody_is_absent(roll: Roll) -> bool:
     return sorted(r for a in roll.arrivals for r in a.ranks) != list(range(roll.size))
 
 
-def _seek(host: Host, ctx: Context, absent: tuple[Expected, ...]) -> tuple[Sought, ...]:
+def _probe_absent_hosts(
+    host: Host, ctx: Context, absent: tuple[ExpectedHost, ...]
+) -> tuple[AbsentHost, ...]:
     """Where the absent hosts are and whether they answer, all at the same time."""
-    inquiry = Inquiry(time.monotonic() + SECONDS_OF_NAMES, ctx.mark)
+    inquiry = LookupBatch(time.monotonic() + SECONDS_OF_NAMES, ctx.mark)
     for one in absent:
         inquiry.put(one.host, one.host, partial(addresses, host, one.host))
     found = {one.host: inquiry.take(one.host) for one in absent}
     ctx.mark("ports of the absent hosts")
     first = {name: c10d_order(answer.found)[:1] for name, answer in found.items()}
-    probes = knock(
+    probes = probe_ports(
         ((ip, p) for ips in first.values() for ip in ips for p in PORTS), SECONDS_OF_PORTS
     )
     return tuple(
-        Sought(
+        AbsentHost(
             name,
             answer.found[:TRIED],
             answer.error,
@@ -284,64 +321,66 @@ def _route(host: Host, ip: str) -> str:
     return ""
 
 
-def _own(host: Host) -> tuple[str, ...]:
+def _own_addresses(host: Host) -> tuple[str, ...]:
     try:
         known = host.interfaces
     except CannotObserve:
         return ()
-    found = [a.ip for i in known for a in i.addresses if not loops(a.ip)]
+    found = [a.ip for i in known for a in i.addresses if not is_loopback(a.ip)]
     return tuple(found[:ADDRESSES_KEPT])
 
 
-def judge(world: World[Reach], expect: Expect) -> Iterator[Finding]:
-    view = next(iter(views(world)), None)
-    found = [absence.waiting(world, finding) for finding in _found(world, view)]
-    first = (f.subjects[0] for f in found if f.status is Status.FAIL)
+def judge(world: World[Reach], expect: Expect) -> Iterator[Found]:
+    view = next(iter(meeting_views(world)), None)
+    found = [absent_ranks.excuse_waiting(world, finding) for finding in _findings(world, view)]
+    first = (f.subjects[0] for f in found if status_of(FINDINGS, f) is Status.FAIL)
     accused = {subject.node or subject.name for subject in first}
-    yield from absence.not_started(world, view, accused)
+    yield from absent_ranks.not_started(world, view, accused)
     yield from found
 
 
-def _found(world: World[Reach], view: View | None) -> Iterator[Finding]:
-    looped = list(leader.localhost(world, view))
+def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
+    looped = list(leader_address.localhost(world, view))
     yield from looped
     if looped:
         return
-    yield from leader.cannot_listen(world)
-    misplaced = list(leader.elsewhere(world, view))
+    yield from leader_address.cannot_listen(world)
+    misplaced = list(leader_address.leader_elsewhere(world, view))
     yield from misplaced
     if view is not None:
         yield from _who_came(world, view, misplaced)
     if not misplaced:
-        yield from outside.outside(world, view)
-    yield from parted.parted(world, view)
-    yield from outside.silent_addresses(world, view)
+        yield from not_admitted.diagnose(world, view)
+    yield from disconnected.lost_agents(world, view)
+    yield from not_admitted.silent_addresses(world, view)
 
 
-def _who_came(world: World[Reach], view: View, misplaced: list[Finding]) -> Iterator[Finding]:
-    yield from arrivals.taken_twice(view)
-    leaders = [v.host for v in views(world) if 0 in v.host.ranks]
+def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) -> Iterator[Found]:
+    yield from arrivals.duplicate_ranks(view)
+    leaders = [v.host for v in meeting_views(world) if 0 in v.host.ranks]
     if len(leaders) > 1:  # each with a meeting of its own
-        yield arrivals.twice(leaders, sorted(set.intersection(*(set(a.ranks) for a in leaders))))
-    size, differs = arrivals.size_of(view)
+        yield arrivals.duplicate_rank(
+            leaders, sorted(set.intersection(*(set(a.ranks) for a in leaders)))
+        )
+    size, differs = arrivals.job_size(view)
     yield from differs
-    yield from arrivals.late(view)
-    yield from arrivals.strangers(world, view)
+    yield from arrivals.late_agents(view)
+    yield from arrivals.unexpected_connections(world, view)
     if view.guests or not misplaced:
         others = (r.roll for r in world.seen.values() if r is not view.reach)
-        yield from absence.absent(view, size, others, absence.untold(world))
+        yield from absent_ranks.absent(view, size, others, absent_ranks.not_reporting(world))
 
 
 def measured(world: World[Reach]) -> Measured:
-    view = next(iter(views(world)), None)
+    view = next(iter(meeting_views(world)), None)
     if view is None:
         reach = next(iter(world.seen.values()), None)
-        return Measured(ladder.ladder_words(reach.roll) if reach is not None else "")
+        return Measured(attempts.describe_attempts(reach.roll) if reach is not None else "")
     roll = view.roll
     last = max(roll.arrivals, key=lambda a: a.at)
     text = f"{len(view.came)}/{roll.size} ranks in {duration(last.at)}"
     if len(roll.arrivals) > 1:
-        text += f", last was {span(last.ranks) if len(last.ranks) == 1 else last.node}"
+        text += f", last was {rank_list(last.ranks) if len(last.ranks) == 1 else last.node}"
     knocks = sum(s.count for s in roll.strangers)
     text += f" · {plural(knocks, 'stranger')}" if knocks else ""
     values = {

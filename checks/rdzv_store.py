@@ -1,5 +1,6 @@
 """Do the ranks meet through torch's own store at MASTER_ADDR:MASTER_PORT?
 
+Level        standard
 Looks at     the rendezvous env:// as a training script does it: TCPStore on MASTER_ADDR and
              MASTER_PORT, a set and get through it, init_process_group("gloo"); the seconds of each
              step on each rank
@@ -25,27 +26,26 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from preflight import humanize as whom
+from preflight import humanize
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.collectives import gloo_unreachable as remote
-from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives import gloo_unreachable, stalls
 from preflight.domains.collectives.process_group import CLOSING, leave, without_dns
-from preflight.domains.collectives.stalls import GLOO_UNREACHABLE, Signature, stalls
+from preflight.domains.collectives.stalls import GLOO_UNREACHABLE, Signature
 from preflight.domains.net.port_owners import LISTEN, sockets_at
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Measured,
     NotApplicable,
     Status,
@@ -63,6 +63,7 @@ CHECK = Check(
     requires=frozenset({Requirement.TORCH}),
     torch=True,
     disturbs="MASTER_PORT",
+    explains=("world.*",),
 )
 
 # part of the budget that torch's store may take: a refused connection is retried for up to 2.7
@@ -78,27 +79,26 @@ SECONDS_AHEAD = 1.0
 
 PORT = "a free MASTER_PORT"
 SIGNATURES = (
-    Signature(r"EADDRINUSE|[Aa]ddress already in use", "port-taken", expected=PORT),
-    Signature(r"Ping failed, invalid value", "not-a-store", expected=PORT),
+    Signature(r"EADDRINUSE|[Aa]ddress already in use", "port-taken", PORT),
+    Signature(r"Ping failed, invalid value", "not-a-store", PORT),
     Signature(
         r"Unable to find address for",
         "interface-unknown",
-        expected="the name of an interface that is here, without NCCL's ^ and =",
+        "the name of an interface that is here, without NCCL's ^ and =",
     ),
     Signature(
         r"errno: (113|101)\b|client socket has (timed out|failed to connect)",
         "store-unreachable",
-        Blame.UNKNOWN,
         "an answer from the store that rank 0 has opened",
         symptom=True,
     ),
     GLOO_UNREACHABLE,
 )
 
-ADVICE = {
-    **stall.ADVICE,
-    **remote.ADVICE,
-    "port-taken": Advice(
+FINDINGS = {
+    **stalls.FINDINGS,
+    **gloo_unreachable.FINDINGS,
+    "port-taken": FindingType(
         who="job author",
         cause="another job on this node that uses the default port, or a rank of an old one",
         means="'The server socket has failed to listen on any local network address … EADDRINUSE' "
@@ -107,23 +107,26 @@ ADVICE = {
         text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or torchrun "
         "--rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
         commands=(Command("ss -ltnp", "the node"),),
+        blame=Blame.JOB,
     ),
-    "not-a-store": Advice(
+    "not-a-store": FindingType(
         who="job author",
         cause="a service of another kind, or a proxy, that answers on MASTER_PORT",
         means="'Ping failed, invalid value returned from server' and ranks that never meet",
         now="export MASTER_PORT=<a free port>",
         commands=(Command("ss -ltnp", "the node"),),
+        blame=Blame.JOB,
     ),
-    "interface-unknown": Advice(
+    "interface-unknown": FindingType(
         who="job author",
         cause="a name that another machine's interface has, or NCCL's syntax (^lo, =eth0)",
         means="'Unable to find address for:' on that rank, the others wait without a message",
         now="unset GLOO_SOCKET_IFNAME",
         text="GLOO_SOCKET_IFNAME takes exact names, with commas between them, and nothing else",
         commands=(Command("ip -brief address", "the node"),),
+        blame=Blame.JOB,
     ),
-    "store-unreachable": Advice(
+    "store-unreachable": FindingType(
         who="job author, then network administrator",
         cause="MASTER_ADDR is not an address of the machine of rank 0, or its name leads elsewhere",
         means="'The client socket has timed out after …ms while trying to connect to (host, port)'",
@@ -131,25 +134,29 @@ ADVICE = {
         "says the same for an unknown name, a refusal and a firewall: net.name tells them apart",
         commands=(Command("getent ahosts $MASTER_ADDR", "the node"),),
     ),
-    "rank-late": Advice(
+    "rank-late": FindingType(
         who="job author",
         cause="a slow file system under that rank's Python environment, or a machine that is busy",
         means="all other ranks wait for it at every start, and at every restart",
         text="the environment on a local disk; what that rank does before init_process_group",
+        status=Status.WARN,
+        explains=(),
     ),
-    "store-slow": Advice(
-        who="cluster administrator",
+    "store-slow": FindingType(
         cause="nobody answers reverse look-ups (PTR) of the ranks' addresses; c10d asks for each",
         means="'The hostname of the client socket cannot be retrieved. err=-3' and 10 s more for "
         "every connection to the store",
         text="the ranks' addresses in DNS or /etc/hosts",
         commands=(Command("time getent hosts <the address of that rank>", "rank 0's node"),),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
+        explains=(),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousTimes:
     """Seconds that a rank spent in each step; None: it did not get through that step.
 
     waited      in all steps together: the rank that came last waited least, on any clock
@@ -163,7 +170,7 @@ class Meeting:
     trouble: Trouble | None = None
 
 
-def observe(host: Host, ctx: Context) -> Meeting:
+def observe(host: Host, ctx: Context) -> RendezvousTimes:
     if not ctx.master_addr or not ctx.master_port:
         raise NotApplicable("nothing says where the ranks meet (MASTER_ADDR, MASTER_PORT)")
     without_dns(host, ctx.master_addr)
@@ -171,12 +178,12 @@ def observe(host: Host, ctx: Context) -> Meeting:
     began = time.perf_counter()
     store: list[Any] = []
     with steps.until_trouble():
-        _meet(host, ctx, steps, store)
+        _rendezvous(host, ctx, steps, store)
     waited = round(time.perf_counter() - began, 6)
     leave(ctx, steps)
-    _part(ctx, store)
+    _close_in_order(ctx, store)
     seconds = steps.seconds
-    return Meeting(
+    return RendezvousTimes(
         store=seconds.get("TCPStore"),
         round_trip=seconds.get("set and get"),
         init=seconds.get("init_process_group"),
@@ -185,7 +192,7 @@ def observe(host: Host, ctx: Context) -> Meeting:
     )
 
 
-def _meet(host: Host, ctx: Context, steps: Steps, store: list[Any]) -> None:
+def _rendezvous(host: Host, ctx: Context, steps: Steps, store: list[Any]) -> None:
     """The store is put into a list, the only place that holds it, so that _part can drop it."""
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
@@ -243,7 +250,7 @@ def _announced(host: Host, ctx: Context) -> Iterator[None]:
         watcher.join()  # it has the line to the parent, which must not be used by two
 
 
-def _part(ctx: Context, store: list[Any]) -> None:
+def _close_in_order(ctx: Context, store: list[Any]) -> None:
     """Leave the port as it was. Whoever closes a connection first keeps it in TIME_WAIT: all
     clients close before the server does, so that none is left on MASTER_PORT."""
     import torch.distributed as dist
@@ -260,8 +267,8 @@ def _part(ctx: Context, store: list[Any]) -> None:
         gc.collect()
 
 
-def judge(world: World[Meeting], expect: Expect) -> Iterator[Finding]:
-    yield from stalls(world, SIGNATURES, explains=("world.*",))
+def judge(world: World[RendezvousTimes], expect: Expect) -> Iterator[Found]:
+    yield from stalls.diagnose(world, SIGNATURES)
     met = [(here, m) for here, m in world.each() if m.trouble is None]
     if len(met) < 2 or len(met) < len(world.observations):
         return
@@ -269,52 +276,51 @@ def judge(world: World[Meeting], expect: Expect) -> Iterator[Finding]:
     late = [(here, longest - m.waited) for here, m in met if longest - m.waited >= SECONDS_LATE]
     # in a crowd of late ones nobody is late: then one was early, and alone
     if late and len(late) * 2 <= len(met):
-        yield Finding(
+        yield Found(
             "rank-late",
-            Status.WARN,
             tuple(here for here, _ in late),
-            saw=_late(world, late),
+            saw=_how_late(world, late),
             expected=f"all ranks within {duration(SECONDS_LATE)}",
             confidence=Confidence.LIKELY,
         )
         return
     slow = [(h, m.store) for h, m in met if _slow(m) and 0 not in h.ranks]
     if slow and not late:
-        yield Finding(
+        yield Found(
             "store-slow",
-            Status.WARN,
             tuple(here for here, _ in slow),
             saw=" · ".join(
-                f"{_name(world, h)}: {duration(s or 0.0)} in TCPStore" for h, s in slow[:4]
+                f"{_rank_name(world, h)}: {duration(s or 0.0)} in TCPStore" for h, s in slow[:4]
             ),
             expected="milliseconds: rank 0 was there",
-            blame=Blame.NETWORK,
             confidence=Confidence.LIKELY,
         )
 
 
-def _slow(meeting: Meeting) -> bool:
+def _slow(meeting: RendezvousTimes) -> bool:
     return (meeting.store or 0.0) >= SECONDS_LATE
 
 
-def _late(world: World[Meeting], late: list[tuple[Subject, float]]) -> str:
+def _how_late(world: World[RendezvousTimes], late: list[tuple[Subject, float]]) -> str:
     """Who came how late; the ranks of one node come together."""
     keys = [_key(here) for here, _ in late]
-    if len(keys) > 1 and whom.whole_node(world, keys):
+    if len(keys) > 1 and humanize.whole_node(world, keys):
         longest = max(seconds for _, seconds in late)
-        return f"{whom.ranks(world, keys)} came up to {duration(longest)} after the first"
-    return " · ".join(f"{_name(world, h)} came {duration(s)} after the first" for h, s in late[:4])
+        return f"{humanize.ranks_of(world, keys)} came up to {duration(longest)} after the first"
+    return " · ".join(
+        f"{_rank_name(world, h)} came {duration(s)} after the first" for h, s in late[:4]
+    )
 
 
 def _key(subject: Subject) -> str:
     return key_of(subject.node, subject.ranks[0])
 
 
-def _name(world: World[Meeting], subject: Subject) -> str:
-    return whom.ranks(world, [_key(subject)])
+def _rank_name(world: World[RendezvousTimes], subject: Subject) -> str:
+    return humanize.ranks_of(world, [_key(subject)])
 
 
-def measured(world: World[Meeting]) -> Measured:
+def measured(world: World[RendezvousTimes]) -> Measured:
     met = [(here, m) for here, m in world.each() if m.trouble is None]
     if not met:
         return Measured()
@@ -323,6 +329,8 @@ def measured(world: World[Meeting]) -> Measured:
     init = max(m.init or 0.0 for _, m in met)
     last = min(met, key=lambda pair: pair[1].waited)[0]
     text = f"{len(met)}/{len(world.observations)} ranks · store {duration(store)} · "
-    text += f"init {duration(init)}" + (f" · last was {_name(world, last)}" if len(met) > 1 else "")
+    text += f"init {duration(init)}" + (
+        f" · last was {_rank_name(world, last)}" if len(met) > 1 else ""
+    )
     values = {"store_s": store, "round_trip_s": trip, "init_s": init, "last_rank": last.name}
     return Measured(text, values)

@@ -1,5 +1,6 @@
 """Would torchrun's own rendezvous (c10d) find its host here, and hand out a name that all can use?
 
+Level        standard
 Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes torchrun would let open
              the store there, by torch's own rule (localhost, the own host name, or an address that
              the own name leads to); the name that it would give to all ranks as MASTER_ADDR: the
@@ -21,37 +22,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.net.dns import NO_RESOLVER, Inquiry, Lookup, look_up, loops
+from preflight.domains.net.dns import NO_RESOLVER, Lookup, LookupBatch, is_loopback, look_up
 from preflight.domains.rendezvous.torchrun_names import (
-    asked,
+    addresses_of,
     endpoint_of,
     is_host,
-    recognises,
-    usable,
+    matches_this_machine,
+    reachable_addresses,
 )
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import plural
+from preflight.humanize import parties, plural
 from preflight.identity.addresses import flaw
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     NotApplicable,
-    Status,
     Subject,
     World,
 )
-from preflight.redact import quoted, redact
+from preflight.redact import redact
+from preflight.sanitize import quoted
 
 CHECK = Check(
     scope=Scope.PAIR,
@@ -61,46 +63,49 @@ CHECK = Check(
     required=False,
     requires=frozenset({Requirement.PEERS}),
     disturbs="the name servers: 4 look-ups a node",
+    blame=Blame.JOB,
+    explains=("rdzv.store", "world.*"),
 )
 
 HEARING = 2.0
 """Seconds for each of two exchanges: the nodes were started at the same time."""
 RESERVE = 0.7
 A_RANK = "(one process a rank)"
-"""What topology.py says of a launcher that has started the ranks already."""
+"""What identity/discover.py says of a launcher that has started the ranks already."""
 SHOWN = 4
 
 # what is known of how the job will be started
 C10D, STATIC, INSIDE, UNKNOWN = "c10d", "static", "inside torchrun", ""
-EXPLAINS = ("rdzv.store", "world.*")
 NO_HOST = "'The connection to the C10d store has failed' on all nodes after 60 s"
 
-ADVICE = {
-    "nobody-hosts": Advice(
+FINDINGS = {
+    "store-host-missing": FindingType(
         who="job author",
         cause="the address of a service or of a second interface: torchrun compares the endpoint "
         "with what the own host name leads to, and with nothing else",
         means=NO_HOST + ", although ping and nc get there",
         now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
         text="an endpoint that is the host name of one node, or --rdzv-backend static",
+        was=("nobody-hosts",),
     ),
-    "two-hosts": Advice(
+    "store-host-duplicate": FindingType(
         who="job author",
         cause="localhost as endpoint, or machines with the same host name",
         means="each of these nodes opens a store of its own and waits in it for the others, until "
         "RendezvousTimeoutError",
         now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
         text="an endpoint that is one node's alone, and a host name of its own for each machine",
+        was=("two-hosts",),
     ),
-    "own-name-unknown": Advice(
-        who="cluster administrator",
+    "hostname-unknown": FindingType(
         cause="a host or container name that is neither in DNS nor in /etc/hosts",
         means="torchrun stops there: 'socket.gaierror: Name or service not known'",
         now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
         text="enter the node's name in /etc/hosts or DNS",
         commands=(Command("getent hosts $(hostname)", "the node"),),
+        was=("own-name-unknown",),
     ),
-    "handed-unusable": Advice(
+    "advertised-name-unusable": FindingType(
         who="job author, then cluster administrator",
         cause="a full name that only its own machine knows, or that is the loopback elsewhere",
         means="the rendezvous succeeds, then the ranks end with 'The client socket has timed out … "
@@ -108,8 +113,10 @@ ADVICE = {
         now="torchrun --local-addr IP-ADDRESS   on each node, with its own address",
         text="{name} in DNS or /etc/hosts of all nodes, or --rdzv-backend static",
         commands=(Command("getent ahosts {name}", "each node"),),
+        explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
+        was=("handed-unusable",),
     ),
-    "rendezvous-differs": Advice(
+    "rendezvous-differs": FindingType(
         who="job author",
         cause="a script that computes it on each node, such as an id from the time or the host",
         means="the nodes wait for each other in different places, until RendezvousTimeoutError on "
@@ -154,7 +161,7 @@ class Hosting:
 
 def observe(host: Host, ctx: Context) -> Hosting:
     environ = host.environ
-    use = _use(environ, ctx)
+    use = _backend_of(environ, ctx)
     run_id = redact("", environ.get("PET_RDZV_ID", "") or environ.get("TORCHELASTIC_RUN_ID", ""))
     known = Hosting(
         use=use,
@@ -166,22 +173,22 @@ def observe(host: Host, ctx: Context) -> Hosting:
     if not host.live:
         raise CannotObserve("names are looked up on the live machine only")
     until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
-    inquiry, own = Inquiry(until, ctx.mark), host.hostname()
+    inquiry, own = LookupBatch(until, ctx.mark), host.hostname()
     source, port = "PET_RDZV_ENDPOINT" if use else "MASTER_ADDR", ""
     endpoint = environ.get(source, "")
     if use:
         endpoint, port = endpoint_of(endpoint)
     endpoint = (endpoint or ctx.master_addr)[:253]
-    inquiry.put("own name", own, asked(host, own))
-    inquiry.put("endpoint", endpoint, asked(host, endpoint))
+    inquiry.put("own name", own, addresses_of(host, own))
+    inquiry.put("endpoint", endpoint, addresses_of(host, endpoint))
     full = environ.get("PET_LOCAL_ADDR", "")[:253]
     if not full:
         full = next(iter(look_up(own, lambda: (host.fqdn(),), HEARING).found), "")
-    name = _first(ctx, full)
+    name = _first_by_name(ctx, full)
     if name is not None:
-        inquiry.put("handed name", name[1], asked(host, name[1]))
+        inquiry.put("handed name", name[1], addresses_of(host, name[1]))
     mine, its = inquiry.take("own name"), inquiry.take("endpoint")
-    hosts, why, stops = recognises(endpoint, own, mine, its)
+    hosts, why, stops = matches_this_machine(endpoint, own, mine, its)
     if (said := is_host(environ.get("PET_RDZV_CONF", ""))) is not None:
         hosts, why, stops = said, "is_host in PET_RDZV_CONF", ""
     return replace(
@@ -193,7 +200,7 @@ def observe(host: Host, ctx: Context) -> Hosting:
         why=why,
         stops=stops,
         name=own,
-        addresses=usable(host),
+        addresses=reachable_addresses(host),
         handed=Handed(name[0], inquiry.take("handed name")) if name is not None else None,
     )
 
@@ -204,7 +211,7 @@ def _range(nnodes: str) -> str:
     return text if ":" in text else f"{text}:{text}"
 
 
-def _use(environ: Mapping[str, str], ctx: Context) -> str:
+def _backend_of(environ: Mapping[str, str], ctx: Context) -> str:
     if environ.get("TORCHELASTIC_RUN_ID") and environ.get("RANK"):
         return INSIDE
     if backend := environ.get("PET_RDZV_BACKEND", ""):
@@ -217,7 +224,7 @@ def _use(environ: Mapping[str, str], ctx: Context) -> str:
     return UNKNOWN
 
 
-def _first(ctx: Context, full: str) -> tuple[int, str] | None:
+def _first_by_name(ctx: Context, full: str) -> tuple[int, str] | None:
     """The node that would be first, and its name: torchrun sorts its agents by name
     (_mark_rendezvous_complete in dynamic_rendezvous.py). Node 0 collects and tells."""
     ctx.peers.say("full name", full, to=[0])
@@ -237,11 +244,11 @@ def _usable(name: object) -> bool:
     return isinstance(name, str) and not flaw(name)
 
 
-def judge(world: World[Hosting], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Hosting], expect: Expect) -> Iterator[Found]:
     seen = world.seen
     if len(seen) < 2:
         return
-    for variable, values in _compared(seen):
+    for variable, values in _values_to_compare(seen):
         yield from _judge_equal(world, variable, values)
     would = {n: h for n, h in seen.items() if h.use in (C10D, UNKNOWN)}
     planned = any(h.use == C10D for h in would.values())
@@ -250,7 +257,7 @@ def judge(world: World[Hosting], expect: Expect) -> Iterator[Finding]:
         yield from _judge_handed(world, would)
 
 
-def _compared(seen: Mapping[str, Hosting]) -> Iterator[tuple[str, dict[str, str]]]:
+def _values_to_compare(seen: Mapping[str, Hosting]) -> Iterator[tuple[str, dict[str, str]]]:
     told = {n: h for n, h in seen.items() if h.use}
     inside = all(h.use == INSIDE for h in told.values())
     yield (
@@ -265,24 +272,24 @@ def _compared(seen: Mapping[str, Hosting]) -> Iterator[tuple[str, dict[str, str]
 
 def _judge_equal(
     world: World[Hosting], variable: str, values: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[Found]:
     agreed = consensus(values)
     if not agreed.odd:
         return
-    said = [f"{quoted(v, 60)} on {_names(list(ns))}" for v, ns in list(agreed.odd.items())[:SHOWN]]
+    said = [
+        f"{quoted(v, 60)} on {parties(list(ns), SHOWN)}"
+        for v, ns in list(agreed.odd.items())[:SHOWN]
+    ]
     if agreed.value is not None:
-        said.append(f"{quoted(agreed.value, 60)} on {_names(list(agreed.holders))}")
+        said.append(f"{quoted(agreed.value, 60)} on {parties(list(agreed.holders), SHOWN)}")
     of = "the port of " if variable == "PET_RDZV_ENDPOINT" else ""
     odd = [n for nodes in agreed.odd.values() for n in nodes]
-    yield Finding(
+    yield Found(
         "rendezvous-differs",
-        Status.FAIL,
         tuple(_subject(world, n, variable) for n in odd),
         saw=f"{of}{variable} is {', '.join(said)}",
         expected="one value on all nodes",
-        blame=Blame.JOB,
         confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
-        explains=EXPLAINS,
         alternatives=tuple(f"{n} has the one that was meant" for n in odd[:SHOWN])
         if agreed.tie
         else (),
@@ -290,51 +297,41 @@ def _judge_equal(
     )
 
 
-def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterator[Finding]:
+def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterator[Found]:
     first = next(iter(would.values()))
     what = f"{first.source} {quoted(first.endpoint)}"
     hosts = {n: h for n, h in would.items() if h.hosts}
     stops = {n: h for n, h in would.items() if h.stops}
-    base = Finding(
-        "",
-        Status.FAIL,
-        tuple(_subject(world, n) for n in hosts),
-        "",
-        blame=Blame.JOB,
-        explains=EXPLAINS,
-    )
     if stops:
         told = [f"{n}: {quoted(h.name)} gives {h.stops}" for n, h in list(stops.items())[:SHOWN]]
-        yield base.with_(
-            code="own-name-unknown",
-            subjects=tuple(_subject(world, n) for n in stops),
+        yield Found(
+            "hostname-unknown",
+            tuple(world.subject(n) for n in stops),
             saw=" · ".join(told),
             expected="an own host name that resolves on its node",
         )
     elif not hosts and all(h.hosts is False for h in would.values()):
-        owner = next((n for n, h in would.items() if _owns(h, would)), "")
+        endpoints = {h.endpoint for h in would.values()}
+        owner = next((n for n, h in would.items() if endpoints & set(h.addresses)), "")
         leads = f" · it is an address of {owner}, but its own name leads elsewhere" if owner else ""
         home = owner or next((n.name for n in world.topology.nodes if 0 in n.ranks), "")
-        yield base.with_(
-            code="nobody-hosts",
-            subjects=(_subject(world, home or next(iter(would)), first.source),),
+        yield Found(
+            "store-host-missing",
+            (_subject(world, home or next(iter(would)), first.source),),
             saw=f"none of {plural(len(would), 'node')} would take {what} for itself{leads}",
             expected="one node that would",
         )
     elif len(hosts) > 1:
         told = [f"{n} by {h.why}" for n, h in list(hosts.items())[:SHOWN]]
-        yield base.with_(
-            code="two-hosts",
+        yield Found(
+            "store-host-duplicate",
+            tuple(world.subject(n) for n in hosts),
             saw=f"{plural(len(hosts), 'node')} would take {what} for itself: {', '.join(told)}",
             expected="one node that would",
         )
 
 
-def _owns(hosting: Hosting, would: Mapping[str, Hosting]) -> bool:
-    return any(h.endpoint in hosting.addresses for h in would.values())
-
-
-def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterator[Finding]:
+def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterator[Found]:
     seen = {n: h.handed for n, h in would.items() if h.handed is not None}
     numbers = {h.number for h in seen.values()}
     number = next(iter(numbers), -1)
@@ -350,24 +347,21 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
         if error and error not in NO_RESOLVER:
             bad[node] = error
         elif found and node != home and has and not set(found) & set(has):
-            bad[node] = f"{found[0]}{', the loopback' if loops(found[0]) else ''}"
+            bad[node] = f"{found[0]}{', the loopback' if is_loopback(found[0]) else ''}"
     if not bad:
         return
     name = seen[next(iter(bad))].seen.name[:80]
     few = home not in bad and len(bad) * 2 < len(seen)
     nodes = [*bad] if few else [*dict.fromkeys((home, *(bad if len(seen) == 2 else ())))]
     either = not few and home not in bad and len(seen) == 2
-    yield Finding(
-        "handed-unusable",
-        Status.FAIL,
-        tuple(_subject(world, n) for n in nodes),
+    yield Found(
+        "advertised-name-unusable",
+        tuple(world.subject(n) for n in nodes),
         saw=f"torchrun would hand out {quoted(name)}, {home}'s name · "
         + ", ".join(f"{n}: {told}" for n, told in list(bad.items())[:SHOWN]),
         expected=f"an address of {home}, on all nodes",
-        blame=Blame.JOB,
         confidence=Confidence.POSSIBLE if either else Confidence.LIKELY,
-        # the same name, whatever it is used for
-        explains=(*EXPLAINS, "agree.names:view-differs"),
+        # the same name, whatever it is used for,
         alternatives=(f"{home} has a name that is nowhere", f"{nodes[-1]} lacks it")
         if either
         else (),
@@ -375,12 +369,7 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
     )
 
 
-def _names(nodes: list[str]) -> str:
-    more = len(nodes) - SHOWN
-    return ", ".join(nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _subject(world: World[Hosting], node: str, name: str = "") -> Subject:
+def _subject(world: World[Hosting], node: str, name: str) -> Subject:
     return Subject(Kind.NODE, node, name, world.topology.ranks_of(node))
 
 
@@ -392,7 +381,7 @@ def measured(world: World[Hosting]) -> Measured:
     ids = sorted({h.run_id for h in world.seen.values() if h.run_id})
     text = "inside torchrun" if uses == {INSIDE} else "torchrun's rendezvous is static"
     if uses & {C10D, UNKNOWN}:
-        text = f"c10d's store would be on {_names(hosts) or 'no node'}"
+        text = f"c10d's store would be on {parties(hosts, SHOWN) or 'no node'}"
         handed = next((h.handed.seen.name for h in world.seen.values() if h.handed), "")
         text += f" · {quoted(handed, 60)} handed out" if handed else ""
     return Measured(text, {"hosts": hosts, "ids": ids})

@@ -1,5 +1,6 @@
 """How much data do all ranks move together, and is one node or one link behind the rest?
 
+Level        standard
 Looks at     all-reduces in rising size (4 KiB to 1 GiB over NCCL where every rank has a GPU, to
              16 MiB over Gloo on several nodes without): median time and bus bandwidth of each; then
              exchanges both ways between the first ranks of two nodes, up to five rounds in which
@@ -21,33 +22,38 @@ Seen as      no error at all: every step takes as long as its slowest pair; toke
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.collectives import gloo_unreachable as remote
-from preflight.domains.collectives import pair_bandwidth as pairwise
-from preflight.domains.collectives import reference_busbw as reached
-from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives import gloo_unreachable, pair_bandwidth, reference_busbw, stalls
 from preflight.domains.collectives.allreduce import busbw
 from preflight.domains.collectives.busbw import Bench, Point
-from preflight.domains.collectives.pair_bandwidth import Exchange, Limits, Pair, Rates
-from preflight.domains.collectives.process_group import agree, decline, join, leave, pooled
+from preflight.domains.collectives.pair_bandwidth import Exchange, Pair, Rates, SlowThreshold
+from preflight.domains.collectives.process_group import (
+    agree,
+    decline,
+    join,
+    leave,
+    on_all_ranks,
+)
 from preflight.domains.collectives.reference_busbw import gbs
-from preflight.domains.net.pairing import Place
+from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.slow_pairs import FAST, SLOW
 from preflight.domains.torch.devices import own_gpu
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import GIB, KIB, MIB, duration, parties, plural, size
 from preflight.model import (
-    Advice,
     Blame,
     CannotObserve,
+    Cell,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
+    Grid,
     Kind,
     Measured,
     NotApplicable,
@@ -69,6 +75,7 @@ CHECK = Check(
     requires=frozenset({Requirement.TORCH}),
     torch=True,
     disturbs="2 GiB of every GPU, the fabric",
+    blame=Blame.NETWORK,
 )
 
 NCCL, GLOO = "nccl", "gloo"
@@ -83,10 +90,10 @@ FREE = 2 * GIB
 
 # a dead rail of four is 25 %, a port at half its rate 50 %; healthy nodes of one fabric scatter by
 # a few percent. Over TCP the CPUs count as well: there it takes as much as in net.speed
-LIMITS = {NCCL: Limits(0.25), GLOO: Limits(1 - SLOW, FAST / 1e9)}
+LIMITS = {NCCL: SlowThreshold(0.25), GLOO: SlowThreshold(1 - SLOW, FAST / 1e9)}
 # between two switches that share an uplink the half is usual; over TCP a link has one stream only,
 # and two busy CPUs
-LINKS = {NCCL: Limits(0.6), GLOO: Limits(0.85, FAST / 1e9)}
+LINKS = {NCCL: SlowThreshold(0.6), GLOO: SlowThreshold(0.85, FAST / 1e9)}
 
 SEVERAL = 2
 """Slow nodes from which on they may share the cause."""
@@ -94,43 +101,53 @@ KEPT = 4
 LISTED = 512
 """Pairs whose rates are kept in the report one by one; of more, the slowest so many."""
 
+SLOW_SUMS = ("world.nccl:slow",)
+"""Over Gloo it is world.gloo:slow."""
+
 TEST = (Command("preflight run --only world.bandwidth -v", "the job"),)
 PORTS = Command("ibstat; nvidia-smi topo -m", "{node}")
 
-ADVICE = {
-    **stall.ADVICE,
-    **remote.ADVICE,
-    "below-expected": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    **stalls.FINDINGS,
+    **gloo_unreachable.FINDINGS,
+    "below-expected": FindingType(
         cause="a slow port or cable, GPUs that NVLink no longer joins, another transport or tree "
         "than when this was found to be good, other jobs on the same switches",
         means="no error at all: training is slower than it was",
         text="the transport that world.nccl shows; what changed since: preflight baseline diff",
         commands=TEST,
+        blame=(Blame.NETWORK, Blame.NODE),
+        explains=SLOW_SUMS,
     ),
-    "node-slow": Advice(
-        who="cluster administrator",
+    "node-slow": FindingType(
         cause="a port of the node that is down or fell back to a lower rate, a bad cable, "
         "GPUDirect RDMA that is off, a card far from its GPU",
         means="no error at all: every all-reduce of every rank waits for this node",
         now="leave {node} out",
         text="its ports, rates and error counters beside those of another node",
         commands=(PORTS, *TEST),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=SLOW_SUMS,
     ),
-    "link-slow": Advice(
+    "link-slow": FindingType(
         who="network administrator",
         cause="a path through a congested or broken switch port or uplink, or a bad route",
         means="no error at all: a ring that goes over this link is as slow as the link",
         text="the way between the two, and the counters of the switch ports on it",
         commands=(Command("ibtracert LID LID", "{node}"), *TEST),
+        status=Status.WARN,
+        explains=SLOW_SUMS,
     ),
-    "nodes-slow": Advice(
+    "nodes-slow": FindingType(
         who="network administrator",
         cause="a leaf switch, an uplink or a rail that these nodes share",
         means="no error at all: every all-reduce of every rank waits for these nodes",
         now="leave them out, or run on them alone",
         text="what they share: the switch, its uplinks, its firmware, a rack's cooling",
         commands=(Command("ibnetdiscover", "{node}"), *TEST),
+        status=Status.WARN,
+        explains=SLOW_SUMS,
     ),
 }
 
@@ -145,7 +162,7 @@ class Bandwidth:
     each: int = 0
     gpu: str = ""
     curve: tuple[Point, ...] = ()
-    place: Place | None = None
+    place: NodeNumber | None = None
     pairs: tuple[Exchange, ...] = ()
     trouble: Trouble | None = None
 
@@ -166,14 +183,14 @@ def observe(host: Host, ctx: Context) -> Bandwidth:
         return Bandwidth(NCCL, trouble=steps.trouble)
     alone = ctx.local_world_size == ctx.world_size
     agree(ctx, "one node without a GPU for every rank" if alone and gpu is None else "")
-    backend = NCCL if _all(ctx, "gpu", gpu is not None) else GLOO
+    backend = NCCL if on_all_ranks(ctx, "gpu", gpu is not None) else GLOO
     if backend == GLOO and alone:
         raise NotApplicable("not every rank says that it has a GPU")
     device, name = torch.device("cpu"), ""
     if backend == NCCL:
         device = torch.device("cuda", gpu)
         name = torch.cuda.get_device_name(device)[:80]
-        if not _all(ctx, "memory", torch.cuda.mem_get_info(device)[0] >= FREE):
+        if not on_all_ranks(ctx, "memory", torch.cuda.mem_get_info(device)[0] >= FREE):
             raise CannotObserve(f"less than {size(FREE)} are free on the GPU of a rank")
     curve: list[Point] = []
     best: dict[int, float] = {}
@@ -210,39 +227,30 @@ def _gpu(ctx: Context) -> int | None:
     return gpu
 
 
-def _all(ctx: Context, topic: str, mine: bool) -> bool:
-    """Whether it is so on every rank of the world: all must take the same way."""
-
-    def of_all(told: Mapping[int, Any]) -> bool:
-        return len(told) == ctx.world_size and all(told.values())
-
-    return pooled(ctx, topic, mine, of_all) is True
+def judge(world: World[Bandwidth], expect: Expect) -> Iterator[Found]:
+    yield from stalls.diagnose(world, (stalls.GLOO_UNREACHABLE,))
+    explains = (f"world.{_backend(world)}:slow",)
+    yield from (found.with_(explains=explains) for found in _slow_findings(world, expect))
 
 
-def judge(world: World[Bandwidth], expect: Expect) -> Iterator[Finding]:
-    yield from stall.stalls(world, (stall.GLOO_UNREACHABLE,))
-    for found in _behind(world, expect):
-        yield found.with_(explains=(f"world.{_backend(world)}:slow",))
-
-
-def _behind(world: World[Bandwidth], expect: Expect) -> Iterator[Finding]:
+def _slow_findings(world: World[Bandwidth], expect: Expect) -> Iterator[Found]:
     seen, backend = _rates(world), _backend(world)
-    slow = pairwise.slow_nodes(seen, LIMITS[backend])
+    slow = pair_bandwidth.slow_nodes(seen, LIMITS[backend])
     below = _below(world, seen, slow, expect)
     if below is not None:
         yield below
     elif len(slow) >= SEVERAL:
-        yield _together(world, seen, slow)
+        yield _shared_cause(world, seen, slow)
     else:
         yield from (_slow_node(world, seen, node, slow) for node in slow)
     if len(slow) < SEVERAL:  # else these are of the same switch
-        for pair, usual in pairwise.slow_links(seen, LINKS[backend], slow).items():
+        for pair, usual in pair_bandwidth.slow_links(seen, LINKS[backend], slow).items():
             yield _slow_link(seen, pair, usual)
 
 
 def _below(
     world: World[Bandwidth], seen: Rates, slow: tuple[str, ...], expect: Expect
-) -> Finding | None:
+) -> Found | None:
     """Less than somebody said. It is every rank's number; the pairs tell whose fault it is."""
     floor = expect.number("allreduce_busbw_gbs")
     curve = _curve(world)
@@ -254,35 +262,32 @@ def _below(
         return None
     blamed = slow if len(slow) < SEVERAL else ()
     saw = f"busbw {gbs(rate)} in all-reduces of {size(most)}"
-    saw += "".join(f" · {_in_every(seen, node, slow)}" for node in blamed)
-    return Finding(
+    saw += "".join(f" · {_share_of_median(seen, node, slow)}" for node in blamed)
+    return Found(
         "below-expected",
-        Status.FAIL,
-        tuple(_node(world, node) for node in slow) or (Subject(Kind.JOB),),
+        tuple(world.subject(node) for node in slow) or (Subject(Kind.JOB),),
         saw=saw,
         expected=f"at least {gbs(floor)}{expect.aside('allreduce_busbw_gbs')}{_hint(world)}",
-        blame=Blame.NODE if blamed else Blame.NETWORK,
+        blame=Blame.NODE if blamed else None,
         confidence=Confidence.LIKELY if blamed else Confidence.POSSIBLE,
         alternatives=() if blamed else ("all nodes alike", "a switch that is shared and busy"),
         fields={"node": slow[0] if slow else "the nodes"},
     )
 
 
-def _slow_node(world: World[Bandwidth], seen: Rates, node: str, slow: tuple[str, ...]) -> Finding:
+def _slow_node(world: World[Bandwidth], seen: Rates, node: str, slow: tuple[str, ...]) -> Found:
     usual = _usual(seen, slow)
-    return Finding(
+    return Found(
         "node-slow",
-        Status.WARN,
-        (_node(world, node),),
-        saw=_in_every(seen, node, slow),
+        (world.subject(node),),
+        saw=_share_of_median(seen, node, slow),
         expected=f"about {gbs(usual)}, as between the others",
-        blame=Blame.NODE,
         confidence=Confidence.LIKELY,
         fields={"node": node},
     )
 
 
-def _in_every(seen: Rates, node: str, slow: tuple[str, ...]) -> str:
+def _share_of_median(seen: Rates, node: str, slow: tuple[str, ...]) -> str:
     """That it is the node: whoever its partner is, the pair is slow."""
     own = seen.of(node)
     best, usual = max(own.values()), _usual(seen, slow)
@@ -292,33 +297,29 @@ def _in_every(seen: Rates, node: str, slow: tuple[str, ...]) -> str:
     )
 
 
-def _together(world: World[Bandwidth], seen: Rates, slow: tuple[str, ...]) -> Finding:
+def _shared_cause(world: World[Bandwidth], seen: Rates, slow: tuple[str, ...]) -> Found:
     usual = _usual(seen, slow)
     shares = sorted(seen.best(node) / usual for node in slow)
     span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1])))
-    return Finding(
+    return Found(
         "nodes-slow",
-        Status.WARN,
-        tuple(_node(world, node) for node in slow),
+        tuple(world.subject(node) for node in slow),
         saw=f"{plural(len(slow), 'node')} of {len(seen.nodes)} at {span} of the median: "
         f"{parties(slow, KEPT)}; one leaf switch?",
         expected=f"about {gbs(usual)}, as between the others",
-        blame=Blame.NETWORK,
         confidence=Confidence.POSSIBLE,
         alternatives=("each of these nodes by itself",),
         fields={"node": slow[0]},
     )
 
 
-def _slow_link(seen: Rates, pair: Pair, usual: float) -> Finding:
+def _slow_link(seen: Rates, pair: Pair, usual: float) -> Found:
     a, b = pair
-    return Finding(
+    return Found(
         "link-slow",
-        Status.WARN,
         (Subject(Kind.LINK, a, to=b),),
         saw=f"{a}-{b} {gbs(seen.pairs[pair])} · with others both do {gbs(usual)} or more",
         expected=f"about {gbs(usual)}",
-        blame=Blame.NETWORK,
         confidence=Confidence.LIKELY,
         fields={"node": a, "to": b},
     )
@@ -330,12 +331,8 @@ def _usual(seen: Rates, slow: tuple[str, ...]) -> float:
     return others[len(others) // 2] if others else seen.median
 
 
-def _node(world: World[Bandwidth], node: str) -> Subject:
-    return Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node))
-
-
 def _rates(world: World[Bandwidth]) -> Rates:
-    return pairwise.rates(
+    return pair_bandwidth.rates(
         {place_of(k)[0]: (v.place, v.pairs) for k, v in world.seen.items() if v.place is not None}
     )
 
@@ -361,7 +358,7 @@ def _hint(world: World[Bandwidth]) -> str:
     """What a node like this one is known to reach, where all ranks are on it."""
     models = {v.gpu for v in world.seen.values()}
     alone = {v.each for v in world.seen.values()} == {_ranks(world)}
-    return f" · {told}" if alone and (told := reached.hint(models, _ranks(world))) else ""
+    return f" · {told}" if alone and (told := reference_busbw.hint(models, _ranks(world))) else ""
 
 
 def _latency(seconds: float) -> str:
@@ -374,7 +371,7 @@ def measured(world: World[Bandwidth]) -> Measured:
         return Measured()
     speeds = {count: busbw(count, seconds, _ranks(world)) for count, seconds in curve.items()}
     least, most = min(curve), max(curve)
-    bound = reached.bound_from(speeds)
+    bound = reference_busbw.bound_from(speeds)
     text = f"busbw {gbs(speeds[most])}"
     values: dict[str, Any] = {
         "busbw_gbs": round(speeds[most], 6),
@@ -392,4 +389,19 @@ def measured(world: World[Bandwidth]) -> Measured:
         values["pairs_gbs"] = {f"{a}-{b}": rate for (a, b), rate in slowest[:LISTED]}
     text += f" · {size(least)} {_latency(curve[least])}"
     text += f", latency-bound below {size(bound)}" if bound > least else ""
-    return Measured(text + _hint(world), values)
+    return Measured(text + _hint(world), values, _grid(seen))
+
+
+def _grid(seen: Rates) -> Grid | None:
+    """What each pair exchanged. Of two nodes there is one pair, which the row has."""
+    if len(seen.nodes) < 3 or not seen.median:
+        return None
+    number = {node: index for index, node in enumerate(seen.nodes)}
+    return Grid(
+        title=f"pairs as parts of their median, {gbs(seen.median)}",
+        rows=seen.nodes,
+        columns=seen.nodes,
+        cells=tuple(Cell(number[a], number[b], rate) for (a, b), rate in seen.pairs.items()),
+        usual=seen.median,
+        unit="GB/s",
+    )

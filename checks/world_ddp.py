@@ -1,5 +1,6 @@
 """Does one step of DistributedDataParallel leave the same, right model on every rank?
 
+Level        standard
 Looks at     a small model wrapped in DDP on the device and backend that the job would use: its
              gradients against the average of all ranks computed by hand, its parameters on all
              ranks after an optimizer step, a forward pass under autocast in the device's best type
@@ -19,26 +20,26 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
-from preflight import humanize as whom
+from preflight import humanize
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.collectives import stalls as stall
-from preflight.domains.collectives.process_group import join, leave, pooled
-from preflight.domains.collectives.stalls import Signature, stalls
+from preflight.domains.collectives import stalls
+from preflight.domains.collectives.process_group import join, leave, on_all_ranks
+from preflight.domains.collectives.stalls import Signature
 from preflight.domains.torch.devices import own_gpu
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
 from preflight.model import (
-    Advice,
     Blame,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -69,49 +70,53 @@ INPUTS, HIDDEN, OUTPUTS, BATCH = 32, 64, 8, 16
 SIGNATURES = (
     Signature(
         r"No backend type associated|only supported with GPUs|no GPUs found|have NCCL built in",
-        "backend-unfit",
-        expected="nccl with a GPU for every rank, else gloo",
+        "backend-mismatch",
+        "nccl with a GPU for every rank, else gloo",
         job=True,
     ),
 )
 
-ADVICE = {
-    **stall.ADVICE,
-    "wrong-gradient": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    **stalls.FINDINGS,
+    "wrong-gradient": FindingType(
         cause="defective memory or a defective GPU; a build of torch that was patched",
         means="no error at all: the loss falls more slowly, becomes NaN, or differs between runs",
         now="leave that machine out",
         text="a test of its memory and GPUs (dcgmi diag -r 3); the same model on one rank alone",
+        blame=(Blame.NODE, Blame.UNKNOWN),
     ),
-    "parameters-differ": Advice(
-        who="cluster administrator",
+    "parameters-differ": FindingType(
         cause="defective memory or a defective GPU",
         means="every rank trains a model of its own, without any error; checkpoints of rank 0 hide "
         "that",
         now="leave that machine out",
         text="a test of its memory and GPUs (dcgmi diag -r 3); the same torch build on all ranks",
+        blame=(Blame.NODE, Blame.UNKNOWN),
     ),
-    "not-finite": Advice(
-        who="cluster administrator",
+    "not-finite": FindingType(
         cause="a defective GPU, or a build of torch for another kind of processor",
         means="the loss is NaN from the first step on under autocast",
         now="train in float32",
         text="a test of the GPU (dcgmi diag -r 3); torch from its own index, built for this device",
+        blame=Blame.NODE,
     ),
-    "backend-unfit": Advice(
+    "backend-mismatch": FindingType(
         who="job author",
         cause="backend='nccl' in the script on a machine, or in an image, without CUDA",
         means="'No backend type associated with device type cpu' or 'ProcessGroupNCCL is only "
         "supported with GPUs, no GPUs found!'",
         now="init_process_group(backend='gloo')   for ranks without a GPU",
         text="let torch choose: init_process_group() without a backend takes what fits each device",
+        blame=Blame.JOB,
+        was=("backend-unfit",),
     ),
-    "gloo-on-gpu": Advice(
+    "gloo-on-gpu": FindingType(
         who="job author",
         cause="backend='gloo' was set for a test on the CPU and stayed",
         means="training works, with every gradient copied through the CPU: many times slower",
         now="init_process_group(backend='nccl')",
+        status=Status.WARN,
+        blame=Blame.JOB,
     ),
 }
 
@@ -180,11 +185,7 @@ def _all_have_gpus(ctx: Context) -> bool:
 
     ctx.mark("CUDA")
     mine = torch.cuda.is_available() and own_gpu(ctx, torch.cuda.device_count()) is not None
-
-    def all_of(told: Mapping[int, Any]) -> bool:
-        return len(told) == ctx.world_size and all(told.values())
-
-    return pooled(ctx, "gpu", mine, all_of) is True and mine
+    return on_all_ranks(ctx, "gpu", mine) and mine
 
 
 def _train(ctx: Context, steps: Steps, device: Any, found: dict[str, Any]) -> None:
@@ -196,21 +197,16 @@ def _train(ctx: Context, steps: Steps, device: Any, found: dict[str, Any]) -> No
     cuda = device.type == "cuda"
     steps.at("DDP")
     torch.manual_seed(ctx.rank)  # other weights on every rank: DDP() must spread those of rank 0
-    layers = (
-        torch.nn.Linear(INPUTS, HIDDEN),
-        torch.nn.ReLU(),
-        torch.nn.Linear(HIDDEN, OUTPUTS),
-    )
-    model = DistributedDataParallel(
-        torch.nn.Sequential(*layers).to(device), device_ids=[device.index] if cuda else None
-    )
-    twin = deepcopy(model.module)
+    linear, relu = torch.nn.Linear, torch.nn.ReLU
+    plain = torch.nn.Sequential(linear(INPUTS, HIDDEN), relu(), linear(HIDDEN, OUTPUTS)).to(device)
+    model = DistributedDataParallel(plain, device_ids=[device.index] if cuda else None)
+    by_hand = deepcopy(model.module)
     batch = torch.randn(BATCH, INPUTS, device=device)
     steps.at("backward")
     model(batch).square().mean().backward()
     steps.at("average by hand")
-    twin(batch).square().mean().backward()
-    average = torch.cat([p.grad.flatten() for p in twin.parameters()])
+    by_hand(batch).square().mean().backward()
+    average = torch.cat([p.grad.flatten() for p in by_hand.parameters()])
     dist.all_reduce(average)
     average /= ctx.world_size
     gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -230,13 +226,13 @@ def _train(ctx: Context, steps: Steps, device: Any, found: dict[str, Any]) -> No
     steps.done()
 
 
-def judge(world: World[Trained], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Trained], expect: Expect) -> Iterator[Found]:
     yield from _judge_backend(world)
-    yield from stalls(world, SIGNATURES)
+    yield from stalls.diagnose(world, SIGNATURES)
     wrong = {k: v for k, v in world.seen.items() if (v.gradient_gap or 0.0) > GRADIENT_GAP}
     if wrong:
         worst = max(v.gradient_gap or 0.0 for v in wrong.values())
-        yield _odd(
+        yield _numbers_differ(
             world,
             "wrong-gradient",
             list(wrong),
@@ -248,48 +244,37 @@ def judge(world: World[Trained], expect: Expect) -> Iterator[Finding]:
     bad = [k for k, v in world.seen.items() if v.finite is False]
     if bad:
         kind = world.seen[bad[0]].autocast
-        yield Finding(
+        yield Found(
             "not-finite",
-            Status.FAIL,
             tuple(world.subject(k) for k in bad),
-            saw=f"numbers of a {kind} forward pass are infinite or NaN on {whom.ranks(world, bad)}",
+            saw=f"numbers of a {kind} forward pass are infinite or NaN on "
+            + humanize.ranks_of(world, bad),
             expected="finite: inputs and weights are",
-            blame=Blame.NODE,
             confidence=Confidence.LIKELY,
         )
 
 
-def _judge_backend(world: World[Trained]) -> Iterator[Finding]:
+def _judge_backend(world: World[Trained]) -> Iterator[Found]:
     asked = next((v for v in world.seen.values() if v.asked), None)
     if asked is None:
         return
     job = Subject(Kind.JOB, name="backend")
-    saw = f"backend {asked.asked!r} is asked for, the ranks have {_has(asked)}"
+    have = "a GPU each" if asked.device == "cuda" else "no GPU each"
+    saw = f"backend {asked.asked!r} is asked for, the ranks have {have}"
     if asked.backend == "nccl" and asked.device == "cpu":
-        yield Finding(
-            "backend-unfit",
-            Status.FAIL,
-            (job,),
-            saw=saw,
-            expected="gloo, or a GPU for every rank",
-            blame=Blame.JOB,
-        )
+        yield Found("backend-mismatch", (job,), saw=saw, expected="gloo, or a GPU for every rank")
     elif asked.backend == "gloo" and asked.device == "cuda":
-        yield Finding("gloo-on-gpu", Status.WARN, (job,), saw=saw, expected="nccl", blame=Blame.JOB)
+        yield Found("gloo-on-gpu", (job,), saw=saw, expected="nccl")
 
 
-def _has(trained: Trained) -> str:
-    return "a GPU each" if trained.device == "cuda" else "no GPU each"
-
-
-def _judge_parameters(world: World[Trained]) -> Iterator[Finding]:
+def _judge_parameters(world: World[Trained]) -> Iterator[Found]:
     sums = {k: v.parameters for k, v in world.seen.items() if v.parameters}
     if len(set(sums.values())) < 2:
         return
     common, times = Counter(sums.values()).most_common(1)[0]
     odd = [k for k, v in sums.items() if v != common]
     clear = times * 2 > len(sums)
-    yield _odd(
+    yield _numbers_differ(
         world,
         "parameters-differ",
         odd if clear else list(sums),
@@ -299,18 +284,19 @@ def _judge_parameters(world: World[Trained]) -> Iterator[Finding]:
     )
 
 
-def _odd(world: World[Trained], code: str, keys: list[str], saw: str, expected: str) -> Finding:
+def _numbers_differ(
+    world: World[Trained], code: str, keys: list[str], saw: str, expected: str
+) -> Found:
     """A wrong number on these ranks: of a few it is their own fault, of many one may have sent it
     to all of them, and of two nodes it may be either."""
-    few = len(keys) * 2 < len(world.observations) and not whom.one_of_two(world, keys)
+    few = len(keys) * 2 < len(world.observations) and not humanize.one_of_two(world, keys)
     subjects = tuple(world.subject(k) for k in keys)
-    return Finding(
+    return Found(
         code,
-        Status.FAIL,
         subjects if few else (Subject(Kind.JOB), *subjects),
-        saw=f"{whom.ranks(world, keys)}: {saw}",
+        saw=f"{humanize.ranks_of(world, keys)}: {saw}",
         expected=expected,
-        blame=Blame.NODE if few else Blame.UNKNOWN,
+        blame=None if few else Blame.UNKNOWN,
         confidence=Confidence.LIKELY if few else Confidence.POSSIBLE,
         alternatives=() if few else ("one rank sends wrong numbers to all", "the build of torch"),
     )

@@ -1,5 +1,6 @@
 """Do the ranks add up numbers over Gloo, exactly, and how fast?
 
+Level        standard
 Looks at     all-reduces of 4 B to 16 MiB between all ranks on the CPU, over the interface that Gloo
              chooses, in a group that meets on a free port: each element of the sums, the time and
              the bus bandwidth of each size; a size for which half of the time that is left would
@@ -20,19 +21,17 @@ Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Conn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.collectives import allreduce as sums
-from preflight.domains.collectives import gloo_unreachable as remote
-from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives import allreduce, gloo_unreachable, stalls
 from preflight.domains.collectives.allreduce import LeftOut, Reduced
 from preflight.domains.collectives.process_group import join, leave
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import KIB, MIB
-from preflight.model import Finding, Measured, World
+from preflight.model import Found, Measured, World
 
 CHECK = Check(
     scope=Scope.WORLD,
@@ -42,13 +41,14 @@ CHECK = Check(
     level=Level.STANDARD,
     requires=frozenset({Requirement.TORCH}),
     torch=True,
+    explains=("world.ddp",),
 )
 
 # bytes: repeats. From one packet to beyond any socket buffer: where large packets are dropped on
 # the way, the small sizes pass
 SIZES = {4: 3, 4 * KIB: 3, 64 * KIB: 3, MIB: 3, 16 * MIB: 1}
 
-ADVICE = {**stall.ADVICE, **sums.ADVICE, **remote.ADVICE}
+FINDINGS = {**stalls.FINDINGS, **allreduce.FINDINGS, **gloo_unreachable.FINDINGS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,15 @@ def observe(host: Host, ctx: Context) -> Sums:
     left_out = None
     with steps.until_trouble():
         join(host, ctx, steps, "gloo")
-        left_out = sums.all_reduce(ctx, steps, SIZES, reduced)
+        left_out = allreduce.all_reduce(ctx, steps, SIZES, reduced)
     leave(ctx, steps)
     return Sums(tuple(reduced), steps.trouble, left_out)
 
 
-def judge(world: World[Sums], expect: Expect) -> Iterator[Finding]:
-    yield from sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
-    yield from stall.stalls(world, (stall.GLOO_UNREACHABLE,), explains=("world.ddp",))
-    yield from sums.slow(world, _left_out(world))
+def judge(world: World[Sums], expect: Expect) -> Iterator[Found]:
+    yield from allreduce.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
+    yield from stalls.diagnose(world, (stalls.GLOO_UNREACHABLE,))
+    yield from allreduce.slow_network(world, _left_out(world))
 
 
 def _left_out(world: World[Sums]) -> dict[str, LeftOut]:
@@ -86,4 +86,6 @@ def _left_out(world: World[Sums]) -> dict[str, LeftOut]:
 
 
 def measured(world: World[Sums]) -> Measured:
-    return sums.shown({k: v.reduced for k, v in world.seen.items()}, _left_out(world))
+    return allreduce.measured_allreduce(
+        {k: v.reduced for k, v in world.seen.items()}, _left_out(world)
+    )

@@ -1,5 +1,6 @@
 """Does a DataLoader with worker processes move batches through /dev/shm, and how many a second?
 
+Level        standard
 Looks at     a small data set of pictures that costs about a millisecond an item, read without
              workers, with one, and with as many as fit the CPUs of a rank (at most 8); pinned
              memory where there is a GPU; batches a second of each
@@ -21,25 +22,23 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.system import container
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural
 from preflight.model import (
-    Advice,
     Blame,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Measured,
-    Missing,
-    Status,
     World,
 )
 
@@ -67,8 +66,8 @@ PATIENCE = 0.25
 
 NO_WORKERS = "0 workers"
 
-ADVICE = {
-    "shm-full": Advice(
+FINDINGS = {
+    "shm-full": FindingType(
         who="job author",
         cause="a container's 64 MiB of /dev/shm, or what ended jobs left there",
         means="'DataLoader worker (pid …) is killed by signal: Bus error. It is possible that "
@@ -76,22 +75,24 @@ ADVICE = {
         now="num_workers=0   until /dev/shm is larger",
         text=container.SHM_SIZE,
         commands=(Command("df -h /dev/shm", "the node"),),
+        blame=(Blame.JOB, Blame.UNKNOWN),
     ),
-    "shm-unusable": Advice(
-        who="cluster administrator",
+    "shm-unusable": FindingType(
         cause="/dev/shm has another mode than 1777, or is mounted read-only",
         means="'unable to open shared memory object </torch_…> in read-write mode'",
         text="mount -o remount,rw,mode=1777 /dev/shm",
         commands=(Command("grep /dev/shm /proc/mounts", "the node"),),
+        blame=Blame.NODE,
     ),
-    "files-few": Advice(
+    "files-few": FindingType(
         who="job author",
         cause="a small limit of open files: every tensor of a batch in flight needs one",
         means="'received 0 items of ancdata' or 'Too many open files' after some batches",
         now="ulimit -n 65536   in the job script",
         text="torch.multiprocessing.set_sharing_strategy('file_system') needs fewer",
+        blame=Blame.JOB,
     ),
-    "worker-died": Advice(
+    "worker-died": FindingType(
         who="job author",
         cause="the kernel's OOM killer (signal Killed), or a library that doesn't survive a fork",
         means="'DataLoader worker (pid(s) …) exited unexpectedly'",
@@ -99,21 +100,21 @@ ADVICE = {
         text="more memory for the job, fewer workers",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),
     ),
-    "worker-stuck": Advice(
+    "worker-hung": FindingType(
         who="job author",
         cause="a lock that another thread held at the fork: OpenMP, OpenCV, a tracing library",
         means="the first batch never comes, GPUs idle, no message",
         now="num_workers=0",
         text="multiprocessing_context='forkserver' for the DataLoader, which forks no threads",
+        was=("worker-stuck",),
     ),
-    "pin-failed": Advice(
-        who="cluster administrator",
+    "pin-failed": FindingType(
         cause="the driver refuses page-locked memory: the limit of the container or a sick GPU",
         means="'Caught RuntimeError in pin memory thread' at the first batch",
         now="pin_memory=False",
         text="a larger memory limit; gpu.health tells about the GPU",
     ),
-    "loader-failed": Advice(
+    "loader-failed": FindingType(
         who="job author",
         cause="something that none of the other findings of this check knows",
         means="the DataLoader raises the error above at its first batches",
@@ -122,19 +123,19 @@ ADVICE = {
     ),
 }
 
-# what torch says -> finding and whose affair it is
+# what torch says -> finding
 TEXTS = (
-    (r"Bus error|shared memory limit|No space left|ENOSPC", "shm-full", Blame.JOB),
-    (r"ancdata|Too many open files", "files-few", Blame.JOB),
-    (r"unable to \w+ (the )?(shared memory|file </torch)|shm_open", "shm-unusable", Blame.NODE),
-    (r"pin memory|pin_memory|cudaHostAlloc|CUDA", "pin-failed", Blame.UNKNOWN),
-    (r"timed out after", "worker-stuck", Blame.UNKNOWN),
-    (r"killed by signal|exited unexpectedly", "worker-died", Blame.UNKNOWN),
+    (r"Bus error|shared memory limit|No space left|ENOSPC", "shm-full"),
+    (r"ancdata|Too many open files", "files-few"),
+    (r"unable to \w+ (the )?(shared memory|file </torch)|shm_open", "shm-unusable"),
+    (r"pin memory|pin_memory|cudaHostAlloc|CUDA", "pin-failed"),
+    (r"timed out after", "worker-hung"),
+    (r"killed by signal|exited unexpectedly", "worker-died"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class LoaderRate:
     """Batches a second once all workers were there; `start` is the time to the first batch."""
 
     workers: int
@@ -151,7 +152,7 @@ class Loading:
     cpus: float
     ranks: int
     advised: int
-    rates: tuple[Rate, ...]
+    rates: tuple[LoaderRate, ...]
     trouble: Trouble | None = None
 
 
@@ -183,15 +184,15 @@ def observe(host: Host, ctx: Context) -> Loading:
     cpus, ranks = usable_cpus(host), max(1, ctx.local_world_size)
     advised = min(WORKERS_MAX, max(1, int(cpus / ranks)))
     steps = Steps(ctx)
-    rates: list[Rate] = []
+    rates: list[LoaderRate] = []
     with steps.until_trouble():
         for workers in sorted({0, 1, advised}):
             steps.at(_step(workers, False))
-            rates.append(_read(ctx, workers, False))
+            rates.append(_read_batches(ctx, workers, False))
         steps.at("CUDA")
         if torch.cuda.is_available():
             steps.at(_step(advised, True))
-            rates.append(_read(ctx, advised, True))
+            rates.append(_read_batches(ctx, advised, True))
     return Loading(cpus, ranks, advised, tuple(rates), steps.trouble)
 
 
@@ -199,7 +200,7 @@ def _step(workers: int, pinned: bool) -> str:
     return plural(workers, "worker") + (", pinned" if pinned else "")
 
 
-def _read(ctx: Context, workers: int, pinned: bool) -> Rate:
+def _read_batches(ctx: Context, workers: int, pinned: bool) -> LoaderRate:
     """Read BATCHES batches of each worker. When the first has come each of them has made about
     one: the others are timed."""
     from torch.utils.data import DataLoader
@@ -222,7 +223,7 @@ def _read(ctx: Context, workers: int, pinned: bool) -> Rate:
         pass
     seconds = time.perf_counter() - first
     rate = (BATCHES - 1) * makers / max(seconds, 1e-6)
-    return Rate(workers, pinned, round(rate, 1), round(first - began, 4))
+    return LoaderRate(workers, pinned, round(rate, 1), round(first - began, 4))
 
 
 def usable_cpus(host: Host) -> float:
@@ -239,43 +240,26 @@ def usable_cpus(host: Host) -> float:
     return min(quotas)
 
 
-def judge(world: World[Loading], expect: Expect) -> Iterator[Finding]:
+def judge(world: World[Loading], expect: Expect) -> Iterator[Found]:
     for key, loading in world.seen.items():
-        if loading.trouble is not None:
-            yield _failed(world, key, loading.trouble)
+        if trouble := loading.trouble:
+            code = next((c for p, c in TEXTS if re.search(p, trouble.text)), "loader-failed")
+            yield _finding(world, key, code, trouble.step, trouble.text)
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.CRASHED).items():
-        if (finding := _ended(world, key, missing)) is not None:
-            yield finding
+        step, fate = missing.last_mark, missing.detail.rpartition("\n")[2]
+        if step in ("", NO_WORKERS, "CUDA"):
+            continue  # without workers that says nothing about them
+        if missing.cause is Cause.TIMED_OUT:
+            saw = f"no end after {duration(missing.seconds)}"
+            yield _finding(world, key, "worker-hung", step, saw)
+        elif fate.startswith("killed by"):  # what else ends it is an exception of ours
+            code = "shm-full" if "SIGBUS" in fate else "worker-died"
+            yield _finding(world, key, code, step, fate).with_(blame=Blame.UNKNOWN)
 
 
-def _failed(world: World[Loading], key: str, trouble: Trouble) -> Finding:
-    known = ((c, b) for pattern, c, b in TEXTS if re.search(pattern, trouble.text))
-    code, blame = next(known, ("loader-failed", Blame.UNKNOWN))
-    return Finding(
+def _finding(world: World[Loading], key: str, code: str, step: str, saw: str) -> Found:
+    return Found(
         code,
-        Status.FAIL,
-        (world.subject(key),),
-        saw=f"with {trouble.step}: {trouble.text}",
-        expected="batches",
-        blame=blame,
-        confidence=Confidence.LIKELY,
-    )
-
-
-def _ended(world: World[Loading], key: str, missing: Missing) -> Finding | None:
-    """The reading process itself hung or died. Without workers that says nothing about them."""
-    step, fate = missing.last_mark, missing.detail.rpartition("\n")[2]
-    if step in ("", NO_WORKERS, "CUDA"):
-        return None
-    if missing.cause is Cause.TIMED_OUT:
-        code, saw = "worker-stuck", f"no end after {duration(missing.seconds)}"
-    elif fate.startswith("killed by"):
-        code, saw = "shm-full" if "SIGBUS" in fate else "worker-died", fate
-    else:
-        return None  # an exception of ours
-    return Finding(
-        code,
-        Status.FAIL,
         (world.subject(key),),
         saw=f"with {step}: {saw}",
         expected="batches",

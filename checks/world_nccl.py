@@ -1,5 +1,6 @@
 """Do the ranks add up numbers over NCCL, one GPU each, exactly, and how fast?
 
+Level        standard
 Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 MiB between all GPUs
              in a group that meets on a free port: each element of the sums, the time and the bus
              bandwidth of each size (one for which half of the time that is left would not do, by
@@ -33,26 +34,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.collectives import allreduce as sums
-from preflight.domains.collectives import nccl_log_capture as overheard
-from preflight.domains.collectives import nccl_transport as transport
-from preflight.domains.collectives import stalls as stall
+from preflight.domains.collectives import allreduce, nccl_transport, stalls
 from preflight.domains.collectives.allreduce import LeftOut, Reduced
-from preflight.domains.collectives.nccl_log_capture import Overheard
-from preflight.domains.collectives.nccl_transport import Heard
-from preflight.domains.collectives.process_group import agree, decline, join, leave, pooled
-from preflight.domains.collectives.stalls import Signature, stalls
+from preflight.domains.collectives.nccl_log_capture import NcclLogCapture, nccl_report
+from preflight.domains.collectives.nccl_transport import NcclReport
+from preflight.domains.collectives.process_group import (
+    agree,
+    decided_by_rank_0,
+    decline,
+    join,
+    leave,
+)
+from preflight.domains.collectives.stalls import Signature
 from preflight.domains.system import container
 from preflight.domains.torch.devices import own_gpu
 from preflight.domains.torch.steps import Steps, Trouble, readable
 from preflight.expect import Expect
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import KIB, MIB
-from preflight.model import Advice, Blame, Command, Finding, Measured, World
+from preflight.model import Blame, Command, FindingType, Found, Measured, Status, World
 
 CHECK = Check(
     scope=Scope.WORLD,
@@ -63,6 +67,7 @@ CHECK = Check(
     requires=frozenset({Requirement.TORCH, Requirement.GPU}),
     torch=True,
     disturbs="1 GiB of every GPU",
+    explains=("world.ddp",),
 )
 
 # bytes: repeats. 4 B is latency; the protocols LL, LL128 and Simple follow each other as the size
@@ -72,106 +77,103 @@ SIZES = {4: 5, 64 * KIB: 5, MIB: 5, 64 * MIB: 5}
 WARNED = ("shm-full", "fabric-failed", "p2p-disabled", "nvls-failed")
 """What NCCL may warn of and get over: it then takes a slower way."""
 
-RECHECK = Command("preflight run --only world.nccl", "the node", "the GPUs for some seconds")
-
 SIGNATURES = (
     Signature(
         r"Duplicate GPU detected|Multiple Ranks are using the same GPU",
         "gpu-shared",
-        expected="a GPU of its own for every rank",
+        "a GPU of its own for every rank",
     ),
     Signature(
         r"Mismatched NCCL version",
         "version-mismatch",
-        expected="the same libnccl on all ranks",
+        "the same libnccl on all ranks",
         job=True,
     ),
     Signature(
         r"/dev/shm/nccl|shared memory segment|posix_fallocate",
         "shm-full",
-        expected="some 10 MiB of /dev/shm for each rank",
+        "some 10 MiB of /dev/shm for each rank",
     ),
     Signature(
         r"no socket interface found|No interface found|no socket interface",
         "interface-unknown",
-        expected="an interface that is up and matches NCCL_SOCKET_IFNAME",
+        "an interface that is up and matches NCCL_SOCKET_IFNAME",
     ),
     Signature(
         r"No device found|initialize any NET plugin|network .* not found",
         "network-missing",
-        expected="the network that NCCL_NET names, or no NCCL_NET",
+        "the network that NCCL_NET names, or no NCCL_NET",
     ),
     Signature(
         r"ibv_|IMEX|Got completion from peer|Got async .*(port error|catastrophic)",
         "fabric-failed",
-        Blame.NODE,
         "registered memory and queue pairs",
     ),
     Signature(
         r"P2P is disabled between NVLINK",
         "p2p-disabled",
-        Blame.NODE,
         "peer access between GPUs that NVLink joins",
     ),
     Signature(
         r"NVLS\) [Mm]ulticast",
         "nvls-failed",
-        Blame.NODE,
         "multicast memory in the NVSwitches",
     ),
-    Signature(r"[Oo]ut of memory", "gpu-full", Blame.UNKNOWN, "1 GiB free on every GPU"),
+    Signature(r"[Oo]ut of memory", "gpu-full", "1 GiB free on every GPU"),
     Signature(
         r"(CUDA|HIP) (driver|error|unknown|initialization)|NVIDIA driver|(CUDA|HIP) GPUs|cudaError|"
         r"[Cc]uda failure|ncclUnhandledCudaError",
         "cuda-failed",
-        Blame.NODE,
         "a CUDA or HIP context on every rank's GPU",
     ),
     Signature(
         r"ncclUnhandledSystemError|unhandled system error|ncclSystemError|ncclInternalError|"
         r"internal error|ncclInvalidUsage|invalid usage|ncclInvalidArgument",
         "nccl-failed",
-        Blame.UNKNOWN,
         symptom=True,
     ),
 )
 
-ADVICE = {
-    **stall.ADVICE,
-    **sums.ADVICE,
-    **transport.ADVICE,
-    "gpu-shared": Advice(
+FINDINGS = {
+    **stalls.FINDINGS,
+    **allreduce.FINDINGS,
+    **nccl_transport.FINDINGS,
+    "gpu-shared": FindingType(
         who="job author",
         cause="no torch.cuda.set_device(local_rank), or a CUDA_VISIBLE_DEVICES that repeats a GPU",
         means="'Duplicate GPU detected : rank … and rank … both on CUDA device …'",
         now="echo $CUDA_VISIBLE_DEVICES   on each rank: the masks of two ranks must not overlap",
         text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first use of CUDA",
         commands=(Command("nvidia-smi -L || amd-smi list", "the node"),),
+        blame=Blame.JOB,
     ),
-    "version-mismatch": Advice(
+    "version-mismatch": FindingType(
         who="image author",
         cause="LD_LIBRARY_PATH or LD_PRELOAD that brings another libnccl on some ranks",
         means="'Mismatched NCCL version detected', or a hang in the first collective",
         now="unset LD_LIBRARY_PATH LD_PRELOAD",
         text="one image for all ranks; pip list | grep nccl tells what torch came with",
+        blame=Blame.JOB,
     ),
-    "shm-full": Advice(
+    "shm-full": FindingType(
         who="job author",
         cause="a container's 64 MiB of /dev/shm, or segments of ended jobs",
         means="'Error: failed to extend /dev/shm/nccl-… to … bytes', 'unhandled system error'",
         now="export NCCL_SHM_DISABLE=1   slower, but it starts",
         text=container.SHM_SIZE,
         commands=(Command("ls -lh /dev/shm", "the node"),),
+        blame=Blame.JOB,
     ),
-    "interface-unknown": Advice(
+    "interface-unknown": FindingType(
         who="job author",
         cause="an NCCL_SOCKET_IFNAME that no interface of this machine matches",
         means="'Bootstrap : no socket interface found', the other ranks wait",
         now="unset NCCL_SOCKET_IFNAME",
         text="NCCL_SOCKET_IFNAME=<prefix>, =<exact name> or ^<prefix to leave out>",
         commands=(Command("ip -brief address", "the node"),),
+        blame=Blame.JOB,
     ),
-    "network-missing": Advice(
+    "network-missing": FindingType(
         who="job author",
         cause="NCCL_NET or NCCL_NET_PLUGIN names a network that this machine or image lacks",
         means="'NET/IB : No device found' or 'Failed to initialize any NET plugin'",
@@ -179,31 +181,34 @@ ADVICE = {
         text="in a container the devices must be handed in: docker, podman: "
         "--device=/dev/infiniband; pod: the resource of the RDMA device plugin",
         commands=(Command("ls /sys/class/infiniband", "the node"),),
+        blame=Blame.JOB,
     ),
-    "fabric-failed": Advice(
-        who="cluster administrator",
+    "fabric-failed": FindingType(
         cause="locked memory is limited, a wrong NCCL_IB_GID_INDEX, or the IMEX service is down",
         means="'Call to ibv_reg_mr failed', 'ibv_modify_qp failed with error Invalid argument'",
         now="export NCCL_IB_DISABLE=1   (NVLink across nodes: NCCL_MNNVL_ENABLE=0), slower",
         text="ulimit -l unlimited; no NCCL_IB_GID_INDEX from NCCL 2.21 on",
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
     ),
-    "p2p-disabled": Advice(
-        who="cluster administrator",
+    "p2p-disabled": FindingType(
         cause="a driver setting, a hypervisor, or a GPU that has lost its NVLink",
         means="'P2P is disabled between NVLINK connected GPUs'",
         now="export NCCL_IGNORE_DISABLED_P2P=1   slower",
         commands=(Command("nvidia-smi topo -p2p r", "the node"),),
+        blame=Blame.NODE,
     ),
-    "nvls-failed": Advice(
-        who="cluster administrator",
+    "nvls-failed": FindingType(
         cause="a fabric manager that is old, failed or was restarted under a running driver; a "
         "container or virtual machine that may not use multicast",
         means="'Failed to bind NVLink SHARP (NVLS) Multicast memory', 'unhandled cuda error'",
         now="export NCCL_NVLS_ENABLE=0   somewhat slower within the node",
         text="restart nvidia-fabricmanager with all GPUs idle, in the driver's own version",
         commands=(Command("nvidia-smi -q | grep -A3 -i fabric", "the node"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
     ),
-    "gpu-full": Advice(
+    "gpu-full": FindingType(
         who="job author",
         cause="another process on the GPU, often a rank of a job that has not ended",
         means="'CUDA out of memory' or an NCCL error before the first step",
@@ -213,8 +218,7 @@ ADVICE = {
             Command("amd-smi process", "a node with AMD GPUs"),
         ),
     ),
-    "cuda-failed": Advice(
-        who="cluster administrator",
+    "cuda-failed": FindingType(
         cause="a driver older than torch's CUDA, a fabric manager that does not run, a sick GPU",
         means="'CUDA error: system not yet initialized', 'The NVIDIA driver on your system is too "
         "old', or training on the CPU without a word",
@@ -224,13 +228,16 @@ ADVICE = {
             Command("nvidia-smi || amd-smi", "the node"),
             Command("dmesg -T | grep -iE 'xid|amdgpu'", "the node"),
         ),
+        blame=Blame.NODE,
     ),
-    "nccl-failed": Advice(
+    "nccl-failed": FindingType(
         who="job author",
         cause="what only NCCL's own log tells",
         means="'unhandled system error' or 'internal error', run with NCCL_DEBUG=WARN for details",
         now="export NCCL_DEBUG=INFO   and run this check alone with -v",
-        commands=(RECHECK,),
+        commands=(
+            Command("preflight run --only world.nccl", "the node", "the GPUs for some seconds"),
+        ),
     ),
 }
 
@@ -244,7 +251,7 @@ class GpuSums:
     nccl: str
     reduced: tuple[Reduced, ...]
     trouble: Trouble | None = None
-    heard: Heard | None = None
+    heard: NcclReport | None = None
     left_out: LeftOut | None = None
 
 
@@ -266,22 +273,26 @@ def observe(host: Host, ctx: Context) -> GpuSums:
     agree(ctx, obstacle)
     reduced: list[Reduced] = []
     left_out = None
-    with Overheard() as ear, steps.until_trouble():
+    with NcclLogCapture() as ear, steps.until_trouble():
         # with its device the group connects at once, and not in the first collective
         join(host, ctx, steps, "nccl", device)
-        if not _apart(ctx, steps, ear):  # then the first collective would hang
-            left_out = sums.all_reduce(ctx, steps, SIZES, reduced, device)
-    heard = overheard.heard(host, ear.log(ctx.rank))  # before the others hang up
+        if not _cannot_talk(ctx, steps, ear):  # then the first collective would hang
+            left_out = allreduce.all_reduce(ctx, steps, SIZES, reduced, device)
+    heard = nccl_report(host, ear.log(ctx.rank))  # before the others hang up
     leave(ctx, steps)
     return GpuSums(_version(torch), tuple(reduced), steps.trouble, heard, left_out)
 
 
-def _apart(ctx: Context, steps: Steps, ear: Overheard) -> bool:
+def _cannot_talk(ctx: Context, steps: Steps, ear: NcclLogCapture) -> bool:
     """Whether the ranks chose networks that can't talk to each other; the same on all ranks."""
     if ctx.local_world_size == ctx.world_size:
         return False  # within a node none is used
     steps.at("network")
-    return bool(pooled(ctx, "network", ear.log(ctx.rank).network, transport.apart))
+    return bool(
+        decided_by_rank_0(
+            ctx, "network", ear.log(ctx.rank).network, nccl_transport.different_networks
+        )
+    )
 
 
 def _obstacle(ctx: Context) -> str:
@@ -308,18 +319,20 @@ def _version(torch: Any) -> str:
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
-def judge(world: World[GpuSums], expect: Expect) -> Iterator[Finding]:
-    found = list(sums.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()}))
-    found += stalls(world, SIGNATURES, explains=("world.ddp",))
+def judge(world: World[GpuSums], expect: Expect) -> Iterator[Found]:
+    found = list(allreduce.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()}))
+    found += stalls.diagnose(world, SIGNATURES)
     heard = _heard(world)
-    found += transport.findings(world, heard)
-    found += sums.slow(world, _left_out(world))
+    found += nccl_transport.findings(world, heard)
+    found += allreduce.slow_network(world, _left_out(world))
     yield from found
     codes = set(WARNED) - {f.code for f in found}
-    yield from transport.warned(world, heard, [s for s in SIGNATURES if s.code in codes])
+    yield from nccl_transport.warnings_survived(
+        world, heard, [s for s in SIGNATURES if s.code in codes]
+    )
 
 
-def _heard(world: World[GpuSums]) -> dict[str, Heard]:
+def _heard(world: World[GpuSums]) -> dict[str, NcclReport]:
     return {k: v.heard for k, v in world.seen.items() if v.heard is not None}
 
 
@@ -332,12 +345,12 @@ def measured(world: World[GpuSums]) -> Measured:
     # the library that ran; torch may have been built with another one
     version = next((h.log.version.partition("+")[0] for h in heard.values() if h.log.version), "")
     version = version or next((v.nccl for v in world.seen.values() if v.nccl), "")
-    made = sums.shown(
+    made = allreduce.measured_allreduce(
         {k: v.reduced for k, v in world.seen.items()},
         _left_out(world),
         f"NCCL {version}" if version else "",
     )
-    way = transport.shown(heard)
+    way = nccl_transport.transport_summary(heard)
     # first, since a narrow screen cuts the end
     values = {**made.values, "transport": way} if way else made.values
     return Measured(" · ".join(filter(None, (way, made.text))), values)

@@ -2,11 +2,12 @@
 
 A check is a module in checks/ whose file name is its id (net_port.py is net.port). It has
 
-    a docstring   the question in its first line, then the sections named in SECTIONS
+    a docstring   the question in its first line; `Level  standard` (or `deep`) in the third where
+                  it is beyond quick, so that a quick run need not load it; then the sections
     CHECK         a Check
-    ADVICE        finding code -> Advice
+    FINDINGS      finding code -> FindingType
     observe(host, ctx) -> a frozen dataclass     runs in a process of its own, knows no threshold
-    judge(world, expect) -> iterable of Finding  pure
+    judge(world, expect) -> iterable of Found    pure
     measured(world) -> Measured                  pure; the right column of the screen
 
 Nothing registers itself: the folder is listed. A module that can't be imported or is declared
@@ -16,11 +17,12 @@ badly is reported as broken, never silently absent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from preflight.model import Advice, Finding, Measured, Topology, World
+from preflight.frozen import dataclass
+from preflight.model import Blame, Finding, FindingType, Found, Measured, Status, Topology, World
 
 if TYPE_CHECKING:
     from preflight.expect import Expect
@@ -85,7 +87,16 @@ class Check:
     preload   modules that a further fork of that process imports for it, beside the other work
     required  False: undecided does not make the run undecided
     disturbs  what it touches, for `list` ("-" is nothing)
+    drains    True: SLURM's hooks run it, and a FAIL of it that blames the node drains that node.
+              Only for what says nothing but of the node: not of a job, or of what nodes share
+    reports_meeting, reports_torch
+              it says who came to the meeting, or why torch can't be imported: what can't be run
+              for want of either is blocked by it. The first answers {"roll": Roll, …}
+    holds_port
+              it binds MASTER_PORT: the meeting opens there once it is done
     was       ids that it had before; they stay aliases for ever
+    blame     whom its findings blame, where their codes say nothing else
+    explains  what its findings explain, where their codes say nothing else
     options   the keys of [checks."id"] that observe() reads from ctx.options, with their meaning
     """
 
@@ -99,7 +110,13 @@ class Check:
     torch: bool = False
     preload: tuple[str, ...] = ()
     disturbs: str = "-"
+    drains: bool = False
+    reports_meeting: bool = False
+    reports_torch: bool = False
+    holds_port: bool = False
     was: tuple[str, ...] = ()
+    blame: Blame = Blame.UNKNOWN
+    explains: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -162,18 +179,54 @@ class Context:
     roll: Roll | None = None
 
 
+@runtime_checkable
+class MayFail(Protocol):
+    """An observation that says itself, by `trouble`, that it did not get through."""
+
+    trouble: Any
+
+
 class CheckModule(Protocol[T]):
     """What a module in checks/ is. `conforms` in its test lets mypy compare the two T."""
 
     __doc__: str | None
     CHECK: Check
-    ADVICE: Mapping[str, Advice]
+    FINDINGS: Mapping[str, FindingType]
 
     def observe(self, host: Host, ctx: Context) -> T: ...
-    def judge(self, world: World[T], expect: Expect) -> Iterable[Finding]: ...
+    def judge(self, world: World[T], expect: Expect) -> Iterable[Found]: ...
     def measured(self, world: World[T]) -> Measured: ...
 
 
 def conforms(module: CheckModule[T]) -> CheckModule[T]:
     """The module itself; for the type checker's eyes."""
     return module
+
+
+def status_of(declared: Mapping[str, FindingType], found: Found) -> Status:
+    """The status of what a judge found: its own, else the usual one of its code."""
+    return found.status or declared[found.code].statuses[0]
+
+
+def complete(check_id: str, check: Check, declared: FindingType, found: Found) -> Finding:
+    """A judge's Found with what its code and its check declare. Who can't tell blames nobody and
+    explains nothing unless it says so."""
+    status = found.status or declared.statuses[0]
+    sure = status is not Status.UNDECIDED
+    blames = (*declared.blames, check.blame if sure else Blame.UNKNOWN)
+    explains = (found.explains, declared.explains, check.explains if sure else ())
+    return Finding(
+        code=found.code,
+        status=status,
+        subjects=found.subjects,
+        saw=found.saw,
+        expected=found.expected,
+        blame=found.blame or blames[0],
+        confidence=found.confidence,
+        explains=next(ids for ids in explains if ids is not None),
+        alternatives=found.alternatives,
+        fields=found.fields,
+        evidence=found.evidence,
+        check=check_id,
+        advice=declared.filled(found.fields),
+    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from preflight.frozen import dataclass
 from preflight.model import PreflightError, Setting
 
 KEYS: Mapping[str, tuple[type, str]] = {

@@ -14,13 +14,13 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from preflight.model import CannotObserve, Fact
+from preflight.frozen import dataclass
+from preflight.model import CannotObserve
 
 READ_LIMIT = 1 << 20
 """Bytes read of any one file; a file of /proc or a config file that is longer is cut."""
@@ -172,7 +172,7 @@ class Host:
             return ()
 
     def readlink(self, path: str) -> str:
-        """Where a link points; empty when it is none."""
+        """Where a symbolic link points; empty when it is not one."""
         try:
             return os.readlink(self.path(path))
         except OSError:
@@ -387,25 +387,10 @@ class Host:
             probe.connect((ip, 9))
             return str(probe.getsockname()[0])
 
-    def nccl_conf(self) -> Mapping[str, Fact]:
-        """What the nccl.conf files set, each with its file. NCCL takes it where the environment
-        says nothing, the user's file before /etc (src/misc/param.cc): a line is split at its first
-        `=` and nothing is trimmed."""
-        home = self.environ.get("HOME", "")
-        own = self.environ.get("NCCL_CONF_FILE") or (home and f"{home}/.nccl.conf")
-        found: dict[str, Fact] = {}
-        for path in (own, "/etc/nccl.conf"):
-            text = self.read_or_none(path) if path.startswith("/") else None
-            for line in (text or "").splitlines():
-                name, sign, value = line.partition("=")
-                if sign and name.startswith("NCCL_"):
-                    found.setdefault(name[:1023], Fact(value[:1023], path))
-        return found
-
     # --- names ---
 
     def hostname(self) -> str:
-        """The node's own name."""
+        """This node's hostname."""
         if self.live:
             return socket.gethostname()
         return (self.read_or_none("/proc/sys/kernel/hostname") or "").strip()
@@ -503,7 +488,7 @@ class Host:
 
 
 def cpulist(text: str) -> frozenset[int]:
-    """The CPUs of a list such as `0-3,8`; what is no such list adds nothing."""
+    """The CPUs of a list such as `0-3,8`; anything else adds nothing."""
     found: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

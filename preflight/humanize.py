@@ -1,16 +1,13 @@
-"""Ranks in words: with their nodes where there are several, and all of a node as one. Pure."""
+"""Ranks, sizes, times and counts in words: `ranks 0-3,7`, `1.5 GiB`, `4 min 10 s`. Pure."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from preflight.model import World, place_of
-
-if TYPE_CHECKING:
-    pass
+from preflight.model import PreflightError, World, place_of
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -19,37 +16,38 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def one_of(value: str, words: Sequence[str], place: str) -> None:
+    """PreflightError, with the nearest word, where `value` is none of `words`."""
+    if value not in words:
+        known = ", ".join(words)
+        raise PreflightError(f"{place} is one of {known}, got {value!r:.40}{nearest(value, words)}")
+
+
 def parties(keys: Sequence[str], most: int = 4) -> str:
     """The first of them, and how many more there are: `n1, n2, n3, n4 and 12 more`."""
     rest = len(keys) - most
     return ", ".join(keys[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def span(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0-3,6`."""
-    known = sorted(set(ranks))
-    runs = list(_runs(known))
-    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:12])
-    more = ",…" if len(runs) > 12 else ""
-    return f"rank{'s' if len(known) != 1 else ''} {text}{more}"
+RUNS, NODES = 12, 4
+"""So many runs of ranks, and nodes with ranks, a sentence names; of the others it says `…`, or how
+many there are."""
 
 
-def _runs(known: Sequence[int]) -> Iterator[tuple[int, int]]:
-    first = last = None
-    for rank in known:
-        if first is None or last is None:
-            first = last = rank
-        elif rank == last + 1:
-            last = rank
+def rank_list(numbers: Iterable[int], most: int | None = RUNS) -> str:
+    """`rank 3`, `ranks 0-3,7`: the one way to write a list of ranks; empty for none. At most `most`
+    runs (None: all of them), then `,…`."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(numbers)):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1][1:] = [rank]
         else:
-            yield first, last
-            first = last = rank
-    if first is not None and last is not None:
-        yield first, last
-
-
-RANKS, NODES = 8, 4
-"""So many are named, of the others there is a number or `…`."""
+            runs.append([rank])
+    texts = ["-".join(map(str, run)) for run in runs]
+    if most is not None and len(texts) > most:
+        texts[most:] = ["…"]
+    one = len(runs) == 1 and len(runs[0]) == 1
+    return f"{'rank' if one else 'ranks'} {','.join(texts)}" if runs else ""
 
 
 def several(world: World[Any]) -> bool:
@@ -82,12 +80,13 @@ def one_of_two(world: World[Any], keys: Iterable[str]) -> bool:
     return bool(whole_node(world, keys)) and len(on_nodes(world.observations)) == 2
 
 
-def ranks(world: World[Any], keys: Iterable[str]) -> str:
-    """`rank 5`, `ranks 4, 5`; of several nodes `rank 5 on n3`, `all 4 ranks of n3`."""
-    if not several(world):
-        return _numbers(keys)
-    everybody = on_nodes(world.observations)
+def ranks_of(world: World[Any], keys: Iterable[str]) -> str:
+    """The ranks of these keys: `rank 5`, `ranks 4-5`; of several nodes `rank 5 on n3`, `all 4 ranks
+    of n3`."""
     nodes = on_nodes(keys)
+    if not several(world):
+        return " and ".join(_of_node(keys) for keys in nodes.values())
+    everybody = on_nodes(world.observations)
     whole = [n for n, own in nodes.items() if len(own) == len(everybody[n]) and len(own) > 1]
     parts = []
     if len(whole) == 1:
@@ -95,21 +94,15 @@ def ranks(world: World[Any], keys: Iterable[str]) -> str:
     elif whole:
         parts.append(f"all ranks of {parties(whole, NODES)}")
     rest = [n for n in nodes if n not in whole]
-    parts += [f"{_numbers(nodes[n])} on {n}" for n in rest[:NODES]]
+    parts += [f"{_of_node(nodes[n])} on {n}" for n in rest[:NODES]]
     if len(rest) > NODES:
         parts.append(f"ranks of {len(rest) - NODES} more nodes")
     return " and ".join(parts)
 
 
-def numbered(numbers: Iterable[int]) -> str:
-    """`rank 5`, `ranks 4, 5` of ranks that are known by their numbers alone."""
-    return _numbers(str(number) for number in sorted(numbers))
-
-
-def _numbers(keys: Iterable[str]) -> str:
-    numbers = [key if (rank := place_of(key)[1]) is None else str(rank) for key in keys]
-    shown = ", ".join(numbers[:RANKS]) + (", …" if len(numbers) > RANKS else "")
-    return f"rank {shown}" if len(numbers) == 1 else f"ranks {shown}"
+def _of_node(keys: Sequence[str]) -> str:
+    """The ranks of one node's keys, or its key where that has none."""
+    return rank_list(rank for key in keys if (rank := place_of(key)[1]) is not None) or keys[0]
 
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -11,9 +11,11 @@ Errors of ours (all three; what else escapes is our bug):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
+
+from preflight.frozen import dataclass
 
 T = TypeVar("T")
 
@@ -28,6 +30,22 @@ class CannotObserve(Exception):
 
 class NotApplicable(Exception):
     """There is nothing to look at on this machine; the text says why."""
+
+
+FRAMES = 12
+"""Lines of a traceback that are kept, the last ones."""
+
+
+def frames_of(error: BaseException) -> tuple[str, ...]:
+    """The traceback of an error as `file:line in function`: no source is read for it, and no value
+    of a variable is in it."""
+    found = []
+    frame = error.__traceback__
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        found.append(f"{code.co_filename}:{frame.tb_lineno} in {code.co_name}"[-300:])
+        frame = frame.tb_next
+    return tuple(found[-FRAMES:])
 
 
 class Status(StrEnum):
@@ -134,23 +152,48 @@ class Command:
     disturbs: str = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What to tell the user about one finding code. Texts are templates: `{port}` is filled from
-    the finding's `fields`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingType:
+    """The declaration of one finding code: how serious it is, whom it blames, which findings are
+    its consequences, and what to tell the user. A judge only says who it is about and what it saw.
 
-    `cause` is the typical cause in one phrase (the left column of `explain`), `means` the sentence
-    that the user will see later in the log, `now` the immediate way out, `text` the lasting repair.
+    who, cause     who can repair it, mostly the cluster administrator; the typical cause in one
+                   phrase (left column of `explain`)
+    means          what the user will see from torch or NCCL
+    now, text      the immediate way out; the lasting repair
+    commands       to look and to repair. All texts are templates: `{port}` comes from the
+                   finding's `fields`
+    status, blame  the usual one, or all that a judge chooses from, the usual one first. blame None:
+                   that of the check
+    explains       ids (or prefixes like `world.*`, or id:code) of findings that are consequences of
+                   this one where the subjects meet. None: those of the check
+    was            codes that it had before; they stay aliases for ever
     """
 
-    who: str
+    who: str = "cluster administrator"
     cause: str
     means: str
     now: str = ""
     text: str = ""
     commands: tuple[Command, ...] = ()
+    status: Status | tuple[Status, ...] = Status.FAIL
+    blame: Blame | tuple[Blame, ...] | None = None
+    explains: tuple[str, ...] | None = None
+    was: tuple[str, ...] = ()
 
-    def filled(self, fields: Mapping[str, str]) -> Advice:
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        """All that a judge chooses from, the usual one first."""
+        return (self.status,) if isinstance(self.status, Status) else self.status
+
+    @property
+    def blames(self) -> tuple[Blame, ...]:
+        """The same of the blame; empty: the check's."""
+        if self.blame is None:
+            return ()
+        return (self.blame,) if isinstance(self.blame, Blame) else self.blame
+
+    def filled(self, fields: Mapping[str, str]) -> FindingType:
         """The same with its templates filled; a field that is not there stands as its own name in
         capitals, as one writes what the reader has to put in."""
         known = _Fields(fields)
@@ -314,14 +357,34 @@ class World(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a judge concluded. `subjects` is never empty and its first is the primary one.
+class Found:
+    """What a judge yields. `subjects` is never empty and its first is the primary one.
 
-    `saw` and `expected` are sentences of facts; `fields` fills the templates of the ADVICE entry
-    that `code` names; `explains` lists ids (or prefixes like `world.*`) of checks whose findings
-    are consequences of this one where the subjects meet. `check`, `advice` and `folded` are filled
-    in by verdict.py, a judge leaves them out.
+    `code` names an entry of the check's FINDINGS; `saw` and `expected` are sentences of facts;
+    `fields` fills the templates of that entry. `status`, `blame` and `explains` are given only
+    where they are not the usual ones of the declaration.
     """
+
+    code: str
+    subjects: tuple[Subject, ...]
+    saw: str
+    expected: str = ""
+    status: Status | None = None
+    blame: Blame | None = None
+    explains: tuple[str, ...] | None = None
+    confidence: Confidence = Confidence.CERTAIN
+    alternatives: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+
+    def with_(self, **changes: Any) -> Found:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, complete: a judge's Found with what its code declares. `check`, `advice` (the
+    declaration with its texts filled) and `folded` come from judge/verdict.py."""
 
     code: str
     status: Status
@@ -335,7 +398,7 @@ class Finding:
     fields: Mapping[str, str] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
     check: str = ""
-    advice: Advice | None = None
+    advice: FindingType | None = None
     folded: tuple[str, ...] = ()
 
     def with_(self, **changes: Any) -> Finding:
@@ -343,11 +406,48 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Cell:
+    """A number of a Grid, by the index of its row and of its column."""
+
+    row: int
+    column: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Numbers between what stands in rows and in columns, e.g. what each pair of nodes exchanged;
+    drawn as a heat map. A cell that is not there was not measured. Where rows and columns are the
+    same, one cell stands for both directions.
+
+    title   what the cells are, as the heading has it
+    usual   what most cells are like: each is drawn as a part of it
+    unit    of `usual` and of the cells, e.g. GB/s
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    usual: float
+    unit: str = ""
+
+    def by_place(self) -> Mapping[tuple[int, int], float]:
+        """(row, column) -> value, both ways where rows and columns are the same."""
+        found = {(c.row, c.column): c.value for c in self.cells}
+        if self.rows == self.columns:
+            found = {(column, row): value for (row, column), value in found.items()} | found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """The right column of a row (numbers even when green), and the same as data."""
+    """The right column of a row (numbers even when green), the same as data, and what is drawn
+    below the rows."""
 
     text: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +490,7 @@ class LeftBehind:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """Everything that was seen, before anybody judged it: a JSON document (document.py)."""
+    """Everything that was seen, before anybody judged it: a JSON document (serde.py)."""
 
     tool: Mapping[str, str]
     started: str

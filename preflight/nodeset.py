@@ -1,9 +1,16 @@
-"""Sets of host names, as SLURM writes them."""
+"""Sets of host names, as SLURM writes them: `gpu-b[07-08,19]`. Pure.
+
+Only what is surely a name is folded; any other (blanks, commas, brackets, the `#2` of a second
+machine that is called the same) stands for itself. Of ClusterShell what folds needs only the
+arithmetic of ranges: its NodeSet reads four configuration files when it is imported, two of them in
+HOME, which may be on a file system that no longer answers, and it knows groups (`@all`), which no
+name may mean.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 HOSTS_MOST = 1 << 14
 """More hosts than any job has: a list beyond it is not expanded."""
@@ -13,8 +20,10 @@ TEXT_MOST = 1 << 16
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
+DIGITS = re.compile(r"(\d+)")
+LAST_DIGITS = re.compile(r"(\d+)$")
 DIGITS_MOST = 9
-"""Digits at the end of a name that are a place in a row; more of them are a serial number."""
+"""Digits of a number in a name; more of them are a serial number, not a place in a row."""
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -49,33 +58,56 @@ def _most(part: str) -> int:
     return product
 
 
-def folded(hosts: Iterable[str]) -> str:
+def foldable(name: str) -> bool:
+    """Whether a name can stand in a set, and unquoted in a command."""
+    return NAME.fullmatch(name) is not None
+
+
+def folded(names: Iterable[str]) -> str:
+    """`n[1-3,7],head`: names that differ in one number as one, the others as they are."""
+    return _folded(names, DIGITS)
+
+
+def hostlist(names: Iterable[str]) -> str:
     """Names as SLURM reads them, to be pasted behind --exclude: `gpu-b[07-08,11]`; what no node can
     be called is left out. Only the digits that a name ends in are folded, as SLURM does it itself:
     a list with anything but a further bracket behind a bracket (`r[1-2]n1`, `gpu[1-2].site`) is
     "Invalid hostlist" to it (22.05)."""
-    rows: dict[str, list[str]] = {}
-    for name in dict.fromkeys(hosts):
-        if NAME.fullmatch(name):
-            stem = name.rstrip("0123456789")
-            if len(name) - len(stem) > DIGITS_MOST:
-                stem = name
-            rows.setdefault(stem, []).append(name[len(stem) :])
-    return ",".join(part for stem, numbers in rows.items() for part in _row(stem, numbers))
+    return _folded(filter(foldable, names), LAST_DIGITS)
 
 
-def _row(stem: str, numbers: Sequence[str]) -> Iterator[str]:
-    """The names of one stem: the bare one, and those with a number."""
-    if "" in numbers:
-        yield stem
-    places = [number for number in numbers if number]
-    if len(places) == 1:
-        yield stem + places[0]
-    elif places:
-        # of ClusterShell only this: what imports its NodeSet reads configuration in HOME
-        from ClusterShell.RangeSet import RangeSet
+def _folded(names: Iterable[str], digits: re.Pattern[str]) -> str:
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for name in dict.fromkeys(names):
+        parts = digits.split(name)
+        numbers = parts[1::2] if foldable(name) else []
+        if numbers and max(map(len, numbers)) <= DIGITS_MOST:
+            alike.setdefault(tuple(parts[::2]), []).append(numbers)
+        else:
+            alike[(name,)] = [[]]
+    return ",".join(text for texts, rows in alike.items() for text in _of_one_form(texts, rows))
 
-        yield f"{stem}[{RangeSet.fromlist(places)}]"
+
+def _of_one_form(texts: Sequence[str], rows: Sequence[list[str]]) -> Iterable[str]:
+    """The names that consist of the same texts with other numbers between them. The number of which
+    there are most is the one that becomes a range."""
+    kinds = [len(set(column)) for column in zip(*rows, strict=True)]
+    at = max(range(len(kinds)), key=lambda i: (kinds[i], i), default=0)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for numbers in rows:
+        rest = (*numbers[:at], "", *numbers[at + 1 :])
+        groups.setdefault(rest, []).append(numbers[at] if numbers else "")
+    for rest, places in groups.items():
+        place = places[0] if len(places) == 1 else f"[{_range(places)}]"
+        numbers = [*rest[:at], place, *rest[at + 1 :]]
+        yield "".join(a + b for a, b in zip(texts, [*numbers, ""], strict=False))
+
+
+def _range(numbers: Sequence[str]) -> str:
+    """`07-09,12`: numbers as they are written, with their zeros."""
+    from ClusterShell.RangeSet import RangeSet  # only where there is something to fold
+
+    return str(RangeSet.fromlist(numbers))
 
 
 def same_host(one: str, other: str) -> bool:

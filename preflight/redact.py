@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
+from preflight.sanitize import LIMIT, clip
+
 T = TypeVar("T")
 
 HIDDEN = "***"
-
-LIMIT = 256
-"""Characters kept of a value: longer than any host name that is one."""
 
 WINDOW = 8192
 """Characters in which tokens are looked for; what lies beyond is cut anyway."""
@@ -107,16 +106,3 @@ def _without(data: Any, texts: tuple[str, ...]) -> Any:
     if isinstance(data, (tuple, list)):
         return type(data)(_without(item, texts) for item in data)
     return data
-
-
-def clip(text: str, limit: int = LIMIT) -> str:
-    """At most `limit` characters, and no bytes that UTF-8 has no word for (a variable's value may
-    be any bytes; os.environ then holds lone surrogates)."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.encode("utf-8", "backslashreplace").decode()
-
-
-def quoted(value: str, limit: int = 80) -> str:
-    """repr() of a value, so that blanks and line ends show; cut to `limit` characters."""
-    text = repr(clip(value, limit * 2))
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -9,17 +9,21 @@ import re
 import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from preflight.check import Check, CheckModule, Level, Stage
+from preflight.frozen import dataclass
 from preflight.humanize import nearest
-from preflight.model import PreflightError
+from preflight.model import Blame, PreflightError, Status, frames_of
 
 SECTIONS = ("Looks at", "Fails if", "Warns if", "Undecided", "Not covered", "Seen as")
 ID = re.compile(r"[a-z]+\.[a-z][a-z0-9]*")
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+BEYOND_QUICK = (Level.STANDARD, Level.DEEP)
+HEAD = 1024
+"""Bytes of a check's source that hold its level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,20 @@ class Loaded:
     def sections(self) -> dict[str, str]:
         return sections(self.module.__doc__ or "")
 
+    def code(self, name: str) -> str:
+        """The finding code that `name` (a code or an old one) stands for; empty if none."""
+        kinds = self.module.FINDINGS
+        return name if name in kinds else next((c for c in kinds if name in kinds[c].was), "")
+
+    def blames(self, code: str) -> tuple[Blame, ...]:
+        """Whom a finding may blame, the usual one first."""
+        return self.module.FINDINGS[code].blames or (self.check.blame,)
+
+    def drains(self, code: str) -> bool:
+        """Whether a finding may drain the node in SLURM's hooks."""
+        fails = Status.FAIL in self.module.FINDINGS[code].statuses
+        return self.check.drains and fails and Blame.NODE in self.blames(code)
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
@@ -45,9 +63,21 @@ class Catalogue:
 
     checks: Mapping[str, Loaded]
     broken: Mapping[str, str]
+    frames: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The traceback of each that could not be imported."""
 
     def __iter__(self) -> Iterator[Loaded]:
         return iter(self.checks.values())
+
+    @property
+    def of_meeting(self) -> str:
+        """The check that reports who came to the meeting; it also stands for those who did not."""
+        return next((c.id for c in self if c.check.reports_meeting), "the meeting")
+
+    @property
+    def of_torch(self) -> str:
+        """The check that reports why torch can't be imported."""
+        return next((c.id for c in self if c.check.reports_torch), "torch")
 
     def resolve(self, name: str) -> str:
         """The id that `name` (an id or an old one) stands for; PreflightError with the nearest."""
@@ -92,13 +122,21 @@ def _faults(check_id: str, module: Any) -> Iterator[str]:
     """What is wrong with the declaration of one check."""
     if not ID.fullmatch(check_id):
         yield f"the id {check_id!r} is not of the form group.name"
-    if not isinstance(getattr(module, "CHECK", None), Check):
+    check, doc = getattr(module, "CHECK", None), module.__doc__ or ""
+    if not isinstance(check, Check):
         yield "has no CHECK"
-    advice = getattr(module, "ADVICE", None)
-    if not isinstance(advice, Mapping):
-        yield "has no ADVICE"
     else:
-        yield from (f"bad finding code {c!r}" for c in advice if not CODE.fullmatch(c))
+        if check.drains and (check.stage is not Stage.MACHINE or check.torch):
+            yield "drains, but SLURM's hooks run only checks of the machine without torch"
+        if (declared := level_declared(doc)) != check.level:
+            yield f"its docstring declares level {declared}, its CHECK {check.level}"
+    advice = getattr(module, "FINDINGS", None)
+    if not isinstance(advice, Mapping):
+        yield "has no FINDINGS"
+    else:
+        codes = [*advice, *(old for k in advice.values() for old in getattr(k, "was", ()))]
+        yield from (f"bad finding code {c!r}" for c in codes if not CODE.fullmatch(c))
+        yield from (f"finding code {c!r} is there twice" for c in {*codes} if codes.count(c) > 1)
     for name in ("observe", "judge", "measured"):
         if not callable(getattr(module, name, None)):
             yield f"has no {name}()"
@@ -107,32 +145,39 @@ def _faults(check_id: str, module: Any) -> Iterator[str]:
             yield "observe() returns no dataclass"
     except (AttributeError, KeyError):
         yield "observe() does not say what it returns"
-    present = sections(module.__doc__ or "")
+    present = sections(doc)
     yield from (f"its docstring lacks {s!r}" for s in SECTIONS if not present.get(s))
 
 
-BEYOND_QUICK = re.compile(r"^(?:CHECK = Check\(| {4}).*\blevel=Level\.(?:STANDARD|DEEP)\b", re.M)
+def level_declared(doc: str) -> str:
+    """The level that the third line of a check's docstring declares (`Level  standard`), so that
+    it is known before the check is loaded."""
+    third = "".join(doc.split("\n", 3)[2:3])
+    return third.removeprefix("Level").strip() if third.startswith("Level ") else Level.QUICK
 
 
-def _beyond_quick(source: str) -> bool:
-    """Whether a check says so of itself; the plain search first, for it is much faster."""
-    return "level=Level." in source and BEYOND_QUICK.search(source) is not None
+def _head(path: Path) -> str:
+    """The beginning of a check's source, which is its docstring."""
+    with path.open("rb") as file:
+        return file.read(HEAD).decode("utf-8", "replace").removeprefix('"""')
 
 
 def load(folder: Path | None = None, level: Level = Level.DEEP) -> Catalogue:
     """Every check of the folder, ordered by stage and needs. Loud: a bad declaration is broken.
-    For level quick those are not imported that say that they are beyond it: a third of its CPU."""
+    For level quick those are not imported that declare to be beyond it: a third of its CPU."""
     folder = folder or Path(__file__).parent / "checks"
     found: dict[str, Loaded] = {}
     broken: dict[str, str] = {}
+    frames: dict[str, tuple[str, ...]] = {}
     for path in sorted(p for p in folder.glob("*.py") if not p.name.startswith("_")):
         check_id = path.stem.replace("_", ".", 1)
-        if level is Level.QUICK and _beyond_quick(path.read_text("utf-8", "replace")):
+        if level is Level.QUICK and level_declared(_head(path)) in BEYOND_QUICK:
             continue
         try:
             module = importlib.import_module(f"preflight.checks.{path.stem}")
         except (Exception, SystemExit) as error:  # noqa: BLE001  that is a row, not our end
             broken[check_id] = f"{type(error).__name__}: {error}"
+            frames[check_id] = frames_of(error)
             continue
         faults = list(_faults(check_id, module))
         if faults:
@@ -148,7 +193,7 @@ def load(folder: Path | None = None, level: Level = Level.DEEP) -> Catalogue:
         broken |= dict.fromkeys(circle, f"checks need each other: {around}")
         for check_id in circle:
             found.pop(check_id, None)  # it may be on two circles
-    return Catalogue(order(found), broken)
+    return Catalogue(order(found), broken, frames)
 
 
 def _unmet(loaded: Loaded, found: Mapping[str, Loaded], broken: Mapping[str, str]) -> str:

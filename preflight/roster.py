@@ -1,12 +1,13 @@
 """The roll of a meeting: who came, when and from where, who did not, and how an agent got there.
 
-meeting.py writes it, rdzv.reach and agree.clock judge it. Plain data.
+meeting/coordinator.py writes it, rdzv.reach and agree.clock judge it. Plain data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from preflight.frozen import dataclass
 from preflight.model import Mark
 
 SILENT = "no sign of life"

@@ -3,6 +3,7 @@ that what README.md says is what the program does."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -14,13 +15,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support import Case, judged
+from support.cases import Case, judged
 
 from preflight import registry
-from preflight.cli import main as cli
-from preflight.model import Cause, Confidence, Finding, Missing, Status
+from preflight.cli import main
+from preflight.model import Blame, Cause, Confidence, Finding, Missing, Status
 from preflight.registry import SECTIONS, Loaded
-from preflight.render import explain as manual
+from preflight.render import explain
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = registry.load()
@@ -74,9 +75,36 @@ def missing(case: Case) -> list[Missing]:
 
 
 @a_check
-def test_every_code_is_produced_by_a_case(loaded: Loaded) -> None:
-    produced = {finding.code for _, findings in table(loaded.id) for finding in findings}
-    assert set(loaded.module.ADVICE) - produced == set()
+def test_every_code_is_produced_by_a_case_as_it_is_declared(loaded: Loaded) -> None:
+    """With each status and each blame that it declares, and with no other."""
+    produced: dict[str, tuple[set[Status], set[Blame]]] = {}
+    for _, findings in table(loaded.id):
+        for finding in findings:
+            statuses, blames = produced.setdefault(finding.code, (set(), set()))
+            statuses.add(finding.status)
+            blames.add(finding.blame)
+    declared = {
+        code: (set(kind.statuses), set(kind.blames) or produced[code][1])
+        for code, kind in loaded.module.FINDINGS.items()
+    }
+    shared = shared_findings(loaded)
+    assert set(declared) == set(produced)
+    for code, (statuses, blames) in declared.items():
+        if code in shared:
+            assert produced[code][0] <= statuses, code
+            assert produced[code][1] <= blames, code
+        else:
+            assert produced[code] == (statuses, blames), code
+
+
+def shared_findings(loaded: Loaded) -> set[str]:
+    """The codes that other checks have, too: not every one chooses from all that is declared."""
+    return {
+        code
+        for code, kind in loaded.module.FINDINGS.items()
+        for other in CHECKS
+        if other.id != loaded.id and kind is other.module.FINDINGS.get(code)
+    }
 
 
 @a_check
@@ -85,7 +113,7 @@ def test_a_healthy_machine_is_among_the_cases(loaded: Loaded) -> None:
     assert healthy, "no case in which all was seen and nothing found"
 
 
-# what verdict.py calls undecided when the check has no words of its own for it
+# what judge/verdict.py calls undecided when the check has no words of its own for it
 BLIND = (Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED, Cause.CANNOT_OBSERVE)
 
 
@@ -116,26 +144,64 @@ def words(text: str) -> str:
 
 @a_check
 def test_explain_has_every_section_and_every_code(loaded: Loaded) -> None:
-    shown = manual.explain(loaded, "", 98)
+    shown = explain.explain(loaded, "", 98)
     assert words(shown).startswith(words(f"{loaded.id} {loaded.question}"))
     for section in SECTIONS:
         assert re.search(rf"^ {section} +\S", shown, re.MULTILINE), section
-    for code in loaded.module.ADVICE:
+    for code in loaded.module.FINDINGS:
         assert f"\n  {code}\n" in shown, code
 
 
 @a_check
 def test_explain_knows_every_code_by_itself(loaded: Loaded) -> None:
-    for code, advice in loaded.module.ADVICE.items():
-        found, given = manual.find(CATALOGUE, code)
+    for code, advice in loaded.module.FINDINGS.items():
+        found, given = explain.find(CATALOGUE, code)
         assert given == code
-        assert code in found.module.ADVICE
-        shown = words(manual.explain(loaded, code, 98))
+        assert code in found.module.FINDINGS
+        shown = words(explain.explain(loaded, code, 98))
         blank = advice.filled({})  # there is no finding whose fields could be put in
         for text in (blank.who, blank.cause, blank.means):
             assert text, f"{code} lacks a text"
             assert words(text) in shown
         assert advice.now or advice.text or advice.commands, f"{code}: what is to be done?"
+
+
+WRITTEN_FOR_CHECKS = (
+    *("preflight/checks/", "preflight/domains/", "preflight/identity/", "preflight/baseline/"),
+    "preflight/rehearsal/",
+)
+"""The checks' own rules and what they explain; the table of what a baseline takes from whose
+observation; the rehearsal, which is what the checks of the group job observe."""
+
+
+def test_no_check_is_known_by_its_name() -> None:
+    """What the engine has to know of a check, that declares; see check.Check."""
+    found = [
+        f"{path}: {node.value}"
+        for path in sorted((ROOT / "preflight").rglob("*.py"))
+        if not str(path.relative_to(ROOT)).startswith(WRITTEN_FOR_CHECKS)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and node.value in IDS
+    ]
+    assert found == []
+
+
+def test_what_findings_explain_is_there() -> None:
+    """An id, a prefix, a glob, or id:code by the code of today."""
+    for loaded in CHECKS:
+        declared = (loaded.check.explains, *(k.explains for k in loaded.module.FINDINGS.values()))
+        for name in {name for names in declared for name in names or ()}:
+            check_id, _, code = name.partition(":")
+            found = [CATALOGUE.checks[i] for i in CATALOGUE.matching(check_id)]
+            assert not code or code in found[0].module.FINDINGS, f"{loaded.id} explains {name}"
+
+
+def test_a_code_of_old_is_no_code_of_today() -> None:
+    """Of the same check; so that what a saved report or a script calls by it stays clear."""
+    for loaded in CHECKS:
+        kinds = loaded.module.FINDINGS
+        was = [old for kind in kinds.values() for old in kind.was]
+        assert len({*was, *kinds}) == len(was) + len(kinds), loaded.id
 
 
 # --- what a start costs ---
@@ -193,4 +259,29 @@ def test_the_readme_shows_real_screens() -> None:
 def test_help_names_the_same_exit_codes_as_the_readme() -> None:
     table = {int(n) for row in readme().EXITS for n in re.findall(r"\d+", str(row[0]))}
     # 1 is never ours: --help has no place for it
-    assert {int(n) for n in re.findall(r"\b\d+\b", cli.EXITS)} == table - {1}
+    assert {int(n) for n in re.findall(r"\b\d+\b", main.EXITS)} == table - {1}
+
+
+def test_the_architecture_names_every_package() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    packages = {
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / "preflight").rglob("__init__.py")
+        if not path.parent.is_symlink()
+    }
+    inside = {"preflight", "preflight/checks", "preflight/rehearsal/injected"}  # of another row
+    named = set(re.findall(r"^\| `([\w/]+)/` \|", text, re.MULTILINE))
+    assert named >= packages - inside
+    assert {"checks", "tests"} <= named
+    assert all((ROOT / name).is_dir() for name in named)
+
+
+def test_the_tests_that_security_names_are_there() -> None:
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", (ROOT / "SECURITY.md").read_text()
+    )
+    text = ""
+    for file, test in named:
+        text = (ROOT / file).read_text(encoding="utf-8") if file else text
+        assert not test or f"\ndef {test}(" in text, test
+    assert sum(bool(test) for _, test in named) > 15

@@ -17,8 +17,8 @@ import pytest
 import typer
 import yaml
 from check_jsonschema.cli import main as check_jsonschema
-from command import REPOSITORY
 from kubeflow_trainer_api import models
+from support.command import REPOSITORY
 
 from preflight import registry
 from preflight.cli import main as cli
@@ -377,6 +377,7 @@ def test_a_pod_has_shared_memory(name: str, document: dict[str, Any]) -> None:
     [
         ("docker/compose.yaml", "vendor.compose-spec"),
         ("github/preflight.yaml", "vendor.github-workflows"),
+        ("../.github/workflows/ci.yml", "vendor.github-workflows"),
     ],
 )
 def test_a_file_is_what_its_schema_says(file: str, schema: str, tmp_path: Path) -> None:
@@ -400,3 +401,23 @@ def test_the_services_are_given_what_a_job_needs() -> None:
     assert service["build"]["target"] == "full"
     found = discover(service["environment"], "here")
     assert (found.size, len(found.nodes)) == (8, 1)
+
+
+def test_continuous_integration_runs_what_a_developer_can() -> None:
+    """The workflow has one command: whatever is tested there can be repeated anywhere."""
+    (workflow,) = documents(REPOSITORY / ".github/workflows/ci.yml")
+    (job,) = workflow["jobs"].values()
+    (command,) = [step["run"] for step in job["steps"] if "run" in step]
+    assert command.split()[-1] == ".ci/run"
+
+
+def test_hooks_of_a_commit_are_the_projects_own_tools() -> None:
+    """Local hooks: a version that another repository pins would differ from `make lint`'s."""
+    (config,) = documents(REPOSITORY / ".pre-commit-config.yaml")
+    assert [repo["repo"] for repo in config["repos"]] == ["local"]
+    entries = [hook["entry"] for repo in config["repos"] for hook in repo["hooks"]]
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", (REPOSITORY / "Makefile").read_text(), re.M)
+    assert lint is not None
+    assert [f"\t$(BIN)/{entry.removeprefix('.venv/bin/')}" for entry in entries] == lint[
+        1
+    ].splitlines()

@@ -12,13 +12,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import scenarios
-from scenarios import GOLDEN, NAMES
+from support import scenarios
+from support.scenarios import GOLDEN, NAMES
 
 from preflight.model import Report
-from preflight.render import human, junit, markdown, nagios, prometheus
+from preflight.render import human, junit, markdown, nagios, prometheus, slurm_nodes
 from preflight.render import json as as_json
-from preflight.render import slurm_nodes as hostlist
 
 FORMATS: Mapping[str, Callable[[Report], str]] = {
     "human": human.render,
@@ -33,7 +32,7 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
     "prometheus": prometheus.render,
     "nagios": nagios.render,
     "markdown": markdown.render,
-    "slurm": hostlist.render,
+    "slurm": slurm_nodes.render,
 }
 GOLDENS = sorted(path for path in GOLDEN.glob("*.*.*") if path.is_file())
 an_observed = pytest.mark.parametrize("scenario", NAMES)

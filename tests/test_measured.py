@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import scenarios
+from support import scenarios
 
 from preflight.render import json as as_json
 

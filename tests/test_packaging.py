@@ -107,11 +107,7 @@ def test_the_wheel_holds_all_modules_and_no_tests(wheel: Path) -> None:
     listing = files_in(wheel)
     ours = {name for name in listing if not name.startswith(f"{NAME}.dist-info/")}
     wanted = {
-        *(f"preflight/{path.name}" for path in (ROOT / "preflight").glob("*.py")),
-        *(f"preflight/hooks/{path.name}" for path in (ROOT / "preflight/hooks").glob("*.py")),
-        *(f"preflight/knowledge/{p.name}" for p in (ROOT / "preflight/knowledge").glob("*.py")),
-        *(f"preflight/rehearsal/{p.name}" for p in (ROOT / "preflight/rehearsal").glob("*.py")),
-        *(f"preflight/render/{path.name}" for path in (ROOT / "preflight/render").glob("*.py")),
+        *(str(path.relative_to(ROOT)) for path in (ROOT / "preflight").rglob("*.py")),
         *(f"preflight/checks/{path.name}" for path in (ROOT / "checks").glob("*.py")),
         "preflight/py.typed",
         "preflight/report-v1.schema.json",

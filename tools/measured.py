@@ -34,12 +34,7 @@ from tables import say, table  # noqa: E402
 
 from preflight import __version__  # noqa: E402
 from preflight.domains.collectives.allreduce import busbw  # noqa: E402
-from preflight.humanize import (
-    MIB,
-    duration,
-    plural,
-    size,  # noqa: E402
-)
+from preflight.humanize import MIB, duration, plural, size  # noqa: E402
 
 STEPS, WITHIN = 2000, 200.0
 """Of the script whose rehearsal is measured, and the seconds that it may take."""

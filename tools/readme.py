@@ -5,7 +5,8 @@
     screen NAME       real output of a command of SCREENS, run here and now
     nodes NAME        the same of a command of NODES, run on machines of tests/lab (needs root)
 
-`make readme` writes them all; tests/test_contract.py holds the first two kinds against the program.
+`make readme` writes them all, `make readme-tables` the first two kinds, which need neither torch
+nor the lab; tests/test_contract.py holds those against the program.
 """
 
 from __future__ import annotations
@@ -215,8 +216,8 @@ def blocks(text: str) -> dict[str, str]:
 
 
 def filled(text: str, inside: Mapping[str, str]) -> str:
-    """The text with these blocks in their places."""
-    return BLOCK.sub(lambda found: found[1] + inside[found[2]] + found[4], text)
+    """The text with these blocks in their places; others stay as they are."""
+    return BLOCK.sub(lambda found: found[1] + inside.get(found[2], found[3]) + found[4], text)
 
 
 def _run(command: str, exits: int) -> str:
@@ -281,12 +282,15 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def main() -> None:
-    inside = {name: block(name) for name in blocks(README.read_text(encoding="utf-8"))}
+def main(arguments: Sequence[str]) -> None:
+    """Write the blocks; with `--tables` those alone that are the same on every machine."""
+    written = blocks(README.read_text(encoding="utf-8"))
+    wanted = [name for name in written if deterministic(name) or "--tables" not in arguments]
+    inside = {name: block(name) for name in wanted}
     # read again: the screens take seconds, in which somebody may have saved an edit
     README.write_text(filled(README.read_text(encoding="utf-8"), inside), encoding="utf-8")
     print(f"{len(inside)} blocks of README.md are up to date")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

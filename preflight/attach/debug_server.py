@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from preflight.attach import sockets as listening
+from preflight.attach import sockets
 from preflight.domains.job.record import CALLS, FRAMES, Frame
-from preflight.rehearsal import client as talk
-from preflight.rehearsal import procfs as processes
-from preflight.rehearsal.history import place
+from preflight.frozen import dataclass
+from preflight.rehearsal import client, procfs
+from preflight.rehearsal.history import activity
 
 THREAD = "pt_workerserver"
 """Of torch 2.6 and later."""
@@ -39,21 +39,21 @@ RECORDS = {"fr_trace_json": "", "dump_nccl_trace_json": "?includecollectives=tru
 STACK = "dump_traceback"
 
 
-def address_of(pid: int) -> talk.Address | None:
+def address_of(pid: int) -> client.Address | None:
     """Where the worker server of this process listens; None where it has none, where that is not
     sure, and where it listens in another network than ours."""
     threads = list(_threads(pid))
-    promised = processes.variable(pid, SOCKET)
+    promised = procfs.variable(pid, SOCKET)
     if not threads and not promised:
         return None
-    listeners = {one.descriptor: one for one in listening.listeners(pid)}
-    accepting = [n for t in threads if (n := _accepts(pid, t)) is not None]
+    listeners = {one.descriptor: one for one in sockets.listeners(pid)}
+    accepting = [n for t in threads if (n := _accepting_on(pid, t)) is not None]
     if accepting:
         return next((listeners[n].address for n in accepting if n in listeners), None)
     for one in listeners.values():
         if promised and one.path == promised:
             return one.address
-    store = processes.variable(pid, "MASTER_PORT")
+    store = procfs.variable(pid, "MASTER_PORT")
     likely = [
         one
         for one in listeners.values()
@@ -68,13 +68,13 @@ def _threads(pid: int) -> Iterator[str]:
     except OSError:
         return
     for thread in threads:
-        if processes.read(f"/proc/{pid}/task/{thread}/comm", 64).strip() == THREAD:
+        if procfs.read(f"/proc/{pid}/task/{thread}/comm", 64).strip() == THREAD:
             yield thread
 
 
-def _accepts(pid: int, thread: str) -> int | None:
+def _accepting_on(pid: int, thread: str) -> int | None:
     """The descriptor on which a thread waits in accept()."""
-    words = processes.read(f"/proc/{pid}/task/{thread}/syscall", 512).split()
+    words = procfs.read(f"/proc/{pid}/task/{thread}/syscall", 512).split()
     if len(words) < 2 or words[0] not in ACCEPT.get(os.uname().machine, ()):
         return None
     try:
@@ -88,16 +88,16 @@ class Servers:
     """Those of the ranks of a job. `recorded` and `stacks` are their latest answers, `silent` those
     that had none once: torch keeps such a question until it can answer, so they get no other."""
 
-    known: dict[int, talk.Address]
+    known: dict[int, client.Address]
     handlers: dict[int, frozenset[str]] = field(default_factory=dict)
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
-    recorded: dict[int, Record] = field(default_factory=dict)
+    recorded: dict[int, FlightRecord] = field(default_factory=dict)
     silent: set[tuple[int, str]] = field(default_factory=set)
 
     def greet(self) -> None:
         """Keep those that tell of themselves that they are such a server."""
-        for pid, names in talk.get(self.known, "/handler/", SECONDS).items():
-            told = talk.json_of(names)
+        for pid, names in client.get_path(self.known, "/handler/", SECONDS).items():
+            told = client.parse_json(names)
             if isinstance(told, list) and STACK in told:
                 self.handlers[pid] = frozenset(n for n in told[:256] if isinstance(n, str))
 
@@ -105,17 +105,19 @@ class Servers:
         """pid -> where it is and what it has called, as the inside of a rehearsed process tells it.
         worlds: pid -> ranks of its job."""
         self.stacks = {
-            pid: talk.frames_of(text)[:FRAMES] for pid, text in self._post(STACK).items()
+            pid: client.parse_faulthandler(text)[:FRAMES] for pid, text in self._post(STACK).items()
         }
         told: dict[int, list[Any]] = {}
         for name, options in RECORDS.items():
             for pid, text in self._post(name, options).items():
-                told.setdefault(pid, []).append(talk.json_of(text))
+                told.setdefault(pid, []).append(client.parse_json(text))
         for pid, parts in told.items():
-            self.recorded[pid] = record_of(parts, self.stacks.get(pid, ()), worlds.get(pid, 0))
+            self.recorded[pid] = flight_record_of(
+                parts, self.stacks.get(pid, ()), worlds.get(pid, 0)
+            )
         pulses: dict[int, dict[str, Any]] = {}
         for pid in self.stacks:
-            pulses[pid] = {"stack": talk.told(self.stacks[pid])}
+            pulses[pid] = {"stack": client.frames_to_json(self.stacks[pid])}
             if pid in self.recorded:
                 pulses[pid] |= {"groups": self.recorded[pid].groups, "joined": True}
         return pulses
@@ -126,12 +128,12 @@ class Servers:
             for pid, names in self.handlers.items()
             if name in names and (pid, name) not in self.silent
         }
-        answers = talk.post(asked, name + options, SECONDS)
+        answers = client.post_handler(asked, name + options, SECONDS)
         self.silent |= {(pid, name) for pid in asked.keys() - answers.keys()}
         return answers
 
 
-def found(pids: Iterable[int]) -> Servers:
+def find_servers(pids: Iterable[int]) -> Servers:
     """The worker servers of these processes, as far as they answer."""
     servers = Servers({pid: at for pid in pids if (at := address_of(pid)) is not None})
     servers.greet()
@@ -142,16 +144,16 @@ def found(pids: Iterable[int]) -> Servers:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FlightRecord:
     """groups: name -> collectives enqueued and completed; recorded: name -> its calls; members:
-    name -> its ranks, as far as torch tells them. Of a shape that gathered.py checks."""
+    name -> its ranks, as far as torch tells them. Of a shape that aggregate.py checks."""
 
     groups: Mapping[str, list[int]]
     recorded: Mapping[str, list[dict[str, Any]]]
     members: dict[str, list[int]]
 
 
-def record_of(parts: Iterable[object], stack: tuple[Frame, ...], world: int) -> Record:
+def flight_record_of(parts: Iterable[object], stack: tuple[Frame, ...], world: int) -> FlightRecord:
     """The flight record of one rank, which has one for each kind of backend. It tells no places;
     that of the call in which the main thread is, its stack tells."""
     groups: dict[str, list[int]] = {}
@@ -161,17 +163,19 @@ def record_of(parts: Iterable[object], stack: tuple[Frame, ...], world: int) -> 
     for part in parts:
         if not isinstance(part, dict):
             continue
-        for name, counts in list(talk.table(part.get("pg_status")).items())[:GROUPS]:
+        for name, counts in list(client.mapping_or_empty(part.get("pg_status")).items())[:GROUPS]:
             pair = [_count(counts, f"last_{what}_collective") for what in ("enqueued", "completed")]
             groups[name] = [max(a, b) for a, b in zip(pair, groups.get(name, [0, 0]), strict=True)]
-        for name, described in list(talk.table(part.get("pg_config")).items())[:GROUPS]:
-            if ranks := _ranks(talk.table(described).get("ranks")):
+        for name, described in list(client.mapping_or_empty(part.get("pg_config")).items())[
+            :GROUPS
+        ]:
+            if ranks := _ranks(client.mapping_or_empty(described).get("ranks")):
                 members[name] = ranks
         entries = part.get("entries")
         for entry in entries[-ENTRIES:] if isinstance(entries, list) else ():
             if not isinstance(entry, dict):
                 continue
-            name, described = _group(entry.get("process_group"))
+            name, described = _group_name(entry.get("process_group"))
             if described == "default_pg" and world:
                 members[name] = list(range(min(world, 4096)))
             call = _call(entry)
@@ -179,11 +183,11 @@ def record_of(parts: Iterable[object], stack: tuple[Frame, ...], world: int) -> 
             made = entry.get("time_created_ns")
             if not call["done"] and type(made) is int and made > newest[0]:
                 newest = made, call
-    if newest[1] is not None and place(stack) == "collective":
+    if newest[1] is not None and activity(stack) == "collective":
         own = next((f for f in stack if f.own), None)
         newest[1]["frame"] = [own.file, own.line, own.function, True] if own else None
     kept = {name: calls[-CALLS:] for name, calls in list(recorded.items())[:GROUPS]}
-    return Record(groups, kept, members)
+    return FlightRecord(groups, kept, members)
 
 
 def _call(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +211,7 @@ def _shape(entry: Mapping[str, Any]) -> str:
     return "; ".join(f"{size} {kind}" for size, kind in zip(sizes[:64], kinds[:64], strict=False))
 
 
-def _group(told: object) -> tuple[str, str]:
+def _group_name(told: object) -> tuple[str, str]:
     match told:
         case [str(name), str(described), *_]:
             return name, described
@@ -216,7 +220,7 @@ def _group(told: object) -> tuple[str, str]:
 
 def _count(told: object, name: str) -> int:
     """A count, which torch writes as text; -1 is none."""
-    value = talk.table(told).get(name)
+    value = client.mapping_or_empty(told).get(name)
     text = str(value) if isinstance(value, (str, int)) else ""
     return int(text) if text.isdecimal() and len(text) < 16 else 0
 
@@ -227,8 +231,10 @@ def _ranks(told: object) -> list[int]:
     return [int(w) for w in words if w.strip().isdecimal() and len(w) < 9]
 
 
-def shared(records: Mapping[int, Record], waiting: Mapping[int, bool], world: int) -> None:
-    """Name the members of groups of which torch has not told them (Gloo's other than the first),
+def infer_members(
+    records: Mapping[int, FlightRecord], waiting: Mapping[int, bool], world: int
+) -> None:
+    """Name the members of groups that torch does not name (Gloo's other than the first),
     where all ranks of the job are here. records, waiting (in a collective) by rank: those that have
     called it, and where each of them waits for the end of one call those, too, that wait in none:
     somebody else holds them up."""

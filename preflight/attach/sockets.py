@@ -7,8 +7,8 @@ import ipaddress
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
 from preflight.rehearsal.client import Address
 
 PATH = 107

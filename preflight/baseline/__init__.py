@@ -1,0 +1,1 @@
+"""What a good report teaches to expect (learn.py), and how two reports differ (diff.py). Pure."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from preflight.baseline import facts
+from preflight.frozen import dataclass
 from preflight.model import WEIGHT, Report, Row, Status, place_of
 from preflight.serde import encode
 
@@ -196,12 +197,14 @@ def _job(before: Report, after: Report) -> Iterator[Change]:
 def _settings(before: Report, after: Report) -> Iterator[Change]:
     old, new = before.observations.settings, after.observations.settings
     for name in dict.fromkeys([*old, *new]):
-        was, now = (_said(some[name].value) if name in some else ABSENT for some in (old, new))
+        was, now = (
+            _setting_text(some[name].value) if name in some else ABSENT for some in (old, new)
+        )
         if was != now:
             yield Change(SETTINGS, name, was, now)
 
 
-def _said(value: object) -> str:
+def _setting_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(encode(value), ensure_ascii=False)
 
 
@@ -217,7 +220,7 @@ def _numbers(before: Report, after: Report) -> Iterator[Number]:
         for path, number in was.items():
             if not _measures(path) or path not in now or min(number, now[path]) < SMALLEST:
                 continue
-            one = _compared(check, path, number, now[path])
+            one = _number_change(check, path, number, now[path])
             if _of_places(path[-1], places):
                 families.setdefault(path[:-1], {})[path[-1]] = one
             else:
@@ -264,7 +267,9 @@ def _of_places(name: str, places: set[str]) -> bool:
     return any(name[:at] in places and name[at + 1 :].removeprefix(">") in places for at in cuts)
 
 
-def _compared(check: str, path: tuple[str, ...], was: float, now: float, of: int = 1) -> Number:
+def _number_change(
+    check: str, path: tuple[str, ...], was: float, now: float, of: int = 1
+) -> Number:
     """`of` as many nodes or links as it is the median of."""
     least, least_seconds = (SHIFTED, SHIFTED_SECONDS) if of >= MANY else (SINGLE, SINGLE_SECONDS)
     ratio, unit = now / was, _unit(path)
@@ -282,7 +287,7 @@ def _family(check: str, path: tuple[str, ...], family: Mapping[str, Number]) -> 
         yield from family.values()
         return
     was, now = median(n.before for n in family.values()), median(n.after for n in family.values())
-    yield _compared(check, (*path, "median"), was, now, len(family))
+    yield _number_change(check, (*path, "median"), was, now, len(family))
     shift = median(n.ratio for n in family.values())
     for n in family.values():
         apart = max(n.ratio / shift, shift / n.ratio) >= APART

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from preflight.domains.net import interface_rules as ifname
+from preflight.domains.net import interface_rules
 from preflight.humanize import count, size
 from preflight.model import Observation, Report, Seen
 
@@ -173,7 +173,12 @@ def _interfaces(value: object) -> Iterator[tuple[Name, str]]:
     """Those with an address, without those that end on the host: containers come and go."""
     for nic in entries(value, "interfaces"):
         name, addresses = text(nic, "name"), _addresses(nic)
-        if name and addresses and at(nic, "loopback") is False and not ifname.isolated(name):
+        if (
+            name
+            and addresses
+            and at(nic, "loopback") is False
+            and not interface_rules.isolated(name)
+        ):
             mtu, state = whole(nic, "mtu"), "up" if at(nic, "running") is True else "down"
             yield (ADDRESSES, name), " ".join([*addresses, f"MTU {mtu}", state])
 
@@ -194,7 +199,7 @@ def _addresses(nic: object) -> list[str]:
 def _speeds(value: object) -> Iterator[tuple[Name, str]]:
     found = at(value, "speeds")
     for name in list(found)[:KEPT] if isinstance(found, dict) else []:
-        if not ifname.isolated(name):
+        if not interface_rules.isolated(name):
             yield (ADDRESSES, f"{name} speed"), f"{number(found, name)} Mbit/s"
 
 

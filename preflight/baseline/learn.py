@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from preflight.baseline import facts
 from preflight.domains.collectives.allreduce import busbw
 from preflight.domains.net.slow_pairs import FAST, SLOW
+from preflight.frozen import dataclass
 from preflight.humanize import GIB, plural
 from preflight.model import Cause, Missing, PreflightError, Report, Verdict, place_of
 

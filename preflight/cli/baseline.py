@@ -9,11 +9,12 @@ import typer
 
 from preflight import console
 from preflight.cli.printing import printed
-from preflight.humanize import nearest
+from preflight.cli.reporting import COLOURS
+from preflight.humanize import one_of
 from preflight.model import PreflightError
-from preflight.output import files
-from preflight.output import terminal as screen
+from preflight.output import files, terminal
 from preflight.output.exit_codes import OUTPUT
+from preflight.sanitize import json_text
 
 FORMATS = ("human", "json")
 
@@ -36,20 +37,20 @@ def record(
 ) -> None:
     """The [expect] part of a config file out of a report that is READY: what is the same on all of
     its nodes, versions and limits as floors."""
-    from preflight.baseline import learn as baseline
-    from preflight.render import expect_toml as toml
+    from preflight.baseline import learn
+    from preflight.render import expect_toml
 
     if not output:
         raise PreflightError("-o names no file")
-    read = files.saved(report)
+    read = files.read_report(report)
     try:
-        found = baseline.learnt(read)
+        found = learn.learnt(read)
     except PreflightError as error:
         raise PreflightError(f"{report}: {error}") from None
-    text = toml.render(report, read, found)
+    text = expect_toml.render(report, read, found)
     if output == "-":
         printed(text)
-    elif problem := files.keep(output, text):
+    elif problem := files.write_new(output, text):
         console.say(f"preflight: could not write the expectations: {problem}")
         raise typer.Exit(OUTPUT)
 
@@ -68,21 +69,14 @@ def diff(
     """What changed from one report to another of the same cluster: checks, software, variables,
     limits, addresses, and the numbers that are further apart than noise."""
     from preflight.baseline.diff import difference
-    from preflight.render import baseline_diff as as_diff
+    from preflight.render import baseline_diff
 
-    for name, value, words in (
-        ("-o", output, FORMATS),
-        ("--color", color, ("auto", "always", "never")),
-    ):
-        if value not in words:
-            known = ", ".join(words)
-            raise PreflightError(
-                f"{name} is one of {known}, got {value!r:.40}{nearest(value, words)}"
-            )
-    reports = files.saved(before), files.saved(after)
+    one_of(output, FORMATS, "-o")
+    one_of(color, COLOURS, "--color")
+    reports = files.read_report(before), files.read_report(after)
     found = difference(*reports)
     if output == "json":
-        printed(as_diff.as_json(*reports, found))
+        printed(json_text(baseline_diff.document(*reports, found)))
     else:
-        look = screen.look(color, ascii_only, quiet=False, verbose=verbose)
-        printed(as_diff.render((before, after), reports, found, look))
+        look = terminal.look(color, ascii_only, quiet=False, verbose=verbose)
+        printed(baseline_diff.render((before, after), reports, found, look))

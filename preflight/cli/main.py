@@ -14,23 +14,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from preflight import __version__, console, redact, registry
-from preflight.cli import baseline as baseline_cli
-from preflight.cli import rehearse as rehearse_cli
-from preflight.cli import reporting, slurm
+from preflight.cli import baseline, rehearse, reporting, slurm
 from preflight.cli.flags import SHARED, flags_of, ids, option, with_run_flags
 from preflight.cli.printing import printed
-from preflight.config import resolve as config
+from preflight.config import resolve
 from preflight.config.resolve import Flags
-from preflight.engine import agent, preview
+from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
 from preflight.judge import verdict
 from preflight.model import PreflightError, Verdict
-from preflight.output import files
-from preflight.output import terminal as screen
+from preflight.output import files, terminal
 from preflight.output.exit_codes import INTERNAL, OUTPUT, UNKNOWN, USAGE
 from preflight.process.forkserver import reap_orphans
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
+from preflight.sanitize import json_text
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
@@ -51,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, group in (("baseline", baseline_cli.app), ("slurm", slurm.app)):
+for name, group in (("baseline", baseline.app), ("slurm", slurm.app)):
     app.add_typer(group, name=name, context_settings={"help_option_names": ["-h", "--help"]})
 
 
@@ -71,7 +69,7 @@ def _top(
 def run(ctx: typer.Context, **given: Any) -> None:
     """Observe, judge, print the report, exit by its verdict."""
     with agent.session(ctx.obj) as workers:
-        ended, problems = _end(ctx, workers, given)
+        ended, problems = _run_and_publish(ctx, workers, given)
     raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))
 
 
@@ -89,18 +87,18 @@ def gate(
     if not command[0]:
         raise PreflightError("CMD is an empty word")
     with agent.session(ctx.obj) as workers:
-        ended, problems = _end(ctx, workers, given)
+        ended, problems = _run_and_publish(ctx, workers, given)
     ctx.obj.release()  # a signal that comes from here on ends us before CMD, or CMD
     wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
     if ended.verdict in wanted and not ctx.obj.name:
-        _become(command)
+        _exec_command(command)
     code = reporting.exit_code(given["exit_style"], ended, problems, ctx.obj)
     console.say(f" {command[0]} was not started.   exit {code}")
     raise typer.Exit(code)
 
 
-app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)(rehearse_cli.rehearse)
-app.command(epilog=EXITS)(rehearse_cli.attach)
+app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)(rehearse.rehearse)
+app.command(epilog=EXITS)(rehearse.attach)
 
 
 @app.command(epilog="Exit codes: 0 · 2 usage.")
@@ -109,6 +107,7 @@ def plan(ctx: typer.Context, **given: Any) -> None:
     """What `run` would do here with these flags, and who it takes this process for; runs nothing.
     `-o json` is the plan as JSON; of files that `-o` names it only says that run would write them.
     """
+    from preflight.engine import preview
     from preflight.render import preview as as_plan
 
     flags = flags_of(ctx, given)
@@ -120,9 +119,11 @@ def plan(ctx: typer.Context, **given: Any) -> None:
         chosen, catalogue = agent.configured(wish)
         planned = preview.planned(workers, chosen, catalogue, lambda: bool(ctx.obj.name))
     planned = redact.without(planned, redact.secrets(os.environ))
-    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
+    look = terminal.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
     asked = next(output.format for output in chosen.outputs if output.file == "-")
-    printed(as_plan.as_json(planned) if asked == "json" else as_plan.render(planned, look))
+    printed(
+        json_text(as_plan.document(planned)) if asked == "json" else as_plan.render(planned, look)
+    )
     raise typer.Exit(ctx.obj.exit_code)
 
 
@@ -135,13 +136,11 @@ def list_checks(
 
     catalogue = registry.load()
     if json_output:
-        import json
-
         everything = [manual.data(loaded) for loaded in catalogue]
-        printed(json.dumps(everything, indent=1, ensure_ascii=False) + "\n")
+        printed(json_text(everything))
     else:
-        columns = screen.width(sys.stdout) if screen.is_terminal(sys.stdout) else None
-        printed(screen.spelled(manual.table(catalogue, columns)))
+        columns = terminal.width(sys.stdout) if terminal.is_terminal(sys.stdout) else None
+        printed(terminal.spelled(manual.table(catalogue, columns)))
 
 
 @app.command()
@@ -158,13 +157,11 @@ def explain(
     catalogue = registry.load()
     loaded, code = manual.find(catalogue, name)
     if output == "json":
-        import json
-
-        printed(json.dumps(manual.data(loaded), indent=1, ensure_ascii=False) + "\n")
+        printed(json_text(manual.data(loaded)))
     elif output == "human":
         also = manual.owners(catalogue, code)
-        text = manual.explain(loaded, code, min(110, screen.width(sys.stdout)), also)
-        printed(screen.spelled(text))
+        text = manual.explain(loaded, code, min(110, terminal.width(sys.stdout)), also)
+        printed(terminal.spelled(text))
     else:
         raise PreflightError(f"explain prints human or json, not {output!r:.40}")
 
@@ -190,15 +187,15 @@ def show(
 ) -> None:
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
     given = Flags(output=tuple(output or ()), sources={"output": "-o"})
-    outputs = config.outputs(given, [], "")
-    read = files.saved(report)
+    outputs = resolve.outputs(given, [], "")
+    read = files.read_report(report)
     code = 0
     if judge:
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
         chosen, catalogue = agent.configured(Wish(flags, config_file))
         read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
         code = read.exit_code
-    look = screen.look(color, ascii_only, quiet, verbose)
+    look = terminal.look(color, ascii_only, quiet, verbose)
     with agent.session(ctx.obj) as workers:
         problems = files.publish(workers, outputs, read, look)
     raise typer.Exit(code or (OUTPUT if problems else 0))
@@ -230,12 +227,13 @@ def merge(
         output=tuple(output or ()),
     )
     chosen, catalogue = agent.configured(Wish(flags, config_file))
-    whole = merged([files.saved(path).observations for path in reports])
+    parts = [files.read_report(path).observations for path in reports]
+    whole = merged(parts, catalogue.of_meeting)
     report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy)
-    look = screen.look(color, ascii_only, quiet, verbose)
+    look = terminal.look(color, ascii_only, quiet, verbose)
     with agent.session(ctx.obj) as workers:
         problems = files.publish(workers, chosen.outputs, report, look)
-        files.summarise(workers, chosen.outputs, report)
+        files.write_step_summary(workers, chosen.outputs, report)
     raise typer.Exit(report.exit_code or (OUTPUT if problems else 0))
 
 
@@ -258,18 +256,18 @@ def schema() -> None:
 # --- one run ---
 
 
-def _end(
+def _run_and_publish(
     ctx: typer.Context, workers: Workers, given: dict[str, Any]
 ) -> tuple[Ending, tuple[str, ...]]:
     """How it ended, the report published, and what could not be written of it."""
     flags = flags_of(ctx, given)
     reporting.check_styles(flags, given)
-    progress = screen.ProgressLine(quiet=given["quiet"], environ=os.environ)
+    progress = terminal.ProgressLine(quiet=given["quiet"], environ=os.environ)
     wish = Wish(flags, given["config_file"], given["root"])
     if given["slurm"] or given["hosts"] is not None or given["connect"] is not None:
         from preflight.remote import launch as fanout
 
-        launch = fanout.asked(flags, given["slurm"], given["hosts"], given["connect"])
+        launch = fanout.launch_of(flags, given["slurm"], given["hosts"], given["connect"])
         ended = fanout.ending_of(wish, launch, workers, ctx.obj, progress)
     else:
         ended = agent.ending_of(wish, workers, ctx.obj, progress)
@@ -277,7 +275,7 @@ def _end(
     return ended, reporting.reported(workers, ended, given)
 
 
-def _become(command: list[str]) -> NoReturn:
+def _exec_command(command: list[str]) -> NoReturn:
     """Replace this process: no parent stays behind, streams and signals are the command's own."""
     if os.getpid() == 1:
         reap_orphans()
@@ -295,18 +293,18 @@ def _become(command: list[str]) -> NoReturn:
 
 def main(interrupt: Interrupt | None = None) -> NoReturn:
     """Run the app; every way out has its code."""
-    _leave_only(*sys.argv[1:2])
+    _keep_one_command(*sys.argv[1:2])
     try:
         app(prog_name="preflight", obj=interrupt or Interrupt())
     except PreflightError as error:
         console.say(f"preflight: {error}")
-        code = _ours(USAGE)
+        code = _usage_code(USAGE)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
         typers_own = not isinstance(error.__context__, typer.Exit)
         if typers_own and code == USAGE:
             _name_variables()
-            code = _ours(USAGE)
+            code = _usage_code(USAGE)
         elif typers_own and code == 1:  # the reader of the help went away (`| head`)
             code = 0
     except KeyboardInterrupt:
@@ -316,19 +314,19 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
             console.say(f"preflight: output: {error.strerror}")
             code = OUTPUT
         else:
-            code = _crashed()
+            code = _keep_traceback()
     except Exception:  # noqa: BLE001  our bug: never drains a node, never looks like the cluster's
-        code = _crashed()
+        code = _keep_traceback()
     else:
         code = 0
-    if (problem := screen.write("")) and code == 0 and sys.stdout is not None:
+    if (problem := terminal.write("")) and code == 0 and sys.stdout is not None:
         console.say(f"preflight: {problem}")
         code = OUTPUT
     gc.freeze()  # or the interpreter, as it ends, looks through all that the run has made
     sys.exit(code)
 
 
-def _leave_only(word: str = "") -> None:
+def _keep_one_command(word: str = "") -> None:
     """typer makes all commands with all their flags before it looks for the one that is asked for:
     it is to find that one only. Any other word is left to it, for its error message."""
     for command in app.registered_commands:
@@ -337,7 +335,7 @@ def _leave_only(word: str = "") -> None:
             break
 
 
-def _ours(code: int) -> int:
+def _usage_code(code: int) -> int:
     """The code of a mistake that is not the cluster's. To Nagios 2 is CRITICAL, 3 UNKNOWN. What the
     flags say can only be read here: they may be the mistake."""
     words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
@@ -355,7 +353,7 @@ def _name_variables() -> None:
         console.say(f"preflight: flags are also taken from the environment: {', '.join(given)}")
 
 
-def _crashed() -> int:
+def _keep_traceback() -> int:
     """Keep the traceback of what is being handled, say where."""
     text = traceback.format_exc()
     console.say(text)
@@ -368,4 +366,4 @@ def _crashed() -> int:
         console.say(f"preflight: this is our fault, not your cluster's; the traceback is in {path}")
     except OSError:
         console.say("preflight: this is our fault, not your cluster's; please report the above")
-    return _ours(INTERNAL)
+    return _usage_code(INTERNAL)

@@ -14,7 +14,7 @@ from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
 from preflight.engine.plan import Progress
 from preflight.model import PreflightError
-from preflight.output import terminal as screen
+from preflight.output import terminal
 from preflight.process.pool import Workers
 
 
@@ -39,16 +39,16 @@ def rehearse(
     """Run CMD for a moment under watch; if it hangs, say which rank, collective, file and line.
     Nothing in it is changed: what is set for it in the environment is shown. Of a job on several
     nodes start it on each: srun preflight rehearse -- CMD."""
-    from preflight.rehearsal import run as rehearsal
+    from preflight.rehearsal import run
 
-    asked = rehearsal.terms(command, for_, steps, stuck, stop_when_ok)
+    asked = run.terms(command, for_, steps, stuck, stop_when_ok)
     flags = flags_of(ctx, given)
     reporting.check_styles(flags, given)
     wish = Wish(flags, given["config_file"], given["root"])
 
     def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
         try:
-            return rehearsal.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
+            return run.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
         except OSError as error:
             raise typer.Exit(reporting.not_started(command[0], error)) from None
 
@@ -71,7 +71,7 @@ def attach(
     torch's debug server where the script has started it, else py-spy, and NCCL's RAS service where
     the job offers it. Needs leave to read its processes (root, or the same user where ptrace is
     allowed). Of a job on several nodes start it on each, with a --meet of its own."""
-    from preflight.attach import session
+    from preflight.attach import running_job
 
     if (pid is None) == (job is None):
         raise PreflightError("attach wants a PID or --job N")
@@ -81,7 +81,7 @@ def attach(
     args = {"pid": pid, "job": job}
 
     def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
-        return session.attached(wish, args, for_, workers, ctx.obj, show)
+        return running_job.ending_of(wish, args, for_, workers, ctx.obj, show)
 
     _reported(ctx, given, look)
 
@@ -92,11 +92,11 @@ def _reported(
     look_at: Callable[[Workers, Callable[[Progress], None]], Ending],
 ) -> NoReturn:
     """The report of what was looked at, and its exit code."""
-    lines: list[screen.ProgressLine] = []
+    lines: list[terminal.ProgressLine] = []
 
     def show(progress: Progress) -> None:
         if not lines:  # its clock begins with the checks, not with the command
-            lines.append(screen.ProgressLine(quiet=given["quiet"], environ=os.environ))
+            lines.append(terminal.ProgressLine(quiet=given["quiet"], environ=os.environ))
         lines[0](progress)
 
     with agent.session(ctx.obj) as workers:

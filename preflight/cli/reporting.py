@@ -5,41 +5,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from preflight import console, humanize
+from preflight import console
 from preflight.config.resolve import Flags
 from preflight.engine.agent import Ending
-from preflight.model import PreflightError, Status, Verdict
-from preflight.output import files
-from preflight.output import terminal as screen
+from preflight.humanize import one_of
+from preflight.model import Status, Verdict
+from preflight.output import files, terminal
 from preflight.output.exit_codes import NOT_EXECUTABLE, NOT_FOUND, OUTPUT
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
 
+COLOURS = ("auto", "always", "never")
 EXIT_STYLES = ("world", "node", "nagios")
 
 
 def check_styles(flags: Flags, given: dict[str, Any]) -> None:
     """PreflightError for a --color or an --exit that there is not."""
-    _one_of(flags, "color", given["color"], ("auto", "always", "never"))
-    _one_of(flags, "exit_style", given["exit_style"], EXIT_STYLES)
-
-
-def _one_of(flags: Flags, name: str, value: str, words: tuple[str, ...]) -> None:
-    if value not in words:
-        known = ", ".join(words)
-        raise PreflightError(
-            f"{flags.source(name)} is one of {known}, got {value!r:.40}"
-            f"{humanize.nearest(value, words)}"
-        )
+    for name, words in (("color", COLOURS), ("exit_style", EXIT_STYLES)):
+        one_of(given[name], words, flags.source(name))
 
 
 def reported(workers: Workers, ended: Ending, given: dict[str, Any]) -> tuple[str, ...]:
     """Publish the report, where this agent has it; what could not be written of it."""
     if ended.report is None:
         return ()
-    look = screen.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
+    look = terminal.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
     problems = files.publish(workers, ended.outputs, ended.report, look, ended.part)
-    files.summarise(workers, ended.outputs, ended.report)
+    files.write_step_summary(workers, ended.outputs, ended.report)
     return problems
 
 

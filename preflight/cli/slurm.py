@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -45,7 +45,13 @@ def prolog(
     ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
 ) -> None:
     """Before a job: look at this node; drain it where its own hardware or system is at fault."""
-    _end(ctx, lambda act, w: act.prolog(act.called("prolog", config_file, root, state), w))
+
+    def hook(workers: Workers) -> int:
+        from preflight.slurm import hooks
+
+        return hooks.prolog(hooks.hook_here("prolog", config_file, root, state), workers)
+
+    _end(ctx, hook)
 
 
 @app.command(epilog=EXITS)
@@ -53,15 +59,25 @@ def healthcheck(
     ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
 ) -> None:
     """Now and then: the same; and undrain what we have drained once it is whole again."""
-    _end(
-        ctx, lambda act, w: act.healthcheck(act.called("healthcheck", config_file, root, state), w)
-    )
+
+    def hook(workers: Workers) -> int:
+        from preflight.slurm import hooks
+
+        return hooks.healthcheck(hooks.hook_here("healthcheck", config_file, root, state), workers)
+
+    _end(ctx, hook)
 
 
 @app.command(epilog=ZERO)
 def epilog(ctx: typer.Context, root: Root = "/", state: State = FOLDER) -> None:
     """After a job: name the processes on GPUs, files in /dev/shm and ports that it has left."""
-    _end(ctx, lambda act, w: act.epilog(act.called("epilog", None, root, state), w))
+
+    def hook(workers: Workers) -> int:
+        from preflight.slurm import hooks
+
+        return hooks.epilog(hooks.hook_here("epilog", None, root, state), workers)
+
+    _end(ctx, hook)
 
 
 @app.command("task-prolog", epilog=ZERO)
@@ -73,7 +89,13 @@ def task_prolog(
     state: State = FOLDER,
 ) -> None:
     """In a job: one line for its output, as the prolog saw the node or a quick look sees it."""
-    _end(ctx, lambda act, workers: act.task_prolog(report, workers, ctx.obj, state))
+
+    def hook(workers: Workers) -> int:
+        from preflight.slurm import hooks
+
+        return hooks.task_prolog(report, workers, ctx.obj, state)
+
+    _end(ctx, hook)
 
 
 @app.command()
@@ -94,14 +116,12 @@ def snippet(
     printed(script(hook, python, FOLDER, os.environ.get("SLURM_CONF", "")))
 
 
-def _end(ctx: typer.Context, hook: Callable[[Any, Workers], int]) -> None:
-    """Exit by what a hook makes of hooks/act.py. A fault of ours, even of an import, or of its
-    config file is told and lets the job run, also where there is no script around this."""
+def _end(ctx: typer.Context, hook: Callable[[Workers], int]) -> None:
+    """Run a hook and exit with its code. A fault of ours, even of an import, or of its config file
+    is printed and lets the job run, also where there is no script around this."""
     try:
-        from preflight.slurm import hooks as act
-
         with agent.session(ctx.obj) as workers:
-            code = hook(act, workers)
+            code = hook(workers)
     except PreflightError as error:
         console.say(f"preflight: {error}")
         code = 0

@@ -1,0 +1,1 @@
+"""Settings from flags, environment and preflight.toml, each with where it came from."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from preflight.domains.system.fs_probe import touch
+from preflight.domains.system.fs_probe import probe_in_children
 from preflight.model import PreflightError
 
 PATIENCE = 2.0
@@ -42,7 +42,7 @@ def _is_there(place: Path) -> bool:
     """A home that never answers is what we are here to tell: it is asked in a child, and is taken
     for one without a config file."""
     try:
-        (found,) = touch([lambda: iter([("file", os.path.isfile(place))])], PATIENCE)
+        (found,) = probe_in_children([lambda: iter([("file", os.path.isfile(place))])], PATIENCE)
     except OSError:  # a limit on processes
         return os.path.isfile(place)
     if found.state:

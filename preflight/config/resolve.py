@@ -9,11 +9,12 @@ import datetime
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from preflight.check import Level
 from preflight.expect import KEYS, Expect, value_of
+from preflight.frozen import dataclass
 from preflight.humanize import nearest
 from preflight.judge.policy import Policy, Waiver
 from preflight.model import PreflightError, Setting
@@ -190,7 +191,9 @@ def resolve(
     if shown["checkpoint_dir"].source != "default":
         if not isinstance(folder, str) or not folder:
             raise PreflightError(f"{place('checkpoint_dir')} wants the name of a folder")
-        options.setdefault("host.storage", {})["checkpoint_dir"] = absolute(folder)
+        for loaded in catalogue:
+            if "checkpoint_dir" in loaded.check.options:
+                options.setdefault(loaded.id, {})["checkpoint_dir"] = absolute(folder)
     expect = _expect(flags, _table(config, "expect", where), where)
     shown |= {f"expect.{key}": setting for key, setting in expect.values.items()}
     waivers = _waivers(flags, _table(config, "tolerate", where), where, catalogue)

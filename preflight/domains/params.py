@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from preflight.frozen import dataclass
+
 
 def strtoll(text: str) -> tuple[int, str]:
     """The number that C's strtoll(text, NULL, 0) sees, and what it leaves unread."""
@@ -27,3 +29,42 @@ def c10d_bool(value: str) -> bool | None:
     if word in ("y", "yes", "1", "t", "true"):
         return True
     return False if word in ("n", "no", "0", "f", "false") else None
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """A list of devices as NCCL parses it: `[^][=]name[:port],…` (parseStringList and matchIfList,
+    src/misc/utils.cc). Both signs count once, for the whole list; without `=` a name is a prefix,
+    so that mlx5_1 takes mlx5_10 too. Port None: any."""
+
+    entries: tuple[tuple[str, int | None], ...] = ()
+    negated: bool = False
+    exact: bool = False
+
+    def admits(self, device: str, port: int | None = None) -> bool:
+        """Whether NCCL would take a device by this list; an empty one admits all."""
+        matched = not self.entries or any(
+            (device == name if self.exact else device.startswith(name))
+            and (port is None or number in (None, port))
+            for name, number in self.entries
+        )
+        return matched != self.negated
+
+    def means(self, device: str, port: int | None = None) -> bool:
+        """Whether the list has this very name, so that it is taken not only by its prefix."""
+        return not self.negated and any(
+            device == name and (port is None or number in (None, port))
+            for name, number in self.entries
+        )
+
+
+def name_list(text: str, most: int) -> NameList:
+    """The list in a value, cut after so many names."""
+    rest = text.removeprefix("^")
+    entries: list[tuple[str, int | None]] = []
+    for part in rest.removeprefix("=").split(","):
+        name, colon, port = part.partition(":")
+        if name:
+            number = re.match(r"\s*[0-9]{1,4}", port)  # atoi: what is no number is port 0
+            entries.append((name, (int(number[0]) if number else 0) if colon else None))
+    return NameList(tuple(entries[:most]), negated=rest != text, exact=rest.startswith("="))

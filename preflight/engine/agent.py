@@ -13,16 +13,18 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from preflight import __version__, check, console, redact, registry
-from preflight.config import file as configfile
+from preflight.config import file
 from preflight.config import resolve as config
 from preflight.config.resolve import Config, Flags, Output
-from preflight.engine import setup as outset
-from preflight.engine.plan import REACH, Outcome, Plan, Progress
+from preflight.engine import setup
+from preflight.engine.plan import Outcome, Plan, Progress
 from preflight.engine.scheduler import Run
+from preflight.engine.tasks import prepare
+from preflight.frozen import dataclass
 from preflight.identity.addresses import loopback
 from preflight.judge import verdict
 from preflight.model import (
@@ -88,7 +90,7 @@ def configured(
     """Flags and config file as one, and the checks that there are; `to_run`: at least those that a
     run of this level may do."""
     name, text = wish.config or found_config(wish)
-    table = configfile.parsed(name, text) if name else {}
+    table = file.parsed(name, text) if name else {}
     before_loading(table)
     level = config.level_needed(wish.flags, table) if to_run else check.Level.DEEP
     catalogue = registry.load(level=level)
@@ -98,8 +100,8 @@ def configured(
 
 def found_config(wish: Wish) -> tuple[str, str]:
     """Name and text of the config file; both empty where there is none."""
-    path = configfile.find(wish.config_file, os.environ, root=os.geteuid() == 0)
-    return (str(path), configfile.text(path)) if path else ("", "")
+    path = file.find(wish.config_file, os.environ, root=os.geteuid() == 0)
+    return (str(path), file.text(path)) if path else ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +129,11 @@ def ending_of(
 
     chosen, catalogue = configured(wish, begin, to_run=True)
     chosen = wish.adjust(chosen)
+    prepare()
     open_light(workers)
-    here = outset.world(workers, chosen, lambda: bool(interrupt.name))
+    here = setup.world(workers, chosen, lambda: bool(interrupt.name))
     company = _company(workers, chosen, here)
-    selected = outset.selected(catalogue, chosen, company is not None)
+    selected = setup.selected(catalogue, chosen, company is not None)
     plan = Plan(
         catalogue=catalogue,
         selected=selected,
@@ -147,7 +150,7 @@ def ending_of(
     outcome.seconds += wish.before
     outcome.interrupted = outcome.interrupted or wish.interrupted
     if company is not None:
-        _last_roll(outcome, company, run.node.name)
+        _last_roll(outcome.checks.get(catalogue.of_meeting, {}), company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:
         return told
     report = report_of(run, outcome, chosen, started)
@@ -197,9 +200,9 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
 
 def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:
     """The other agents of this job, where there are any and this level asks them."""
-    if not outset.meets(chosen, here):
+    if not setup.meets(chosen, here):
         return None
-    store = os.environ.get(outset.STORE) == "True"
+    store = os.environ.get(setup.STORE) == "True"
     if store:
         open_torch(workers)
     from preflight.meeting.discovery import Agent
@@ -228,17 +231,17 @@ def _part(company: Company, node: Node) -> str:
     return re.sub(r"[^\w.#-]", "_", name)[:80]
 
 
-def _last_roll(outcome: Outcome, company: Company, node: str) -> None:
-    """rdzv.reach looked when everybody had come; who was lost since belongs into the roll, too.
+def _last_roll(seen_of_meeting: dict[str, Observation], company: Company, node: str) -> None:
+    """Its check looked when everybody had come; who was lost since belongs into the roll, too.
     What a guest says of its own roll is not believed to be a host's."""
-    for key, seen in outcome.checks.get(REACH, {}).items():
+    for key, seen in seen_of_meeting.items():
         if isinstance(seen, Seen) and isinstance(seen.value, dict):
             if key == node:
                 roll = encode(company.roll)
             else:
                 roll = {**seen.value.get("roll", {}), "hosts": False}
             value = {**seen.value, "roll": roll}
-            outcome.checks[REACH][key] = replace(seen, value=value)
+            seen_of_meeting[key] = replace(seen, value=value)
 
 
 def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Requirement, Scope
-from preflight.engine import tasks as _observer
+from preflight.engine import tasks
 from preflight.engine.plan import Plan
+from preflight.frozen import dataclass
 from preflight.humanize import duration
 from preflight.model import Cause, Mark, Missing, Observation, Seen, key_of
 from preflight.process.call import Call, Died, Raised, Returned, TimedOut
@@ -81,8 +81,8 @@ def ask(
         }
     return workers.call(
         loaded.id if check.preload else TORCH if check.torch else LIGHT,
-        _observer.TARGET,
-        _observer.request(loaded.id, plan.root, encoded, **context),
+        tasks.perform,
+        tasks.request(loaded.id, plan.root, encoded, **context),
         seconds=seconds,
         label=key_of(place.node, rank),
         group=loaded.id,
@@ -92,12 +92,13 @@ def ask(
     )
 
 
-def without_torch(loaded: Loaded, preloaded: Mapping[str, Any]) -> Missing | None:
-    """What the import of torch means for a check that needs it, or that reports on it."""
+def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -> Missing | None:
+    """What the import of torch means for a check that needs it, or that reports on it: its id is
+    `of_torch`."""
     lost = preloaded.get("", {}).get("error", "")
     if lost:
         if Requirement.TORCH in loaded.check.requires:
-            return Missing(Cause.BLOCKED, by="host.software")
+            return Missing(Cause.BLOCKED, by=of_torch)
         if NOT_STARTED in lost:
             return Missing(Cause.CANNOT_OBSERVE, lost)
         seconds = preloaded[""]["seconds"]
@@ -108,7 +109,7 @@ def without_torch(loaded: Loaded, preloaded: Mapping[str, Any]) -> Missing | Non
     if preloaded["torch"]["absent"]:
         return Missing(Cause.SKIPPED, "torch is not installed here")
     if any(preloaded[name]["error"] for name in TORCH_MODULES):
-        return Missing(Cause.BLOCKED, by="host.software")
+        return Missing(Cause.BLOCKED, by=of_torch)
     return None
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from preflight.frozen import dataclass
 from preflight.model import LeftBehind, Observation, Topology
 from preflight.registry import Catalogue
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable that names the file in which GitHub Actions take what a step has to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,3 @@ class Outcome:
     interrupted: str = ""
     left_behind: tuple[LeftBehind, ...] = ()
     seconds: float = 0.0
-
-
-REACH = "rdzv.reach"
-"""The check that says who is at the meeting: it also stands for those who are not."""

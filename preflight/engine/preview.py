@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from preflight import check, registry
 from preflight.check import Requirement
 from preflight.config.resolve import Config
+from preflight.engine.plan import SUMMARY
 from preflight.engine.setup import STORE, _counts_gpus, meets, selected, world
+from preflight.frozen import dataclass
 from preflight.model import Setting, Topology
 from preflight.process.pool import Workers
-
-SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable that names the file in which GitHub Actions take what a step has to say."""
-
 
 # --- the plan ---
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from preflight.check import LOCAL, Requirement, Scope, Stage
 from preflight.engine.dispatch import Place, ask, observation_of, without_torch
-from preflight.engine.plan import REACH, Outcome, Plan, Progress
+from preflight.engine.plan import Outcome, Plan, Progress
 from preflight.humanize import plural
 from preflight.model import Cause, Missing, Node, Observation, Status, Topology, key_of, place_of
 from preflight.process.call import Call
@@ -54,6 +54,7 @@ class Run:
         self.company = company
         self.outcome = Outcome()
         self.topology = plan.topology
+        self.meeting = plan.catalogue.of_meeting
         chosen = [c for i, c in plan.catalogue.checks.items() if i in plan.selected]
         # what may take longest begins first
         self.waiting = sorted(chosen, key=lambda c: -c.check.budget)
@@ -117,8 +118,7 @@ class Run:
             return
         if not self._unfinished(Stage.MACHINE):
             company.finished(Stage.MACHINE)
-        looking = {*self.calls, *(c.id for c in self.waiting)}
-        if company.wants_port() and "net.port" not in looking:
+        if company.wants_port() and not self._port_is_held():
             company.open()
         before = company.nodes
         company.tend(self._mark())
@@ -142,7 +142,7 @@ class Run:
                 continue
             for key, due in list(keys.items()):
                 if (why := lost.get(place_of(key)[0])) is not None:
-                    self._take(check_id, key, Missing(Cause.BLOCKED, why, by=REACH))
+                    self._take(check_id, key, Missing(Cause.BLOCKED, why, by=self.meeting))
                 elif now >= due:
                     why = "its agent has given no answer"
                     self._take(check_id, key, Missing(Cause.TIMED_OUT, why))
@@ -184,9 +184,9 @@ class Run:
 
     def _settle_without_meeting(self) -> None:
         """This agent is on its own: it says how that came, and runs nothing that needs others."""
-        blocked = Missing(Cause.BLOCKED, by=REACH)
+        blocked = Missing(Cause.BLOCKED, by=self.meeting)
         for loaded in list(self.waiting):
-            if loaded.check.stage not in LOCAL and loaded.id != REACH:
+            if loaded.check.stage not in LOCAL and loaded.id != self.meeting:
                 self.waiting.remove(loaded)
                 self._settle(loaded, blocked)
 
@@ -235,15 +235,20 @@ class Run:
         before = () if check.stage in LOCAL else stages[: stages.index(check.stage)]
         if before and self._unfinished(before[-1]):
             return False
-        if check.stage not in LOCAL and loaded.id != REACH and self._reach_is_open():
+        if check.stage not in LOCAL and loaded.id != self.meeting and self._meeting_is_open():
             return False
         unfinished = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
         return not any(need in unfinished for need in check.needs)
 
-    def _reach_is_open(self) -> bool:
+    def _meeting_is_open(self) -> bool:
         """Who is there is the first thing to know of the meeting: nothing is begun beside it."""
         open_ids = {*self.calls, *self.owed, *(w.id for w in self.waiting)}
-        return self.company is not None and REACH in open_ids
+        return self.company is not None and self.meeting in open_ids
+
+    def _port_is_held(self) -> bool:
+        """Whether a check of this agent has yet to be done with MASTER_PORT."""
+        running = [self.plan.catalogue.checks[i] for i in self.calls]
+        return any(loaded.check.holds_port for loaded in (*running, *self.waiting))
 
     def _start(self, loaded: Loaded) -> bool:
         """Start a check or settle why not; False when it has to wait for torch's import."""
@@ -256,7 +261,7 @@ class Run:
             preloaded = self.workers.preloaded(TORCH)
             if preloaded is None:
                 return False
-            missing = without_torch(loaded, preloaded)
+            missing = without_torch(loaded, preloaded, self.plan.catalogue.of_torch)
         if missing is not None:
             self._settle(loaded, missing)
             return True
@@ -317,13 +322,13 @@ class Run:
         if company is None and loaded.check.scope is Scope.WORLD and others > 0:
             detail = f"{plural(others, 'rank')} of other processes: level quick meets nobody"
             return Missing(Cause.SKIPPED, detail)
-        if self._shared(loaded) and company is not None and loaded.id != REACH:
+        if self._shared(loaded) and company is not None and loaded.id != self.meeting:
             alone = Requirement.PEERS in loaded.check.requires and len(company.nodes) < 2
             if company.lost or (loaded.check.scope is Scope.WORLD and not company.whole):
-                return Missing(Cause.BLOCKED, by=REACH)
+                return Missing(Cause.BLOCKED, by=self.meeting)
             if loaded.check.scope is Scope.PAIR and alone:
                 if not company.whole:
-                    return Missing(Cause.BLOCKED, by=REACH)
+                    return Missing(Cause.BLOCKED, by=self.meeting)
                 return Missing(Cause.NOT_APPLICABLE, "all ranks are on one node")
         guest = company is not None and not company.decides and not company.gone
         if guest and loaded.check.stage not in LOCAL:
@@ -404,7 +409,7 @@ class Run:
             told, since, limit = self.company.progress
             if told:
                 done = total - len(self.waiting) - len(self.calls)
-                return Progress(done, total, now - self.began, REACH, since, limit, told)
+                return Progress(done, total, now - self.began, self.meeting, since, limit, told)
         if not running:
             torch = any(c.check.torch for c in self.waiting)
             importing = torch and self.workers.preloaded(TORCH) is None

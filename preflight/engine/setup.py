@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from preflight import check, registry
 from preflight.check import Requirement
 from preflight.config.resolve import Config
-from preflight.engine.plan import REACH
-from preflight.identity import discover as topology
+from preflight.engine.tasks import count_gpus
+from preflight.identity import discover
 from preflight.identity.launchers import wants_gpus
 from preflight.model import Topology
 from preflight.process.pool import Call, Result, Returned, Workers
@@ -33,15 +33,14 @@ def world(workers: Workers, chosen: Config, wake: Callable[[], bool]) -> Topolog
     gpus, source = 0, ""
     if _counts_gpus(chosen):
         open_light(workers)
-        target = "preflight.engine.tasks:count_gpus"
-        call = workers.call(LIGHT, target, None, seconds=COUNT_SECONDS)
+        call = workers.call(LIGHT, count_gpus, None, seconds=COUNT_SECONDS)
         counted = wait(workers, call, COUNT_SECONDS + 3.0, wake)
         if isinstance(counted, Returned):
             gpus, source = int(counted.value["gpus"]), f"{counted.value['by']}: GPUs of this node"
     elif (mask := os.environ.get(MASK)) is not None:
         devices = [entry for entry in mask.split(",") if entry.strip()]
         gpus, source = min(len(devices), MASK_MOST), f"env {MASK}"
-    return topology.discover(
+    return discover.discover(
         os.environ,
         os.uname().nodename,
         nproc=chosen.nproc,
@@ -83,8 +82,8 @@ def selected(catalogue: registry.Catalogue, chosen: Config, meeting: bool) -> Ma
         for loaded in catalogue:
             if left_out & loaded.check.requires:
                 found.pop(loaded.id, None)
-    if meeting and REACH in catalogue.checks:
-        found.setdefault(REACH, "")
+    if meeting:
+        found |= {c.id: "" for c in catalogue if c.check.reports_meeting and c.id not in found}
     return found
 
 

@@ -8,12 +8,10 @@ from typing import Any
 
 from preflight.check import Context, Preloaded
 from preflight.host import Host
-from preflight.model import Topology
+from preflight.model import Fact, Node, Topology
 from preflight.process.worker import Channel
 from preflight.registry import imported
 from preflight.serde import decode, encode
-
-TARGET = "preflight.engine.tasks:perform"
 
 
 def perform(args: Mapping[str, Any], channel: Channel, preloaded: Mapping[str, Any]) -> Any:
@@ -31,6 +29,13 @@ def perform(args: Mapping[str, Any], channel: Channel, preloaded: Mapping[str, A
         **values,
     )
     return encode(imported(args["check"]).observe(Host(args["root"]), context))
+
+
+def prepare() -> None:
+    """Make, before workers are forked, what perform() would make again in each of them."""
+    nowhere = Topology(nodes=(Node("", ()),), facts={"": Fact("", "")})
+    unheard: Any = None
+    Context(decode(Topology, encode(nowhere)), "", 0.0, lambda mark: None, unheard)
 
 
 def request(check_id: str, root: str, topology: Any, **context: Any) -> dict[str, Any]:
@@ -51,11 +56,10 @@ def count_gpus(args: object, channel: Channel, preloaded: object) -> dict[str, A
 
 
 def _amd_gpus(host: Host, channel: Channel) -> int:
-    from preflight.domains.gpu import kfd as amd
-    from preflight.domains.gpu import vendor
+    from preflight.domains.gpu import kfd, vendor
 
     channel.mark("/sys/class/kfd")
-    if vendor.found(host) is not vendor.AMD:
+    if vendor.detect(host).NAME != vendor.AMD:
         return 0  # the display of a machine without other GPUs
-    uuids = [node.uuid for node in amd.visible(host)]
-    return len(vendor.shown(amd.masks(host.environ), uuids).indexes)
+    uuids = [node.uuid for node in kfd.openable_nodes(host)]
+    return len(vendor.visible_devices(kfd.masks(host.environ), uuids).indexes)

@@ -1,6 +1,6 @@
 """What launchers' variables say when those of several ranks are laid side by side. Pure.
 
-identity.py has the rules for one environment.
+consistency.py has the rules for one environment.
 """
 
 from __future__ import annotations
@@ -9,31 +9,32 @@ from collections.abc import Iterator
 
 from preflight.humanize import plural
 from preflight.identity.addresses import loopback
-from preflight.identity.consistency import SHOWN, Env, Fault
-from preflight.model import Confidence, Status, Topology
-from preflight.redact import quoted
+from preflight.identity.consistency import SHOWN, Env
+from preflight.model import Confidence, Found, Status, Subject, Topology
+from preflight.sanitize import quoted
 
 
-def across(envs: list[Env], explained: set[int], top: Topology) -> Iterator[Fault]:
-    """What only several environments show. `explained` are the ids of those of which the launcher
+def faults_across_ranks(
+    envs: list[Env], explained: set[tuple[Subject, ...]], top: Topology
+) -> Iterator[Found]:
+    """What only several environments show, laid side by side. `explained`: the ranks whose launcher
     has already said what is wrong."""
     by_rank: dict[int, list[Env]] = {}
     for env in envs:
         if (rank := env.number("RANK")) is not None:
             by_rank.setdefault(rank, []).append(env)
     for group in by_rank.values():
-        if len(group) > 1 and not any(id(env) in explained for env in group):
+        if len(group) > 1 and not any(env.subjects in explained for env in group):
             saw = f"{group[0].say('RANK')} in {len(group)} environments"
             for env in group:
-                yield Fault("rank-duplicate", env, saw, "a RANK of its own for each process")
+                yield env.fault("rank-duplicate", saw, "a RANK of its own for each process")
     for name in ("WORLD_SIZE", "MASTER_PORT"):
-        for env, saw in _odd(envs, name, trust_first=name == "MASTER_PORT"):
-            fields = {"name": name}
-            yield Fault("world-differs", env, saw, f"one {name} for all ranks", fields=fields)
-    yield from _masters(envs, top)
+        for env, saw in _not_the_usual(envs, name, trust_first=name == "MASTER_PORT"):
+            yield env.fault("world-differs", saw, f"one {name} for all ranks", name=name)
+    yield from _master_addr_faults(envs, top)
 
 
-def _masters(envs: list[Env], top: Topology) -> Iterator[Fault]:
+def _master_addr_faults(envs: list[Env], top: Topology) -> Iterator[Found]:
     """A MASTER_ADDR that differs. Two names may well be one host's: whoever met by them has proved
     it, and where they lead is for net.name and rdzv.reach. It is a fault where the name is that of
     a node without rank 0."""
@@ -45,25 +46,29 @@ def _masters(envs: list[Env], top: Topology) -> Iterator[Fault]:
     fact = top.facts.get("master_addr")
     if fact is not None and fact.source == "--meet":
         came = set()
-    for env, saw in _odd(named, "MASTER_ADDR", trust_first=True):
+    for env, saw in _not_the_usual(named, "MASTER_ADDR", trust_first=True):
         value = env.values["MASTER_ADDR"].strip()
         if env.node in came or (first is not None and value in (first.name, first.addr)):
             continue
         others = (n for n in top.nodes if n is not first)
-        known = any(value == n.addr or _short(value) == _short(n.name) for n in others)
-        wrong = (known or _short(value) == _short(env.node)) and not env.holds_first
-        status = Status.FAIL if wrong else Status.WARN
+        known = any(
+            value == n.addr or _without_domain(value) == _without_domain(n.name) for n in others
+        )
+        wrong = (
+            known or _without_domain(value) == _without_domain(env.node)
+        ) and not env.holds_first
+        status = None if wrong else Status.WARN
         sure = Confidence.LIKELY if wrong else Confidence.POSSIBLE
-        yield Fault("master-differs", env, saw, "one MASTER_ADDR for all ranks", status, sure)
+        yield env.fault("master-differs", saw, "one MASTER_ADDR for all ranks", status, sure)
 
 
-def _short(name: str) -> str:
+def _without_domain(name: str) -> str:
     """A host's name without its domain; an address is itself."""
     dotted = name.replace(".", "").isdecimal()
     return name if dotted or ":" in name else name.partition(".")[0]
 
 
-def _odd(envs: list[Env], name: str, *, trust_first: bool) -> Iterator[tuple[Env, str]]:
+def _not_the_usual(envs: list[Env], name: str, *, trust_first: bool) -> Iterator[tuple[Env, str]]:
     """The environments whose value is not that of most ranks. Without a majority it is rank 0's
     that counts where `trust_first`, else all of them are odd."""
     groups: dict[str, list[Env]] = {}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from preflight.frozen import dataclass
 from preflight.identity.launchers import LOCAL, NODE_WORDS, Launcher, detect
 from preflight.model import Fact, Node, PreflightError, Topology
 
@@ -58,7 +59,7 @@ class _Reading:
             listed = self.environ.get(name, "").strip()[:4096]
             if re.fullmatch(r"\d{1,7}(\(x\d{1,6}\))?(,\d{1,7}(\(x\d{1,6}\))?)*", listed):
                 node = self.number("node_rank", self.launcher.node_rank) or 0
-                count = _entry(listed, node)
+                count = _tasks_on(listed, node)
                 if 0 < count <= RANKS_LIMIT:
                     return self.noted("nproc", count, f"env {name}")
         return None
@@ -78,7 +79,7 @@ class _Reading:
         return None
 
 
-def _entry(listed: str, wanted: int) -> int:
+def _tasks_on(listed: str, wanted: int) -> int:
     """The number that a list such as `4(x2),3` has at a place, 0 where it ends before that; one
     number stands for all."""
     if listed.isdecimal():
@@ -131,7 +132,7 @@ def discover(
     size = reading.number("size", launcher.size, least=1)
     rank = reading.number("rank", launcher.rank)
     if launcher.name == "Lightning":
-        rank, here = _counted(reading, size or 1, flags)
+        rank, here = _lightning_rank(reading, size or 1, flags)
     if rank is None or (nproc not in (None, 1) and _stands_for_node(reading, rank, here, flags)):
         return _of_a_node(reading, hostname, rank, size, here, flags)
     if size is None and launcher.name == "MPI (PMIx)":
@@ -144,10 +145,10 @@ def discover(
     reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process a rank)")
     if here != 1 or (reading.number("gpus", launcher.gpus) or 0) < 2:
         reading.facts.pop("gpus", None)
-    return _placed(reading, hostname, (rank,), size, meet, here or 1)
+    return _with_meeting_point(reading, hostname, (rank,), size, meet, here or 1)
 
 
-def _counted(reading: _Reading, size: int, flags: _Flags) -> tuple[int, int]:
+def _lightning_rank(reading: _Reading, size: int, flags: _Flags) -> tuple[int, int]:
     """The rank of a process of Lightning's, which has a node's number and one on that node, and
     how many ranks a node has."""
     node = reading.number("node_rank", reading.launcher.node_rank) or 0
@@ -207,7 +208,7 @@ def _of_a_node(
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
     reading.facts.pop("rank", None)  # it was none
-    nodes = nodes or _alone(reading)
+    nodes = nodes or _single_node(reading)
     if nodes == 1 and flags.nodes is None and "nodes" not in reading.facts:
         node_rank = 0  # whatever counts these processes, it is not the nodes of one job
         reading.facts.pop("node_rank", None)
@@ -225,7 +226,7 @@ def _of_a_node(
     size = nproc * nodes
     reading.noted("size", size, f"{nodes} nodes x {nproc}" if nodes > 1 else "nproc")
     ranks = tuple(range(node_rank * nproc, (node_rank + 1) * nproc))
-    return _placed(reading, hostname, ranks, size, flags.meet)
+    return _with_meeting_point(reading, hostname, ranks, size, flags.meet)
 
 
 def _ranks_here(reading: _Reading, here: int | None, flags: _Flags) -> int:
@@ -268,7 +269,7 @@ def _nodes_of(reading: _Reading, rank: int | None, size: int | None, nproc: int)
     return reading.noted("nodes", size // nproc, f"{said}={size}, {nproc} on each")
 
 
-def _alone(reading: _Reading) -> int:
+def _single_node(reading: _Reading) -> int:
     """One node, where nothing says that there are others. In a batch script of several nodes that
     is worth a word: this run looks at one of them."""
     launcher, environ = reading.launcher, reading.environ
@@ -284,7 +285,7 @@ def _alone(reading: _Reading) -> int:
     return 1
 
 
-def _placed(
+def _with_meeting_point(
     reading: _Reading,
     hostname: str,
     ranks: tuple[int, ...],

@@ -1,12 +1,14 @@
 """The launchers there are, and what each calls its numbers. Pure.
 
-Recordings of their environments are in tests/launchers/.
+Recordings of their environments are in tests/data/launchers/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from preflight.frozen import dataclass
 
 STEP_LIST, JOB_LIST = "SLURM_STEP_NODELIST", ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 """Node lists of SLURM: in a prolog of 22.05 only the last is there."""
@@ -59,6 +61,55 @@ ENV = Launcher(
     job=("SLURM_JOB_ID",),
 )
 
+# its daemons are a step of their own, which the ranks of the first node are not in
+OPEN_MPI = Launcher(
+    "Open MPI",
+    sign=("OMPI_COMM_WORLD_RANK",),
+    rank=("OMPI_COMM_WORLD_RANK",),
+    size=("OMPI_COMM_WORLD_SIZE",),
+    local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+    local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    job=("SLURM_JOB_ID",),
+    hosts=JOB_LIST,
+)
+# SLURM_STEP_NUM_TASKS is there in tasks that srun started, not in the batch script itself; and
+# in the shell of salloc's interactive step (SLURM_INTERACTIVE_STEP), which is no task either.
+SLURM = Launcher(
+    "SLURM",
+    sign=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    without=("SLURM_STEP_ID=4294967290",),
+    same=(
+        ("PMI_RANK", "SLURM_PROCID"),
+        ("PMI_SIZE", "SLURM_STEP_NUM_TASKS"),
+        ("PMIX_RANK", "SLURM_PROCID"),
+    ),
+    rank=("SLURM_PROCID",),
+    size=("SLURM_STEP_NUM_TASKS",),
+    local_rank=("SLURM_LOCALID",),
+    local_size=("SLURM_STEP_TASKS_PER_NODE",),
+    node_rank=("SLURM_NODEID",),
+    nodes=("SLURM_STEP_NUM_NODES",),
+    job=("SLURM_JOB_ID",),
+    hosts=(STEP_LIST, *JOB_LIST),
+    gpus=("SLURM_GPUS_ON_NODE",),
+)
+PMI = Launcher(
+    "MPI (PMI)",
+    sign=("PMI_RANK", "PMI_SIZE"),
+    rank=("PMI_RANK",),
+    size=("PMI_SIZE",),
+    local_rank=("MPI_LOCALRANKID",),
+    local_size=("MPI_LOCALNRANKS",),
+    job=("SLURM_JOB_ID",),
+    hosts=JOB_LIST,
+)
+# the size is said over PMIx alone
+PMIX = Launcher("MPI (PMIx)", sign=("PMIX_RANK",), rank=("PMIX_RANK",), size=("WORLD_SIZE",))
+
+OUTER = (OPEN_MPI, PMI, SLURM)
+"""What may have started a launcher of torch's, with a number for every process. torchrun and mpirun
+may themselves be started by srun: then the inner one counts, which comes first."""
+
 # The first that fits wins: the innermost launcher is the one that started us.
 LAUNCHERS = (
     # `accelerate launch` is torchrun below
@@ -107,50 +158,10 @@ LAUNCHERS = (
         by_pod=True,
     ),
     replace(ENV, by_pod=True),
-    # its daemons are a step of their own, which the ranks of the first node are not in
-    Launcher(
-        "Open MPI",
-        sign=("OMPI_COMM_WORLD_RANK",),
-        rank=("OMPI_COMM_WORLD_RANK",),
-        size=("OMPI_COMM_WORLD_SIZE",),
-        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
-        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
-        job=("SLURM_JOB_ID",),
-        hosts=JOB_LIST,
-    ),
-    # SLURM_STEP_NUM_TASKS is there in tasks that srun started, not in the batch script itself; and
-    # in the shell of salloc's interactive step (SLURM_INTERACTIVE_STEP), which is no task either.
-    Launcher(
-        "SLURM",
-        sign=("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-        without=("SLURM_STEP_ID=4294967290",),
-        same=(
-            ("PMI_RANK", "SLURM_PROCID"),
-            ("PMI_SIZE", "SLURM_STEP_NUM_TASKS"),
-            ("PMIX_RANK", "SLURM_PROCID"),
-        ),
-        rank=("SLURM_PROCID",),
-        size=("SLURM_STEP_NUM_TASKS",),
-        local_rank=("SLURM_LOCALID",),
-        local_size=("SLURM_STEP_TASKS_PER_NODE",),
-        node_rank=("SLURM_NODEID",),
-        nodes=("SLURM_STEP_NUM_NODES",),
-        job=("SLURM_JOB_ID",),
-        hosts=(STEP_LIST, *JOB_LIST),
-        gpus=("SLURM_GPUS_ON_NODE",),
-    ),
-    Launcher(
-        "MPI (PMI)",
-        sign=("PMI_RANK", "PMI_SIZE"),
-        rank=("PMI_RANK",),
-        size=("PMI_SIZE",),
-        local_rank=("MPI_LOCALRANKID",),
-        local_size=("MPI_LOCALNRANKS",),
-        job=("SLURM_JOB_ID",),
-        hosts=JOB_LIST,
-    ),
-    # the size is said over PMIx alone
-    Launcher("MPI (PMIx)", sign=("PMIX_RANK",), rank=("PMIX_RANK",), size=("WORLD_SIZE",)),
+    OPEN_MPI,
+    SLURM,
+    PMI,
+    PMIX,
     Launcher(
         "Indexed Job",
         sign=("JOB_COMPLETION_INDEX",),

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
 from preflight.nodeset import expand
 
 STEP, JOB = "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedHost:
     """A host that should bring ranks; no ranks: which ones is not known."""
 
     host: str
     ranks: tuple[int, ...] = ()
 
 
-def expected(environ: Mapping[str, str], own: int, size: int) -> tuple[Expected, ...]:
+def expected_hosts(environ: Mapping[str, str], own: int, size: int) -> tuple[ExpectedHost, ...]:
     """The hosts of this job step with their ranks. `own`: the ranks of the agent that asks, `size`:
     those of the job. The list of a whole job counts only if its numbers are those of this run: a
     run may well use a part of its job's nodes."""
@@ -38,8 +38,8 @@ def expected(environ: Mapping[str, str], own: int, size: int) -> tuple[Expected,
                 counts = (own,) * len(hosts) if own * len(hosts) == size else ()
                 way = "block" if way == "cyclic" else way
             if counts and way in ("block", "cyclic", "*", ""):
-                return tuple(map(Expected, hosts, _dealt(counts, way == "cyclic")))
-            return tuple(map(Expected, hosts)) if names == STEP else ()
+                return tuple(map(ExpectedHost, hosts, _distributed(counts, way == "cyclic")))
+            return tuple(map(ExpectedHost, hosts)) if names == STEP else ()
     return ()
 
 
@@ -54,7 +54,7 @@ def _counts(text: str, hosts: int) -> tuple[int, ...]:
     return tuple(found) if len(found) == hosts else ()
 
 
-def _dealt(counts: Sequence[int], cyclic: bool) -> list[tuple[int, ...]]:
+def _distributed(counts: Sequence[int], cyclic: bool) -> list[tuple[int, ...]]:
     """The ranks of each host: one host after the other, or one rank for each in turn."""
     if not cyclic:
         ends = [sum(counts[: i + 1]) for i in range(len(counts))]

@@ -1,0 +1,1 @@
+"""From Observations to a Report: judging, folding of consequences, the verdict. Pure."""

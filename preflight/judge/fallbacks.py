@@ -8,16 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.model import (
-    Advice,
     Blame,
     Cause,
     Confidence,
     Finding,
+    FindingType,
     Kind,
     Missing,
     Status,
     Subject,
     World,
+    frames_of,
 )
 
 UNJUDGED = "unjudged"
@@ -29,18 +30,20 @@ SAW_LIMIT = 300
 REPORT_IT = "report it with the JSON report (-o json=FILE): the traceback is inside"
 BLIND = "nothing is known of what it would have looked at"
 
-UNKNOWN_ADVICE = Advice(
+UNKNOWN = FindingType(
     who="the authors of preflight",
     cause="a fault of preflight itself",
     means="nothing is known of what this check would have said",
     text=REPORT_IT,
+    status=Status.UNDECIDED,
+    blame=Blame.TOOL,
 )
 
-GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
+GENERIC: Mapping[Cause, tuple[str, Blame, FindingType]] = {
     Cause.TIMED_OUT: (
         "no-answer",
         Blame.UNKNOWN,
-        Advice(
+        FindingType(
             who="whoever runs this node",
             cause="something that this check touches does not answer",
             means=BLIND,
@@ -50,8 +53,7 @@ GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
     Cause.UNKILLABLE: (
         "unkillable",
         Blame.NODE,
-        Advice(
-            who="cluster administrator",
+        FindingType(
             cause="a driver or a file system that never returns from the kernel",
             means="a process of the job that touches the same thing can't be killed either",
             text="look at the kernel log; a reboot ends it",
@@ -60,7 +62,7 @@ GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
     Cause.CRASHED: (
         "crashed",
         Blame.TOOL,
-        Advice(
+        FindingType(
             who="the authors of preflight",
             cause="a fault of this check itself, or of a library that it calls",
             means=BLIND,
@@ -70,7 +72,7 @@ GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
     Cause.CANNOT_OBSERVE: (
         "not-observable",
         Blame.UNKNOWN,
-        Advice(
+        FindingType(
             who="whoever runs this node",
             cause="something that this check needs is not there, or a sandbox hides it",
             means=BLIND,
@@ -80,7 +82,7 @@ GENERIC: Mapping[Cause, tuple[str, Blame, Advice]] = {
     Cause.INTERRUPTED: (
         "interrupted",
         Blame.UNKNOWN,
-        Advice(
+        FindingType(
             who="whoever started the run",
             cause="the run was over before the check had answered: a signal, or --deadline",
             means=BLIND,
@@ -126,7 +128,7 @@ def missing(check_id: str, cause: Cause, keys: Sequence[str], world: World[Any])
     )
 
 
-def _fitting(advice: Advice, why: str) -> Advice:
+def _fitting(advice: FindingType, why: str) -> FindingType:
     for pattern, because, text in FITTING:
         if re.search(pattern, why):
             return replace(advice, cause=because, text=text)
@@ -136,21 +138,26 @@ def _fitting(advice: Advice, why: str) -> Advice:
 def unjudged(check_id: str, error: Exception, subjects: Sequence[Subject]) -> Finding:
     """Of a judge() that raised."""
     why = f"its judgement stopped with {type(error).__name__}: {error}"
-    return _ours(UNJUDGED, check_id, why, subjects)
+    return _ours(UNJUDGED, check_id, why, subjects, frames_of(error))
 
 
-def not_loaded(check_id: str, why: str, subjects: Sequence[Subject]) -> Finding:
+def not_loaded(
+    check_id: str, why: str, subjects: Sequence[Subject], frames: tuple[str, ...] = ()
+) -> Finding:
     """Of a check that could not be loaded, or that only an older or newer version has."""
-    return _ours(NOT_LOADED, check_id, why, subjects)
+    return _ours(NOT_LOADED, check_id, why, subjects, frames)
 
 
-def _ours(code: str, check_id: str, saw: str, subjects: Sequence[Subject]) -> Finding:
+def _ours(
+    code: str, check_id: str, saw: str, subjects: Sequence[Subject], frames: tuple[str, ...]
+) -> Finding:
     return Finding(
         code,
         Status.UNDECIDED,
         tuple(subjects) or (Subject(Kind.SOFTWARE, name=check_id),),
         saw=" ".join(saw.split())[:SAW_LIMIT],
         blame=Blame.TOOL,
+        evidence=frames,
         check=check_id,
-        advice=UNKNOWN_ADVICE,
+        advice=UNKNOWN,
     )

@@ -22,7 +22,7 @@ def explains(cause: Finding, effect: Finding) -> bool:
         return False
     if WEIGHT[cause.status] < WEIGHT[effect.status]:
         return False
-    if cause.confidence is Confidence.POSSIBLE and _code_of(effect) not in cause.explains:
+    if cause.confidence is Confidence.POSSIBLE and not _codes(effect) & {*cause.explains}:
         return False
     if cause.status not in (Status.FAIL, Status.WARN):
         return False
@@ -44,12 +44,15 @@ def _symptom(effect: Finding) -> bool:
 
 
 def _named(cause: Finding, effect: Finding) -> bool:
-    code = _code_of(effect)
-    return any(matches(effect.check, p) or p == code for p in cause.explains)
+    codes = _codes(effect)
+    return any(matches(effect.check, p) or p in codes for p in cause.explains)
 
 
-def _code_of(effect: Finding) -> str:
-    return f"{effect.check}:{effect.code}"
+def _codes(effect: Finding) -> frozenset[str]:
+    """`id:code` of a finding, also with the codes that it had before: a site's own check may still
+    name those."""
+    was = effect.advice.was if effect.advice else ()
+    return frozenset(f"{effect.check}:{code}" for code in (effect.code, *was))
 
 
 def _meet(one: Finding, other: Finding) -> bool:

@@ -31,9 +31,6 @@ from preflight.serde import encode
 RANKS_LIMIT = 100_000
 """Ranks that a merged report may have."""
 
-ROLL = "rdzv.reach"
-"""The check whose observation is the roll of the meeting (roll.py)."""
-
 NO_JOB = ("", "none")
 
 
@@ -73,8 +70,9 @@ class _Machine:
         self.agents |= other.agents
 
 
-def merge(parts: Sequence[Observations]) -> Observations:
-    """All parts as one; PreflightError for what can't belong together."""
+def merge(parts: Sequence[Observations], meeting: str) -> Observations:
+    """All parts as one; PreflightError for what can't belong together. `meeting`: the check whose
+    observation is the roll of the meeting (roster.py)."""
     if not parts:
         raise PreflightError("nothing to merge: no report was given")
     jobs = sorted({part.topology.job for part in parts} - set(NO_JOB))
@@ -83,25 +81,28 @@ def merge(parts: Sequence[Observations]) -> Observations:
             f"these reports are of different jobs: {', '.join(f'{job!r:.40}' for job in jobs[:4])}"
         )
     distinct = {_text(part): part for part in parts}
-    ordered = [part for _, part in sorted(distinct.items(), key=lambda item: _order(*item))]
+    ordered = [
+        part
+        for _, part in sorted(distinct.items(), key=lambda item: _order(item[0], item[1], meeting))
+    ]
     if any(part.topology.met > RANKS_LIMIT for part in ordered):
         raise PreflightError(f"more than {RANKS_LIMIT} ranks in one report")
     machines: dict[str, _Machine] = {}
     checks: dict[str, dict[str, Observation]] = {}
     relayed: frozenset[str] = frozenset()
     for part in ordered:
-        names = _place(part, machines)
+        names = _place(part, machines, meeting)
         for check, by_key in part.checks.items():
             of_check = checks.setdefault(check, {})
             for key, observation in by_key.items():
                 node, rank = place_of(key)
                 renamed = key_of(names.get(node, node), rank)
                 known = of_check.get(renamed)
-                own = check == ROLL and renamed in relayed and isinstance(observation, Seen)
+                own = check == meeting and renamed in relayed and isinstance(observation, Seen)
                 if known is None or _absent(known) or own:
-                    named = _renamed(observation, names) if check == ROLL else observation
+                    named = _renamed(observation, names) if check == meeting else observation
                     of_check[renamed] = named
-        relayed = _relayed(checks.get(ROLL, {})) if part is ordered[0] else relayed
+        relayed = _relayed(checks.get(meeting, {})) if part is ordered[0] else relayed
     nodes = _nodes(machines.values())
     if sum(len(node.ranks) for node in nodes) > RANKS_LIMIT:
         raise PreflightError(f"more than {RANKS_LIMIT} ranks in all")
@@ -114,7 +115,7 @@ def merge(parts: Sequence[Observations]) -> Observations:
         topology=replace(
             first.topology,
             job=jobs[0] if jobs else first.topology.job,
-            size=first.topology.size if _hosted(first) else _agreed(ordered),
+            size=first.topology.size if _hosted(first, meeting) else _agreed(ordered),
             nodes=nodes,
         ),
         checks={check: _in_order(by_key, nodes) for check, by_key in checks.items()},
@@ -131,9 +132,9 @@ def _text(part: Observations) -> str:
     return json.dumps(encode(part), sort_keys=True)
 
 
-def _order(text: str, part: Observations) -> tuple[bool, int, int, str]:
+def _order(text: str, part: Observations, meeting: str) -> tuple[bool, int, int, str]:
     lowest = min((rank for node in part.topology.nodes for rank in node.ranks), default=0)
-    return (not _hosted(part), -part.topology.met, lowest, text)
+    return (not _hosted(part, meeting), -part.topology.met, lowest, text)
 
 
 def _agreed(ordered: Sequence[Observations]) -> int:
@@ -145,9 +146,9 @@ def _agreed(ordered: Sequence[Observations]) -> int:
 # --- rolls: hostile data, as all that a report holds ---
 
 
-def _rolls(part: Observations) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _rolls(part: Observations, meeting: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Node -> what its agent knows of the meeting, as JSON data."""
-    for key, observation in part.checks.get(ROLL, {}).items():
+    for key, observation in part.checks.get(meeting, {}).items():
         if isinstance(observation, Seen):
             yield place_of(key)[0], _roll(observation)
 
@@ -173,8 +174,8 @@ def _renamed(observation: Observation, names: Mapping[str, str]) -> Observation:
     return replace(observation, value=value)
 
 
-def _hosted(part: Observations) -> bool:
-    return any(roll.get("hosts") is True for _, roll in _rolls(part))
+def _hosted(part: Observations, meeting: str) -> bool:
+    return any(roll.get("hosts") is True for _, roll in _rolls(part, meeting))
 
 
 def _relayed(rolls: Mapping[str, Observation]) -> frozenset[str]:
@@ -196,10 +197,10 @@ def _note(machine: _Machine, ranks: Any, pid: Any) -> None:
 # --- nodes ---
 
 
-def _place(part: Observations, machines: dict[str, _Machine]) -> dict[str, str]:
+def _place(part: Observations, machines: dict[str, _Machine], meeting: str) -> dict[str, str]:
     """Find each node of a part among the machines, or add it; its name in the part -> its name."""
     own = {n.name: _Machine(n.name, set(n.ranks), n.addr, n.size) for n in part.topology.nodes}
-    for node, roll in _rolls(part):
+    for node, roll in _rolls(part, meeting):
         if node in own:
             _note(own[node], roll.get("ranks"), roll.get("pid"))
         arrivals = roll.get("arrivals")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from preflight.check import Scope
+from preflight.check import MayFail, Scope, complete
 from preflight.expect import Expect
-from preflight.judge import fallbacks as generic
+from preflight.judge import fallbacks
 from preflight.judge.fold import fold, matches
 from preflight.judge.policy import Policy, Waiver
 from preflight.model import (
@@ -22,6 +22,7 @@ from preflight.model import (
     Cause,
     Confidence,
     Finding,
+    Found,
     Measured,
     Missing,
     Observation,
@@ -108,7 +109,7 @@ def passed(
     policy: Policy = Policy(),
 ) -> dict[str, Status]:
     """The status of each subject of one check, while the run goes on: the runner decides by it what
-    is blocked (see runner.py). The same rules as judge(), without folding."""
+    is blocked (see engine/scheduler.py). The same rules as judge(), without folding."""
     by_subject = _judge_check(check_id, seen, catalogue, topology, expect).by_subject
     return _tolerated(by_subject) if _waived(check_id, policy) else by_subject
 
@@ -136,15 +137,16 @@ def _judge_check(
         why = catalogue.broken.get(check_id, "this version has no such check")
         judged.reason = f"could not be loaded: {why}"
         judged.by_subject = dict.fromkeys(seen, Status.UNDECIDED)
-        judged.findings.append(generic.not_loaded(check_id, why, everybody))
+        frames = catalogue.frames.get(check_id, ())
+        judged.findings.append(fallbacks.not_loaded(check_id, why, everybody, frames))
         return judged
     try:
         world = decoded(loaded, seen, topology)
         for finding in loaded.module.judge(world, expect):
-            judged.findings.append(_advised(loaded, finding))
+            judged.findings.append(_complete(loaded, finding))
         judged.measured = _sound(loaded.module.measured(world))
     except Exception as error:  # noqa: BLE001  a fault of ours must not look like the cluster's
-        judged.findings.append(generic.unjudged(check_id, error, everybody))
+        judged.findings.append(fallbacks.unjudged(check_id, error, everybody))
     _status_by_subject(judged, world)
     return judged
 
@@ -174,12 +176,12 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     return World(loaded.id, made, topology)
 
 
-def _advised(loaded: Loaded, finding: Finding) -> Finding:
-    """The finding with its check and its ADVICE, templates filled."""
-    if not finding.subjects:
-        raise ValueError(f"{finding.code} has no subject")
-    advice = loaded.module.ADVICE.get(finding.code, generic.UNKNOWN_ADVICE)
-    return finding.with_(check=loaded.id, advice=advice.filled(finding.fields))
+def _complete(loaded: Loaded, found: Found) -> Finding:
+    """What a judge found, with what its code declares."""
+    if not found.subjects:
+        raise ValueError(f"{found.code} has no subject")
+    declared = loaded.module.FINDINGS.get(found.code, fallbacks.UNKNOWN)
+    return complete(loaded.id, loaded.check, declared, found)
 
 
 def _touches(finding: Finding, key: str, ranks: Mapping[str, tuple[int, ...]]) -> bool:
@@ -209,7 +211,8 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
         statuses = [f.status for f in judged.findings if _touches(f, key, ranks)]
         if isinstance(observation, Seen):
             # an answer that says itself that it did not get through is no evidence of health
-            stuck = together and getattr(observation.value, "trouble", None) is not None
+            answer = observation.value
+            stuck = together and isinstance(answer, MayFail) and answer.trouble is not None
             statuses.append(Status.UNDECIDED if stuck else Status.PASS)
         elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
             statuses.append(Status.SKIP)
@@ -222,7 +225,7 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
             statuses.append(Status.UNDECIDED)
         judged.by_subject[key] = max(statuses, key=lambda s: WEIGHT[s])
     for cause, keys in unexplained.items():
-        judged.findings.append(generic.missing(judged.id, cause, keys, world))
+        judged.findings.append(fallbacks.missing(judged.id, cause, keys, world))
 
 
 def reason(missing: Missing) -> str:

@@ -20,6 +20,8 @@ GREETING_LIMIT = 8192
 """Bytes of a line from somebody who has not said who he is."""
 LINE_LIMIT = 16 << 20
 """Bytes of a line from an agent of this job: a value of observe() may have calls.ANSWER_LIMIT."""
+HEARD_MOST = 48
+"""Bytes kept of what a peer sent first, to say what it may be."""
 UNSENT_LIMIT = 64 << 20
 """Bytes kept for a peer that doesn't read."""
 CHUNK = 1 << 18
@@ -117,8 +119,8 @@ class Wire:
         if not data:
             raise Gone("it closed the connection")
         self.received += len(data)
-        if len(self.heard) < 64:
-            self.heard = (self.heard + data)[:64]
+        if len(self.heard) < HEARD_MOST:
+            self.heard = (self.heard + data)[:HEARD_MOST]
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > self.limit or any(len(line) > self.limit for line in lines):
             raise Gone("its line is too long")
@@ -174,8 +176,3 @@ def proof_key(token: str, host_nonce: str, guest_nonce: str) -> bytes:
     if not token:
         return b""
     return hmac.digest(token.encode(), f"{host_nonce} {guest_nonce}".encode(), "sha256")
-
-
-def printable(data: bytes, most: int = 48) -> str:
-    """A stranger's bytes as they may be shown."""
-    return data[:most].decode("ascii", "backslashreplace").encode("unicode_escape").decode()

@@ -8,9 +8,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import Door, Visit

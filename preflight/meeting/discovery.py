@@ -7,14 +7,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from preflight.frozen import dataclass
+from preflight.meeting import tasks
 from preflight.meeting.member import Attendance
 from preflight.meeting.protocol import Hello
 from preflight.model import Topology
 from preflight.process.call import Call
-from preflight.process.pool import Returned, Workers
+from preflight.process.pool import Returned, Target, Workers
 from preflight.process.servers import LIGHT, TORCH
 from preflight.roster import Roll
 
@@ -42,7 +43,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """What a look around has found, see _observer.scout(); `pending`: it is still looking."""
+    """What a look around has found, see tasks.scout(); `pending`: it is still looking."""
 
     host: str = ""
     identity: str = ""
@@ -93,7 +94,7 @@ def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabo
     if before.call is None:
         call = workers.call(
             LIGHT,
-            "preflight.meeting.tasks:scout",
+            tasks.scout,
             {"name": agent.topology.master_addr, "seconds": agent.patience},
             seconds=agent.patience + 1.0,
             label="the look-up of MASTER_ADDR",
@@ -131,11 +132,11 @@ class Board:
     def announce(self, own: tuple[str, ...], port: int) -> None:
         """Write there where the meeting is."""
         more = {"own": list(own), "port": port}
-        self._call = _ask_store(self.agent, self.workers, "announce_meeting", more)
+        self._call = _ask_store(self.agent, self.workers, tasks.announce_meeting, more)
 
     def look(self) -> None:
         """Read it there; that waits for somebody to write it."""
-        self._call = _ask_store(self.agent, self.workers, "find_meeting", {})
+        self._call = _ask_store(self.agent, self.workers, tasks.find_meeting, {})
 
     def lead(self, attending: Attendance) -> str:
         """Send a guest to where the meeting is; why that can't be, empty while it can."""
@@ -158,7 +159,7 @@ class Board:
         return ""
 
 
-def _ask_store(agent: Agent, workers: Workers, function: str, more: Mapping[str, Any]) -> Call:
+def _ask_store(agent: Agent, workers: Workers, target: Target, more: Mapping[str, Any]) -> Call:
     top = agent.topology
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     args = {
@@ -170,7 +171,7 @@ def _ask_store(agent: Agent, workers: Workers, function: str, more: Mapping[str,
     }
     return workers.call(
         TORCH,
-        f"preflight.meeting.tasks:{function}",
+        target,
         args,
         seconds=agent.patience,
         label="the launcher's store",

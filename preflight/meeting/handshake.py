@@ -11,13 +11,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.protocol import Hello, proof_of_guest
 from preflight.roster import Stranger
+from preflight.sanitize import escaped
 from preflight.serde import decode
 
 GREETING_SECONDS = 5.0
@@ -139,7 +140,7 @@ class Door:
                 self._turn_away(fileno, why)
             else:
                 greeting.refused = why
-                self._count(greeting.addr, why, wire.printable(greeting.wire.heard))
+                self._count(greeting.addr, why, escaped(greeting.wire.heard))
             return
         del self._greetings[fileno]
         visit = Visit(greeting.addr, greeting.nonce, now, messages[0].get("t"), messages[1:])
@@ -161,7 +162,7 @@ class Door:
     def _turn_away(self, fileno: int, kind: str) -> None:
         greeting = self._greetings.pop(fileno)
         if not greeting.refused:
-            self._count(greeting.addr, kind, wire.printable(greeting.wire.heard))
+            self._count(greeting.addr, kind, escaped(greeting.wire.heard))
         greeting.wire.close(reset=True)
 
     def _count(self, addr: str, kind: str, heard: str = "") -> None:

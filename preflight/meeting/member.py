@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from preflight.meeting import connection as wire
+from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.protocol import (
     Hello,
@@ -30,6 +30,7 @@ from preflight.meeting.protocol import (
 )
 from preflight.model import Observation
 from preflight.roster import SILENT, Attempt
+from preflight.sanitize import escaped
 from preflight.serde import decode, encode
 
 CONNECT_SECONDS = 4.0
@@ -158,7 +159,7 @@ class Attendance:
             return
         self._dialling = sock
         self._due = now + CONNECT_SECONDS
-        self.loop.watch(sock, wire.WRITE, lambda _: self._connected())
+        self.loop.watch(sock, connection.WRITE, lambda _: self._connected())
 
     def _connected(self) -> None:
         sock = self._dialling
@@ -191,7 +192,7 @@ class Attendance:
             self._wire.close()
             self._wire = None
             kind = "ours" if self._nonce else "stranger" if heard else "silent"
-            self._step(answer=kind, heard=wire.printable(heard) if kind == "stranger" else "")
+            self._step(answer=kind, heard=escaped(heard) if kind == "stranger" else "")
 
     def _step(self, *, error: str = "", answer: str = "", heard: str = "") -> None:
         """This rung is done; the next one, or after a pause the first one again."""
@@ -224,9 +225,9 @@ class Attendance:
         if line is None:
             return
         try:
-            if events & wire.WRITE:
+            if events & connection.WRITE:
                 line.flush()
-            messages = line.receive() if events & wire.READ else []
+            messages = line.receive() if events & connection.READ else []
             for message in messages:
                 if self._wire is not line:
                     break
@@ -242,7 +243,7 @@ class Attendance:
         if self.reached is not None:
             self.lost = self.lost or why
         elif line.heard and not self._nonce:
-            self._step(answer="stranger", heard=wire.printable(line.heard))
+            self._step(answer="stranger", heard=escaped(line.heard))
         else:
             self._step(answer="ours" if self._nonce else "closed")
 
@@ -265,9 +266,12 @@ class Attendance:
     def _greet(self, line: Wire, banner: Mapping[str, Any]) -> None:
         self._nonce = str(banner.get("nonce", ""))[:128]
         self.listening = True
-        line.limit = wire.LINE_LIMIT
-        if bool(banner.get("token")) != bool(self.token) or banner["preflight"] != wire.PROTOCOL:
-            self.refused = "token" if banner["preflight"] == wire.PROTOCOL else "version"
+        line.limit = connection.LINE_LIMIT
+        if (
+            bool(banner.get("token")) != bool(self.token)
+            or banner["preflight"] != connection.PROTOCOL
+        ):
+            self.refused = "token" if banner["preflight"] == connection.PROTOCOL else "version"
             line.close()
             self._wire = None
             self._step(answer=self.refused, heard=str(banner.get("version", ""))[:40])
@@ -290,7 +294,7 @@ class Attendance:
                 self._wire = None
                 self._step(answer="token")
                 return
-            line.prove(wire.proof_key(self.token, self._nonce, self.hello.nonce), "guest")
+            line.prove(connection.proof_key(self.token, self._nonce, self.hello.nonce), "guest")
         now = time.monotonic()
         self.clock.learn(welcome["welcome"], time.time())
         nonce = self._nonce

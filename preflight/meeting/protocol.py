@@ -1,4 +1,4 @@
-"""What the two ends of the meeting say to each other, beside the lines themselves (wire.py)."""
+"""What the two ends of the meeting say to each other, beside the lines (connection.py)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from preflight.frozen import dataclass
 from preflight.model import Mark, Missing, Observation, Seen
 from preflight.roster import Arrival
 from preflight.serde import decode, encode

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preflight.check import Scope, Stage
-from preflight.meeting import handshake as door
+from preflight.meeting import handshake
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
 from preflight.meeting.member import Attendance
@@ -244,7 +244,7 @@ class Company:
         assert self._hello is not None
         port = 0 if self.agent.store else self.agent.topology.master_port
         try:
-            listeners = door.listen(port)
+            listeners = handshake.listen(port)
         except OSError as error:
             self._failed = errno.errorcode.get(error.errno or 0, str(error))
             self._go_as_guest()

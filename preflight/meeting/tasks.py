@@ -26,8 +26,8 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         addresses,
         c10d_order,
         is_local,
+        is_loopback,
         look_up,
-        loops,
         source_of,
     )
 
@@ -42,7 +42,7 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
             break
         time.sleep(LOOK_AGAIN)
     ips = c10d_order(found.found)
-    own = [a.ip for i in host.interfaces if i.up for a in i.addresses if not loops(a.ip)]
+    own = [a.ip for i in host.interfaces if i.up for a in i.addresses if not is_loopback(a.ip)]
     sources = [source_of(host, ip) for ip in ips]
     return {
         "host": host.hostname()[:64],

@@ -1,0 +1,1 @@
+"""Where reports go: the terminal, files (by workers: a file system may be dead), exit codes."""

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from preflight import console
-from preflight.config import resolve as config
+from preflight.config import resolve
 from preflight.config.resolve import Output
 from preflight.engine.agent import session
-from preflight.engine.preview import SUMMARY
+from preflight.engine.plan import SUMMARY
 from preflight.engine.setup import wait
 from preflight.model import PreflightError, Report
-from preflight.output import terminal as screen
-from preflight.process.pool import Died, Raised, Returned, Workers
+from preflight.output import tasks, terminal
+from preflight.process.pool import Died, Raised, Returned, Target, Workers
 from preflight.process.signals import Interrupt
 from preflight.render import formats, human
 
@@ -44,7 +44,7 @@ def publish(
     for output in sorted(outputs, key=lambda o: o.file == "-"):
         if output.file == "-":
             looked = replace(look, saved_as=saved)
-            problem = screen.write(formats.render(output.format, report, looked))
+            problem = terminal.write(formats.render(output.format, report, looked))
         else:
             plain = human.Look(verbose=look.verbose)
             text = formats.render(output.format, report, plain)
@@ -55,8 +55,8 @@ def publish(
                 output = replace(output, file=f"{stem}.{part}{extension}")
             # the collector is another user, whatever the umask of this one
             mode = 0o644 if metrics else None
-            args = {"path": config.absolute(output.file), "text": text, "mode": mode}
-            problem = _in_worker(workers, "write_file", args, output.file, str)
+            args = {"path": resolve.absolute(output.file), "text": text, "mode": mode}
+            problem = _in_worker(workers, tasks.write_file, args, output.file, str)
             if output.format == "json" and not problem:
                 saved = saved or output.file
         if problem:
@@ -65,7 +65,7 @@ def publish(
     return tuple(problems)
 
 
-def summarise(workers: Workers, outputs: Iterable[Output], report: Report) -> None:
+def write_step_summary(workers: Workers, outputs: Iterable[Output], report: Report) -> None:
     """In GitHub Actions the report also goes into the summary of the step, if no `-o` writes there.
     That it can't is only said: nobody has asked for it."""
     path = os.environ.get(SUMMARY, "")
@@ -74,18 +74,18 @@ def summarise(workers: Workers, outputs: Iterable[Output], report: Report) -> No
     from preflight.render import markdown
 
     texts = [f"\n{markdown.render(report)}", f"\n{markdown.brief(report)}"]
-    args = {"path": config.absolute(path), "texts": texts, "limit": SUMMARY_LIMIT}
-    if problem := _in_worker(workers, "append_file", args, path, str):
+    args = {"path": resolve.absolute(path), "texts": texts, "limit": SUMMARY_LIMIT}
+    if problem := _in_worker(workers, tasks.append_file, args, path, str):
         console.say(f"preflight: {SUMMARY}: {problem}")
 
 
-def saved(path: str) -> Report:
+def read_report(path: str) -> Report:
     """A saved report; PreflightError where it can't be had."""
     from preflight.render import json as as_json
 
-    args = {"path": config.absolute(path), "limit": as_json.LIMIT}
+    args = {"path": resolve.absolute(path), "limit": as_json.LIMIT}
     with session(Interrupt()) as workers:
-        found = _in_worker(workers, "read_file", args, path, lambda why: {"error": why})
+        found = _in_worker(workers, tasks.read_file, args, path, lambda why: {"error": why})
     if problem := found.get("error", ""):
         raise PreflightError(problem)
     try:
@@ -94,26 +94,25 @@ def saved(path: str) -> Report:
         raise PreflightError(f"{path}: {error}") from None
 
 
-def write(workers: Workers, path: str, data: Any) -> str:
+def write_json(workers: Workers, path: str, data: Any) -> str:
     """Write JSON data for workers of ours; why it could not be done, or empty."""
     args = {"path": path, "text": json.dumps(data)}
-    return str(_in_worker(workers, "write_file", args, path, str))
+    return str(_in_worker(workers, tasks.write_file, args, path, str))
 
 
-def keep(path: str, text: str) -> str:
+def write_new(path: str, text: str) -> str:
     """Write a new file; why it could not be done, or empty. One that is there stays as it is."""
-    args = {"path": config.absolute(path), "text": text, "new": True}
+    args = {"path": resolve.absolute(path), "text": text, "new": True}
     with session(Interrupt()) as workers:
-        return str(_in_worker(workers, "write_file", args, path, str))
+        return str(_in_worker(workers, tasks.write_file, args, path, str))
 
 
 def _in_worker(
-    workers: Workers, function: str, args: Any, path: str, problem: Callable[[str], Any]
+    workers: Workers, target: Target, args: Any, path: str, problem: Callable[[str], Any]
 ) -> Any:
-    """What a function of _observer.py returns; `problem` makes as much of a reason why not."""
+    """What a function of tasks.py returns; `problem` makes as much of a reason why not."""
     if not workers.opened(FILES):
         workers.fork(FILES)
-    target = f"preflight.output.tasks:{function}"
     call = workers.call(FILES, target, args, seconds=FILE_SECONDS, limit=FILE_LIMIT)
     result = wait(workers, call, FILE_SECONDS + 5.0)
     match result:

@@ -19,7 +19,7 @@ from preflight.console import say
 from preflight.engine.plan import Progress
 from preflight.humanize import duration
 from preflight.render.human import WIDTH, Look
-from preflight.render.sanitize import legible, plain
+from preflight.sanitize import legible, plain
 
 HEARTBEAT = 10.0
 """Seconds between two lines of progress where there is no terminal."""

@@ -1,6 +1,6 @@
 """One call of a function in another process: what it has said so far, and what became of it.
 
-No process is started, waited for or killed here; isolate.py does that.
+No process is started, waited for or killed here; pool.py does that.
 """
 
 from __future__ import annotations
@@ -8,12 +8,20 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from preflight.frozen import dataclass
 from preflight.model import LeftBehind, Mark
+
+if TYPE_CHECKING:
+    from preflight.process.worker import Channel
+
+Target = Callable[[Any, "Channel", Any], Any]
+"""What a worker is to call: `function(args, channel, preloaded)` at the top of a module."""
 
 ANSWER_LIMIT = 8 << 20
 """Bytes that one worker may send in all; more is no answer."""
@@ -204,6 +212,14 @@ class Call:
         if self.overdue or left is not None:
             return TimedOut(seconds, marks, tail, left)
         return Died(self.code, seconds, marks, tail or lost)
+
+
+def name_of(target: Target) -> str:
+    """`module:function`, by which a worker finds a function; ValueError where it could not."""
+    module, name = target.__module__, target.__qualname__
+    if getattr(sys.modules.get(module), name, None) is not target:
+        raise ValueError(f"no worker can find {module}:{name}: it is at the top of no module")
+    return f"{module}:{name}"
 
 
 def invalid(why: str) -> Mapping[str, Any]:

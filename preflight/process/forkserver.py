@@ -1,6 +1,6 @@
-"""Our end of a fork server (_worker.py is the other): starting it, asking it, losing it.
+"""Our end of a fork server (worker.py is the other): starting it, asking it, losing it.
 
-No deadlines are kept and nothing is killed here; isolate.py does that.
+No deadlines are kept and nothing is killed here; pool.py does that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from preflight.process import worker as _worker
+from preflight.process import worker
 
 REQUEST_SECONDS = 1.0
 """How long a server may take to take a request: only a stopped one fills its socket."""
@@ -83,7 +83,7 @@ class ForkServer:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _worker.become_server(self._theirs, self._write, parent)
+            worker.become_server(self._theirs, self._write, parent)
         self.pid = pid
         self._unreaped = True
         self._hand_over()

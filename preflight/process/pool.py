@@ -1,12 +1,12 @@
 """Call a function in a process with a deadline; the only kill() of the parent.
 
     workers = Workers()
-    workers.fork("light")                                   # a fork server (see _worker.py)
-    call = workers.call("light", "package.module:function", args, seconds=2.0)
+    workers.fork("light")                                   # a fork server (see worker.py)
+    call = workers.call("light", function, args, seconds=2.0)   # in a module's top level
     for ended in workers.run(until=time.monotonic() + 5): … ended.result
     left_behind = workers.close()
 
-Every call ends in one of four results (calls.py). A worker that outlives its deadline gets SIGTERM,
+Every call ends in one of four results (call.py). A worker that outlives its deadline gets SIGTERM,
 then SIGKILL, both to its whole process group; one that survives even that (state D, inside a driver
 or a dead file system) is left behind and named, the caller goes on. Nothing here waits without
 bound. Facts: subprocess.run(timeout=…) leaves grandchildren alive and waits for ever for what it
@@ -35,13 +35,15 @@ from preflight.process.call import (
     Result,
     Returned,
     State,
+    Target,
     TimedOut,
     Told,
+    name_of,
     unobserved,
 )
 from preflight.process.forkserver import ForkServer
 
-__all__ = ["Call", "Died", "Raised", "Result", "Returned", "TimedOut", "Workers"]
+__all__ = ["Call", "Died", "Raised", "Result", "Returned", "Target", "TimedOut", "Workers"]
 
 TERM_GRACE = 0.3
 KILL_GRACE = 1.0
@@ -143,7 +145,7 @@ class Workers:
     def call(
         self,
         server: str,
-        target: str,
+        target: Target,
         args: Any,
         *,
         seconds: float,
@@ -156,17 +158,18 @@ class Workers:
     ) -> Call:
         """Have `target(args, channel, preloaded)` called in a fork of `server`. Calls of one
         `group` hear what each other say; `limit`: bytes of its answer."""
+        name = name_of(target)
         request = {
             "op": "fork",
             "id": next(self._ids),
-            "target": target,
+            "target": name,
             "args": args,
             "seconds": seconds,
             "rank": rank,
             "env": dict(env or {}),
             "unset": list(unset),
         }
-        call = Call(request["id"], server, label or target, request, seconds, group, rank, limit)
+        call = Call(request["id"], server, label or name, request, seconds, group, rank, limit)
         self._calls[call.id] = call
         if self._servers[server].lost:
             self._end(call)

@@ -1,9 +1,9 @@
 """The other end of the pipe: a fork server, and what a forked worker does.
 
-isolate.py starts `python -P -m preflight._worker FD` once for the light checks and once for those
-that need torch; the latter imports torch (its preload) and runs nothing, so that a fork of it is a
-process with torch loaded for the price of a fork. A server can fork a further server that loads
-more (op "server"), without keeping its own callers waiting.
+pool.py forks one of the agent itself for the light checks, and starts `python -P -m
+preflight.process.worker FD` for those that need torch: it imports torch (its preload) and runs
+nothing, so that a fork of it is a process with torch loaded for the price of a fork. A server can
+fork a further server that loads more (op "server"), without keeping its own callers waiting.
 
 Control socket, JSON lines. To the server, with file descriptors attached:
     {"op": "fork", "id": 7, "target": "module:function", "args": …, "seconds": 5.0, "env": {…}}
@@ -20,6 +20,7 @@ last {"value": …} or {"raised": {"kind", "message", "traceback"}}; in: {"heard
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -265,8 +266,6 @@ class Server:
     @staticmethod
     def _dump_stack_before(seconds: float) -> None:
         """Just before the deadline the Python stacks of all threads go to the tail of stderr."""
-        import faulthandler
-
         faulthandler.enable(2)
         faulthandler.dump_traceback_later(max(0.05, seconds - 0.1), file=2)
 

@@ -1,3 +1,2 @@
-"""Watching the user's own command while it runs: what is put into its processes, what looks at them
-from outside, and what is made of it. `hook`, `inside` and `recorder` run in the user's
-interpreters."""
+"""`preflight rehearse`: runs the user's command, samples its ranks while it runs, and records what
+each of them did. The files of injected/ run in the user's own interpreters."""

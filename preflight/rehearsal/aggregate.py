@@ -1,5 +1,5 @@
-"""From the histories of the processes to the record of the ranks. Pure: what they told is data, and
-hostile."""
+"""Turns the histories of the processes into the record of the ranks. Pure: their answers are data,
+and hostile."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ from preflight.domains.job.record import (
     TEXT,
     Calls,
     Collective,
-    Command,
     End,
     Frame,
     Group,
     Growth,
     Life,
     Pace,
-    Record,
+    RehearsalRecord,
     Rehearsed,
+    WatchedCommand,
 )
 from preflight.redact import redact
-from preflight.rehearsal.client import frame, frames, numbers, printable, table
-from preflight.rehearsal.history import History, number
+from preflight.rehearsal.client import (
+    frame_from_json,
+    frames_from_json,
+    mapping_or_empty,
+    sane_numbers,
+)
+from preflight.rehearsal.history import History, count_of
+from preflight.sanitize import one_line
 
 GROUPS = 64
 FALL = 0.8
@@ -38,8 +44,8 @@ STEADY = 5
 def end_of(
     word: Mapping[str, Any] | None, gone: float, code: int | None, crash: tuple[Frame, ...] = ()
 ) -> End:
-    """How a rank ended: by its own last word, else by what the kernel told; `crash` is where it was
-    when it crashed."""
+    """How a rank ended: by its own last word, else by what the kernel knows; `crash` is where it
+    was when it crashed."""
     if word is None:
         if code is not None and code >= 0:
             crash = ()  # a child's, which has the same line to the watch
@@ -50,13 +56,13 @@ def end_of(
         how=how,
         at=float(at) if isinstance(at, (int, float)) and 0 < at < 1e12 else gone,
         code=code,
-        text=redact("", printable(word.get("text", "")), TEXT),
-        frames=frames(word.get("frames"), FRAMES),
+        text=redact("", one_line(word.get("text", "")), TEXT),
+        frames=frames_from_json(word.get("frames"), FRAMES),
     )
 
 
 def with_last_look(end: End, history: History | None, gone: float) -> End:
-    """Of one that ended without a word of where: where the last look has met it."""
+    """Of one that ended without saying where: the place of its last sample."""
     if history is None or end.how != "vanished" or end.frames or not history.stack:
         return end
     ago = round(max(0.0, gone - history.answered), 1)
@@ -70,7 +76,7 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
         own = next((f for f in history.stack if f.own), None)
         call = Collective(1, history.stack[0].function, "", own, done=False)
         return (Group("0", tuple(range(min(history.world, 4096))), 1, 0, (call,)),)
-    recorded, members = (table(dump.get(name)) for name in ("recorded", "members"))
+    recorded, members = (mapping_or_empty(dump.get(name)) for name in ("recorded", "members"))
     names = list(dict.fromkeys([*history.groups, *recorded]))[:GROUPS]
     found = []
     for name in names:
@@ -80,8 +86,8 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
         enqueued, completed = history.groups.get(name, (0, 0))
         found.append(
             Group(
-                name=printable(name, 40),
-                ranks=numbers(ranks[:4096]) if isinstance(ranks, list) else (),
+                name=one_line(name, 40),
+                ranks=sane_numbers(ranks[:4096]) if isinstance(ranks, list) else (),
                 enqueued=enqueued,
                 completed=completed,
                 calls=tuple(call for call in calls if call is not None),
@@ -95,10 +101,10 @@ def _call(entry: object) -> Collective | None:
         return None
     timeout = entry.get("timeout")
     return Collective(
-        seq=number(entry, "seq"),
-        op=printable(entry.get("op", ""), 60),
-        shape=printable(entry.get("shape", "")),
-        frame=frame(entry.get("frame")),
+        seq=count_of(entry, "seq"),
+        op=one_line(entry.get("op", ""), 60),
+        shape=one_line(entry.get("shape", "")),
+        frame=frame_from_json(entry.get("frame")),
         p2p=entry.get("p2p") is True,
         done=entry.get("done") is not False,
         timeout=float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else 0.0,
@@ -107,13 +113,13 @@ def _call(entry: object) -> Collective | None:
 
 def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pace:
     """Where the time of its steps went; `cpus` that it may use for itself."""
-    durations = _timed(dump.get("durations"))[2:]  # the first ones load and compile
-    waits = _timed(dump.get("waits"))
+    durations = _timed_entries(dump.get("durations"))[2:]  # the first ones load and compile
+    waits = _timed_entries(dump.get("waits"))
     steps = history.done - history.first[0]
     calls = history.collectives - history.first[1]
     sizes = [
         size
-        for told in table(dump.get("recorded")).values()
+        for told in mapping_or_empty(dump.get("recorded")).values()
         if isinstance(told, list)
         for entry in told[-CALLS:]
         if isinstance(entry, dict) and type(size := entry.get("bytes")) is int
@@ -143,7 +149,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     )
 
 
-def _timed(told: object) -> list[tuple[float, float]]:
+def _timed_entries(told: object) -> list[tuple[float, float]]:
     """[[when, seconds], …]"""
     found = []
     for entry in told if isinstance(told, list) else ():
@@ -167,7 +173,7 @@ def calls_of(
         cpu=round(history.cpu, 3),
         stack=history.stack,
         state=history.state,
-        wchan=printable(history.wchan, 64),
+        wchan=one_line(history.wchan, 64),
         steps=history.steps,
         batches=history.batches,
         loader=history.loader,
@@ -179,18 +185,20 @@ def calls_of(
     )
 
 
-def record(ranks: Sequence[Rehearsed], command: Command, problem: str) -> Record:
+def record_of_ranks(
+    ranks: Sequence[Rehearsed], command: WatchedCommand, problem: str
+) -> RehearsalRecord:
     """At least one entry: of a command in which no rank was seen, that there was none."""
     if ranks:
-        return Record(tuple(ranks))
+        return RehearsalRecord(tuple(ranks))
     life = Life(command, watched="", problem=problem)
-    return Record((Rehearsed(life, Calls(why=command.why, seconds=command.seconds)),))
+    return RehearsalRecord((Rehearsed(life, Calls(why=command.why, seconds=command.seconds)),))
 
 
 Sample = tuple[float, int, int, int]
 
 
-def _in_use(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _before_the_end(samples: Sequence[Sample]) -> Sequence[Sample]:
     """Those before the falls at the end."""
     while samples:
         last = samples[-1][2]
@@ -216,7 +224,7 @@ def growth_of(
     """Its memory, in seconds since the command began. What a process gives back while it ends is
     none of its use: the last looks may have met it there."""
     limit, available = memory
-    taken = _in_use(history.samples) if ended else history.samples
+    taken = _before_the_end(history.samples) if ended else history.samples
     return Growth(
         rank=history.rank,
         samples=tuple((round(a - began, 2), s, rss, gpu) for a, s, rss, gpu in taken),

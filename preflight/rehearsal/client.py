@@ -1,6 +1,6 @@
 """Asking the processes of the rehearsed command what they do: all at once, with a deadline.
 
-Their answers are hostile input: bounded and parsed, of a shape that history.py and gathered.py
+Their answers are hostile input: bounded and parsed, of a shape that history.py and aggregate.py
 check field by field.
 """
 
@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from preflight.domains.job.record import TEXT, Frame
+from preflight.domains.job.record import Frame
+from preflight.sanitize import one_line
 
 LIMIT = 8 << 20
 """Bytes of one answer."""
@@ -25,19 +26,21 @@ Address = str | tuple[str, int]
 """The path of a Unix socket, or a numeric address and a port."""
 
 
-def ask(sockets: Mapping[int, Address], question: str, seconds: float) -> dict[int, dict[str, Any]]:
+def ask_responders(
+    sockets: Mapping[int, Address], question: str, seconds: float
+) -> dict[int, dict[str, Any]]:
     """pid -> what our part inside of it answers (`pulse` or `dump`); those that don't in time are
     not in it."""
     raw = _exchange(sockets, f"{question}\n".encode(), seconds)
-    return {pid: told for pid, data in raw.items() if (told := _json(data)) is not None}
+    return {pid: told for pid, data in raw.items() if (told := _parse_object(data)) is not None}
 
 
-def post(sockets: Mapping[int, Address], handler: str, seconds: float) -> dict[int, str]:
+def post_handler(sockets: Mapping[int, Address], handler: str, seconds: float) -> dict[int, str]:
     """pid -> what torch's own worker server answers: most of it needs no interpreter lock."""
     return _http(sockets, f"POST /handler/{handler}", seconds)
 
 
-def get(sockets: Mapping[int, Address], path: str, seconds: float) -> dict[int, str]:
+def get_path(sockets: Mapping[int, Address], path: str, seconds: float) -> dict[int, str]:
     """pid -> what it has there."""
     return _http(sockets, f"GET {path}", seconds)
 
@@ -59,7 +62,7 @@ def _exchange(sockets: Mapping[int, Address], request: bytes, seconds: float) ->
     with selectors.DefaultSelector() as selector:
         try:
             for pid, address in sockets.items():
-                if (line := _line_to(address)) is not None:
+                if (line := _connect(address)) is not None:
                     selector.register(line, selectors.EVENT_WRITE, pid)
             answers: dict[int, bytes] = {}
             while selector.get_map() and (left := until - time.monotonic()) > 0:
@@ -73,7 +76,7 @@ def _exchange(sockets: Mapping[int, Address], request: bytes, seconds: float) ->
                             selector.unregister(line)
                             line.close()
                         continue
-                    data = _received(line)
+                    data = _receive(line)
                     answers[pid] = answers.get(pid, b"") + data
                     if not data or len(answers[pid]) > LIMIT:
                         selector.unregister(line)
@@ -85,7 +88,7 @@ def _exchange(sockets: Mapping[int, Address], request: bytes, seconds: float) ->
     return got
 
 
-def _line_to(address: Address) -> socket.socket | None:
+def _connect(address: Address) -> socket.socket | None:
     """On its way: a first byte can be sent when it has come there."""
     family = socket.AF_UNIX
     if not isinstance(address, str):
@@ -101,19 +104,19 @@ def _line_to(address: Address) -> socket.socket | None:
     return None
 
 
-def _received(line: socket.socket) -> bytes:
+def _receive(line: socket.socket) -> bytes:
     try:
         return bytes(line.recv(1 << 16))
     except OSError:
         return b""
 
 
-def _json(data: bytes) -> dict[str, Any] | None:
-    told = json_of(data)
+def _parse_object(data: bytes) -> dict[str, Any] | None:
+    told = parse_json(data)
     return told if isinstance(told, dict) else None
 
 
-def json_of(data: bytes | str) -> object:
+def parse_json(data: bytes | str) -> object:
     """None of what is no JSON."""
     try:
         return json.loads(data)
@@ -126,18 +129,18 @@ PLACE = re.compile(
 )
 THREAD = re.compile(r"^(?P<current>Current )?[Tt]hread 0x[0-9a-f]{1,16} ", re.MULTILINE)
 THREADS = 1024
-OURS = "/inside.py"
+OURS = "/preflight_responder.py"
 LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<|/preflight-[^/]+/\w+\.py$")
 
 
-def frames_of(text: str) -> tuple[Frame, ...]:
+def parse_faulthandler(text: str) -> tuple[Frame, ...]:
     """The frames that matter in what faulthandler writes of all threads, the innermost first: those
     of the current thread where it is Python's, else those of the main thread, which comes last.
     Our own thread in there is passed over."""
     heads = list(THREAD.finditer(text))[:THREADS]
     ends = [*(head.start() for head in heads[1:]), len(text)][: len(heads)]
     found = [
-        (head["current"] is not None, _places(text[head.end() : end]))
+        (head["current"] is not None, _parse_frames(text[head.end() : end]))
         for head, end in zip(heads, ends, strict=True)
     ]
     theirs = [(current, f) for current, f in found if f and not f[0].file.endswith(OURS)]
@@ -145,53 +148,47 @@ def frames_of(text: str) -> tuple[Frame, ...]:
     return running or (theirs[-1][1] if theirs else ())
 
 
-def _places(text: str) -> tuple[Frame, ...]:
+def _parse_frames(text: str) -> tuple[Frame, ...]:
     found = (PLACE.match(line) for line in text.splitlines()[:200])
     return tuple(
-        Frame(printable(m["file"]), int(m["line"]), m["in"][:80], not LIBRARIES.search(m["file"]))
+        Frame(one_line(m["file"]), int(m["line"]), m["in"][:80], not LIBRARIES.search(m["file"]))
         for m in found
         if m is not None
     )
 
 
-def raised_in(trace: object) -> tuple[str, tuple[Frame, ...]]:
+def parse_traceback(trace: object) -> tuple[str, tuple[Frame, ...]]:
     """The error and the frames, the innermost first, of a traceback as Python prints it."""
     text = trace if isinstance(trace, str) else ""
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-    return printable(last), _places(text)[::-1]
+    return one_line(last), _parse_frames(text)[::-1]
 
 
-def frames(told: object, most: int) -> tuple[Frame, ...]:
-    """Frames as inside.py tells them; the innermost, and those of the user's own code."""
-    found = [frame(entry) for entry in told[:200]] if isinstance(told, list) else []
+def frames_from_json(told: object, most: int) -> tuple[Frame, ...]:
+    """Frames as preflight_responder.py sends them: the innermost, and those of the user's code."""
+    found = [frame_from_json(entry) for entry in told[:200]] if isinstance(told, list) else []
     sane = [one for one in found if one is not None]
     kept = sane[: most // 2] + [one for one in sane[most // 2 :] if one.own]
     return tuple(kept[:most])
 
 
-def told(stack: Iterable[Frame]) -> list[list[object]]:
-    """As inside.py tells them."""
+def frames_to_json(stack: Iterable[Frame]) -> list[list[object]]:
+    """As preflight_responder.py sends them."""
     return [[f.file, f.line, f.function, f.own] for f in stack]
 
 
-def table(told: object) -> Mapping[str, Any]:
+def mapping_or_empty(told: object) -> Mapping[str, Any]:
     """What is none is an empty one."""
     return told if isinstance(told, dict) else {}
 
 
-def frame(entry: object) -> Frame | None:
+def frame_from_json(entry: object) -> Frame | None:
     """One of them; None for what is none."""
     match entry:
         case [str(file), int(line), str(function), bool(own)]:
-            return Frame(printable(file), line, printable(function)[:80], own)
+            return Frame(one_line(file), line, one_line(function)[:80], own)
     return None
 
 
-def printable(text: object, most: int = TEXT) -> str:
-    """In one line, without what a terminal would obey."""
-    letters = (c if c.isprintable() else " " for c in str(text)[: 4 * most])
-    return " ".join("".join(letters).split())[:most].encode(errors="replace").decode()
-
-
-def numbers(values: Iterable[object]) -> tuple[int, ...]:
+def sane_numbers(values: Iterable[object]) -> tuple[int, ...]:
     return tuple(v for v in values if type(v) is int and 0 <= v < 1 << 31)

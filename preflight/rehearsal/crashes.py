@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 NAME = "crashes"
-"""The socket in the folder of a rehearsal; inside.py connects to it."""
+"""The socket in the folder of a rehearsal; preflight_responder.py connects to it."""
 SETTLE = 0.2
 """Seconds for which a crash is held before anybody is asked: others are on their way into the call
 that it happens in. And the seconds of silence after which it has said all."""

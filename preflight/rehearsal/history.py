@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from preflight.domains.job.record import FRAMES, Frame, Loader, Process
-from preflight.rehearsal.client import frames, printable
+from preflight.domains.job.record import FRAMES, ChildProcess, Frame, Loader
+from preflight.frozen import dataclass
+from preflight.rehearsal.client import frames_from_json
+from preflight.sanitize import one_line
 
 COLLECTIVES = (
     "/torch/distributed/distributed_c10d.py",
@@ -43,7 +45,7 @@ KEPT = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProcessSample:
     """One look at one process, `at` seconds on a clock that only counts forward. `pulse` is what
     its inside told, None when that gave no answer; cpu and rss are those of the process with its
     children, in seconds and bytes, shm what all of the machine have in /dev/shm."""
@@ -53,12 +55,13 @@ class Look:
     rss: int
     state: str = ""
     wchan: str = ""
-    children: tuple[Process, ...] = ()
+    children: tuple[ChildProcess, ...] = ()
     pulse: Mapping[str, Any] | None = None
     shm: int = 0
 
 
-def number(told: Mapping[str, Any], name: str) -> int:
+def count_of(told: Mapping[str, Any], name: str) -> int:
+    """A count in an answer; 0 for what is not a sane one."""
     value = told.get(name)
     return value if type(value) is int and 0 <= value < 1 << 53 else 0
 
@@ -77,7 +80,8 @@ class History:
     world: int = 0
     joined: bool = False
     by_node: bool = False
-    """Its rank is the one on its node, no launcher has told another one: see inside.place()."""
+    """Its rank is the one on its node, no launcher has given another: rank_and_world() of the
+    responder."""
     at: str = "own"
     stack: tuple[Frame, ...] = ()
     steps: int = 0
@@ -92,7 +96,7 @@ class History:
     cpu: float = 0.0
     state: str = ""
     wchan: str = ""
-    children: tuple[Process, ...] = ()
+    children: tuple[ChildProcess, ...] = ()
     lost: int = 0
     gpu_limit: int = 0
     raised: bool = False
@@ -115,7 +119,7 @@ class History:
     def __post_init__(self) -> None:
         self.changed = self.moved = self.stood = self.born
 
-    def saw(self, look: Look) -> None:
+    def add_sample(self, look: ProcessSample) -> None:
         """Take one look into account."""
         self._use_cpu(look)
         self.state, self.wchan = look.state, look.wchan
@@ -127,11 +131,11 @@ class History:
         if gone:
             self.moved = look.at
         if look.pulse is not None and "error" not in look.pulse:
-            self.told(look.at, look.pulse)
+            self.add_answer(look.at, look.pulse)
         elif look.at - self.answered > OPEN_SECONDS:
             self.at = "unknown"
         gpu = look.pulse.get("gpu") if look.pulse is not None else None
-        used, self.gpu_limit = _pair(gpu) if gpu else (0, self.gpu_limit)
+        used, self.gpu_limit = _two_counts(gpu) if gpu else (0, self.gpu_limit)
         if not self.samples or look.at - self.samples[-1][0] >= self._every:
             self.samples.append((round(look.at, 2), self.done, look.rss, used))
             self.shm.append((round(look.at, 2), self.done, look.shm))
@@ -139,7 +143,7 @@ class History:
                 self.samples, self.shm = self.samples[::2], self.shm[::2]
                 self._every *= 2
 
-    def _use_cpu(self, look: Look) -> None:
+    def _use_cpu(self, look: ProcessSample) -> None:
         self._burnt.append((look.at, look.cpu))
         while len(self._burnt) > 2 and look.at - self._burnt[1][0] >= CPU_SECONDS:
             self._burnt.pop(0)
@@ -149,24 +153,26 @@ class History:
         if self.cpu >= IDLE or look.state == "R":
             self.moved = look.at
 
-    def told(self, at: float, pulse: Mapping[str, Any]) -> None:
+    def add_answer(self, at: float, pulse: Mapping[str, Any]) -> None:
         """Take an answer of its inside."""
         self.answered = at
         rank = pulse.get("rank")
         self.rank = rank if type(rank) is int and 0 <= rank < 1 << 24 else self.rank
-        self.world = number(pulse, "world") or self.world
+        self.world = count_of(pulse, "world") or self.world
         self.joined = self.joined or pulse.get("joined") is True
         self.by_node = pulse.get("by_node") is True
         self.raised = self.raised or pulse.get("raised") is True
         groups = _groups(pulse.get("groups"))
-        done = (number(pulse, "steps"), number(pulse, "batches"), groups)
+        done = (count_of(pulse, "steps"), count_of(pulse, "batches"), groups)
         if done != (self.steps, self.batches, self.groups):
             self.changed = self.moved = at
             self.steps, self.batches, self.groups = done
-        stack = frames(pulse.get("stack"), FRAMES)
+        stack = frames_from_json(pulse.get("stack"), FRAMES)
         if stack != self.stack:
             self.moved = at
-            if place(stack) != place(self.stack) or _own(stack) != _own(self.stack):
+            if activity(stack) != activity(self.stack) or _own_frames(stack) != _own_frames(
+                self.stack
+            ):
                 self.stood = at
             self.stack = stack
         self.loader = _loader(pulse.get("loader")) or self.loader
@@ -176,7 +182,7 @@ class History:
 
     def _place(self, at: float) -> str:
         waits = any(enqueued > completed for enqueued, completed in self.groups.values())
-        found = place(self.stack)
+        found = activity(self.stack)
         # Gloo's count of what is done may lag behind, so it has to stand still as well
         if found == "own" and waits and at - self.since >= OPEN_SECONDS:
             return "collective"
@@ -216,6 +222,7 @@ class History:
 
     @property
     def collectives(self) -> int:
+        """Calls so far, in all groups."""
         return sum(enqueued for enqueued, _ in self.groups.values())
 
     @property
@@ -224,7 +231,7 @@ class History:
         return self.at in ("collective", "init", "loader")
 
 
-def place(stack: Iterable[Frame]) -> str:
+def activity(stack: Iterable[Frame]) -> str:
     """Where a thread with this stack is: see Calls.at."""
     inner = []
     for frame in stack:
@@ -240,17 +247,19 @@ def place(stack: Iterable[Frame]) -> str:
     return "loader" if any(LOADING in f.file for f in inner) else "own"
 
 
-def _own(stack: Iterable[Frame]) -> tuple[Frame, ...]:
+def _own_frames(stack: Iterable[Frame]) -> tuple[Frame, ...]:
     return tuple(frame for frame in stack if frame.own)
 
 
-def stuck(ranks: Iterable[History], others: Iterable[History], now: float, patience: float) -> bool:
+def all_stuck(
+    ranks: Iterable[History], others: Iterable[History], now: float, patience: float
+) -> bool:
     """Whether nothing goes on any more: some rank has waited for `patience` seconds, and nobody
     else has done anything meanwhile. `others` are processes that are to become ranks."""
     living, coming = list(ranks), list(others)
     if not coming and all(h.world <= len(living) for h in living):
         patience = patience_of(living, patience)
-    return waited(living, now, patience) and idle([*living, *coming], now, patience)
+    return any_waited(living, now, patience) and all_idle([*living, *coming], now, patience)
 
 
 def patience_of(ranks: Iterable[History], patience: float) -> float:
@@ -258,12 +267,12 @@ def patience_of(ranks: Iterable[History], patience: float) -> float:
     return patience * ALL_IN_INIT if all(h.at == "init" for h in ranks) else patience
 
 
-def waited(ranks: Iterable[History], now: float, patience: float) -> bool:
+def any_waited(ranks: Iterable[History], now: float, patience: float) -> bool:
     """Whether one of them has waited for so long."""
     return any(h.waits and now - max(h.changed, h.stood) >= patience for h in ranks)
 
 
-def idle(processes: Iterable[History], now: float, patience: float) -> bool:
+def all_idle(processes: Iterable[History], now: float, patience: float) -> bool:
     """Whether each of them has done nothing for so long."""
     return all(now - h.since >= patience for h in processes)
 
@@ -271,10 +280,10 @@ def idle(processes: Iterable[History], now: float, patience: float) -> bool:
 def _groups(told: object) -> dict[str, tuple[int, int]]:
     if not isinstance(told, dict):
         return {}
-    return {printable(name, 40): _pair(counts) for name, counts in list(told.items())[:64]}
+    return {one_line(name, 40): _two_counts(counts) for name, counts in list(told.items())[:64]}
 
 
-def _pair(told: object) -> tuple[int, int]:
+def _two_counts(told: object) -> tuple[int, int]:
     match told:
         case [int(one), int(two)]:
             return max(0, one), max(0, two)
@@ -287,8 +296,8 @@ def _loader(told: object) -> Loader | None:
     length = told.get("length")
     return Loader(
         length=length if type(length) is int and 0 <= length < 1 << 53 else None,
-        given=number(told, "given"),
+        given=count_of(told, "given"),
         exhausted=told.get("exhausted") is True,
-        workers=number(told, "workers"),
-        sampler=printable(told.get("sampler", ""), 60),
+        workers=count_of(told, "workers"),
+        sampler=one_line(told.get("sampler", ""), 60),
     )

@@ -1,8 +1,9 @@
-"""Whether the ranks that other agents watch stand still as well, while the command runs.
+"""Whether the ranks that other agents watch are idle as well, while the command runs.
 
 The agents can't meet then: the job itself has the port. What all ranks are sure to reach is the
-store that their process group was made with, so one rank of every machine that stands still adds
-its ranks to a number there (inside.py: stand), and takes them away when they move again.
+store that their process group was made with, so one rank of every idle machine adds
+its ranks to a number there (preflight_responder.py: stand), and takes them away when they move
+again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from preflight.rehearsal import client as talk
+from preflight.rehearsal import client
 
 SECONDS = 0.5
 """For an answer: it is what is known already."""
@@ -18,7 +19,9 @@ SURE = 2.0
 """Seconds for which all must be seen to stand: the numbers are read one after the other."""
 
 
-class Elsewhere:
+class OtherAgents:
+    """What the agents of one job tell each other through the job's store."""
+
     def __init__(self) -> None:
         self._teller = 0
         """The rank's process that tells the others; always the same, since it knows what it has
@@ -36,7 +39,7 @@ class Elsewhere:
             return False
         question = f"stand {ranks} {int(waits)}"
         path = {self._teller: sockets[self._teller]}
-        answer = talk.ask(path, question, SECONDS).get(self._teller, {})
+        answer = client.ask_responders(path, question, SECONDS).get(self._teller, {})
         self.told = ranks > 0 or answer.get("added") != [0, 0]
         now = time.monotonic()
         match answer.get("stand"):

@@ -10,9 +10,10 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from preflight.domains.job.record import Process
+from preflight.domains.job.record import ChildProcess
+from preflight.frozen import dataclass
+from preflight.identity.launchers import ENV, OUTER
 
 CHILDREN = 64
 """Children of one process that are looked at."""
@@ -114,11 +115,12 @@ def children(pid: int) -> list[int]:
     return found[:CHILDREN]
 
 
-def described(found: Stat) -> Process:
-    return Process(found.pid, found.name, found.state, wchan(found.pid))
+def child_process(found: Stat) -> ChildProcess:
+    """A child as the record shows it."""
+    return ChildProcess(found.pid, found.name, found.state, wchan(found.pid))
 
 
-def below(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """A process and all that came of it, as far as the chain of parents still shows it."""
     waiting, seen = [pid], {pid}
     while waiting and len(seen) < TREE:
@@ -130,6 +132,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def is_python(pid: int) -> bool:
+    """Whether its program is called python."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
     except OSError:
@@ -146,12 +149,7 @@ def ancestors(pid: int) -> Iterator[int]:
         yield pid
 
 
-RANKS = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
+RANKS = tuple((launcher.rank[0], launcher.size[0]) for launcher in (ENV, *OUTER))
 """Variables by which a process is told its rank and how many there are; those of torch first, since
 a launcher of torch's may have been started by one of the others."""
 
@@ -175,15 +173,19 @@ def _environ(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in entries}
 
 
-def oom_kills() -> int:
-    """How often the kernel ended a process of this cgroup for want of memory, since it was made."""
+def _cgroup() -> str:
+    """The folder of this process's cgroup; empty where it is of version 1."""
     for line in read("/proc/self/cgroup", 4096).splitlines():
         if line.startswith("0::"):
-            events = read(f"/sys/fs/cgroup{line[3:].rstrip('/')}/memory.events", 4096)
-            break
-    else:
-        events = read("/sys/fs/cgroup/memory/memory.oom_control", 4096)
-    for line in events.splitlines():
+            return f"/sys/fs/cgroup{line[3:].rstrip('/')}"
+    return ""
+
+
+def oom_kills() -> int:
+    """How often the kernel ended a process of this cgroup for want of memory, since it was made."""
+    folder = _cgroup()
+    path = f"{folder}/memory.events" if folder else "/sys/fs/cgroup/memory/memory.oom_control"
+    for line in read(path, 4096).splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill" and number.strip().isdecimal():
             return int(number)
@@ -196,20 +198,12 @@ def memory() -> tuple[int, int]:
         line.split(":", 1) for line in read("/proc/meminfo", 16384).splitlines() if ":" in line
     )
     total, left = (int(told.get(n, "0 kB").split()[0]) << 10 for n in ("MemTotal", "MemAvailable"))
-    for line in read("/proc/self/cgroup", 4096).splitlines():
-        if line.startswith("0::"):
-            folder = f"/sys/fs/cgroup{line[3:].rstrip('/')}"
-            most, now = read(f"{folder}/memory.max", 32), read(f"{folder}/memory.current", 32)
-            if most.strip().isdecimal() and now.strip().isdecimal() and int(most) < total:
-                cached = next(
-                    (
-                        int(entry.split()[1])
-                        for entry in read(f"{folder}/memory.stat", 16384).splitlines()
-                        if entry.startswith("inactive_file ")
-                    ),
-                    0,
-                )
-                return int(most), min(left, int(most) - int(now) + cached)
+    if folder := _cgroup():
+        most, now = read(f"{folder}/memory.max", 32), read(f"{folder}/memory.current", 32)
+        if most.strip().isdecimal() and now.strip().isdecimal() and int(most) < total:
+            stat_lines = read(f"{folder}/memory.stat", 16384).splitlines()
+            cached = [int(s.split()[1]) for s in stat_lines if s.startswith("inactive_file ")]
+            return int(most), min(left, int(most) - int(now) + sum(cached[:1]))
     return total, left
 
 

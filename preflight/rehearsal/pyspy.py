@@ -15,14 +15,15 @@ import time
 from collections.abc import Sequence
 
 from preflight.domains.job.record import FRAMES, Frame
-from preflight.rehearsal.client import LIBRARIES, LIMIT, printable
+from preflight.rehearsal.client import LIBRARIES, LIMIT
+from preflight.sanitize import one_line
 
 SECONDS = 3.0
 """For all of them together."""
 MOST = 64
 
 
-def command() -> str:
+def find_pyspy() -> str:
     """Where py-spy is: beside this interpreter, or on the PATH; empty when it is nowhere."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy") or ""
@@ -32,7 +33,7 @@ def stacks(
     pids: Sequence[int], seconds: float = SECONDS
 ) -> tuple[dict[int, tuple[Frame, ...]], str]:
     """pid -> the main thread's frames, the innermost first; and why some can't be had."""
-    program = command()
+    program = find_pyspy()
     if not program:
         return {}, "py-spy is not installed"
     until = time.monotonic() + seconds
@@ -57,14 +58,14 @@ def stacks(
                 )  # one that can't be killed ends with this worker's group, or never
             problem = f"py-spy gave no answer in {seconds:g} s"
             continue
-        if process.returncode == 0 and (frames := frames_of(told[:LIMIT], pid)) is not None:
+        if process.returncode == 0 and (frames := parse_dump(told[:LIMIT], pid)) is not None:
             found[pid] = frames
         else:
-            problem = printable(f"py-spy: {said[-400:].decode(errors='replace')}")
+            problem = one_line(f"py-spy: {said[-400:].decode(errors='replace')}")
     return found, problem
 
 
-def frames_of(told: bytes, pid: int) -> tuple[Frame, ...] | None:
+def parse_dump(told: bytes, pid: int) -> tuple[Frame, ...] | None:
     """The main thread's, of what `py-spy dump --json` prints."""
     try:
         threads = json.loads(told)
@@ -84,5 +85,5 @@ def _frame(told: object) -> Frame | None:
     match told:
         case {"filename": str(file), "line": int(line), "name": str(name)}:
             own = not LIBRARIES.search(file)
-            return Frame(printable(file), line, printable(name, 80), own)
+            return Frame(one_line(file), line, one_line(name, 80), own)
     return None

@@ -12,37 +12,39 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from preflight import console, redact
-from preflight.config.resolve import Config, seconds_of
-from preflight.domains.job.record import Calls, Command, Life, Record, Rehearsed
-from preflight.engine import agent
-from preflight.engine import setup as outset
+from preflight.config.resolve import seconds_of
+from preflight.domains.job.record import Calls, Life, RehearsalRecord, Rehearsed, WatchedCommand
+from preflight.engine import agent, setup
 from preflight.engine.agent import Ending, Wish
 from preflight.engine.plan import Progress
 from preflight.engine.setup import wait
-from preflight.humanize import duration, plural
-from preflight.model import PreflightError, Setting
-from preflight.output import files
-from preflight.output import terminal as screen
+from preflight.frozen import dataclass
+from preflight.humanize import plural
+from preflight.model import PreflightError
+from preflight.output import terminal
 from preflight.process.call import Told
 from preflight.process.pool import Call, Returned, Workers
 from preflight.process.signals import Interrupt
-from preflight.rehearsal.client import printable
+from preflight.rehearsal import watcher, workdir
 from preflight.rehearsal.command import Running, variables
+from preflight.rehearsal.job_checks import (
+    GRACE,
+    RECORD_LIMIT,
+    SERVER,
+    call_worker,
+    configured,
+    with_record,
+    working_folder,
+)
 from preflight.rehearsal.workdir import OVER, VARIABLE
-from preflight.serde import decode, encode
+from preflight.serde import decode
 
-GROUP = "job"
-"""The checks of a rehearsal."""
 ENOUGH = 5
 """Steps of every rank that show that it trains: with --stop-when-ok."""
-SERVER = "watch"
-FOLDER_SECONDS = 10.0
-GRACE = 25.0
-"""Seconds beyond the watch for its last questions; a watcher that takes longer is killed."""
 BEAT, BEAT_IN_PIPE = 5.0, 10.0
 """Seconds between two lines about a command that goes on. They are lines, never rewritten: the
 terminal is the command's, too."""
@@ -51,10 +53,8 @@ LAST_LOOK = 3.0
 HOLD, TICK = 5.0, 0.1
 """Seconds for which a part of a command is left as it is when its watch is over: agents of other
 nodes may have begun that much later, and their ranks should not lose their peers before."""
-RECORD_LIMIT = 64 << 20
 ARGUMENTS = 64
-TYPED = 200
-"""Words kept of a command line, and letters of it that the report shows."""
+"""Words kept of a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,89 +93,26 @@ def ending_of(
     quiet: bool,
 ) -> Ending:
     """Everything between the flags and the report. Raises OSError where CMD can't be started."""
-    wish, chosen = _prepared(wish)
+    wish, chosen = configured(wish)
     workers.fork(SERVER)
-    here = outset.world(workers, replace(chosen, nproc=1), lambda: bool(interrupt.name))
-    asked = replace(asked, alone=not outset.meets(chosen, here))
-    folder = _folder(workers)
-    try:
+    here = setup.world(workers, replace(chosen, nproc=1), lambda: bool(interrupt.name))
+    asked = replace(asked, alone=not setup.meets(chosen, here))
+    with working_folder(workers) as folder:
         added = variables(os.environ, folder, VARIABLE)
         if not quiet:
             shown = " ".join(f"{name}={value}" for name, value in added.items())
             console.say(f" preflight: watched for at most {asked.seconds:g} s; set for it: {shown}")
         record = _rehearsed(workers, asked, folder, added, interrupt, quiet)
-        _clear_up(workers, folder)
+        left = call_worker(workers, workdir.end_all, {"folder": folder})
+        for one in left or ():  # what can't be killed
+            console.say(f" preflight: left behind: {one}")
         script = {"script": _script(asked.argv), "cwd": _cwd(), "argv": list(asked.argv)}
         # agents of other nodes may watch theirs to the end of the time
         more = asked.seconds + GRACE - record.ranks[0].life.command.seconds
         # it has ended the command; the next signal ends the checks
         wish = replace(wish, interrupted=interrupt.take())
-        adjusted = _with_record(wish, workers, folder, record, script, added, max(0.0, more))
+        adjusted = with_record(wish, workers, folder, record, script, added, max(0.0, more))
         return agent.ending_of(adjusted, workers, interrupt, watch)
-    finally:
-        _in_worker(workers, "preflight.rehearsal.workdir:remove", folder)
-
-
-def _prepared(wish: Wish) -> tuple[Wish, Config]:
-    """With the checks that are asked for. Whatever is wrong with the flags is said before anything
-    is started."""
-    wish = replace(wish, flags=replace(wish.flags, only=wish.flags.only or (GROUP,)))
-    chosen, _ = agent.configured(wish)
-    return wish, chosen
-
-
-def _with_record(
-    wish: Wish,
-    workers: Workers,
-    folder: str,
-    record: Record,
-    script: Mapping[str, Any],
-    added: Mapping[str, str],
-    patience: float = 0.0,
-) -> Wish:
-    """A run that has the record for its checks of the group job, and its ranks for its own."""
-    path = os.path.join(folder, "record.json")
-    files.write(workers, path, encode(record))
-    ranks = max(1, len(record.ranks))
-    command = record.ranks[0].life.command
-    verb = "rehearsed for" if added else "looked at for"
-    program, *rest = command.argv
-    typed = printable(" ".join([os.path.basename(program), *rest]), TYPED)
-    fabric = _is_the_fabric(record) and not wish.interrupted
-
-    def adjust(chosen: Config) -> Config:
-        own = {i: {**chosen.options.get(i, {}), "record": path} for i in JOB}
-        own[SCRIPT] = {**chosen.options.get(SCRIPT, {}), **script}
-        settings = {f"set.{name}": Setting(v, "rehearse") for name, v in added.items()}
-        source = "rehearse" if added else "attach"
-        settings["rehearsed"] = Setting(f"{verb} {duration(command.seconds)}", source)
-        settings["command"] = Setting(typed, source)
-        return replace(
-            chosen,
-            only=(*chosen.only, *FABRIC_GROUPS) if fabric else chosen.only,
-            nproc=chosen.nproc or (ranks if ranks > 1 else None),
-            nproc_source=chosen.nproc_source or "ranks of the command",
-            options={**chosen.options, **own},
-            arrive=chosen.arrive + patience,
-            deadline=chosen.deadline + patience,
-            shown={**chosen.shown, **settings},
-        )
-
-    return replace(wish, adjust=adjust, before=command.seconds)
-
-
-JOB = ("job.ranks", "job.collectives", "job.pace", "job.memory")
-SCRIPT = "job.script"
-FABRIC_GROUPS = ("gpu", "net", "rdzv", "world")
-"""What is looked at, then and there, where all ranks wait in the same collective."""
-
-
-def _is_the_fabric(record: Record) -> bool:
-    """Whether every rank here waits in the same collective, so that nobody is late."""
-    calls = [r.calls for r in record.ranks]
-    opened = [{g.name: (g.open.seq, g.open.op) for g in c.groups if g.open} for c in calls]
-    same = all(found and found == opened[0] for found in opened)
-    return len(calls) > 1 and same and all(c.why == "stuck" for c in calls)
 
 
 def _script(argv: tuple[str, ...]) -> str:
@@ -199,7 +136,7 @@ def _rehearsed(
     added: Mapping[str, str],
     interrupt: Interrupt,
     quiet: bool,
-) -> Record:
+) -> RehearsalRecord:
     """Start it, watch it, end it."""
     running = Running(list(asked.argv), {**os.environ, **added})
     workers.relaying = True
@@ -214,7 +151,7 @@ def _rehearsed(
     }
     call = workers.call(
         SERVER,
-        "preflight.rehearsal.watcher:watch",
+        watcher.watch,
         args,
         seconds=asked.seconds + GRACE,
         group=SERVER,
@@ -237,7 +174,7 @@ def _rehearsed(
             workers.tell(SERVER, Told(-1, OVER, interrupt.at))
             wait(workers, call, LAST_LOOK)
             # a terminal has sent it SIGINT itself
-            if passed_on != "SIGINT" or not screen.is_terminal(sys.stdin):
+            if passed_on != "SIGINT" or not terminal.is_terminal(sys.stdin):
                 running.signal(signal.Signals[passed_on])
             break
     workers.relaying = False
@@ -262,23 +199,23 @@ def _recorded(
     asked: Terms,
     interrupted: str,
     seconds: float,
-) -> Record:
+) -> RehearsalRecord:
     """What the watcher has seen, with the exit status that only a parent knows."""
     argv = tuple(without_secrets(asked.argv[:ARGUMENTS]))
     if isinstance(call.result, Returned):
-        record: Record = decode(Record, call.result.value)
+        record: RehearsalRecord = decode(RehearsalRecord, call.result.value)
         why = record.ranks[0].life.command.why
         command = record.ranks[0].life.command
         if why == "ended":
             code = running.exit if ended is None else ended
             command = replace(command, exit=code, seconds=seconds)
-        return Record(
+        return RehearsalRecord(
             tuple(replace(r, life=replace(r.life, command=command)) for r in record.ranks)
         )
     why = "interrupted" if interrupted else "blind"
     problem = "" if interrupted else f"the watch itself ended without a word: {call.result!r:.200}"
-    life = Life(Command(argv, ended, why, seconds), watched="", problem=problem)
-    return Record((Rehearsed(life, Calls(why=why, seconds=seconds)),))
+    life = Life(WatchedCommand(argv, ended, why, seconds), watched="", problem=problem)
+    return RehearsalRecord((Rehearsed(life, Calls(why=why, seconds=seconds)),))
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
@@ -298,7 +235,7 @@ class Lines:
     def __init__(self, asked: Terms, quiet: bool) -> None:
         self._asked = asked
         self._quiet = quiet
-        self._every = BEAT if screen.is_terminal(sys.stderr) else BEAT_IN_PIPE
+        self._every = BEAT if terminal.is_terminal(sys.stderr) else BEAT_IN_PIPE
         self._next = time.monotonic() + self._every
 
     def show(self, told: Mapping[str, Any]) -> None:
@@ -333,28 +270,3 @@ def line(told: Mapping[str, Any], limit: float) -> str:
 def _between(span: list[int], what: str) -> str:
     least, most = span
     return plural(most, what) if least == most else f"{least}-{most} {what}s"
-
-
-# --- workers ---
-
-
-def _folder(workers: Workers) -> str:
-    found = _in_worker(workers, "preflight.rehearsal.workdir:make", None)
-    if not isinstance(found, str):
-        raise PreflightError(
-            "there is no place for the folder of a rehearsal: /tmp is not writable"
-        )
-    return found
-
-
-def _clear_up(workers: Workers, folder: str) -> None:
-    """Nothing of the command stays; what can't be killed is named."""
-    left = _in_worker(workers, "preflight.rehearsal.workdir:end_all", {"folder": folder})
-    for one in left or ():
-        console.say(f" preflight: left behind: {one}")
-
-
-def _in_worker(workers: Workers, target: str, args: Any) -> Any:
-    call = workers.call(SERVER, target, args, seconds=FOLDER_SECONDS)
-    result = wait(workers, call, FOLDER_SECONDS + 3.0)
-    return result.value if isinstance(result, Returned) else None

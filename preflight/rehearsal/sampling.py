@@ -6,37 +6,37 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from preflight.rehearsal import procfs as processes
-from preflight.rehearsal.history import History, Look
+from preflight.rehearsal import procfs
+from preflight.rehearsal.history import History, ProcessSample
 
 
-def look_at(
+def sample_process(
     pid: int, pulse: Mapping[str, Any] | None, began: int = 0, apart: Collection[int] = ()
-) -> Look | None:
-    """What the kernel says of it and its children, with what its inside or py-spy has told; None
+) -> ProcessSample | None:
+    """What the kernel says of it and its children, with what its responder or py-spy says; None
     when it has ended. `began`: Stat.began of the process that is meant; `apart`: children that are
     ranks themselves."""
-    found = processes.stat(pid)
+    found = procfs.stat(pid)
     if found is None or found.ended or (began and found.began != began):
         return None
     below = [
-        s
-        for child in processes.children(pid)
-        if child not in apart and (s := processes.stat(child))
+        s for child in procfs.children(pid) if child not in apart and (s := procfs.stat(child))
     ]
-    return Look(
+    return ProcessSample(
         at=time.monotonic(),
         cpu=found.cpu + sum(s.cpu for s in below),
         rss=found.rss + sum(s.rss for s in below),
         state=found.state,
-        wchan=processes.wchan(pid),
-        children=tuple(processes.described(s) for s in below),
+        wchan=procfs.wchan(pid),
+        children=tuple(procfs.child_process(s) for s in below),
         pulse=pulse,
-        shm=processes.shared_memory()[0],
+        shm=procfs.shared_memory()[0],
     )
 
 
-def among(known: Mapping[int, History], above: Callable[[int], Iterable[int]]) -> list[History]:
+def select_ranks(
+    known: Mapping[int, History], above: Callable[[int], Iterable[int]]
+) -> list[History]:
     """Neither launchers nor what a rank has started, unless that is another rank of its job: as
     with Lightning, whose rank 0 starts the others of its node. Of those that had a rank one after
     the other the latest, since a launcher may start it again."""
@@ -48,11 +48,11 @@ def among(known: Mapping[int, History], above: Callable[[int], Iterable[int]]) -
     # a launcher in a pod may have a RANK of its own, that of the pod
     told = [h for h in told if h.joined or h.pid not in below or _leads(h, below[h.pid])]
     here = {h.pid: h for h in told}
-    ranks = [h for h in told if all(_peers(h, one) for one in _of(above(h.pid), here))]
+    ranks = [h for h in told if all(_peers(h, one) for one in _known_of(above(h.pid), here))]
     return list({h.rank: h for h in sorted(ranks, key=lambda h: h.born)}.values())
 
 
-def _of(pids: Iterable[int], here: Mapping[int, History]) -> Iterator[History]:
+def _known_of(pids: Iterable[int], here: Mapping[int, History]) -> Iterator[History]:
     return (here[pid] for pid in pids if pid in here)
 
 

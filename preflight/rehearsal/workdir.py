@@ -10,14 +10,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from preflight.rehearsal import procfs as processes
+from preflight.rehearsal import procfs
 
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")
 """Short names: the path of a Unix socket has 107 bytes at most."""
+INJECTED = ("sitecustomize.py", "preflight_responder.py", "preflight_flight_recorder.py")
+"""What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"
 """Names the folder to the command's processes; whoever has it in its environment is one of them."""
 OVER = "over"
-"""The topic under which the watch is told that a signal has ended the command, and when (on the
+"""The topic under which the watch learns that a signal has ended the command, and when (on the
 monotonic clock)."""
 KILL_SECONDS = 1.0
 
@@ -29,9 +31,8 @@ def make(args: object, channel: object, preloaded: object) -> str:
     for place in PLACES:
         try:
             folder = tempfile.mkdtemp(prefix="preflight-", dir=place)
-            shutil.copyfile(ours / "sitecustomize.py", os.path.join(folder, "sitecustomize.py"))
-            for name, called in (("responder", "inside"), ("flight_recorder", "recorder")):
-                shutil.copyfile(ours / f"{name}.py", os.path.join(folder, f"{called}.py"))
+            for name in INJECTED:
+                shutil.copyfile(ours / name, os.path.join(folder, name))
         except OSError as error:
             problem = f"{place}: {error.strerror}"
         else:
@@ -69,13 +70,13 @@ def _pids() -> list[int]:
 def _is_of(pid: int, own: str) -> bool:
     if pid in (os.getpid(), os.getppid()):
         return False
-    found = processes.stat(pid)
+    found = procfs.stat(pid)
     if found is None or found.ended:
         return False
-    return own in processes.read(f"/proc/{pid}/environ", 1 << 20).split("\0")
+    return own in procfs.read(f"/proc/{pid}/environ", 1 << 20).split("\0")
 
 
 def _described(pid: int) -> str:
-    found = processes.stat(pid)
-    where = processes.wchan(pid)
+    found = procfs.stat(pid)
+    where = procfs.wchan(pid)
     return f"pid {pid}, state {found.state if found else '?'}{where and f', in {where}'}"

@@ -1,4 +1,4 @@
-"""An agent that another place has started (`preflight agent`, see fanout.py): its orders come over
+"""An agent that another place has started (`preflight agent`, see launch.py): its orders come over
 stdin, and what it has to say leaves over stdout as parcels.
 
 stdin stays open as long as somebody waits for this agent: when it ends, whatever the reason (that
@@ -19,13 +19,12 @@ from preflight import __version__, console
 from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
 from preflight.engine.plan import Progress
-from preflight.meeting import connection as wire
+from preflight.meeting import connection
 from preflight.model import PreflightError
 from preflight.output.exit_codes import OUTPUT
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
-from preflight.remote import protocol as orders
-from preflight.remote import protocol as parcel
+from preflight.remote import protocol
 from preflight.remote.protocol import Orders
 from preflight.serde import encode
 
@@ -43,22 +42,22 @@ PREFIX = "PREFLIGHT_"
 
 def serve(interrupt: Interrupt) -> int:
     """Run as ordered; the exit code: 0 where the parcel is on its way, whatever is in it."""
-    given = _received(time.monotonic() + ORDERS_SECONDS)
+    given = _read_orders(time.monotonic() + ORDERS_SECONDS)
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
     if given.token:
         os.environ["PREFLIGHT_TOKEN"] = given.token
     with agent.session(interrupt) as workers:
-        _hold(workers)
+        _end_with_stdin(workers)
         wish = Wish(given.flags, root=given.root, config=given.config)
         ended = agent.ending_of(wish, workers, interrupt, _Progress(given.flags.node_rank))
-        return _deliver(parcel.packed(_said(given, ended)))
+        return _deliver(protocol.pack(_parcel_content(given, ended)))
 
 
-def _received(until: float) -> Orders:
+def _read_orders(until: float) -> Orders:
     """The orders from stdin; PreflightError when none come."""
     data = b""
-    while b"\n" not in data and len(data) <= orders.LIMIT:
+    while b"\n" not in data and len(data) <= protocol.LIMIT:
         left = until - time.monotonic()
         if left <= 0 or not select.select([STDIN], [], [], left)[0]:
             raise PreflightError("no orders came over stdin")
@@ -70,13 +69,13 @@ def _received(until: float) -> Orders:
             )
         data += piece
     line, _, _ = data.partition(b"\n")
-    given = orders.parsed(line)
+    given = protocol.parse_orders(line)
     if given.version != __version__:
         console.say(f"preflight: {__version__} here, {given.version[:40]} where this was started")
     return given
 
 
-def _hold(workers: Workers) -> None:
+def _end_with_stdin(workers: Workers) -> None:
     """See the end of stdin, and take it for SIGTERM, or for the signal that was named there."""
     number = signal.SIGTERM
     line = io.FileIO(STDIN, closefd=False)
@@ -94,7 +93,7 @@ def _hold(workers: Workers) -> None:
             signal.raise_signal(number)
 
     try:
-        workers.watch(line, wire.READ, heard)
+        workers.watch(line, connection.READ, heard)
     except PermissionError:
         pass  # a regular file: orders given by hand
 
@@ -113,11 +112,11 @@ class _Progress:
             return  # nobody is made to wait for this
         self._due = now + PROGRESS_PAUSE
         _deliver(
-            [parcel.progress(encode(replace(progress, waiting_for=progress.waiting_for[:99])))]
+            [protocol.progress(encode(replace(progress, waiting_for=progress.waiting_for[:99])))]
         )
 
 
-def _said(given: Orders, ended: Ending) -> dict[str, object]:
+def _parcel_content(given: Orders, ended: Ending) -> dict[str, object]:
     """What goes into the parcel. An agent whose part the meeting's host has says only that."""
     content: dict[str, object] = {
         "place": given.place or os.environ.get("SLURMD_NODENAME", ""),

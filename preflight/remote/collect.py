@@ -1,5 +1,5 @@
 """What comes back from the agents of a launch, and the one report's observations that it makes.
-Pure: who starts them, and when it is enough, is fanout.py's.
+Pure: who starts them, and when it is enough, is launch.py's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preflight.engine.plan import Progress
-from preflight.judge.merge import ROLL, merge
+from preflight.judge.merge import merge
 from preflight.model import (
     Cause,
     Missing,
@@ -29,14 +29,14 @@ SPOILT_SHOWN = 2
 
 
 @dataclass(slots=True)
-class Place:
-    """One node of a launch, under the name that the job or the user has for it: its number among
-    those that were started, and what came of it.
+class RemoteNode:
+    """One node of a launch: its name for the job or the user, its number among those started, and
+    what came of it.
 
     parcel  what its agent sent, at its end; None while nothing has come
     over    nothing more will come: what started it has ended, with `code` where that is known
     words   what that program, or the agent on its stderr, has said last
-    failed  it could not be started, and the others were started anew without it
+    failed  it could not be started, and the others were started again without it
     """
 
     name: str
@@ -50,23 +50,23 @@ class Place:
 
 @dataclass(slots=True)
 class Gathering:
-    """All places, and what they said. `numbered`: a parcel's own word counts more than the name
-    under which it came, which is only the number of a task."""
+    """All nodes of a launch, and what they sent. `numbered`: what a parcel says of itself counts
+    more than the name under which it came, which is only the number of a task."""
 
     program: str
     numbered: bool
-    places: dict[str, Place]
+    places: dict[str, RemoteNode]
     progress: Progress | None = None
     parcels: Parcels = field(default_factory=Parcels)
 
     def hear(self, topic: str, value: Any) -> None:
-        """What the worker says, see _fanout.py: from elsewhere, so that it may be anything."""
+        """What the worker says (launch_worker.py). It comes from elsewhere: it may be anything."""
         match topic, value:
             case "begun", list(names):
                 for place in self.places.values():
                     place.failed, place.parcel = place.name not in names, None
                 for number, name in enumerate(names):
-                    self.places[str(name)] = Place(str(name), number)
+                    self.places[str(name)] = RemoteNode(str(name), number)
                 self.parcels = Parcels()
             case "line", [str(name), str(line)]:
                 self._line(name, line)
@@ -88,7 +88,7 @@ class Gathering:
                 place.parcel = content
 
     @property
-    def open(self) -> list[Place]:
+    def open(self) -> list[RemoteNode]:
         """Those of whom something may still come."""
         return [p for p in self.places.values() if p.parcel is None and not p.over]
 
@@ -98,11 +98,14 @@ class Gathering:
         return sum(place.parcel is not None for place in self.places.values())
 
 
-def whole(gathering: Gathering, nothing: Observations, nproc: int | None) -> Observations:
+def merge_gathered(
+    gathering: Gathering, nothing: Observations, nproc: int | None, meeting: str
+) -> Observations:
     """The observations of all that came, as of one run, with those that are absent in the roll.
-    `nothing`: a run that nobody took part in; `nproc`: ranks a node, where that was said."""
-    parts = list(_parts(gathering.places.values()))
-    merged = merge(parts) if parts else nothing
+    `nothing`: a run that nobody took part in; `nproc`: ranks a node, where that was said;
+    `meeting`: the check that has the roll."""
+    parts = list(_reports(gathering.places.values()))
+    merged = merge(parts, meeting) if parts else nothing
     top = merged.topology
     each = Counter(len(node.ranks) for node in top.nodes)
     per_node = nproc or (each.most_common(1)[0][0] if each else 1)
@@ -114,27 +117,27 @@ def whole(gathering: Gathering, nothing: Observations, nproc: int | None) -> Obs
     ]
     if not absent:
         return merged
-    roll = dict(merged.checks.get(ROLL, {}))
+    roll = dict(merged.checks.get(meeting, {}))
     if not gathering.numbered:
         due = [
             {"host": place.name, "ranks": [*_ranks(place, per_node)]}
             for place in gathering.places.values()
         ]
-        roll = {key: _expecting(seen, due) for key, seen in roll.items()}
+        roll = {key: _with_expected_hosts(seen, due) for key, seen in roll.items()}
     spoilt = [*gathering.parcels.spoilt, *gathering.parcels.incomplete()][:SPOILT_SHOWN]
     for place in absent:
-        told = [*place.words.splitlines(), _fate(place, gathering.program), *spoilt]
+        told = [*place.words.splitlines(), _why_absent(place, gathering.program), *spoilt]
         missing = Missing(Cause.NOT_ARRIVED, "\n".join(told), by=gathering.program)
         roll.setdefault(place.name, missing)
     more = per_node * sum(place.failed for place in gathering.places.values())
     return replace(
         merged,
         topology=replace(top, size=top.size + more) if parts else top,
-        checks={**merged.checks, ROLL: roll},
+        checks={**merged.checks, meeting: roll},
     )
 
 
-def _parts(places: Iterable[Place]) -> Iterable[Observations]:
+def _reports(places: Iterable[RemoteNode]) -> Iterable[Observations]:
     for place in places:
         if place.parcel is not None and "report" in place.parcel:
             try:
@@ -144,11 +147,11 @@ def _parts(places: Iterable[Place]) -> Iterable[Observations]:
                 place.words = f"{place.words}\nwhat it sent is no report: {error}".strip()
 
 
-def _ranks(place: Place, per_node: int) -> range:
+def _ranks(place: RemoteNode, per_node: int) -> range:
     return range(place.number * per_node, (place.number + 1) * per_node)
 
 
-def _expecting(seen: Observation, due: Sequence[Mapping[str, Any]]) -> Observation:
+def _with_expected_hosts(seen: Observation, due: Sequence[Mapping[str, Any]]) -> Observation:
     """The roll of the meeting's host with the hosts that were to come: no launcher had told it."""
     if not isinstance(seen, Seen) or not isinstance(seen.value, Mapping):
         return seen
@@ -158,7 +161,7 @@ def _expecting(seen: Observation, due: Sequence[Mapping[str, Any]]) -> Observati
     return replace(seen, value={**seen.value, "expected": list(due)})
 
 
-def _fate(place: Place, program: str) -> str:
+def _why_absent(place: RemoteNode, program: str) -> str:
     if place.failed:
         return f"{program} started nothing there"
     if place.code is None or place.code < 0:
@@ -166,7 +169,7 @@ def _fate(place: Place, program: str) -> str:
     return f"{program} ended with exit code {place.code}, and no report had come"
 
 
-def nobody(tool: Mapping[str, str], started: str, topology: Topology) -> Observations:
+def empty_run(tool: Mapping[str, str], started: str, topology: Topology) -> Observations:
     """A run that nobody took part in."""
     return Observations(
         tool=tool, started=started, seconds=0.0, settings={}, topology=topology, checks={}

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from preflight import __version__, redact
@@ -23,6 +23,7 @@ from preflight.engine import agent
 from preflight.engine import setup as outset
 from preflight.engine.agent import Ending, Wish
 from preflight.engine.plan import Progress
+from preflight.frozen import dataclass
 from preflight.identity import discover as topology
 from preflight.identity.launchers import LOCAL
 from preflight.judge import verdict
@@ -32,7 +33,8 @@ from preflight.process.call import Call, Died, Raised, Result, Returned, Told
 from preflight.process.pool import Workers
 from preflight.process.servers import LIGHT, open_light
 from preflight.process.signals import Interrupt
-from preflight.remote.collect import Gathering, Place, nobody, whole
+from preflight.remote import launch_worker
+from preflight.remote.collect import Gathering, RemoteNode, empty_run, merge_gathered
 from preflight.remote.protocol import Orders
 
 EXPAND_SECONDS = 20.0
@@ -46,7 +48,7 @@ LATE_SECONDS = 10.0
 END_SECONDS = 12.0
 """For all to end when it is enough; the worker takes less (_fanout.ENDING_SECONDS)."""
 LAUNCHES = 3
-"""As often srun may be started, see _fanout.py."""
+"""As often srun may be started, see launch_worker.py."""
 ANSWER_LIMIT = 512 << 20
 GROUP = "fanout"
 TICK = 0.5
@@ -68,7 +70,7 @@ class Launch:
         return os.path.basename(self.connect[0]) if self.connect else "ssh"
 
 
-def asked(flags: Flags, slurm: bool, hosts: str | None, connect: str | None) -> Launch:
+def launch_of(flags: Flags, slurm: bool, hosts: str | None, connect: str | None) -> Launch:
     """The launch that the command line asks for; PreflightError for what can't be."""
     if connect is not None and hosts is None:
         raise PreflightError(f"{flags.source('connect')} goes with --hosts")
@@ -82,7 +84,7 @@ def asked(flags: Flags, slurm: bool, hosts: str | None, connect: str | None) -> 
     if slurm:
         _inside_a_job(who)
         return Launch(True)
-    words = _words(connect, flags.source("connect")) if connect is not None else ()
+    words = _split_connect(connect, flags.source("connect")) if connect is not None else ()
     return Launch(False, hosts or "", words)
 
 
@@ -98,7 +100,7 @@ def _inside_a_job(who: str) -> None:
         )
 
 
-def _words(connect: str, who: str) -> tuple[str, ...]:
+def _split_connect(connect: str, who: str) -> tuple[str, ...]:
     import shlex
 
     try:
@@ -125,20 +127,22 @@ def ending_of(
     wish = replace(wish, config=agent.found_config(wish))
     chosen, catalogue = agent.configured(wish)
     open_light(workers)
-    hosts = _expanded(launch, workers, interrupt)
-    flags = _flags_of_agents(wish.flags, chosen, launch, hosts)
-    call = _started(replace(wish, flags=flags), launch, hosts, chosen.deadline, workers)
-    places = {name: Place(name, number) for number, name in enumerate(hosts)}
+    hosts = _resolve_hosts(launch, workers, interrupt)
+    flags = _agent_flags(wish.flags, chosen, launch, hosts)
+    call = _start_agents(replace(wish, flags=flags), launch, hosts, chosen.deadline, workers)
+    places = {name: RemoteNode(name, number) for number, name in enumerate(hosts)}
     gathering = Gathering(launch.program, launch.slurm, places)
     enough = _gather(gathering, call, chosen.deadline, workers, interrupt, watch)
-    _blame_the_worker(gathering, call.result)
-    together = whole(gathering, _nobody(launch, hosts, flags, started), flags.nproc)
+    _raise_worker_failure(gathering, call.result)
+    together = merge_gathered(
+        gathering, _empty_run(launch, hosts, flags, started), flags.nproc, catalogue.of_meeting
+    )
     shown = {name: s for name, s in together.settings.items() if name == "nproc"}
     together = replace(
         together,
-        topology=_sourced(together.topology, flags.sources),
+        topology=_with_local_sources(together.topology, flags.sources),
         seconds=round(time.monotonic() - began, 3),
-        settings={**shown, **_named(wish.flags, launch, hosts), **chosen.shown},
+        settings={**shown, **_launch_settings(wish.flags, launch, hosts), **chosen.shown},
         # one that was ended because it was enough is not one that somebody else has interrupted
         interrupted=interrupt.name or ("" if enough else together.interrupted),
         left_behind=(*together.left_behind, *workers.left_behind),
@@ -148,7 +152,7 @@ def ending_of(
     return Ending(report.verdict, report.exit_code, report.exit_code, report, chosen.outputs)
 
 
-def _sourced(top: Topology, sources: Mapping[str, str]) -> Topology:
+def _with_local_sources(top: Topology, sources: Mapping[str, str]) -> Topology:
     """The same with the numbers that an agent was ordered to take from where these came here."""
     told = {"--nodes": "nodes", "--node-rank": "node_rank", "--meet": "meet"}
     facts = {
@@ -158,7 +162,7 @@ def _sourced(top: Topology, sources: Mapping[str, str]) -> Topology:
     return replace(top, facts=facts)
 
 
-def _named(flags: Flags, launch: Launch, hosts: Sequence[str]) -> dict[str, Setting]:
+def _launch_settings(flags: Flags, launch: Launch, hosts: Sequence[str]) -> dict[str, Setting]:
     """What the report records of the launch."""
     if launch.slurm:
         return {"slurm": Setting(True, flags.source("slurm"))}
@@ -168,7 +172,7 @@ def _named(flags: Flags, launch: Launch, hosts: Sequence[str]) -> dict[str, Sett
     return shown
 
 
-def _nobody(launch: Launch, hosts: Sequence[str], flags: Flags, started: str) -> Observations:
+def _empty_run(launch: Launch, hosts: Sequence[str], flags: Flags, started: str) -> Observations:
     """What is known of the run when no agent has told anything."""
     addr, port = topology.split_address(flags.meet) if flags.meet else ("", 0)
     top = Topology(
@@ -178,19 +182,19 @@ def _nobody(launch: Launch, hosts: Sequence[str], flags: Flags, started: str) ->
         master_addr=addr or (os.environ.get("MASTER_ADDR", "")[:256] or hosts[0]),
         master_port=port or topology.DEFAULT_PORT,
     )
-    return nobody(agent.tool(), started, top)
+    return empty_run(agent.tool(), started, top)
 
 
 # --- starting ---
 
 
-def _expanded(launch: Launch, workers: Workers, interrupt: Interrupt) -> list[str]:
+def _resolve_hosts(launch: Launch, workers: Workers, interrupt: Interrupt) -> list[str]:
     """Who the agents are to be started on, in the order of their node ranks."""
     text = os.environ["SLURM_JOB_NODELIST"] if launch.slurm else launch.hosts
     who = "SLURM_JOB_NODELIST" if launch.slurm else "--hosts"
     call = workers.call(
         LIGHT,
-        "preflight.remote.launch_worker:expand",
+        launch_worker.expand,
         {"set": text, "groups": not launch.slurm},
         seconds=EXPAND_SECONDS,
         label=who,
@@ -208,12 +212,12 @@ def _expanded(launch: Launch, workers: Workers, interrupt: Interrupt) -> list[st
     raise PreflightError(f"{who} {text!r:.80}: ClusterShell gave no answer in {EXPAND_SECONDS:g} s")
 
 
-def _flags_of_agents(flags: Flags, chosen: Config, launch: Launch, hosts: Sequence[str]) -> Flags:
+def _agent_flags(flags: Flags, chosen: Config, launch: Launch, hosts: Sequence[str]) -> Flags:
     """What all agents are told of the command line here: not where the report goes."""
     sources = dict(flags.sources)
     nproc, meet = flags.nproc, flags.meet
     if launch.slurm and chosen.nproc is None:
-        nproc, sources["nproc"] = _ranks_of_a_node(os.environ)
+        nproc, sources["nproc"] = _ranks_per_node(os.environ)
     if not launch.slurm:
         sources |= dict.fromkeys(("nodes", "node_rank"), sources.get("hosts", "--hosts"))
         if meet is None:
@@ -230,7 +234,7 @@ def _flags_of_agents(flags: Flags, chosen: Config, launch: Launch, hosts: Sequen
     )
 
 
-def _ranks_of_a_node(environ: Mapping[str, str]) -> tuple[int | None, str]:
+def _ranks_per_node(environ: Mapping[str, str]) -> tuple[int | None, str]:
     """How many ranks the job is to have on each of its nodes, and what says so: its tasks where it
     has more than one a node, else its GPUs."""
     names = ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
@@ -250,7 +254,7 @@ def _ranks_of_a_node(environ: Mapping[str, str]) -> tuple[int | None, str]:
     return None, ""
 
 
-def _options_of_srun(environ: Mapping[str, str]) -> list[str]:
+def _srun_options(environ: Mapping[str, str]) -> list[str]:
     """A task a node beside whatever runs there, with all that the job has of it; known to SLURM
     since 20.11."""
     options = ["--label", "--overlap", "--mpi=none", "--input=all", "--export=ALL"]
@@ -265,7 +269,7 @@ def _options_of_srun(environ: Mapping[str, str]) -> list[str]:
     return options
 
 
-def _started(
+def _start_agents(
     wish: Wish, launch: Launch, hosts: Sequence[str], deadline: float, workers: Workers
 ) -> Call:
     """The call that starts them all, and says what they say."""
@@ -279,7 +283,7 @@ def _started(
     command = [sys.executable, "-P", "-m", "preflight", "agent"]
     args: dict[str, Any] = {"hosts": list(hosts), "command": command}
     if launch.slurm:
-        args |= {"orders": orders.line.decode(), "options": _options_of_srun(os.environ)}
+        args |= {"orders": orders.line.decode(), "options": _srun_options(os.environ)}
     else:
         each = (
             replace(orders, place=host, flags=replace(orders.flags, node_rank=number))
@@ -290,7 +294,7 @@ def _started(
     workers.relaying = True
     return workers.call(
         LIGHT,
-        f"preflight.remote.launch_worker:by_{'srun' if launch.slurm else 'hosts'}",
+        launch_worker.by_srun if launch.slurm else launch_worker.by_hosts,
         args,
         seconds=LAUNCHES * (START_SECONDS + deadline) + END_SECONDS,
         label=launch.program,
@@ -346,7 +350,7 @@ def _progress(gathering: Gathering, seconds: float) -> Progress:
     return Progress(gathering.said, len(gathering.places), seconds, waiting_for=waiting)
 
 
-def _blame_the_worker(gathering: Gathering, result: Result | None) -> None:
+def _raise_worker_failure(gathering: Gathering, result: Result | None) -> None:
     """It may have failed itself: that is no fault of the nodes."""
     match result:
         case Returned():

@@ -1,4 +1,4 @@
-"""What a worker does for fanout.py: it starts the agents, with srun or over ssh, and passes on what
+"""What a worker does for launch.py: it starts the agents, with srun or over ssh, and passes on what
 they say, until all have ended or the parent says so.
 
 Everything here may wait for ever (name look-ups, a controller, a key agent): that is why it is in a
@@ -7,7 +7,7 @@ from outside leaves nothing behind, here or there.
 
 To the parent, by Channel.say, each about one node by the name that the job or the user has for it:
 `begun` (names): these have been started now, what was said before is void; `line` (name, text): a
-line of parcel.py; `over` (name, exit code or None, words): nothing more will come from there.
+line of protocol.py; `over` (name, exit code or None, words): nothing more will come from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from preflight.model import PreflightError
 from preflight.process.worker import Channel
-from preflight.remote import protocol as parcel
+from preflight.remote import protocol
 
 HOSTS_MOST = 4096
 """Agents that are started from one place: each is a process here, or a task of srun's."""
@@ -73,7 +73,7 @@ def expand(args: Mapping[str, Any], channel: Channel, preloaded: object) -> list
     return hosts
 
 
-class _Words:
+class _LastLines:
     """What is said about each node beside its parcels: the end of it."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Words:
         return "\n".join(self._lines.get(name, ()))
 
 
-class _Patience:
+class _StopRequest:
     """Whether the parent still wants to wait."""
 
     def __init__(self, channel: Channel) -> None:
@@ -118,8 +118,8 @@ def by_srun(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Non
     """`hosts`: the nodes of the job; `options`: more for srun; `command`, `orders`: of every agent.
     PreflightError where there is no srun."""
     hosts: list[str] = args["hosts"]
-    patience = _Patience(channel)
-    words = _Words()
+    patience = _StopRequest(channel)
+    words = _LastLines()
     for _ in range(LAUNCHES):
         channel.say("begun", hosts)
         srun = _Srun(args, hosts, channel, words, patience)
@@ -144,19 +144,19 @@ class _Srun:
         args: Mapping[str, Any],
         hosts: Sequence[str],
         channel: Channel,
-        words: _Words,
-        patience: _Patience,
+        words: _LastLines,
+        patience: _StopRequest,
     ) -> None:
         self.hosts, self.channel, self.words, self.patience = hosts, channel, words, patience
         self.failed: set[str] = set()
         """Nodes on which no task could be launched."""
-        self.own = _Words()
+        self.own = _LastLines()
         count = str(len(hosts))
         apart = [h for h in args["hosts"] if h not in hosts]
         argv = ["srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
         argv += [f"--exclude={','.join(apart)}"] if apart else []
         argv += [*args["options"], *args["command"]]
-        env = {k: v for k, v in os.environ.items() if not _misleads(k)}
+        env = {k: v for k, v in os.environ.items() if not _overrides_srun_options(k)}
         try:
             self.process = subprocess.Popen(
                 argv,
@@ -189,11 +189,11 @@ class _Srun:
                 else:
                     self._read(key.data, key.fd)
             if self.patience.look():
-                self._let_go()
+                self._close_stdin()
                 if self.patience.over:
                     break
-        self._let_go()
-        return self._ended()
+        self._close_stdin()
+        return self._wait_for_end()
 
     def _send(self) -> None:
         stdin = self.process.stdin
@@ -207,7 +207,7 @@ class _Srun:
         if not self.unsent:
             self.selector.unregister(stdin)  # but it stays open: the agents live by it
 
-    def _let_go(self) -> None:
+    def _close_stdin(self) -> None:
         """Close its stdin: it closes that of the agents, and they end with what they have seen.
         SIGTERM would make srun kill them at once."""
         stdin = self.process.stdin
@@ -243,8 +243,8 @@ class _Srun:
             if not line.endswith(NOISE):
                 self.own.add("", line)
             self.failed |= set(FAILED_ON.findall(line)) & set(self.hosts)
-        elif parcel.ours(found[2]):
-            self.channel.say("line", [self.hosts[number], found[2][: 2 * parcel.LINE_MOST]])
+        elif protocol.is_parcel_line(found[2]):
+            self.channel.say("line", [self.hosts[number], found[2][: 2 * protocol.LINE_MOST]])
         else:
             self.words.add(self.hosts[number], found[2])
 
@@ -254,7 +254,7 @@ class _Srun:
         about = [line for line in said if name in _names_in(line)]
         return "\n".join(about or [line for line in said if not _names_in(line) & {*self.hosts}])
 
-    def _ended(self) -> int | None:
+    def _wait_for_end(self) -> int | None:
         """Its exit code, once it has ended, which is now or soon."""
         for number in (0, signal.SIGTERM, signal.SIGKILL):  # 0 only asks whether it is there
             self.process.send_signal(number)
@@ -275,7 +275,7 @@ def _names_in(line: str) -> set[str]:
 
 # What srun takes from the environment as if it were an option of its own: of a batch script that is
 # what its own tasks were to have. An agent is one task a node with all that the job has there.
-MISLEADING = re.compile(
+OVERRIDES_SRUN = re.compile(
     r"SLURM_(?:NTASKS_PER_|STDINMODE|STDOUTMODE|STDERRMODE|LABELIO|UNBUFFEREDIO|GPUS_PER_|GPU_BIND|"
     r"GPU_FREQ|CPUS_PER_TASK|CPUS_PER_GPU|TRES_PER_TASK|TRES_BIND|CPU_BIND|MEM_BIND|EXACT|"
     r"EXCLUSIVE|HINT|DISTRIBUTION|THREADS_PER_CORE|IMMEDIATE|WAIT|KILL_BAD_EXIT|TASK_PROLOG|"
@@ -284,8 +284,8 @@ MISLEADING = re.compile(
 )
 
 
-def _misleads(variable: str) -> bool:
-    return MISLEADING.match(variable) is not None
+def _overrides_srun_options(variable: str) -> bool:
+    return OVERRIDES_SRUN.match(variable) is not None
 
 
 # --- ssh, or whatever leads to a host ---
@@ -300,8 +300,8 @@ def by_hosts(args: Mapping[str, Any], channel: Channel, preloaded: object) -> No
     from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
     hosts: list[str] = args["hosts"]
-    patience = _Patience(channel)
-    words = _Words()
+    patience = _StopRequest(channel)
+    words = _LastLines()
     ended: set[str] = set()
 
     class Bounded:
@@ -319,7 +319,7 @@ def by_hosts(args: Mapping[str, Any], channel: Channel, preloaded: object) -> No
     class OverCommand(Bounded, ExecClient):  # type: ignore[misc]
         def _build_cmd(self) -> tuple[list[str], None]:
             """Words, not a line: no shell here takes them apart once more."""
-            return _connecting(args["connect"], str(self.key), args["command"]), None
+            return _connect_command(args["connect"], str(self.key), args["command"]), None
 
     class Ssh(WorkerSsh):  # type: ignore[misc]
         SHELL_CLASS = OverSsh
@@ -330,8 +330,8 @@ def by_hosts(args: Mapping[str, Any], channel: Channel, preloaded: object) -> No
     class Ears(EventHandler):  # type: ignore[misc]
         def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
             line = msg.decode("utf-8", "replace")
-            if sname == worker.SNAME_STDOUT and parcel.ours(line):
-                channel.say("line", [str(node), line[: 2 * parcel.LINE_MOST]])
+            if sname == worker.SNAME_STDOUT and protocol.is_parcel_line(line):
+                channel.say("line", [str(node), line[: 2 * protocol.LINE_MOST]])
             else:
                 words.add(str(node), line)
 
@@ -348,7 +348,7 @@ def by_hosts(args: Mapping[str, Any], channel: Channel, preloaded: object) -> No
             elif patience.over:
                 task.abort()
 
-    _raise_limit(4 * len(hosts) + 64)
+    _raise_open_files_limit(4 * len(hosts) + 64)
     task = task_self()
     task.set_info("fanout", len(hosts))  # all of them have to be there at the same time
     task.set_info("connect_timeout", args["seconds"])
@@ -374,14 +374,14 @@ SHELLS_THERE = ("ssh", "rsh", "remsh", "mrsh")
 """Programs that join the words of a command and have a shell there take them apart again."""
 
 
-def _connecting(connect: Sequence[str], host: str, command: Sequence[str]) -> list[str]:
+def _connect_command(connect: Sequence[str], host: str, command: Sequence[str]) -> list[str]:
     """The whole command for a host."""
     shell = any(os.path.basename(word) in SHELLS_THERE for word in connect)
     behind: Iterable[str] = [shlex.join(command)] if shell else command
     return [*(word.replace("%h", host) for word in connect), *behind]
 
 
-def _raise_limit(files: int) -> None:
+def _raise_open_files_limit(files: int) -> None:
     """As many open files as all these connections need, where that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)

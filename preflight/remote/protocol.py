@@ -12,10 +12,11 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from preflight.config.resolve import Flags
+from preflight.frozen import dataclass
 from preflight.model import PreflightError
 from preflight.serde import decode, encode
 
@@ -46,7 +47,7 @@ class Orders:
         return json.dumps(encode(self)).encode() + b"\n"
 
 
-def parsed(line: bytes) -> Orders:
+def parse_orders(line: bytes) -> Orders:
     """The orders of a line; PreflightError for anything else."""
     try:
         orders = decode(Orders, json.loads(line))
@@ -75,12 +76,12 @@ MARKS = ("preflight-parcel ", "preflight-progress ")
 """How a line of ours begins, perhaps behind what a launcher has put before it."""
 
 
-def ours(line: str) -> bool:
+def is_parcel_line(line: str) -> bool:
     """Whether a line might be one of these."""
     return any(mark in line for mark in MARKS)
 
 
-def packed(content: Any) -> Iterator[str]:
+def pack(content: Any) -> Iterator[str]:
     """JSON data as lines, each with its end. ValueError for more than a parcel may hold."""
     text = json.dumps(content, separators=(",", ":"))
     data = zlib.compress(text.encode())

@@ -5,7 +5,6 @@ The JSON document has all numbers, the screen those that count as changed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +12,10 @@ from preflight import __version__
 from preflight.baseline.diff import CHECKS, NOISE, PARTS, Change, Difference, Number
 from preflight.humanize import duration, plural, size
 from preflight.model import Report, Status
+from preflight.nodeset import folded
 from preflight.render.human import PIPED, printed, title
-from preflight.render.ranges import folded
-from preflight.render.sanitize import LONGEST
 from preflight.render.style import STYLES, WORDS, Line, Look, flow
+from preflight.sanitize import LONGEST
 from preflight.serde import encode
 
 VERSION = 1
@@ -31,11 +30,6 @@ LISTED = 30
 NODES_SHOWN, NAME_SHOWN = 60, 80
 SHORT, SAME = 24, 8
 """Characters of a value that any screen shows, and how much of what two values have in common."""
-
-
-def as_json(before: Report, after: Report, found: Difference) -> str:
-    made = json.dumps(document(before, after, found), indent=1, ensure_ascii=False, allow_nan=False)
-    return (made + "\n").encode("utf-8", "backslashreplace").decode()
 
 
 def document(before: Report, after: Report, found: Difference) -> dict[str, Any]:
@@ -85,7 +79,7 @@ def lines(
         yield [(" nodes", "bold")]
         for word, some in (("new", found.came), ("gone", found.gone)):
             if some:
-                yield from flow([look.say(_where(some))], look, _first(word, look), 5)
+                yield from flow([look.say(_where(some))], look, _summary_line(word, look), 5)
     for part in PARTS:
         changes = [change for change in found.changes if change.part == part]
         if changes:
@@ -96,7 +90,7 @@ def lines(
     if numbers:
         yield []
         yield [(" numbers", "bold")]
-        widest = min(max(len(_called(number)) for number in numbers), NUMBER)
+        widest = min(max(len(_number_name(number)) for number in numbers), NUMBER)
         yield from _listed([list(_number(number, look, widest)) for number in numbers], look)
     yield []
     yield from _sum(found, look)
@@ -111,7 +105,7 @@ def _listed(told: Sequence[Sequence[Line]], look: Look) -> Iterator[Line]:
         yield [("   ", ""), (f"and {len(told) - most} more: -v", "dim")]
 
 
-def _first(name: str, look: Look, style: str = "", width: int = NAME) -> Line:
+def _summary_line(name: str, look: Look, style: str = "", width: int = NAME) -> Line:
     """A name, in a column of its own; on a narrow screen as wide as it is."""
     name = look.say(name, NAME_SHOWN)
     return [(f"   {name}  " if look.narrow else f"   {name:<{width}}  ", style)]
@@ -120,15 +114,15 @@ def _first(name: str, look: Look, style: str = "", width: int = NAME) -> Line:
 def _change(change: Change, look: Look) -> Iterator[Line]:
     indent = 5 if look.narrow else NAME + 5
     room = LONGEST if look.verbose else max(SHORT, (look.width - indent) // 2 - 2)
-    was, now = apart(change.before, change.after, room)
+    was, now = cut_where_they_differ(change.before, change.after, room)
     status = change.part == CHECKS and change.after in set(Status)
-    first = _first(change.name, look, STYLES[Status(change.after)] if status else "")
+    first = _summary_line(change.name, look, STYLES[Status(change.after)] if status else "")
     parts = [f"{look.say(was)} → {look.say(now)}"]
     parts += [look.say(_where(change.nodes))] if change.nodes else []
     yield from flow(parts, look, first, indent)
 
 
-def apart(was: str, now: str, room: int) -> tuple[str, str]:
+def cut_where_they_differ(was: str, now: str, room: int) -> tuple[str, str]:
     """Two values in so many characters each, cut so that it is seen where they differ."""
     shorter = min(len(was), len(now))
     same = next((i for i in range(shorter) if was[i] != now[i]), shorter)
@@ -146,7 +140,7 @@ def _where(nodes: Sequence[str]) -> str:
     return told if len(told) <= NODES_SHOWN else plural(len(nodes), "node")
 
 
-def _called(number: Number) -> str:
+def _number_name(number: Number) -> str:
     return f"{number.check} {number.name}"
 
 
@@ -156,7 +150,7 @@ def _number(number: Number, look: Look, width: int) -> Iterator[Line]:
     parts = [f"{_value(number, number.before)} → {_value(number, number.after)}"]
     parts += [f"{number.ratio:.2f} x" + f", {word}" * number.changed]
     parts += [f"of {number.of}"] if number.of > 1 else []
-    first = _first(_called(number), look, style, width)
+    first = _summary_line(_number_name(number), look, style, width)
     yield from flow(parts, look, first, 5 if look.narrow else width + 5)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from preflight import __version__
 from preflight.baseline.learn import NOT_MEASURED, Learnt
 from preflight.model import Report
+from preflight.nodeset import folded
 from preflight.render.human import title
-from preflight.render.ranges import folded
-from preflight.render.sanitize import legible, wrapped
+from preflight.render.layout import wrapped
+from preflight.sanitize import legible
 
 WIDTH = 98
 NODES_SHOWN = 300

@@ -7,10 +7,11 @@ from itertools import zip_longest
 from typing import Any
 
 from preflight.humanize import nearest
-from preflight.model import Advice, PreflightError
+from preflight.model import PreflightError
 from preflight.registry import SECTIONS, Catalogue, Loaded
 from preflight.render.findings import aside
-from preflight.render.sanitize import action, cut, pasteable, wrapped
+from preflight.render.json import remedy
+from preflight.render.layout import action, cut, pasteable, wrapped
 from preflight.render.style import NARROW
 
 LABEL = 14
@@ -104,59 +105,57 @@ def data(loaded: Loaded) -> dict[str, Any]:
         "required": check.required,
         "requires": sorted(str(r) for r in check.requires),
         "touches": check.disturbs,
+        "drains": check.drains,
         "was": list(check.was),
         "options": dict(check.options),
         "sections": loaded.sections,
         "findings": {
             code: {
-                "who": a.who,
-                "cause": a.cause,
-                "means": a.means,
-                "now": a.now,
-                "fix": a.text,
-                "commands": [
-                    {"run": c.run, "where": c.where, "disturbs": c.disturbs} for c in a.commands
-                ],
+                "status": [str(status) for status in a.statuses],
+                "blame": [str(blame) for blame in loaded.blames(code)],
+                "drains": loaded.drains(code),
+                "was": list(a.was),
+                **remedy(a),
             }
-            for code, a in loaded.module.ADVICE.items()
+            for code, a in loaded.module.FINDINGS.items()
         },
     }
 
 
 def find(catalogue: Catalogue, name: str) -> tuple[Loaded, str]:
     """The check that an id stands for, or the one that has a finding code (with that code);
-    `world.nccl/shm-full` where several checks have it."""
-    check_id, slash, code = name.partition("/")
+    `world.nccl/shm-full` where several checks have it. Old ids and codes stand for today's."""
+    check_id, slash, given = name.partition("/")
     if not slash:
-        owners = [loaded for loaded in catalogue if name in loaded.module.ADVICE]
-        if owners:
-            return owners[0], name
+        codes = [(loaded, loaded.code(name)) for loaded in catalogue if loaded.code(name)]
+        if codes:  # a code of today goes before what was called so once
+            return next((pair for pair in codes if pair[1] == name), codes[0])
     try:
         check_id = catalogue.resolve(check_id)
     except PreflightError:
-        words = [*catalogue.checks, *(c for x in catalogue for c in x.module.ADVICE)]
+        words = [*catalogue.checks, *(c for x in catalogue for c in x.module.FINDINGS)]
         raise PreflightError(f"no check or finding {name!r:.60}{nearest(name, words)}") from None
     if check_id in catalogue.broken:
         raise PreflightError(f"{check_id} could not be loaded: {catalogue.broken[check_id]}")
     loaded = catalogue.checks[check_id]
-    if slash and code not in loaded.module.ADVICE:
-        hint = nearest(code, loaded.module.ADVICE)
-        raise PreflightError(f"{check_id} has no finding {code!r:.60}{hint}")
+    code = loaded.code(given)
+    if slash and not code:
+        hint = nearest(given, loaded.module.FINDINGS)
+        raise PreflightError(f"{check_id} has no finding {given!r:.60}{hint}")
     return loaded, code
 
 
 def owners(catalogue: Catalogue, code: str) -> tuple[str, ...]:
     """The checks that have a finding of this code."""
-    return tuple(loaded.id for loaded in catalogue if code in loaded.module.ADVICE)
+    return tuple(loaded.id for loaded in catalogue if code in loaded.module.FINDINGS)
 
 
 def explain(loaded: Loaded, code: str, width: int, also: Sequence[str] = ()) -> str:
     """`preflight explain`: the question, the sections of the docstring, causes with their fixes;
     with a code that finding alone (`also` names all checks that have it)."""
-    advice = loaded.module.ADVICE
     lines = [*_heading(loaded, width), ""]
     if code:
-        lines += [*_finding(code, advice[code], width), ""]
+        lines += [*_finding(loaded, code, width), ""]
         others = [check_id for check_id in also if check_id != loaded.id]
         if others:
             lines += _labelled("Also in", ", ".join(others), width)
@@ -166,8 +165,8 @@ def explain(loaded: Loaded, code: str, width: int, also: Sequence[str] = ()) -> 
     for name in SECTIONS[:-2]:
         lines += _labelled(name, sections[name], width)
     lines += ["", *wrapped(" Findings, with their typical cause and the way out", width, 1)]
-    for name, entry in advice.items():
-        lines += [*_finding(name, entry, width), ""]
+    for name in loaded.module.FINDINGS:
+        lines += [*_finding(loaded, name, width), ""]
     for name in SECTIONS[-2:]:
         lines += _labelled(name, sections[name], width)
     for option, meaning in loaded.check.options.items():
@@ -197,9 +196,12 @@ def _beside(label: str, parts: Iterable[str], indent: str, room: int) -> Iterato
         yield f"{indent}{label if number == 0 else '':<{room}}{part}"
 
 
-def _finding(code: str, template: Advice, width: int) -> Iterator[str]:
+def _finding(loaded: Loaded, code: str, width: int) -> Iterator[str]:
     yield f"  {code}"
-    advice = template.filled({})
+    advice = loaded.module.FINDINGS[code].filled({})
+    facts = [" or ".join(str(status).upper() for status in advice.statuses)]
+    facts.append(f"blames {' or '.join(map(str, loaded.blames(code)))}")
+    facts += ["drains the node in SLURM hooks"] if loaded.drains(code) else []
     indent, room = ("    ", LABEL - 3) if width >= NARROW else ("  ", 8)
     left = width - len(indent) - room
     commands = (
@@ -208,6 +210,7 @@ def _finding(code: str, template: Advice, width: int) -> Iterator[str]:
         for line in action(command.run, aside(command), left - 2)
     )
     texts = {
+        "status": wrapped(" · ".join(facts), left),
         "cause": wrapped(advice.cause, left),
         "means": wrapped(advice.means, left),
         "do now": pasteable(advice.now, left),

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from preflight.humanize import rank_list
 from preflight.model import Command, Confidence, Finding, Kind, Report, Status, Subject
-from preflight.render.ranges import FOLDED_FROM, folded, links, ranks
-from preflight.render.sanitize import action, legible, pasteable, wrapped
+from preflight.nodeset import folded
+from preflight.render.layout import action, pasteable, wrapped
 from preflight.render.style import STYLES, Line, Look, flow
+from preflight.sanitize import legible
 
 IN_FULL = (Status.FAIL, Status.MISSING)
 """What nobody can start with: all is said of it."""
+
+FOLDED_FROM = 5
+"""As many nodes are written as a set; fewer are named one by one."""
 
 
 def findings(report: Report, look: Look) -> Iterator[Line]:
@@ -79,7 +84,7 @@ def about(subjects: Sequence[Subject]) -> str:
     between = [subject for subject in subjects if subject.kind is Kind.LINK]
     if len(between) >= FOLDED_FROM:
         others = about([subject for subject in subjects if subject.kind is not Kind.LINK])
-        return ", ".join(part for part in (*links(between), others) if part)
+        return ", ".join(part for part in (*_links(between), others) if part)
     if len({subject.node for subject in subjects if subject.node}) >= FOLDED_FROM:
         alike: dict[str, list[Subject]] = {}
         for subject in subjects:
@@ -89,9 +94,24 @@ def about(subjects: Sequence[Subject]) -> str:
     for subject in subjects:
         ranks_of.setdefault(_name(subject), []).extend(subject.ranks)
     return ", ".join(
-        " · ".join(part for part in (name, ranks(numbers)) if part)
+        " · ".join(part for part in (name, rank_list(numbers, None)) if part)
         for name, numbers in ranks_of.items()
     )
+
+
+def _links(subjects: Iterable[Subject]) -> tuple[str, ...]:
+    """`a->b` each; many of them as one set a node that all go out of, or that all go in to."""
+    pairs = list(dict.fromkeys((s.node, s.to) for s in subjects))
+    if len(pairs) < FOLDED_FROM:
+        return tuple(f"{node}->{to}" for node, to in pairs)
+    out: dict[str, list[str]] = {}
+    into: dict[str, list[str]] = {}
+    for node, to in pairs:
+        out.setdefault(node, []).append(to)
+        into.setdefault(to, []).append(node)
+    if len(out) <= len(into):
+        return tuple(f"{node}->{folded(others)}" for node, others in out.items())
+    return tuple(f"{folded(others)}->{to}" for to, others in into.items())
 
 
 def _name(subject: Subject) -> str:
@@ -109,7 +129,7 @@ def _what(subject: Subject) -> str:
 def _of_many(what: str, alike: Sequence[Subject]) -> str:
     """The nodes of which the same is said, as a set."""
     nodes = folded(subject.node for subject in alike if subject.node)
-    numbers = ranks(rank for subject in alike for rank in subject.ranks)
+    numbers = rank_list((rank for subject in alike for rank in subject.ranks), None)
     return " · ".join(part for part in (nodes, what, numbers) if part)
 
 

@@ -31,7 +31,7 @@ def render(name: str, report: Report, look: human.Look) -> str:
 
             return markdown.render(report)
         case "slurm":
-            from preflight.render import slurm_nodes as hostlist
+            from preflight.render import slurm_nodes
 
-            return hostlist.render(report)
+            return slurm_nodes.render(report)
     return human.render(report, look)

@@ -1,27 +1,21 @@
-"""What each pair of nodes exchanged, beside what most do: a cell a pair, darker where it is less.
+"""A grid of numbers as a heat map, e.g. what each pair of nodes exchanged: darker where a cell is
+less than what most are.
 
-Of a report's own observations, so that a saved one shows the same. Names are never cut: where they
-don't fit above a column they are numbered, and where there is no room for cells the slowest pairs
-are listed.
+Names are never cut: where they don't fit above a column they are numbered, and where there is no
+room for cells the lowest ones are listed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from preflight.domains.collectives import pair_bandwidth as pairwise
-from preflight.domains.collectives.pair_bandwidth import Exchange, Rates
-from preflight.domains.collectives.reference_busbw import gbs
-from preflight.domains.net.pairing import Place
-from preflight.model import Report, Seen, place_of
-from preflight.render.ranges import folded
+from preflight.frozen import dataclass
+from preflight.model import Grid, Report
+from preflight.nodeset import folded
 from preflight.render.style import Line, Look, flow
-from preflight.serde import decode
 
-CHECK = "world.bandwidth"
 MOST = 32
-"""Nodes that a map is drawn of; of more the slowest pairs are listed."""
+"""Rows that are drawn; of more the lowest cells are listed."""
 LISTED = 8
 TALL = 4
 """Characters of a name above a column, one below the other; longer ones are numbered."""
@@ -33,37 +27,28 @@ LEVELS = (
     (0.25, "▓", "red"),
     (0.0, "█", "bold red"),
 )
-"""From which part of the median on a cell looks so."""
+"""From which part of what is usual on a cell looks so."""
 SELF, NONE = "\\", " "
 
 
-def heat(report: Report, look: Look) -> Iterator[Line]:
-    """The map, where -v asks for it or world.bandwidth has found something; else nothing."""
-    found = any(finding.check == CHECK for finding in report.findings)
-    if look.quiet or not (look.verbose or found):
+def heatmaps(report: Report, look: Look) -> Iterator[Line]:
+    """The grids of the report's rows, where -v asks for them or their check has found something."""
+    found = {finding.check for finding in report.findings}
+    for row in report.rows:
+        grid = row.measured.grid
+        if grid is not None and not look.quiet and (look.verbose or row.id in found):
+            yield from _heatmap(row.id, grid, look)
+
+
+def _heatmap(check_id: str, grid: Grid, look: Look) -> Iterator[Line]:
+    cells = grid.by_place()
+    if not cells or not grid.usual:
         return
-    seen = exchanged(report)
-    if len(seen.nodes) < 3 or not seen.median:
-        return  # of two nodes there is one pair, which the row has
-    title = f"{CHECK} · pairs as parts of their median, {gbs(seen.median)}"
-    yield from flow(title.split(" · "), look, [(" ", "")], 3)
-    drawn = list(_drawn(seen, look)) if len(seen.nodes) <= MOST else []
-    yield from drawn or _listed(seen, look)
+    title = f"{check_id} · {grid.title}"
+    yield from flow([look.say(part) for part in title.split(" · ")], look, [(" ", "")], 3)
+    drawn = list(_drawn(grid, cells, look)) if len(grid.rows) <= MOST else []
+    yield from drawn or _listed(grid, look)
     yield []
-
-
-def exchanged(report: Report) -> Rates:
-    """The pairs that the report's observations hold; what is none of ours is left out."""
-    told: dict[str, tuple[Place, tuple[Exchange, ...]]] = {}
-    for key, observation in report.observations.checks.get(CHECK, {}).items():
-        value = observation.value if isinstance(observation, Seen) else None
-        if isinstance(value, Mapping) and value.get("place") is not None:
-            try:
-                place = decode(Place, value["place"])
-                told[place_of(key)[0]] = place, decode(tuple[Exchange, ...], value.get("pairs"))
-            except ValueError:
-                continue
-    return pairwise.rates(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,45 +83,48 @@ def _short(names: Sequence[str]) -> Sequence[str]:
     return rest if all(rest) else names
 
 
-def _drawn(seen: Rates, look: Look) -> Iterator[Line]:
+def _drawn(grid: Grid, cells: Mapping[tuple[int, int], float], look: Look) -> Iterator[Line]:
     """Rows and columns; nothing where they don't fit."""
-    axes = _axes([look.say(node) for node in seen.nodes], look)
-    beside = max(map(len, axes.labels)) + 2
-    pitch = min(2, (look.width - beside) // len(seen.nodes))
+    square = grid.rows == grid.columns
+    above = _axes([look.say(name) for name in grid.columns], look)
+    labels = above.labels if square else [look.say(name) for name in grid.rows]
+    beside = max(map(len, labels)) + 2
+    pitch = min(2, (look.width - beside) // len(grid.columns))
     if pitch < 1:
         return
-    tall = max(map(len, axes.heads))
+    tall = max(map(len, above.heads))
     for row in range(tall):
-        letters = [head.rjust(tall)[row].ljust(pitch) for head in axes.heads]
+        letters = [head.rjust(tall)[row].ljust(pitch) for head in above.heads]
         yield [(" " * beside, ""), ("".join(letters).rstrip(), "bold")]
-    for node, label in zip(seen.nodes, axes.labels, strict=True):
+    for row, label in enumerate(labels):
         line: Line = [(label.rjust(beside - 1) + " ", "")]
-        for other in seen.nodes:
-            glyph, style = _cell(seen, node, other, look)
+        for column in range(len(grid.columns)):
+            itself = square and row == column
+            glyph, style = (SELF, "dim") if itself else _cell(cells.get((row, column)), grid, look)
             line.append((glyph.ljust(pitch), style))
         yield line
     told = [f"{glyph} {f'{least:.0%} or more' if least else 'less'}" for least, glyph, _ in LEVELS]
     told = ["tenths of the median; 9: 90% or more"] if look.ascii else told
     yield from flow([*told, "blank: not measured"], look, [("   ", "")], 3)
-    if axes.key:
-        yield from flow(axes.key, look, [("   ", "")], 3)
+    if above.key:
+        yield from flow(above.key, look, [("   ", "")], 3)
 
 
-def _cell(seen: Rates, node: str, other: str, look: Look) -> tuple[str, str]:
-    if node == other:
-        return SELF, "dim"
-    rate = seen.of(node).get(other)
-    if rate is None:
+def _cell(value: float | None, grid: Grid, look: Look) -> tuple[str, str]:
+    if value is None:
         return NONE, ""
-    part = rate / seen.median
+    part = value / grid.usual
     _, glyph, style = next(level for level in LEVELS if part >= level[0])
     return (str(min(int(part * 10), 9)) if look.ascii else glyph), style
 
 
-def _listed(seen: Rates, look: Look) -> Iterator[Line]:
-    """The slowest pairs, where there is no room for all."""
-    pairs = sorted(seen.pairs.items(), key=lambda pair: pair[1])
-    told = [f"{a} with {b} {rate / seen.median:.0%}" for (a, b), rate in pairs[:LISTED]]
-    rest = len(pairs) - LISTED
-    told += [f"{rest} more, up to {pairs[-1][1] / seen.median:.0%}"] if rest > 0 else []
+def _listed(grid: Grid, look: Look) -> Iterator[Line]:
+    """The lowest cells, where there is no room for all."""
+    cells = sorted(grid.cells, key=lambda cell: cell.value)
+    told = [
+        f"{grid.rows[c.row]} with {grid.columns[c.column]} {c.value / grid.usual:.0%}"
+        for c in cells[:LISTED]
+    ]
+    rest = len(cells) - LISTED
+    told += [f"{rest} more, up to {cells[-1].value / grid.usual:.0%}"] if rest > 0 else []
     yield from flow([look.say(part) for part in told], look, [("   ", "")], 3)

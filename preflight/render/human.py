@@ -10,14 +10,14 @@ import io
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from preflight import nodeset
 from preflight.humanize import duration, plural
 from preflight.model import Kind, Missing, Report, Row, Setting, Status, Topology, Verdict, place_of
+from preflight.nodeset import foldable, folded, hostlist, same_host
 from preflight.render.findings import findings
+from preflight.render.layout import pasteable, wrapped
 from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
-from preflight.render.ranges import foldable, folded
-from preflight.render.sanitize import pasteable, plain, wrapped
 from preflight.render.style import WIDTH, WORDS, Line, Look, flow
+from preflight.sanitize import plain
 
 __all__ = ["WIDTH", "Look", "do_now", "lines", "render"]
 
@@ -68,10 +68,10 @@ def lines(report: Report, look: Look) -> Iterator[Line]:
     if look.verbose:
         yield from _provenance(report, look)
     yield from findings(report, look)
-    if "world.bandwidth" in report.observations.checks:
-        from preflight.render.heatmap import heat  # with statistics 10 ms, which quick runs save
+    if any(row.measured.grid for row in report.rows):
+        from preflight.render.heatmap import heatmaps
 
-        yield from heat(report, look)
+        yield from heatmaps(report, look)
     yield from _verdict(report, look)
 
 
@@ -151,9 +151,9 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
     """-v: where each number came from, how far each observation got, what was said at its end."""
     seen = report.observations
     given = {name: f"{fact.value} · {fact.source}" for name, fact in seen.topology.facts.items()}
-    given |= said(seen.settings)
+    given |= setting_lines(seen.settings)
     yield [(" where it comes from", "bold")]
-    yield from pairs(sorted(given.items()), look)
+    yield from name_and_text(sorted(given.items()), look)
     observed = [
         (f"{check} {key}", observation)
         for check, by_key in seen.checks.items()
@@ -165,7 +165,7 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
         if o.marks
     ]:
         yield [(" marks", "bold")]
-        yield from pairs(marks, look)
+        yield from name_and_text(marks, look)
     for name, observation in observed:
         if isinstance(observation, Missing) and "\n" in observation.detail.strip():
             yield [(f" {look.say(name)}", "bold"), (f"   {observation.cause}", "")]
@@ -174,7 +174,7 @@ def _provenance(report: Report, look: Look) -> Iterator[Line]:
     yield []
 
 
-def said(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+def setting_lines(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     """Each setting as its name, and its value with its source."""
     told = []
     for name, setting in settings.items():
@@ -184,7 +184,7 @@ def said(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     return told
 
 
-def pairs(told: Sequence[tuple[str, str]], look: Look) -> Iterator[Line]:
+def name_and_text(told: Sequence[tuple[str, str]], look: Look) -> Iterator[Line]:
     """A name on each line, beside it what is to be said of it."""
     widest = min(max((len(name) for name, _ in told), default=0), look.width // 3) + 2
     for name, text in told:
@@ -211,9 +211,9 @@ def summary(report: Report) -> list[str]:
     failed = any(row.status is Status.FAIL for row in report.rows)
     strict = " (strict)" if report.verdict is Verdict.NOT_READY and not failed else ""
     found = [
-        _counted(report, Status.FAIL, "finding"),
-        _counted(report, Status.WARN, "warning") + strict,
-        _counted(report, Status.UNDECIDED, "undecided", "undecided"),
+        _count_of(report, Status.FAIL, "finding"),
+        _count_of(report, Status.WARN, "warning") + strict,
+        _count_of(report, Status.UNDECIDED, "undecided", "undecided"),
     ]
     covered = _covered(report, left)
     parts = [
@@ -235,15 +235,15 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         reasons.setdefault(row.reason + _only_on(row), []).append(row.id)
     for reason, ids in reasons.items():
         why = look.say(reason).removeprefix("not started: ")
-        yield from _noted("not run", f"{look.say(', '.join(ids))}: {why}", look)
+        yield from _notes("not run", f"{look.say(', '.join(ids))}: {why}", look)
     if report.skipped:
-        yield from _noted("skipped", f"{look.say(', '.join(report.skipped))}: by you", look)
+        yield from _notes("skipped", f"{look.say(', '.join(report.skipped))}: by you", look)
     if report.tolerated:
-        yield from _noted("tolerated", look.say(", ".join(report.tolerated)), look)
+        yield from _notes("tolerated", look.say(", ".join(report.tolerated)), look)
     for process in report.observations.left_behind:
         where = f", in {look.say(process.wchan)}" if process.wchan else ""
         told = f"pid {process.pid}, state {look.say(process.state)}{where}"
-        yield from _noted("left behind", told, look)
+        yield from _notes("left behind", told, look)
     if look.saved_as:
         shown = look.say(shlex.quote(look.saved_as))
         told = f"{shown}   (preflight show {shown})"
@@ -284,12 +284,12 @@ def _only_on(row: Row) -> str:
     return "" if everywhere else f" on {folded(skipped)}"
 
 
-def _noted(label: str, text: str, look: Look) -> Iterator[Line]:
+def _notes(label: str, text: str, look: Look) -> Iterator[Line]:
     for number, part in enumerate(wrapped(text, look.width - 13)):
         yield [(f" {label if number == 0 else '':<12}", "dim"), (part, "")]
 
 
-def _counted(report: Report, status: Status, one: str, many: str = "") -> str:
+def _count_of(report: Report, status: Status, one: str, many: str = "") -> str:
     found = [f for f in report.findings if f.status is status]
     if not found:
         return ""
@@ -311,11 +311,11 @@ def _leaving_out(report: Report) -> str:
             if finding.status is Status.MISSING and subject.kind is Kind.NODE
         ]
         given = [name for name in hosts.value if isinstance(name, str) and foldable(name)]
-        left = [n for n in given if not any(nodeset.same_host(n, other) for other in gone)]
-        return f"preflight run --hosts {nodeset.folded(left)} …" if left and left != given else ""
+        left = [n for n in given if not any(same_host(n, other) for other in gone)]
+        return f"preflight run --hosts {hostlist(left)} …" if left and left != given else ""
     slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
     if report.exclude and slurm and len(top.nodes) > len(report.exclude):
-        return f"sbatch --exclude={nodeset.folded(report.exclude)} …"
+        return f"sbatch --exclude={hostlist(report.exclude)} …"
     return ""
 
 

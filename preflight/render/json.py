@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.model import (
-    Advice,
     Cause,
     Command,
     Fact,
     Finding,
+    FindingType,
+    Grid,
     LeftBehind,
     Mark,
     Measured,
@@ -32,19 +33,18 @@ from preflight.model import (
     Topology,
     Verdict,
 )
+from preflight.sanitize import json_text
 from preflight.serde import decode, encode
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 LIMIT = 64 << 20
-"""Bytes of a report that is read back: it travels through a worker's answer (isolate.py)."""
+"""Bytes of a report that is read back: it travels through a worker's answer (process/pool.py)."""
 DEPTH = 60
 """Nesting that no report reaches, whatever a check observes."""
 
 
 def render(report: Report) -> str:
-    text = json.dumps(document(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    # bytes that are no text (PEP 383) came as lone surrogates: the same escape is JSON's, too
-    return text.encode("utf-8", "backslashreplace").decode()
+    return json_text(document(report))
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -85,6 +85,7 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
+    grid = row.measured.grid
     return {
         "id": row.id,
         "stage": row.stage,
@@ -98,11 +99,12 @@ def _row(row: Row) -> dict[str, Any]:
         "text": row.measured.text,
         "reason": row.reason,
         "required": row.required,
+        **({"grid": encode(grid)} if grid else {}),
     }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    advice = finding.advice or Advice("", "", "")
+    advice = finding.advice or FindingType(who="", cause="", means="")
     return {
         "check": finding.check,
         "code": finding.code,
@@ -114,6 +116,19 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "expected": finding.expected,
         "explains": list(finding.folded),
         "alternatives": list(finding.alternatives),
+        **remedy(advice),
+        "evidence": list(finding.evidence)
+        or [
+            f"observations/{finding.check}/{subject.node}"
+            for subject in finding.subjects
+            if subject.node
+        ],
+    }
+
+
+def remedy(advice: FindingType) -> dict[str, Any]:
+    """What follows from a finding and what to do about it, as reports and `explain` call it."""
+    return {
         "means": advice.means,
         "remedy": {
             "who": advice.who,
@@ -122,12 +137,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
             "cause": advice.cause,
             "commands": [encode(command) for command in advice.commands],
         },
-        "evidence": list(finding.evidence)
-        or [
-            f"observations/{finding.check}/{subject.node}"
-            for subject in finding.subjects
-            if subject.node
-        ],
     }
 
 
@@ -226,13 +235,27 @@ def _parse_observations(data: Mapping[str, Any]) -> Observations:
 def _parse_row(data: Mapping[str, Any]) -> Row:
     values = {k: data[k] for k in ("id", "stage", "scope", "status", "seconds", "by_subject")}
     row: Row = decode(Row, {**values, "reason": data.get("reason", "")}, "checks")
-    measured = Measured(decode(str, data.get("text", "")), dict(data.get("measured", {})))
+    text, numbers = decode(str, data.get("text", "")), dict(data.get("measured", {}))
+    measured = Measured(text, numbers, _parse_grid(data.get("grid")))
     return replace(row, measured=measured, required=bool(data.get("required", True)))
+
+
+def _parse_grid(data: Any) -> Grid | None:
+    """The grid of a row; ValueError where a cell lies outside of it."""
+    if data is None:
+        return None
+    grid: Grid = decode(Grid, data, "grid")
+    rows, columns = range(len(grid.rows)), range(len(grid.columns))
+    if not all(c.row in rows and c.column in columns for c in grid.cells):
+        raise ValueError("grid: a cell outside of its rows and columns")
+    if not all(0 <= n < math.inf for n in (grid.usual, *(c.value for c in grid.cells))):
+        raise ValueError("grid: not a finite number, or below 0")
+    return grid
 
 
 def _parse_finding(data: Mapping[str, Any]) -> Finding:
     remedy = data.get("remedy", {})
-    advice = Advice(
+    advice = FindingType(
         who=decode(str, remedy.get("who", "")),
         cause=decode(str, remedy.get("cause", "")),
         means=decode(str, data.get("means", "")),

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+from preflight.frozen import dataclass
 from preflight.humanize import epoch
 from preflight.model import (
     WEIGHT,
@@ -31,8 +31,8 @@ from preflight.model import (
 )
 from preflight.render.findings import finding_lines
 from preflight.render.human import summary
-from preflight.render.sanitize import legible
 from preflight.render.style import GLYPHS, Look
+from preflight.sanitize import legible
 
 ALL = "all nodes"
 """The suite of what is no single node's; no host has a blank in its name."""
@@ -80,7 +80,7 @@ def _of_nodes(report: Report) -> dict[str, list[_Case]]:
     came = [node.name for node in report.observations.topology.nodes]
     suites: dict[str, list[_Case]] = {name: [] for name in came}
     for row in report.rows:
-        told = _Told(report, row)
+        told = _Cases(report, row)
         worst: dict[str, Status] = {}
         for key, status in row.by_subject.items():
             node = place_of(key)[0]
@@ -105,17 +105,17 @@ def _of_all(report: Report, shown: Sequence[_Case]) -> Iterator[_Case]:
     for row in report.rows:
         weights = [WEIGHT[status] for status in row.by_subject.values()]
         if WEIGHT[row.status] > max([*weights, WEIGHT[Status.WARN]]):
-            case = _Told(report, row).case(row.status)
+            case = _Cases(report, row).case(row.status)
             red = red or case.kind in RED
             yield case
     if report.exit_code and not red:
         kind = "failure" if report.verdict is Verdict.NOT_READY else "error"
-        body = _in_full(report, report.findings)
+        body = _full_text(report, report.findings)
         told = " · ".join(summary(report))
         yield _Case("preflight.verdict", 0.0, kind, str(report.verdict), told, body)
 
 
-class _Told:
+class _Cases:
     """What a report says of one check, for each node on which it did not pass."""
 
     def __init__(self, report: Report, row: Row) -> None:
@@ -131,7 +131,7 @@ class _Told:
         if status is Status.PASS:
             measured = legible(row.measured.text)
             return _Case(row.id, seconds, body=f" {GLYPHS[status]} {row.id}   {measured}")
-        why = _why(observed) or row.reason
+        why = _reason(observed) or row.reason
         if status is Status.SKIP:
             return _Case(row.id, seconds, "skipped", message=why)
         own = [f for f, on in self.own if f.status is status and (node in on or not (node and on))]
@@ -150,7 +150,7 @@ class _Told:
         """Made once, however many nodes it is about."""
         key = tuple(map(id, found))
         if key not in self._bodies:
-            self._bodies[key] = _in_full(self.report, found, self.row.required)
+            self._bodies[key] = _full_text(self.report, found, self.row.required)
         return self._bodies[key]
 
 
@@ -158,7 +158,7 @@ def _nodes(finding: Finding) -> frozenset[str]:
     return frozenset(name for s in finding.subjects for name in (s.node, s.to) if name)
 
 
-def _why(observed: Iterable[Observation]) -> str:
+def _reason(observed: Iterable[Observation]) -> str:
     """Why there is nothing to judge."""
     missing = next((o for o in observed if isinstance(o, Missing)), None)
     if missing is None:
@@ -168,7 +168,7 @@ def _why(observed: Iterable[Observation]) -> str:
     return missing.detail or str(missing.cause).replace("_", " ")
 
 
-def _in_full(report: Report, found: Iterable[Finding], required: bool = True) -> str:
+def _full_text(report: Report, found: Iterable[Finding], required: bool = True) -> str:
     """Findings as the screen says them."""
     lines = [
         "".join(text for text, _ in line).rstrip()

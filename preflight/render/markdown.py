@@ -14,8 +14,8 @@ from preflight.model import Confidence, Finding, Report, Row, Status
 from preflight.render import human
 from preflight.render.findings import IN_FULL, about
 from preflight.render.matrix import left_out, looked_at
-from preflight.render.sanitize import legible
 from preflight.render.style import GLYPHS, WORDS
+from preflight.sanitize import legible
 
 ROWS = 100
 """Rows of a table; who has more findings reads the JSON report."""

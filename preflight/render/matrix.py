@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
+from preflight.humanize import rank_list
 from preflight.model import WEIGHT, Cause, Missing, Report, Row, Status, Verdict, place_of
-from preflight.render.ranges import folded, ranks
-from preflight.render.sanitize import cut
+from preflight.nodeset import folded
+from preflight.render.layout import cut
 from preflight.render.style import (
     ID_WIDTH,
     MARKS_LIMIT,
@@ -173,7 +174,7 @@ def _measured(line: Line, report: Report, row: Row, look: Look, own_first: bool 
         time = f"{row.seconds:.1f}s" if row.seconds < 99.95 else f"{row.seconds:.0f}s"
     room = look.width - _length(line) - (0 if look.narrow else 6)
     if room >= TOLD_LEAST:
-        text = cut(look.say(_told(report, row, own_first)), room, "..." if look.ascii else "…")
+        text = cut(look.say(_row_text(report, row, own_first)), room, "..." if look.ascii else "…")
         style = "" if looked_at(row) else "dim"
         line.append((text if look.narrow else f"{text:<{room}} {time:>5}", style))
     return line
@@ -183,7 +184,7 @@ TOLD_LEAST = 8
 """Columns that are worth saying anything in."""
 
 
-def _told(report: Report, row: Row, own_first: bool = False) -> str:
+def _row_text(report: Report, row: Row, own_first: bool = False) -> str:
     """What a row says on its right: what was measured, else why there is nothing. Where nodes
     differ (`own_first`) it is what was found, on whichever of them."""
     if row.reason and (left_out(report, row) or not looked_at(row)):
@@ -282,7 +283,7 @@ def _others(marks: Marks, usual: Status, look: Look) -> list[_Others]:
     for status in sorted(whole.keys() | partly.keys(), key=_weight, reverse=True):
         nodes, some = whole.get(status, []), partly.get(status, [])
         names = [folded(nodes)] if nodes else []
-        names += [f"{folded(some)} {ranks(which[status])}"] if some else []
+        names += [f"{folded(some)} {rank_list(which[status], None)}"] if some else []
         glyph = look.glyph(status)
         text = f"{glyph} {look.say(', '.join(names))}"
         made.append(_Others(text, f"{glyph} {len(nodes) + len(some)}", STYLES[status]))

@@ -7,13 +7,14 @@ from __future__ import annotations
 from preflight.model import Finding, Report, Status, Verdict
 from preflight.render.findings import about
 from preflight.render.human import summary
+from preflight.render.layout import cut
 from preflight.render.matrix import left_out, looked_at
-from preflight.render.sanitize import cut, legible, plain
+from preflight.sanitize import legible, plain
 
 LONGEST = 480
 """Characters of the text: with the performance data well within the 1 KiB that NRPE passes on."""
 
-SPOKEN = str.maketrans(
+REPLACED = str.maketrans(
     {
         "|": "/",  # begins the performance data
         # what ends a quoted word of a shell, or is replaced inside of one: a command that notifies
@@ -30,7 +31,7 @@ SPOKEN = str.maketrans(
 def render(report: Report) -> str:
     """The line. Undecided is UNKNOWN, never OK."""
     state, statuses = _state(report)
-    text = _told([f for f in report.findings if f.status in statuses]) or _summed_up(report)
+    text = _worst_finding([f for f in report.findings if f.status in statuses]) or _summary(report)
     checks = sum(looked_at(row) or left_out(report, row) for row in report.rows)
     failed, undecided = (
         sum(finding.status is status for finding in report.findings)
@@ -52,23 +53,23 @@ def _state(report: Report) -> tuple[str, tuple[Status, ...]]:
     return "OK", ()
 
 
-def _told(findings: list[Finding]) -> str:
+def _worst_finding(findings: list[Finding]) -> str:
     """The first finding, and how many more there are."""
     if not findings:
         return ""
     first = findings[0]
     more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
     where = about(first.subjects).replace(" · ", " ")
-    return cut(_spoken(f"{first.check} {where}: {first.saw}"), LONGEST, "...") + more
+    return cut(_safe_text(f"{first.check} {where}: {first.saw}"), LONGEST, "...") + more
 
 
-def _summed_up(report: Report) -> str:
+def _summary(report: Report) -> str:
     """How much was looked at, and why not more."""
     left = [r.reason for r in report.rows if left_out(report, r) and r.id not in report.skipped]
     why = [] if report.verdict is Verdict.READY else left[:1]
-    return cut(_spoken(", ".join([*filter(None, why), *summary(report)])), LONGEST, "...")
+    return cut(_safe_text(", ".join([*filter(None, why), *summary(report)])), LONGEST, "...")
 
 
-def _spoken(text: str) -> str:
+def _safe_text(text: str) -> str:
     """Foreign text in letters that neither Nagios nor a shell takes for more."""
-    return plain(legible(text).replace(" · ", ", ")).translate(SPOKEN)
+    return plain(legible(text).replace(" · ", ", ")).translate(REPLACED)

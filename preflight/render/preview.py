@@ -1,4 +1,4 @@
-"""What `plan` prints: who this process is taken for, what `run` would do here, what it touches.
+"""What `plan` prints: the detected identity, what `run` would do here, what it touches.
 
 Nothing of it is a report: nothing was looked at. The JSON document has a shape of its own, with
 the fields of the report where both have them.
@@ -6,15 +6,14 @@ the fields of the report where both have them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from preflight import __version__
 from preflight.engine.preview import Planned, Step
 from preflight.humanize import plural
-from preflight.render.human import PIPED, pairs, printed, said
-from preflight.render.sanitize import wrapped
+from preflight.render.human import PIPED, name_and_text, printed, setting_lines
+from preflight.render.layout import wrapped
 from preflight.render.style import ID_WIDTH, Line, Look, flow
 from preflight.serde import encode
 
@@ -39,11 +38,6 @@ NAMES = {
 """What of the facts is told of the identity, and how it is called there."""
 
 
-def as_json(planned: Planned) -> str:
-    text = json.dumps(document(planned), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def document(planned: Planned) -> dict[str, Any]:
     """The plan as JSON data."""
     top = planned.topology
@@ -63,7 +57,7 @@ def document(planned: Planned) -> dict[str, Any]:
             "addr": top.master_addr,
             "port": top.master_port,
             "meets": planned.meets,
-            "leads": leads(planned),
+            "leads": has_rank_0(planned),
         },
         "settings": {
             name: {"value": encode(s.value), "from": s.source}
@@ -75,7 +69,7 @@ def document(planned: Planned) -> dict[str, Any]:
     }
 
 
-def leads(planned: Planned) -> bool:
+def has_rank_0(planned: Planned) -> bool:
     """Whether the report would be this agent's: it has rank 0, or is the only one."""
     return not planned.meets or 0 in planned.topology.nodes[0].ranks
 
@@ -91,11 +85,11 @@ def lines(planned: Planned, look: Look) -> Iterator[Line]:
     for title, part in (
         ("identity", _identity(planned)),
         ("meeting", _meeting(planned)),
-        ("settings", said(planned.settings)),
+        ("settings", setting_lines(planned.settings)),
     ):
         yield []
         yield [(f" {title}", "bold")]
-        yield from pairs(part, look)
+        yield from name_and_text(part, look)
     yield []
     yield from _checks(planned.steps, look)
     yield []
@@ -141,7 +135,7 @@ def _meeting(planned: Planned) -> list[tuple[str, str]]:
         others = plural(top.size - top.met, "rank")
         whom = f"nobody: level quick, {others} elsewhere" if top.size > top.met else "nobody else"
         who = f"{whom}; the job would meet there"
-    elif leads(planned):
+    elif has_rank_0(planned):
         who = "this agent listens: it has rank 0"
     else:
         who = "this agent goes there; the one of rank 0 listens and has the report"

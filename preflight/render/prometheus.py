@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from preflight.humanize import epoch
 from preflight.model import Report, Status, Verdict
-from preflight.render.sanitize import legible
+from preflight.sanitize import legible
 
 Sample = tuple[Mapping[str, str], float]
 

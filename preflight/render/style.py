@@ -6,10 +6,11 @@ Nothing is guessed here: whoever calls decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
 from preflight.model import Status, Verdict
-from preflight.render.sanitize import LONGEST, legible, wrapped
+from preflight.render.layout import wrapped
+from preflight.sanitize import LONGEST, legible
 
 WIDTH = 98
 """Columns where nothing says how wide the output is."""

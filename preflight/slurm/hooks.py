@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from preflight import console
 from preflight.config.resolve import Flags
 from preflight.engine import agent
 from preflight.engine.agent import Wish
+from preflight.frozen import dataclass
 from preflight.model import PreflightError, Report, Verdict
-from preflight.output import terminal as screen
+from preflight.output import terminal
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
 from preflight.render import json as as_json
-from preflight.slurm import messages as words
-from preflight.slurm import node_check as look
+from preflight.slurm import messages, node_check
 
 DRAINED = 3
 """The one exit code upon which the script around a hook lets slurmd drain the node."""
@@ -44,43 +43,43 @@ class Hook:
         return f"{self.name} job {self.job}" if self.job else self.name
 
 
-def called(name: str, config_file: str | None, root: str, folder: str) -> Hook:
+def hook_here(name: str, config_file: str | None, root: str, folder: str) -> Hook:
     """This hook, and the environment without what is the job's. It leaves the working directory,
     which is slurmd's and may be anywhere."""
-    look.forget_the_job(os.environ)
+    node_check.forget_the_job(os.environ)
     os.chdir("/")
-    node = words.node_name(os.environ.get("SLURMD_NODENAME", ""))
-    job = words.job_number(os.environ.get("SLURM_JOB_ID", ""))
+    node = messages.node_name(os.environ.get("SLURMD_NODENAME", ""))
+    job = messages.job_number(os.environ.get("SLURM_JOB_ID", ""))
     return Hook(name, node, job, folder, config_file, root)
 
 
 def prolog(hook: Hook, workers: Workers) -> int:
     """Look at the node before a job: DRAINED where it must not begin here."""
-    report = _look(hook, workers)
+    report = _check_node(hook, workers)
     if code := _drain(hook, workers, report):
         return code
-    after = _blindness(hook, report)
+    after = _report_blind_checks(hook, report)
     if hook.job:
-        after["keep"] = {"path": _kept(hook), "text": as_json.render(report)}
-    look.asked(workers, AFTERWARDS, **after)
+        after["keep"] = {"path": _kept_report(hook), "text": as_json.render(report)}
+    node_check.call_workers(workers, AFTERWARDS, **after)
     return 0
 
 
 def healthcheck(hook: Hook, workers: Workers) -> int:
     """Look at the node now and then: drain it, or take it back where it was drained by us for what
     is whole again."""
-    report = _look(hook, workers)
+    report = _check_node(hook, workers)
     if code := _drain(hook, workers, report):
         return code
-    after = _blindness(hook, report)
+    after = _report_blind_checks(hook, report)
     if hook.node and report.verdict is Verdict.READY:
-        passed = words.passed(report.rows)
+        passed = messages.passed_checks(report.rows)
         after["resume"] = {"node": hook.node, "passed": passed, "folder": hook.folder}
-    undone = look.asked(workers, AFTERWARDS, **after).get("resume")
+    undone = node_check.call_workers(workers, AFTERWARDS, **after).get("resume")
     if undone:
-        text = f"{words.PREFIX}back in service, healthy again; it was drained for: {undone}"
+        text = f"{messages.PREFIX}back in service, healthy again; it was drained for: {undone}"
         console.say(text)
-        look.asked(workers, AFTERWARDS, log={"text": text, "bad": False})
+        node_check.call_workers(workers, AFTERWARDS, log={"text": text, "bad": False})
     return 0
 
 
@@ -88,16 +87,16 @@ def epilog(hook: Hook, workers: Workers) -> int:
     """Say what a job has left behind. Never more than that: what it left is no fault of the node,
     and a failed epilog drains it."""
     uid = os.environ.get("SLURM_JOB_UID", "")
-    if not (hook.job and words.job_number(uid)):
+    if not (hook.job and messages.job_number(uid)):
         raise PreflightError("slurm epilog wants SLURM_JOB_ID and SLURM_JOB_UID, as slurmd sets")
     args = {"root": hook.root, "job": hook.job, "uid": int(uid)}
-    forget = {"path": _kept(hook)}
-    found = look.asked(workers, LEFTOVERS, left=args, forget=forget).get("left")
+    forget = {"path": _kept_report(hook)}
+    found = node_check.call_workers(workers, LEFTOVERS, left=args, forget=forget).get("left")
     if found is None:
-        console.say(f"{words.PREFIX}could not look what job {hook.job} has left")
-    elif text := words.leftovers(found, hook.job, int(uid)):
+        console.say(f"{messages.PREFIX}could not look what job {hook.job} has left")
+    elif text := messages.leftovers(found, hook.job, int(uid)):
         console.say(text)
-        look.asked(workers, AFTERWARDS, log={"text": text, "bad": False})
+        node_check.call_workers(workers, AFTERWARDS, log={"text": text, "bad": False})
     return 0
 
 
@@ -105,28 +104,30 @@ def task_prolog(
     report_file: str | None, workers: Workers, interrupt: Interrupt, folder: str
 ) -> int:
     """One line for the job's own output: what the prolog saw here, or a quick look as its user."""
-    job = words.job_number(os.environ.get("SLURM_JOB_ID", ""))
+    job = messages.job_number(os.environ.get("SLURM_JOB_ID", ""))
     path = report_file or os.path.join(folder, f"job-{job or 'none'}.json")
-    report = _read(path, workers)
+    report = _read_report(path, workers)
     if report is None:
-        wish = Wish(Flags(level="quick", deadline=f"{look.DEADLINE:g}s"), look.config_of(None))
+        wish = Wish(
+            Flags(level="quick", deadline=f"{node_check.DEADLINE:g}s"), node_check.config_of(None)
+        )
         report = agent.ending_of(wish, workers, interrupt, lambda progress: None).report
     if report is not None:
-        screen.write(f"print {words.PREFIX}{words.summary(report)}\n")
+        terminal.write(f"print {messages.PREFIX}{messages.summary(report)}\n")
     return 0
 
 
-def _look(hook: Hook, workers: Workers) -> Report:
+def _check_node(hook: Hook, workers: Workers) -> Report:
     node = hook.node or os.uname().nodename
-    return look.at_node(workers, node, hook.config_file, hook.root)
+    return node_check.check_node(workers, node, hook.config_file, hook.root)
 
 
 def _drain(hook: Hook, workers: Workers, report: Report) -> int:
     """DRAINED and all that goes with it where the node is at fault, else 0."""
-    found = words.faults(report, report.observations.topology.nodes[0].name)
+    found = messages.drain_findings(report, report.observations.topology.nodes[0].name)
     if not found:
         return 0
-    text = words.reason(found, hook.title)
+    text = messages.drain_reason(found, hook.title)
     console.say(text)
     path = os.path.join(hook.folder, "bad.json")
     after: dict[str, Mapping[str, object]] = {
@@ -135,30 +136,30 @@ def _drain(hook: Hook, workers: Workers, report: Report) -> int:
     }
     if hook.node:
         after["drain"] = {"node": hook.node, "reason": text, "folder": hook.folder}
-    told = look.asked(workers, AFTERWARDS, **after)
+    told = node_check.call_workers(workers, AFTERWARDS, **after)
     if hook.node and (why := told.get("drain", "no answer of scontrol in time")):
-        console.say(f"{words.PREFIX}no reason set: {why}")
+        console.say(f"{messages.PREFIX}no reason set: {why}")
     return DRAINED
 
 
-def _blindness(hook: Hook, report: Report) -> dict[str, Mapping[str, object]]:
+def _report_blind_checks(hook: Hook, report: Report) -> dict[str, Mapping[str, object]]:
     """What is said of checks that could not look: not to see a fault is no health."""
-    unseen = words.unseen(report)
+    unseen = messages.blind_checks(report)
     if not unseen:
         return {}
-    text = f"{words.PREFIX}could not look: {unseen} [{hook.title}]"
+    text = f"{messages.PREFIX}could not look: {unseen} [{hook.title}]"
     console.say(text)
     return {"log": {"text": text, "bad": False}}
 
 
-def _kept(hook: Hook) -> str:
+def _kept_report(hook: Hook) -> str:
     """Where the prolog keeps its report for the task prolog, until the epilog."""
     return os.path.join(hook.folder, f"job-{hook.job}.json")
 
 
-def _read(path: str, workers: Workers) -> Report | None:
+def _read_report(path: str, workers: Workers) -> Report | None:
     args = {"path": path, "limit": as_json.LIMIT}
-    text = look.asked(workers, READING, kept=args).get("kept", {}).get("text", "")
+    text = node_check.call_workers(workers, READING, kept=args).get("kept", {}).get("text", "")
     try:
         return as_json.parse(text) if text else None
     except PreflightError:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from preflight.domains.net.port_owners import LISTEN, PROCESSES_READ, SOCKETS_READ, STATES, program
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.process.worker import Channel
 
@@ -22,7 +22,7 @@ KEPT, FILES_OF_ONE = 20, 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class JobProcess:
     """A process of the job's user. `job` is that of its first environment, which it can't change;
     empty where it has none, as after a login."""
 
@@ -30,12 +30,12 @@ class Process:
     job: str
 
 
-def look(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
+def find_leftovers(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
     """`job` and `uid`: of the job that has ended."""
-    return left(Host(args["root"]), args["job"], args["uid"], channel)
+    return leftovers_of(Host(args["root"]), args["job"], args["uid"], channel)
 
 
-def forget(args: Mapping[str, Any], channel: Channel, preloaded: object) -> None:
+def remove_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> None:
     """Remove what our own prolog has kept of the job."""
     try:
         os.unlink(args["path"])
@@ -43,7 +43,7 @@ def forget(args: Mapping[str, Any], channel: Channel, preloaded: object) -> None
         pass
 
 
-def left(host: Host, job: str, uid: int, channel: Channel) -> dict[str, Any]:
+def leftovers_of(host: Host, job: str, uid: int, channel: Channel) -> dict[str, Any]:
     """Its leftovers. A process is the job's by the SLURM_JOB_ID that it began with. What says no
     job's name, files among it, is taken for the job's only where its user has no other job here."""
     channel.mark("/proc")
@@ -65,7 +65,7 @@ def left(host: Host, job: str, uid: int, channel: Channel) -> dict[str, Any]:
     return {"processes": found[:KEPT], "files": files}
 
 
-def _processes(host: Host, uid: int) -> Iterator[Process]:
+def _processes(host: Host, uid: int) -> Iterator[JobProcess]:
     pids = [int(name) for name in host.listdir("/proc") if name.isdecimal()]
     for pid in sorted(pids)[:PROCESSES_READ]:
         status = host.read_or_none(f"/proc/{pid}/status") or ""
@@ -76,7 +76,7 @@ def _processes(host: Host, uid: int) -> Iterator[Process]:
         jobs = (v.removeprefix("SLURM_JOB_ID=") for v in environ if v.startswith("SLURM_JOB_ID="))
         # what slurmd itself starts, this very hook too, is no work of the job
         if not any(v.startswith("SLURM_SCRIPT_CONTEXT=epilog") for v in environ):
-            yield Process(pid, next(jobs, ""))
+            yield JobProcess(pid, next(jobs, ""))
 
 
 def _files(host: Host, pid: int) -> Iterator[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
 from preflight.humanize import plural, size
 from preflight.model import Blame, Confidence, Finding, Report, Row, Status, Verdict
-from preflight.render.ranges import folded
-from preflight.render.sanitize import cut, legible
+from preflight.nodeset import folded
+from preflight.render.layout import cut
+from preflight.sanitize import legible
 
 PREFIX = "preflight: "
 """How a drain reason of ours begins. What begins otherwise is somebody else's and stays."""
@@ -37,7 +38,7 @@ def job_number(text: str) -> str:
 # --- what a report means for a node ---
 
 
-def faults(report: Report, node: str) -> tuple[Finding, ...]:
+def drain_findings(report: Report, node: str) -> tuple[Finding, ...]:
     """What this node is drained for: failures that are blamed on itself and on nothing else. Who
     names an alternative is not sure enough."""
     if node not in report.exclude:
@@ -53,14 +54,14 @@ def faults(report: Report, node: str) -> tuple[Finding, ...]:
     )
 
 
-def reason(found: tuple[Finding, ...], hook: str) -> str:
+def drain_reason(found: tuple[Finding, ...], hook: str) -> str:
     """`preflight: gpu.visible GPU 5 NVML says … [prolog job 48130]`: one line of ASCII."""
     ids = dict.fromkeys(f.check for f in found[1:] if f.check != found[0].check)
     also = f" (also {', '.join(ids)})" if ids else ""
-    return f"{PREFIX}{found[0].check} {what(found[0])}{also} [{hook}]"
+    return f"{PREFIX}{found[0].check} {subject_and_saw(found[0])}{also} [{hook}]"
 
 
-def what(finding: Finding) -> str:
+def subject_and_saw(finding: Finding) -> str:
     """The subject, where it is more than the node, and what was seen."""
     first = finding.subjects[0]
     name = " ".join(part for part in (first.name, first.to) if part)
@@ -83,7 +84,7 @@ def summary(report: Report) -> str:
         text = " ".join(parts)
     else:
         worst = _worst(report.findings)
-        text = f"{verdict} {worst.check} {what(worst)} ({where})"
+        text = f"{verdict} {worst.check} {subject_and_saw(worst)} ({where})"
     return cut(legible(text, ascii_only=True), LINE_LENGTH, "...")
 
 
@@ -91,7 +92,7 @@ def _worst(findings: Iterable[Finding]) -> Finding:
     return max(findings, key=lambda f: list(Status).index(f.status))
 
 
-def unseen(report: Report) -> str:
+def blind_checks(report: Report) -> str:
     """The checks that should have said something of this node and could not; nothing when all
     did."""
     blind = (Status.UNDECIDED, Status.MISSING)
@@ -138,7 +139,7 @@ def may_resume(state: NodeState, passed: Iterable[str]) -> bool:
     return ids <= set(passed)
 
 
-def passed(rows: Iterable[Row]) -> list[str]:
+def passed_checks(rows: Iterable[Row]) -> list[str]:
     """The checks that have looked and found nothing that ends a job."""
     return [row.id for row in rows if row.status in (Status.PASS, Status.WARN)]
 
@@ -147,7 +148,7 @@ def passed(rows: Iterable[Row]) -> list[str]:
 
 
 def leftovers(found: Mapping[str, list[Mapping[str, object]]], job: str, uid: int) -> str:
-    """One line about them; nothing when there are none. `found` as _leftovers.py has it."""
+    """One line about them; nothing when there are none. `found` as leftovers.py has it."""
     parts = []
     for process in found["processes"]:
         holds = [f"/dev/{name}" for name in _texts(process["gpus"])]

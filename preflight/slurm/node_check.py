@@ -1,4 +1,4 @@
-"""A look at one node, as a daemon of SLURM has it made: alone, soon over, and blind to the job."""
+"""The check of one node for a SLURM daemon: alone, soon over, and independent of the job."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from preflight import check, registry
+from preflight import registry
 from preflight.config.resolve import Flags
 from preflight.engine import agent
 from preflight.engine.agent import Wish
 from preflight.engine.plan import Plan
 from preflight.engine.scheduler import Run
-from preflight.identity import discover as topology
+from preflight.identity import discover
 from preflight.model import Report
-from preflight.process.call import Returned
-from preflight.process.pool import Workers
+from preflight.output.tasks import read_file, write_file
+from preflight.process.pool import Returned, Target, Workers
 from preflight.process.servers import open_light
+from preflight.slurm import leftovers, scontrol
 
 DEADLINE = 5.0
 """Seconds for all checks of a hook. With what follows a verdict this stays below the 7 s after
@@ -28,16 +29,9 @@ BUDGET = 3.5
 
 CONFIG = "/etc/preflight/config.toml"
 
-NOT_THE_NODE = {
-    "env.identity": "the job's variables: slurmd has none of them",
-    "env.vars": "the job's variables",
-    "host.cpu": "the CPUs that the job was given: here they are slurmd's",
-    "net.name": "MASTER_ADDR, and name servers that all nodes share",
-}
-"""Quick checks that a hook leaves out, as they can say nothing of this node itself."""
 JOBS_PLACES = ("checkpoint_dir", "init_file")
-"""Options of host.storage that a hook does without: a shared file system that is dead drains no
-node, let alone all of them."""
+"""Options of checks that a hook does without: a shared file system that is dead drains no node, let
+alone all of them."""
 
 KEPT = (
     "PATH",
@@ -69,8 +63,8 @@ def config_of(given: str | None) -> str:
     return CONFIG if os.path.isfile(CONFIG) else os.devnull
 
 
-def at_node(workers: Workers, node: str, config_file: str | None, root: str) -> Report:
-    """The quick checks of this machine, all that are about the node itself, and their judgement."""
+def check_node(workers: Workers, node: str, config_file: str | None, root: str) -> Report:
+    """What the quick checks that may drain this node see, and their judgement."""
     flags = Flags(level="quick", nproc=1)
     chosen, catalogue = agent.configured(Wish(flags, config_of(config_file), root), to_run=True)
     selected = {
@@ -82,14 +76,16 @@ def at_node(workers: Workers, node: str, config_file: str | None, root: str) -> 
             skip=chosen.skip,
             enabled=chosen.enabled,
         ).items()
-        if _about_the_node(check_id, catalogue)
+        # one that is broken says so
+        if (loaded := catalogue.checks.get(check_id)) is None or loaded.check.drains
     }
-    here = topology.discover(
+    here = discover.discover(
         os.environ, node, nproc=1, nproc_source="one rank stands for any", gpus=0
     )
     options = {name: dict(values) for name, values in chosen.options.items()}
-    for name in JOBS_PLACES:
-        options.get("host.storage", {}).pop(name, None)
+    for values in options.values():
+        for name in JOBS_PLACES:
+            values.pop(name, None)
     plan = Plan(
         catalogue=catalogue,
         selected=selected,
@@ -108,20 +104,11 @@ def at_node(workers: Workers, node: str, config_file: str | None, root: str) -> 
     return agent.report_of(run, run.observe(), chosen, started)
 
 
-def _about_the_node(check_id: str, catalogue: registry.Catalogue) -> bool:
-    """Whether a hook may make this check; one that is broken says so."""
-    loaded = catalogue.checks.get(check_id)
-    if loaded is None:
-        return True
-    alone = loaded.check.stage is check.Stage.MACHINE and not loaded.check.torch
-    return alone and check_id not in NOT_THE_NODE
-
-
 AFTER = "after"
 """The server of what comes after the verdict: it shares no fate with that of the checks."""
 
 
-def asked(workers: Workers, seconds: float, **asked: Mapping[str, Any]) -> dict[str, Any]:
+def call_workers(workers: Workers, seconds: float, **asked: Mapping[str, Any]) -> dict[str, Any]:
     """What functions of TARGETS return, all called at once. One that has no answer in time, or no
     good one, is not in the result."""
     if not workers.opened(AFTER):
@@ -138,12 +125,12 @@ def asked(workers: Workers, seconds: float, **asked: Mapping[str, Any]) -> dict[
     }
 
 
-TARGETS = {
-    "drain": "preflight.slurm.scontrol:drain",
-    "resume": "preflight.slurm.scontrol:resume",
-    "log": "preflight.slurm.scontrol:log",
-    "left": "preflight.slurm.leftovers:look",
-    "keep": "preflight.output.tasks:write_file",
-    "kept": "preflight.output.tasks:read_file",
-    "forget": "preflight.slurm.leftovers:forget",
+TARGETS: Mapping[str, Target] = {
+    "drain": scontrol.drain,
+    "resume": scontrol.resume,
+    "log": scontrol.log,
+    "left": leftovers.find_leftovers,
+    "keep": write_file,
+    "kept": read_file,
+    "forget": leftovers.remove_file,
 }

@@ -1,6 +1,6 @@
 """What workers ask slurmctld and tell syslog: either may hang, so the parent does neither.
 
-This is where scontrol is started. Its words are parsed and judged by words.py.
+This is where scontrol is started. Its words are parsed and judged by messages.py.
 """
 
 from __future__ import annotations

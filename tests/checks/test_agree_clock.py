@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, world
+from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import agree_clock
-from preflight.checks.agree_clock import Clock
+from preflight.checks.agree_clock import ClockOffset
 from preflight.host import Host
 from preflight.model import Blame, Cause, Confidence, Missing, Node, NotApplicable, Status, Topology
 from preflight.roster import Roll
@@ -27,7 +27,7 @@ def at(
 ) -> dict[str, Any]:
     """Nodes with these offsets; `unsynced` are those that say so, where anybody says anything."""
     return {
-        f"n{i}": Clock(
+        f"n{i}": ClockOffset(
             offset,
             None if offset is None else error,
             None if unsynced is None else i not in unsynced,
@@ -46,9 +46,9 @@ def case(
     return Case(name, saw, code, status, topology=nodes(len(saw)), subject=subject)
 
 
-FAR, OFF, UNSTEADY = "clock-far", "clock-off", "clock-unsteady"
-MIXED = at(0.0, 0.0, 0.3) | {"n2": Clock(0.3, 0.9)}
-SHAKY = at(0.0, 12.0, 0.0, 0.0) | {"n4": Clock(13.0, 5.0)}
+FAR, OFF, UNSTEADY = "clock-skew-large", "clock-skew", "clock-offset-uncertain"
+MIXED = at(0.0, 0.0, 0.3) | {"n2": ClockOffset(0.3, 0.9)}
+SHAKY = at(0.0, 12.0, 0.0, 0.0) | {"n4": ClockOffset(13.0, 5.0)}
 
 CASES = (
     case("alike", at(0.0, 0.0004, -0.0002)),
@@ -59,7 +59,7 @@ CASES = (
     case("unsynchronised, and right all the same", at(0.0, 0.01, unsynced=(0, 1))),
     case("one agent alone", at(0.0)),
     case("one that is not measured, alone", at(None)),
-    case("nobody looked", {"n0": Missing(Cause.CANNOT_OBSERVE), "n1": Clock(9.0, 0.1)}),
+    case("nobody looked", {"n0": Missing(Cause.CANNOT_OBSERVE), "n1": ClockOffset(9.0, 0.1)}),
     case("1.5 s", at(0.0, 1.5), OFF, Status.WARN),
     case("9 s", at(0.0, 9.0, 0.0, error=0.1), OFF, Status.WARN, subject="n1"),
     case("9.9 s, give or take 0.2", at(0.0, 0.0, 9.9, error=0.1), OFF, Status.WARN),
@@ -70,7 +70,12 @@ CASES = (
     case("two nodes", at(0.0, 20.0), FAR, Status.FAIL),
     case("by an unsteady measure, far all the same", SHAKY, FAR, Status.FAIL, subject="n1"),
     case("not measured", at(0.0, None), UNSTEADY, Status.UNDECIDED, subject="n1"),
-    case("too unsteady", at(0.0, 0.2, error=0.6) | {"n1": Clock(0.2, 1.4)}, UNSTEADY, subject="n1"),
+    case(
+        "too unsteady",
+        at(0.0, 0.2, error=0.6) | {"n1": ClockOffset(0.2, 1.4)},
+        UNSTEADY,
+        subject="n1",
+    ),
     case("no number", at(0.0, math.nan), UNSTEADY, Status.UNDECIDED, subject="n1"),
 )
 
@@ -109,12 +114,12 @@ def test_of_two_the_one_that_is_not_synchronised() -> None:
     assert blamed(at(0.0, 20.0, unsynced=(1,))) == (("n1",), Confidence.LIKELY)
     for neither in (at(0.0, 20.0, unsynced=(0, 1)), at(0.0, 20.0, unsynced=())):
         assert blamed(neither) == (("n0", "n1"), Confidence.POSSIBLE)
-    one_is_silent = at(0.0, unsynced=()) | {"n1": Clock(20.0, 0.001)}
+    one_is_silent = at(0.0, unsynced=()) | {"n1": ClockOffset(20.0, 0.001)}
     assert blamed(one_is_silent)[1] is Confidence.POSSIBLE
 
 
 def test_who_may_be_on_either_side_makes_no_majority() -> None:
-    unsure = at(0.0, 12.0, 0.0) | {"n3": Clock(13.0, 5.0)}
+    unsure = at(0.0, 12.0, 0.0) | {"n3": ClockOffset(13.0, 5.0)}
     finding = next(f for f in judged(agree_clock, case("", unsure)) if f.code == FAR)
     assert finding.confidence is Confidence.POSSIBLE
 
@@ -162,7 +167,7 @@ def test_what_is_said() -> None:
 def said(saw: dict[str, Any]) -> tuple[str | None, str]:
     """What to do now, and where the commands belong."""
     finding = only(saw)
-    advice = agree_clock.ADVICE[finding.code].filled(finding.fields)
+    advice = agree_clock.FINDINGS[finding.code].filled(finding.fields)
     return advice.now, advice.commands[0].where
 
 
@@ -188,7 +193,7 @@ def test_what_is_measured() -> None:
     assert text(at(0.0, 11.5)) == "offset <= 11.5 s"
 
 
-def look(roll: Roll | None) -> Clock:
+def look(roll: Roll | None) -> ClockOffset:
     seen = agree_clock.observe(Host(environ={}), context(roll=roll))
     round_trips(seen)
     return seen

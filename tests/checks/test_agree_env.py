@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import agree_env
 from preflight.checks.agree_env import Environment, effective
-from preflight.domains.settings.collect import Variable
+from preflight.domains.settings.nccl_conf import Variable
 from preflight.host import Host
 from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
 

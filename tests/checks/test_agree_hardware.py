@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab import nvml
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import agree_hardware
@@ -148,36 +148,42 @@ CASES = (
     case(
         "two machines of one name",
         cluster(2, n2={"host": "gpu1"}),
-        "host-same",
+        "host-duplicate",
         WARN,
         subject="n1",
     ),
     case(
         "two namespaces of one name, without GPUs",
         cluster(2, n1={**BARE, **CONTAINERS}, n2={**BARE, **CONTAINERS, "space": "net:[2]"}),
-        "host-same",
+        "host-duplicate",
         WARN,
     ),
     case(
         "two containers of one name",
         cluster(2, n1=CONTAINERS, n2={**CONTAINERS, "space": "net:[2]"}),
-        "host-same",
+        "host-duplicate",
         FAIL,
         subject="n1",
     ),
-    case("NCCL_HOSTID for all", both(3, hostid="node"), "host-same", FAIL),
+    case("NCCL_HOSTID for all", both(3, hostid="node"), "host-duplicate", FAIL),
     case(
-        "one address twice", cluster(n3=eth0("10.0.0.1")), "address-same", FAIL, subject="n1 · eth0"
+        "one address twice",
+        cluster(n3=eth0("10.0.0.1")),
+        "address-duplicate",
+        FAIL,
+        subject="n1 · eth0",
     ),
-    case("one address on two", cluster(2, n2=eth0("10.0.0.1")), "address-same", FAIL),
+    case("one address on two", cluster(2, n2=eth0("10.0.0.1")), "address-duplicate", FAIL),
     case(
         "IPv6 only beside IPv4 only",
         cluster(n2=eth0("2001:db8::2")),
-        "families-apart",
+        "address-families-differ",
         FAIL,
         subject="n2",
     ),
-    case("two without a family", cluster(2, n2=eth0("2001:db8::2")), "families-apart", FAIL),
+    case(
+        "two without a family", cluster(2, n2=eth0("2001:db8::2")), "address-families-differ", FAIL
+    ),
     # GPUs
     case("no GPU on one", cluster(n4={"gpus": ()}), "gpu-absent", FAIL, subject="n4"),
     case("no GPU on one, by hand", cluster(n4={"gpus": ()}), "gpu-absent", WARN, launcher="local"),
@@ -248,7 +254,7 @@ def found(saw: Mapping[str, object], **more: Any) -> list[Finding]:
 def test_the_command_has_the_mtu_of_the_others() -> None:
     for nodes, mtu in ((3, "1500"), (2, "MTU")):  # of two nobody knows which is meant
         fields = found(cluster(nodes, n2=eth0("10.0.0.2", mtu=1400)))[0].fields
-        assert f"eth0 mtu {mtu}'" in repr(agree_hardware.ADVICE["mtu-differs"].filled(fields))
+        assert f"eth0 mtu {mtu}'" in repr(agree_hardware.FINDINGS["mtu-differs"].filled(fields))
 
 
 def test_two_that_differ_are_both_named() -> None:

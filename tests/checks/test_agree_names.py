@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import agree_names
-from preflight.checks.agree_names import Peer, Views
+from preflight.checks.agree_names import PeerName, ResolvedNames
 from preflight.domains.net.dns import NO_ANSWER, Lookup
 from preflight.domains.net.pairing import dials
 from preflight.host import Host
@@ -57,10 +57,12 @@ def views(
         for other in dials(i, count)[: agree_names.LOOKED_UP]:
             found = odd.get((i, other), ip(other))
             seen = Lookup(f"h{other + 1}", (found,) if found else (), "" if found else NONAME)
-            peers.append(Peer(other, seen))
+            peers.append(PeerName(other, seen))
         where = master.get(i, (ip(0),))
         name = Lookup("h1", tuple(where), "" if where else NONAME)
-        made[f"n{i + 1}"] = Views(f"h{i + 1}", (ip(i), f"fd00::{i + 1}"), name, met, tuple(peers))
+        made[f"n{i + 1}"] = ResolvedNames(
+            f"h{i + 1}", (ip(i), f"fd00::{i + 1}"), name, met, tuple(peers)
+        )
     return made
 
 
@@ -102,55 +104,55 @@ CASES = (
     case(
         "another node's address on one of two",
         views(2, {1: (ip(1),)}),
-        "master-astray",
+        "master-addr-elsewhere",
         Status.FAIL,
         subject="n2 · MASTER_ADDR",
     ),
     case(
         "another node's address on one of four",
         views(4, {2: (ip(3),)}),
-        "master-astray",
+        "master-addr-elsewhere",
         Status.FAIL,
         subject="n3 · MASTER_ADDR",
     ),
     case(
         "a dead address, met by another name",
         views(3, {1: (STALE,)}, met=False),
-        "master-astray",
+        "master-addr-elsewhere",
         Status.FAIL,
         subject="n2 · MASTER_ADDR",
     ),
     case(
         "a stale address is tried first",
         views(3, {1: (STALE, ip(0))}),
-        "master-astray",
+        "master-addr-elsewhere",
         Status.WARN,
         subject="n2 · MASTER_ADDR",
     ),
     case(
         "nobody has the address, one takes another",
         views(3, {0: NAT, 1: NAT, 2: (STALE,)}, met=False),
-        "master-astray",
+        "master-addr-elsewhere",
         Status.FAIL,
         subject="n3 · MASTER_ADDR",
     ),
     case(
         "nobody has the address, of two",
         views(2, {0: NAT, 1: (STALE,)}, met=False),
-        "master-astray",
+        "master-addr-elsewhere",
         Status.FAIL,
     ),
     case(
         "a node that takes another for a third",
         views(4, odd=to(STALE, (1, 3))),
-        "view-differs",
+        "resolution-differs",
         Status.WARN,
         subject="n2",
     ),
     case(
         "a node that knows no names",
         views(4, odd=unknown((3, 0), (3, 1), (3, 2))),
-        "view-differs",
+        "resolution-differs",
         Status.WARN,
         subject="n4",
     ),
@@ -225,24 +227,26 @@ def test_a_node_led_astray_is_one_finding_however_many_names_it_has_wrong() -> N
 def test_a_name_of_two_machines_is_nobodys() -> None:
     """agree.hardware's; the record can lead to one of them only."""
     seen = views(3, odd=to(ip(1), (0, 2), (1, 2)))
-    twin = [Peer(p.number, Lookup("h2", p.seen.found)) for p in seen["n1"].peers]
-    seen["n3"] = Views("h2", seen["n3"].addresses, seen["n3"].master, True, seen["n3"].peers)
-    seen["n1"] = Views("h1", seen["n1"].addresses, seen["n1"].master, True, tuple(twin))
+    twin = [PeerName(p.number, Lookup("h2", p.seen.found)) for p in seen["n1"].peers]
+    seen["n3"] = ResolvedNames(
+        "h2", seen["n3"].addresses, seen["n3"].master, True, seen["n3"].peers
+    )
+    seen["n1"] = ResolvedNames("h1", seen["n1"].addresses, seen["n1"].master, True, tuple(twin))
     assert not judged(agree_names, case("", seen))
 
 
 def test_numbers_and_names_out_of_range_accuse_nobody() -> None:
-    strange = tuple(Peer(n, Lookup("h2", (STALE,))) for n in (-1, 7, 1 << 40, 0))
+    strange = tuple(PeerName(n, Lookup("h2", (STALE,))) for n in (-1, 7, 1 << 40, 0))
     seen = views(2)
-    seen["n1"] = Views("h1", (ip(0),), seen["n1"].master, True, strange)
+    seen["n1"] = ResolvedNames("h1", (ip(0),), seen["n1"].master, True, strange)
     assert not judged(agree_names, case("", seen))
 
 
 def test_a_resolver_that_is_silent_accuses_nobody() -> None:
     """That is net.name's, and it knows the node."""
-    silent = tuple(Peer(n, Lookup(f"h{n + 1}", (), NO_ANSWER, 2.0)) for n in (1, 2))
+    silent = tuple(PeerName(n, Lookup(f"h{n + 1}", (), NO_ANSWER, 2.0)) for n in (1, 2))
     seen = views(3)
-    seen["n1"] = Views("h1", (ip(0),), seen["n1"].master, True, silent)
+    seen["n1"] = ResolvedNames("h1", (ip(0),), seen["n1"].master, True, silent)
     assert not judged(agree_names, case("", seen))
 
 
@@ -262,7 +266,7 @@ class Told:
         return self.heard
 
 
-def looked(heard: Mapping[int, Any], count: int = 3, **changes: Any) -> tuple[Views, Told]:
+def looked(heard: Mapping[int, Any], count: int = 3, **changes: Any) -> tuple[ResolvedNames, Told]:
     peers = Told(heard)
     ctx = context(peers=peers, rank=1, world_size=count, seconds=7.0, **changes)
     return agree_names.observe(Host(), ctx), peers

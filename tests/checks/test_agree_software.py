@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab import nvml
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import Preloaded, conforms
 from preflight.checks import agree_software
-from preflight.checks.agree_software import Software
+from preflight.checks.agree_software import NodeSoftware
 from preflight.host import Host
 from preflight.model import Cause, Confidence, Finding, Missing, Node, Status, Topology
 from preflight.serde import encode
@@ -31,7 +31,7 @@ def nodes(count: int) -> Topology:
     return topology(2 * count, nodes=made)
 
 
-NODE = Software(
+NODE = NodeSoftware(
     python="3.11.9",
     executable="/opt/venv/bin/python",
     torch="2.7.0+cu128",
@@ -45,23 +45,23 @@ NODE = Software(
     driver="570.124.06",
     gpus=True,
 )
-ALONE = Software(
+ALONE = NodeSoftware(
     python="3.11.7",
     executable="/usr/bin/python3",
     torch="2.13.0+cpu",
     git="abc",
     folder="/opt/venv/lib/python3.11/site-packages/torch",
 )
-ABSENT = Software("3.9.2", "/usr/bin/python3", absent=True, driver="570.124.06", gpus=True)
-BROKEN = Software("3.11.9", "/opt/venv/bin/python", broken=True)
+ABSENT = NodeSoftware("3.9.2", "/usr/bin/python3", absent=True, driver="570.124.06", gpus=True)
+BROKEN = NodeSoftware("3.11.9", "/opt/venv/bin/python", broken=True)
 OLD_NCCL = "/usr/lib/x86_64-linux-gnu/libnccl.so.2"
 
 
-def but(**changes: object) -> Software:
+def but(**changes: object) -> NodeSoftware:
     return replace(NODE, **changes)  # type: ignore[arg-type]
 
 
-def cpu(**changes: object) -> Software:
+def cpu(**changes: object) -> NodeSoftware:
     return replace(ALONE, **changes)  # type: ignore[arg-type]
 
 
@@ -79,7 +79,7 @@ OLDER = but(
 PATCHED = but(torch="2.7.1+cu128", git="e2d141d")
 
 
-def among(*odd: Software, of: int = 4, base: Software = NODE) -> dict[str, Software]:
+def among(*odd: NodeSoftware, of: int = 4, base: NodeSoftware = NODE) -> dict[str, NodeSoftware]:
     """The last nodes are odd."""
     seen = [base] * (of - len(odd)) + list(odd)
     return {f"n{i}": each for i, each in enumerate(seen, 1)}

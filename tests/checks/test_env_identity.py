@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import env_identity
@@ -170,8 +170,8 @@ NUMBERS = (
     Case("PET_NNODES of nothing", shared({"PET_NNODES": "2:"}), "number-malformed", FAIL),
     Case("no ranks", shared({"PET_NPROC_PER_NODE": "0"}), "number-malformed", FAIL),
     Case("huge", one(ENV | {"RANK": "9" * 256}), "out-of-range", FAIL),
-    Case("carriage return", one(ENV | {"WORLD_SIZE": "4\r"}), "number-blank", WARN),
-    Case("blank after the port", one(ENV | {"MASTER_PORT": "29500 "}), "number-blank", WARN),
+    Case("carriage return", one(ENV | {"WORLD_SIZE": "4\r"}), "number-whitespace", WARN),
+    Case("blank after the port", one(ENV | {"MASTER_PORT": "29500 "}), "number-whitespace", WARN),
     Case("rank at size", one(ENV | {"RANK": "4"}, rank=4), "out-of-range", FAIL),
     Case("negative rank", one(ENV | {"RANK": "-1"}), "out-of-range", FAIL),
     Case("no world", one(ENV | {"WORLD_SIZE": "0"}), "out-of-range", FAIL),
@@ -332,7 +332,7 @@ LAUNCHERS = (
     Case(
         "left over from torchrun",
         one(ENV | {"TORCHELASTIC_USE_AGENT_STORE": "True"}),
-        "store-nobody-serves",
+        "store-not-served",
         FAIL,
     ),
     Case(
@@ -441,7 +441,7 @@ def test_judge(case: Case) -> None:
 
 
 def test_every_code_has_a_case() -> None:
-    assert {c.code for c in CASES} - {None} == set(env_identity.ADVICE)
+    assert {c.code for c in CASES} - {None} == set(env_identity.FINDINGS)
 
 
 def test_equal_findings_of_many_ranks_are_one() -> None:
@@ -456,7 +456,7 @@ def test_equal_findings_of_many_ranks_are_one() -> None:
 def test_the_fix_names_what_differs() -> None:
     envs = each(*({"MASTER_PORT": port} for port in ("29500", "29500", "29600")), per_node=1)
     (finding,) = judged(env_identity, Case("", envs, topology=several(3, 1)))
-    text = env_identity.ADVICE[finding.code].filled(finding.fields).text
+    text = env_identity.FINDINGS[finding.code].filled(finding.fields).text
     assert text.startswith("the same MASTER_PORT on every node")
 
 
@@ -472,14 +472,14 @@ def test_values_are_shown_as_repr() -> None:
 
 
 def test_measured_names_the_reading() -> None:
-    from support import world
+    from support.cases import world
 
     seen = world("env.identity", shared(SECOND_POD, kubernetes=True), PODS)
     assert "read as nodes" in env_identity.measured(seen).text
 
 
 def test_measured_tells_a_batch_script_what_it_leaves_out() -> None:
-    from support import world
+    from support.cases import world
 
     top = topology(4, facts={"job_nodes": Fact("2", "env SLURM_JOB_NUM_NODES")})
     text = env_identity.measured(world("env.identity", shared(BATCH), top)).text

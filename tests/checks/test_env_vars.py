@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import env_vars
-from preflight.domains.settings.collect import Settings, Variable
+from preflight.domains.settings.collect import Settings
+from preflight.domains.settings.nccl_conf import Variable
 from preflight.host import Host
 from preflight.model import Cause, Confidence, Missing, Status
 
@@ -231,7 +232,7 @@ def test_judge(case: Case) -> None:
 
 
 def test_every_code_has_a_case() -> None:
-    assert {c.code for c in CASES} - {None} == set(env_vars.ADVICE)
+    assert {c.code for c in CASES} - {None} == set(env_vars.FINDINGS)
 
 
 def test_a_good_cluster_is_a_fair_sample() -> None:
@@ -253,6 +254,7 @@ def test_what_torch_dies_of_explains_what_follows() -> None:
     assert finding.confidence is Confidence.CERTAIN
 
 
+@pytest.mark.slow
 def test_many_equal_findings_are_bounded() -> None:
     many = having({f"NCCL_NONSENSE_{n}": "x" * 1024 for n in range(400)})
     found = judged(env_vars, Case("", many))
@@ -310,25 +312,6 @@ def test_observe_reads_files_as_nccl_does(tmp_path: Path) -> None:
     round_trips(seen)
 
 
-@pytest.mark.parametrize(
-    ("named", "problem"),
-    [
-        ("/opt/none.conf", "No such file or directory"),
-        ("/" + "x" * 5000, "File name too long"),
-        ("/a\0b", "embedded null byte"),
-        ("/etc", "no regular file"),
-        ("~/x.conf", "~ is not expanded"),
-        ("relative.conf", ""),
-        ("", ""),
-    ],
-)
-def test_observe_says_why_a_named_file_is_not_read(
-    tmp_path: Path, named: str, problem: str
-) -> None:
-    seen = env_vars.observe(tree(tmp_path, {"NCCL_CONF_FILE": named}), context())
-    assert seen.conf_problem == problem
-
-
 def test_observe_sees_the_hardware(tmp_path: Path) -> None:
     for number in range(2):
         card = tmp_path / f"proc/driver/nvidia/gpus/0000:{number}8:00.0"
@@ -347,30 +330,7 @@ def test_observe_sees_the_hardware(tmp_path: Path) -> None:
     assert [f.code for f in judged(env_vars, Case("", seen))] == ["fast-path-off"]
 
 
-def test_observe_takes_device_files_for_gpus(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", "kfd"):
-        (tmp_path / "dev" / name).touch()
-    seen = env_vars.observe(Host(str(tmp_path), {}), context())
-    assert (seen.gpus, seen.amd) == (3, True)
-
-
-def test_observe_keeps_secrets_and_strangers_out(tmp_path: Path) -> None:
-    environ = {
-        "https_proxy": "http://ann:hunter2@proxy:3128",
-        "NCCL_API_KEY": "hunter2",
-        "TORCH_HUB_PRIVATE": "hunter2",
-        "CCL_LOG_LEVEL": "hunter2",
-        "MY_VARIABLE": "hunter2",
-        "NCCL_TOPO_FILE": "\udcff",
-    }
-    seen = env_vars.observe(Host(str(tmp_path), environ), context())
-    assert "hunter2" not in repr(seen)
-    assert {v.name for v in seen.variables} == {"NCCL_API_KEY", "NCCL_TOPO_FILE"}
-    assert seen.proxies == {"https_proxy": "http://***@proxy:3128"}
-    round_trips(seen)
-
-
+@pytest.mark.slow
 def test_observe_is_bounded(tmp_path: Path) -> None:
     environ = {f"NCCL_NONSENSE_{n}": "x" for n in range(10_000)}
     environ |= {"NCCL_DEBUG": "x" * (1 << 20), "NCCL_" + "Y" * (1 << 20): "1"}

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import amd_cases
 import pytest
 from lab import nvml
-from lab.gpu_machines import FAULTY, GIB, H100, HEALTHY, UP, Machine, record, xid
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from lab.gpu_machines import FAULTY, GIB, H100, HEALTHY, UP, Machine, xid
+from support import amd_cases
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import gpu_health
-from preflight.domains.gpu.nvml_health import Fabric, Process, Told, Vitals
-from preflight.domains.gpu.xid import KEPT, Log, Xid, logged
+from preflight.domains.gpu.vitals import GpuProcess, NvSwitchFabric, Vitals, VitalsListing
+from preflight.domains.gpu.xid import Xid, XidLog
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -34,7 +34,7 @@ from preflight.model import (
 conforms(gpu_health)
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
-REFUSED = Log(refused="/dev/kmsg: Operation not permitted")
+REFUSED = XidLog(refused="/dev/kmsg: Operation not permitted")
 
 
 def gpu(index: int, **changes: Any) -> Vitals:
@@ -58,7 +58,7 @@ def gpu(index: int, **changes: Any) -> Vitals:
         width_max=16,
         memory=80 * GIB,
         used=500 << 20,
-        fabric=Fabric(3, 0, 0x51AA, 1),
+        fabric=NvSwitchFabric(3, 0, 0x51AA, 1),
     )
     return replace(well, **changes)
 
@@ -66,8 +66,8 @@ def gpu(index: int, **changes: Any) -> Vitals:
 def seen(*gpus: Vitals, **changes: Any) -> gpu_health.Health:
     gpus = gpus or tuple(map(gpu, range(4)))
     made = gpu_health.Health(
-        told=Told(len(gpus), gpus),
-        log=Log(),
+        told=VitalsListing(len(gpus), gpus),
+        log=XidLog(),
         uptime=UP,
         bus=tuple(f"0000:{0x18 + 0x10 * i:02x}:00.0" for i in range(4)),
         mask=None,
@@ -93,7 +93,7 @@ def silent(cause: Cause, *marks: str, detail: str = "") -> Missing:
 
 HANGS = "nvmlDeviceGetTotalEccErrors of GPU 3"
 LOST = {"nvmlDeviceGetTotalEccErrors": 15}
-OTHERS = (Process(77, "python", 1001, 6 * GIB),)
+OTHERS = (GpuProcess(77, "python", 1001, 6 * GIB),)
 CASES = (
     Case("healthy", seen()),
     Case("nothing was seen", {}),
@@ -113,8 +113,8 @@ CASES = (
     Case("the kernel log hangs: can't tell", silent(Cause.TIMED_OUT, HANGS, "/dev/kmsg")),
     Case("a call crashes", silent(Cause.CRASHED, HANGS), "nvml-crashes", UNDECIDED),
     Case("our own fault", silent(Cause.CRASHED, HANGS, detail="Traceback …\nKeyError: 1")),
-    Case("lost", one(failed=LOST), "gpu-gone", FAIL, subject="n1 · GPU 2"),
-    Case("the rows are used up", one(remap_failed=True), "memory-worn", FAIL),
+    Case("lost", one(failed=LOST), "gpu-lost", FAIL, subject="n1 · GPU 2"),
+    Case("the rows are used up", one(remap_failed=True), "rows-exhausted", FAIL),
     Case("a remap is pending", one(remap_pending=True), "remap-pending", FAIL),
     Case("memory errors", one(volatile=3, recovery=None), "memory-errors", FAIL),
     Case("memory errors, dealt with", one(volatile=3), "memory-errors", WARN),
@@ -122,10 +122,15 @@ CASES = (
     Case("a reset is wanted", one(recovery=1), "recovery-needed", FAIL),
     Case("an action of tomorrow", one(recovery=99), "recovery-needed", FAIL),
     Case(
-        "Xid", replace(one(recovery=None), log=Log((Xid(gpu(2).bus, 119, 3, 60.0),))), "xid", FAIL
+        "Xid",
+        replace(one(recovery=None), log=XidLog((Xid(gpu(2).bus, 119, 3, 60.0),))),
+        "xid",
+        FAIL,
     ),
-    Case("Xid of yesterday", replace(one(recovery=None), log=Log((Xid(gpu(2).bus, 119, 3, 9e4),)))),
-    Case("Xid of a GPU of others", seen(log=Log((Xid("0000:e8:00.0", 119, 1, 60.0),)))),
+    Case(
+        "Xid of yesterday", replace(one(recovery=None), log=XidLog((Xid(gpu(2).bus, 119, 3, 9e4),)))
+    ),
+    Case("Xid of a GPU of others", seen(log=XidLog((Xid("0000:e8:00.0", 119, 1, 60.0),)))),
     Case("another mask", replace(one(0, recovery=1), mask="2,3"), "recovery-needed", WARN),
     Case("all tasks", replace(one(recovery=1), mask="0", tasks=4), "recovery-needed", FAIL),
     Case(
@@ -134,36 +139,48 @@ CASES = (
         "recovery-needed",
         WARN,
     ),
-    Case("power brake", every(brakes=0x88), "clocks-braked", WARN),
+    Case("power brake", every(brakes=0x88), "clocks-throttled", WARN),
     Case("as hot as can be", one(temperature=87), "too-hot", WARN),
     Case("warm", every(temperature=86)),
-    Case("x8", one(width=8), "pcie-narrow", WARN, subject="n1 · GPU 2"),
+    Case("x8", one(width=8), "pcie-downgraded", WARN, subject="n1 · GPU 2"),
     Case("a slot of x8", every(width=8, width_max=8)),
     Case("a virtual machine's slot", every(width=0, width_max=0)),
-    Case("no fabric manager", every(fabric=Fabric(1)), "fabric-down", FAIL),
-    Case("one GPU of eight", seen(gpu(0, fabric=Fabric(1))), "fabric-down", WARN),
+    Case("no fabric manager", every(fabric=NvSwitchFabric(1)), "fabric-down", FAIL),
+    Case("one GPU of eight", seen(gpu(0, fabric=NvSwitchFabric(1))), "fabric-down", WARN),
     Case(
         "the fabric just after boot",
-        replace(every(fabric=Fabric(2)), uptime=90.0),
+        replace(every(fabric=NvSwitchFabric(2)), uptime=90.0),
         "fabric-down",
         UNDECIDED,
     ),
-    Case("the fabric is late", every(fabric=Fabric(2)), "fabric-down", FAIL),
-    Case("no such fabric", every(fabric=Fabric(0))),
-    Case("a bad route", one(fabric=Fabric(3, 0, 0x10)), "fabric-unwell", FAIL),
-    Case("an unhealthy fabric", one(fabric=Fabric(3, 0, 0, 2)), "fabric-unwell", WARN),
-    Case("a driver without health", every(fabric=Fabric(3))),
+    Case("the fabric is late", every(fabric=NvSwitchFabric(2)), "fabric-down", FAIL),
+    Case("no such fabric", every(fabric=NvSwitchFabric(0))),
+    Case("a bad route", one(fabric=NvSwitchFabric(3, 0, 0x10)), "fabric-unhealthy", FAIL),
+    Case("an unhealthy fabric", one(fabric=NvSwitchFabric(3, 0, 0, 2)), "fabric-unhealthy", WARN),
+    Case("a driver without health", every(fabric=NvSwitchFabric(3))),
     Case("taken", one(used=6 * GIB, processes=OTHERS), "gpu-busy", WARN),
     Case("full", one(used=79 * GIB, processes=OTHERS), "gpu-busy", FAIL),
     Case("a small program", one(used=900 << 20, processes=(replace(OTHERS[0], memory=300 << 20),))),
     Case("taken by nobody", one(used=30 * GIB), "gpu-busy", WARN),
     Case("taken by ourselves", one(used=30 * GIB, ours=1)),
     Case("taken, but not ours", replace(one(0, used=79 * GIB, processes=OTHERS), mask="1")),
-    Case("corrupt InfoROM", one(failed={"nvmlDeviceGetTotalEccErrors": 14}), "inforom", WARN),
-    Case("an odd error", one(failed={"nvmlDeviceGetName": 999}), "not-told", UNDECIDED),
-    Case("no permission", every(refused=("nvmlDeviceGetTotalEccErrors",)), "not-told", UNDECIDED),
+    Case(
+        "corrupt InfoROM", one(failed={"nvmlDeviceGetTotalEccErrors": 14}), "inforom-corrupt", WARN
+    ),
+    Case("an odd error", one(failed={"nvmlDeviceGetName": 999}), "health-unknown", UNDECIDED),
+    Case(
+        "no permission",
+        every(refused=("nvmlDeviceGetTotalEccErrors",)),
+        "health-unknown",
+        UNDECIDED,
+    ),
     Case("no permission with MIG", every(refused=("nvmlDeviceGetTotalEccErrors",), mig=True)),
-    Case("no time", seen(told=Told(8, tuple(map(gpu, range(4))))), "not-told", UNDECIDED),
+    Case(
+        "no time",
+        seen(told=VitalsListing(8, tuple(map(gpu, range(4))))),
+        "health-unknown",
+        UNDECIDED,
+    ),
     *amd_cases.HEALTH,
 )
 
@@ -175,7 +192,7 @@ def test_judge(case: Case) -> None:
 
 def test_what_speaks_against_one_gpu_is_one_finding() -> None:
     changes = {"volatile": 2, "remap_pending": True, "recovery": 1}
-    saw = replace(one(**changes), log=Log((Xid(gpu(2).bus, 95, 1, 60.0),)))
+    saw = replace(one(**changes), log=XidLog((Xid(gpu(2).bus, 95, 1, 60.0),)))
     (found,) = judged(gpu_health, Case("", saw, topology=topology(4)))
     assert (found.code, found.blame, found.subjects[0].ranks) == ("remap-pending", Blame.NODE, (2,))
     for part in (
@@ -188,13 +205,13 @@ def test_what_speaks_against_one_gpu_is_one_finding() -> None:
 
 
 def test_the_same_of_all_gpus_is_one_finding() -> None:
-    (found,) = judged(gpu_health, Case("", every(fabric=Fabric(1))))
+    (found,) = judged(gpu_health, Case("", every(fabric=NvSwitchFabric(1))))
     assert [s.name for s in found.subjects] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
 
 
 def test_who_is_blamed() -> None:
     """No node is drained for programs of others, nor for what its whole domain needs."""
-    cases = (every(fabric=Fabric(2)), one(used=79 * GIB, processes=OTHERS), one(recovery=5))
+    cases = (every(fabric=NvSwitchFabric(2)), one(used=79 * GIB, processes=OTHERS), one(recovery=5))
     found = [judged(gpu_health, Case("", saw))[0] for saw in cases]
     assert [f.blame for f in found] == [Blame.NODE, Blame.UNKNOWN, Blame.UNKNOWN]
 
@@ -259,12 +276,12 @@ def test_what_is_observed(tmp_path: Path) -> None:
     got = observed(tmp_path, machine)
     vitals = got.value.told.gpus[2]
     assert vitals.processes == (
-        Process(77, "python", tmp_path.stat().st_uid, 5 * GIB),
-        Process(4000000, "", None, 0),
+        GpuProcess(77, "python", tmp_path.stat().st_uid, 5 * GIB),
+        GpuProcess(4000000, "", None, 0),
     )
     assert (vitals.recovery, vitals.bus) == (4, "0000:38:00.0")
-    assert vitals.fabric == Fabric(3, 0, 0x51AA, 1)
-    assert got.value.log == Log((Xid("0000:38:00.0", 95, 2, 7.0),))
+    assert vitals.fabric == NvSwitchFabric(3, 0, 0x51AA, 1)
+    assert got.value.log == XidLog((Xid("0000:38:00.0", 95, 2, 7.0),))
     assert got.marks[:3] == ("/sys/bus/pci", "nvmlInit", "nvmlDeviceGetCount")
     assert "nvmlDeviceGetRemappedRows of GPU 3" in got.marks
     assert got.marks[-1] == "/dev/kmsg"
@@ -324,7 +341,7 @@ def test_slow_answers_leave_gpus_unasked(tmp_path: Path) -> None:
     machine = Machine("", {**H100, "sleep_ms.nvmlDeviceGetTemperature": 300})
     saw = observed(tmp_path, machine, seconds=1.0).value
     assert 1 <= len(saw.told.gpus) < 8
-    assert_case(gpu_health, Case("", saw, "not-told", UNDECIDED))
+    assert_case(gpu_health, Case("", saw, "health-unknown", UNDECIDED))
 
 
 def test_without_a_gpu_there_is_nothing_to_look_at(tmp_path: Path) -> None:
@@ -346,42 +363,3 @@ def test_a_copied_tree_can_not_answer(tmp_path: Path) -> None:
     nvml.machine(tmp_path, gpus=1)
     with pytest.raises(CannotObserve):
         gpu_health.observe(Host(str(tmp_path)), context())
-
-
-# --- the kernel's log ---
-
-
-def log_of(root: Path, text: bytes, uptime: str = f"{UP} 1\n") -> Log:
-    (root / "dev").mkdir(exist_ok=True)
-    (root / "proc").mkdir(exist_ok=True)
-    (root / "dev/kmsg").write_bytes(text)
-    (root / "proc/uptime").write_text(uptime)
-    return logged(Host(str(root)), 5.0)
-
-
-def test_a_hostile_log(tmp_path: Path) -> None:
-    lines = [
-        xid(5, 9999),
-        xid(5, 79, "zz:00:00"),
-        xid(5, 79).replace(";", ""),
-        record(5, "x" * 100_000 + xid(5, 79)),
-        "9" * 400 + ",1,1,-;NVRM: Xid (PCI:0000:38:00): 79",
-        *(xid(5, 79, f"0000:{n % 256:02x}:{n // 256:02x}") for n in range(1000)),
-    ]
-    log = log_of(tmp_path, "\n".join(lines).encode() + b"\xff\xfe\0no end")
-    assert len(log.xids) == KEPT
-    assert not log.refused
-    assert log_of(tmp_path, b"", "soon\n").refused
-    assert log_of(tmp_path, b"") == Log()
-
-
-def test_a_log_that_may_not_be_read(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/uptime").write_text("5.0 1\n")
-    assert logged(Host(str(tmp_path)), 1.0).refused == "/dev/kmsg: No such file or directory"
-
-
-def test_the_time_of_a_later_boot_is_not_taken_for_an_age(tmp_path: Path) -> None:
-    """A clock of the log that is ahead: it has only just come."""
-    log = log_of(tmp_path, (xid(-100, 119) + "\n").encode())
-    assert [x.age for x in log.xids] == [0.0]

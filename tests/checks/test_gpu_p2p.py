@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, world
+from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import gpu_p2p
-from preflight.domains.gpu import copy_probe as carrier
-from preflight.domains.gpu.copy_results import Copied, Copy, Pair, Party
+from preflight.domains.gpu import copy_probe
+from preflight.domains.gpu.copy_results import Copied, Copy, CopyGpu, Pair
 from preflight.host import Host
 from preflight.humanize import MIB
 from preflight.model import (
@@ -55,12 +55,12 @@ def node(
 ) -> Copied:
     """What was copied between so many GPUs, in GB/s; `changed`: of some pairs."""
     made = []
-    for source, target in carrier.order(range(count)):
+    for source, target in copy_probe.pair_order(range(count)):
         fast = rate(source, target) if callable(rate) else rate
         by = way(source, target) if callable(way) else way
         one = Copy(source, target, peer, by, rate=fast * 1e9)
         made.append(replace(one, **(changed or {}).get((source, target), {})))  # type: ignore[arg-type]
-    parties = tuple(Party(n, name) for n in range(count))
+    parties = tuple(CopyGpu(n, name) for n in range(count))
     seen = Copied(parties, tuple(made), virtual=virtual)
     return replace(seen, **changes)  # type: ignore[arg-type]
 
@@ -146,7 +146,7 @@ HEALTHY = (
         node(
             4,
             rate=slow_at(3, 60.0),
-            parties=(*(Party(n, H100) for n in range(3)), Party(3, "NVIDIA A100-SXM4-80GB")),
+            parties=(*(CopyGpu(n, H100) for n in range(3)), CopyGpu(3, "NVIDIA A100-SXM4-80GB")),
         ),
     ),
     Case(
@@ -168,7 +168,7 @@ HEALTHY = (
     Case("torch sees no GPU", Missing(Cause.NOT_APPLICABLE, "torch sees no GPU here")),
     Case("another check blocks", Missing(Cause.BLOCKED, by="gpu.visible")),
     Case("CUDA does not start: not the pairs' matter", silent(Cause.TIMED_OUT, "CUDA")),
-    Case("killed after all copies", silent(Cause.TIMED_OUT, "copy 0->1", carrier.AGAIN)),
+    Case("killed after all copies", silent(Cause.TIMED_OUT, "copy 0->1", copy_probe.AGAIN)),
     Case("interrupted in a copy", silent(Cause.INTERRUPTED, "copy 0->1", seconds=30.0)),
     Case("the budget was short", silent(Cause.TIMED_OUT, "copy 0->1", seconds=12.0)),
     Case("crashed: can't tell", silent(Cause.CRASHED, "copy 0->1")),
@@ -187,16 +187,16 @@ FAULTS = (
     Case("all pairs", node(4, changed=every(ZEROS)), "copy-wrong", FAIL, subject="n1"),
     Case("raises", node(4, changed={(1, 2): RAISED}), "copy-fails", FAIL, subject="n1 · GPU 1"),
     Case(
-        "never ends", node(4, changed={(1, 2): {"stuck": 12.0, "rate": None}}), "pair-hangs", FAIL
+        "never ends", node(4, changed={(1, 2): {"stuck": 12.0, "rate": None}}), "copy-hangs", FAIL
     ),
     Case(
         "blocks the worker",
         silent(Cause.TIMED_OUT, "CUDA", "copy 0->1", "copy 1->2"),
-        "pair-hangs",
+        "copy-hangs",
         FAIL,
         subject="n1 · GPU 1",
     ),
-    Case("can't be killed", silent(Cause.UNKILLABLE, "copy 0->3"), "pair-hangs", FAIL),
+    Case("can't be killed", silent(Cause.UNKILLABLE, "copy 0->3"), "copy-hangs", FAIL),
     Case(
         "a wrong copy before the worker was lost",
         silent(Cause.CRASHED, "copy 0->1", "copy 1->0", "wrong 1->0: zeros", "copy 0->2"),
@@ -237,20 +237,27 @@ FAULTS = (
     ),
     Case(
         "one has no memory",
-        node(parties=(*(Party(n, H100) for n in range(8)), Party(8, H100, "only 20 MiB are free"))),
-        "not-copied",
+        node(
+            parties=(
+                *(CopyGpu(n, H100) for n in range(8)),
+                CopyGpu(8, H100, "only 20 MiB are free"),
+            )
+        ),
+        "copies-skipped",
         UNDECIDED,
         subject="n1 · GPU 8",
     ),
     Case(
         "no time",
         replace(node(4), copies=node(4).copies[:3], ended="there was no time for more"),
-        "not-copied",
+        "copies-skipped",
         UNDECIDED,
         subject="n1",
     ),
-    Case("out of memory meanwhile", node(4, changed={(1, 2): FULL}), "not-copied", UNDECIDED),
-    Case("not waited for", node(2, changed={(0, 1): {"stuck": 0.9, "rate": None}}), "not-copied"),
+    Case("out of memory meanwhile", node(4, changed={(1, 2): FULL}), "copies-skipped", UNDECIDED),
+    Case(
+        "not waited for", node(2, changed={(0, 1): {"stuck": 0.9, "rate": None}}), "copies-skipped"
+    ),
 )
 CASES = (*HEALTHY, *FAULTS)
 
@@ -316,14 +323,14 @@ def test_what_came_before_a_hang_is_not_lost() -> None:
     ]
     for saw in (seen, silent(Cause.TIMED_OUT, *marks)):
         found = judged(gpu_p2p, Case("", saw))
-        assert [f.code for f in found] == ["copy-wrong", "pair-hangs"]
+        assert [f.code for f in found] == ["copy-wrong", "copy-hangs"]
         assert [subjects(f) for f in found] == [["GPU 1", "GPU 2"], ["GPU 0", "GPU 2"]]
     assert "7 of 12 pairs were not tried" in judged(gpu_p2p, Case("", seen))[0].saw
 
 
 def test_the_advice_names_the_way_out() -> None:
-    for code in ("copy-wrong", "pair-hangs"):
-        advice = gpu_p2p.ADVICE[code]
+    for code in ("copy-wrong", "copy-hangs"):
+        advice = gpu_p2p.FINDINGS[code]
         assert "NCCL_P2P_DISABLE=1" in advice.now
         assert "iommu=pt" in advice.text
         assert "ACS off" in advice.text

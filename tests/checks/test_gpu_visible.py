@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import amd_cases
 import pytest
 from lab import nvml
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support import amd_cases
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import gpu_visible
-from preflight.domains.gpu.nvml import MASK, Answer, Gpu, PciGpu
+from preflight.domains.gpu.nvml import MASK, GpuListing, ListedGpu, PciGpu
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -37,8 +37,8 @@ TORCHRUN = topology(4, launcher="torchrun")
 SLURM = topology(4, launcher="SLURM")
 
 
-def gpu(index: int, **changes: object) -> Gpu:
-    healthy = Gpu(
+def gpu(index: int, **changes: object) -> ListedGpu:
+    healthy = ListedGpu(
         index,
         name="NVIDIA H100 80GB HBM3",
         uuid=f"GPU-{index}a",
@@ -58,7 +58,7 @@ def pci(index: int, **changes: object) -> PciGpu:
     return replace(PciGpu(gpu(index).bus, "0x2330", "nvidia", index), **changes)
 
 
-ANSWER = Answer(
+ANSWER = GpuListing(
     driver="550.54.15", cuda="12.4", count=4, gpus=tuple(gpu(i) for i in range(4)), seconds=0.3
 )
 FINE = gpu_visible.Visible(
@@ -99,7 +99,7 @@ def every(**changes: object) -> gpu_visible.Visible:
 
 def down(code: int, text: str = "", **changes: object) -> gpu_visible.Visible:
     """A node where NVML could not start."""
-    return but(answer=Answer(code, text or f"error {code}"), **changes)
+    return but(answer=GpuListing(code, text or f"error {code}"), **changes)
 
 
 def silent(cause: Cause, *marks: str) -> Missing:
@@ -107,7 +107,7 @@ def silent(cause: Cause, *marks: str) -> Missing:
     return Missing(cause, seconds=5.0, marks=tuple(names))
 
 
-GONE = Gpu(2, error=15, text="GPU is lost")
+GONE = ListedGpu(2, error=15, text="GPU is lost")
 CASES = (
     Case("healthy", FINE),
     Case("healthy under torchrun", FINE, topology=TORCHRUN),
@@ -143,12 +143,12 @@ CASES = (
     ),
     Case("CPU container on a GPU node", down(12, nodes=())),
     Case("the same, void by the runtime", down(12, nodes=(), image="void")),
-    Case("docker without --gpus", down(12, nodes=(), image="all"), "gpus-not-given", WARN),
-    Case("apptainer without --nv", down(12), "gpus-not-given", WARN),
+    Case("docker without --gpus", down(12, nodes=(), image="all"), "gpus-not-exposed", WARN),
+    Case("apptainer without --nv", down(12), "gpus-not-exposed", WARN),
     Case(
         "container without the expected GPUs",
         down(12, nodes=()),
-        "gpus-not-given",
+        "gpus-not-exposed",
         FAIL,
         expect={"gpus_per_node": 4},
     ),
@@ -237,7 +237,7 @@ def test_judge(case: Case) -> None:
 
 
 def test_every_code_has_a_case() -> None:
-    assert {c.code for c in CASES} - {None} == set(gpu_visible.ADVICE)
+    assert {c.code for c in CASES} - {None} == set(gpu_visible.FINDINGS)
 
 
 def test_one_finding_names_the_root() -> None:
@@ -372,7 +372,7 @@ def test_observe_a_version_mismatch(node: Path) -> None:
 @pytest.mark.parametrize("code", [9, 999, 4])
 def test_observe_a_driver_that_refuses(node: Path, code: int) -> None:
     seen = nvml.observed("gpu.visible", nvml.settings(8, {"error.nvmlInit": code}), root=node)
-    expected = "gpus-not-given" if code == 9 else "no-access"
+    expected = "gpus-not-exposed" if code == 9 else "no-access"
     assert_case(gpu_visible, Case("", seen.value, expected))
 
 

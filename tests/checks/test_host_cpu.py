@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import host_cpu

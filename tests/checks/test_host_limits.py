@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import host_limits
@@ -18,7 +18,7 @@ from preflight.model import Blame, CannotObserve, Status
 
 conforms(host_limits)
 
-FINE = host_limits.Limits(
+FINE = host_limits.ProcessLimits(
     memlock=-1,
     files=1 << 20,
     shm_size=64 * GIB,
@@ -38,7 +38,7 @@ TWO_NODES = topology(4, size=8)
 WITHOUT_RDMA = {"verbs": False, "fabric": ("mlx5_0:1",), "gpus": True, "inside": "kubernetes"}
 
 
-def but(**changes: object) -> host_limits.Limits:
+def but(**changes: object) -> host_limits.ProcessLimits:
     return dataclasses.replace(FINE, **changes)
 
 
@@ -54,7 +54,7 @@ CASES = (
     Case(
         "RDMA that the container was not given",
         but(**WITHOUT_RDMA),
-        "rdma-not-given",
+        "rdma-not-exposed",
         Status.WARN,
         topology=TWO_NODES,
         subject="n1",
@@ -107,7 +107,7 @@ def test_judge(case: Case) -> None:
     [
         ({"shm_problem": "/dev/shm: Permission denied"}, "shm-unusable"),
         ({"threads_left": 100, "threads_limit": "pids.max"}, "threads-low"),
-        ({**WITHOUT_RDMA, "inside": ""}, "rdma-not-given"),
+        ({**WITHOUT_RDMA, "inside": ""}, "rdma-not-exposed"),
     ],
 )
 def test_what_a_container_was_started_with_is_not_its_nodes_fault(

@@ -8,14 +8,14 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-import amd_cases
 import pytest
 from lab import nvml
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support import amd_cases
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import Preloaded, conforms
 from preflight.checks import host_software
-from preflight.domains.gpu import nccl_library as nccl
+from preflight.domains.gpu import nccl_library
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Mark, Missing, Node, Status, Topology
 from preflight.serde import encode
@@ -25,7 +25,7 @@ conforms(host_software)
 FAIL, WARN = Status.FAIL, Status.WARN
 TORCHRUN = topology(4, launcher="torchrun")
 
-CPU = host_software.Build(
+CPU = host_software.TorchBuild(
     version="2.13.0+cpu",
     folder="/opt/venv/lib/python3.11/site-packages/torch",
     file_system="ext4",
@@ -39,16 +39,16 @@ CUDA = replace(
     nccl=True,
     nccl_version="2.28.9",
 )
-PACKAGE = nccl.Loaded("/opt/venv/nvidia/nccl/lib/libnccl.so.2", "2.28.9", "package")
-H100 = host_software.Card("NVIDIA H100 80GB HBM3", "9.0")
-LAPTOP = host_software.Software(
+PACKAGE = nccl_library.LoadedNccl("/opt/venv/nvidia/nccl/lib/libnccl.so.2", "2.28.9", "package")
+H100 = host_software.GpuArch("NVIDIA H100 80GB HBM3", "9.0")
+LAPTOP = host_software.TorchSoftware(
     python="3.11.9",
     executable="/opt/venv/bin/python",
     absent=False,
     error="",
     seconds=1.1,
     build=CPU,
-    loaded=nccl.Loaded(),
+    loaded=nccl_library.LoadedNccl(),
     packages={},
     libraries=(),
     driver="",
@@ -61,39 +61,41 @@ NODE = replace(
     build=CUDA,
     loaded=PACKAGE,
     packages={"nvidia-nccl-cu13": "2.28.9"},
-    libraries=(nccl.Library(PACKAGE.path, "package"),),
+    libraries=(nccl_library.Library(PACKAGE.path, "package"),),
     driver="580.65.06",
     cards=(H100,) * 4,
 )
 
 
-def but(**changes: object) -> host_software.Software:
+def but(**changes: object) -> host_software.TorchSoftware:
     return replace(NODE, **changes)
 
 
-def built(**changes: object) -> host_software.Software:
+def built(**changes: object) -> host_software.TorchSoftware:
     return replace(NODE, build=replace(CUDA, **changes))
 
 
-def broken(last: str, **changes: object) -> host_software.Software:
+def broken(last: str, **changes: object) -> host_software.TorchSoftware:
     error = f'Traceback (most recent call last):\n  File "torch/__init__.py", line 9\n{last}\n'
-    return but(build=host_software.Build(), loaded=nccl.Loaded(), error=error, **changes)
+    return but(
+        build=host_software.TorchBuild(), loaded=nccl_library.LoadedNccl(), error=error, **changes
+    )
 
 
 def silent(cause: Cause, detail: str, *marks: str) -> Missing:
     return Missing(cause, detail, 60.0, tuple(Mark(mark, 0.0) for mark in marks))
 
 
-SEARCHED = nccl.Library("/opt/hpc/nccl/lib/libnccl.so.2", "LD_LIBRARY_PATH")
-OLD = nccl.Loaded(SEARCHED.path, "2.21.5", "LD_LIBRARY_PATH")
+SEARCHED = nccl_library.Library("/opt/hpc/nccl/lib/libnccl.so.2", "LD_LIBRARY_PATH")
+OLD = nccl_library.LoadedNccl(SEARCHED.path, "2.21.5", "LD_LIBRARY_PATH")
 SYMBOL = "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister"
 TWO_CUDAS = {"nvidia-nccl-cu12": "2.27.5", "nvidia-nccl-cu13": "2.28.9"}
-ABSENT = replace(LAPTOP, absent=True, build=host_software.Build())
-L40S = host_software.Card("NVIDIA L40S", "8.9")
-T400 = host_software.Card("NVIDIA T400", "7.5")
-B200 = host_software.Card("NVIDIA B200", "10.0")
+ABSENT = replace(LAPTOP, absent=True, build=host_software.TorchBuild())
+L40S = host_software.GpuArch("NVIDIA L40S", "8.9")
+T400 = host_software.GpuArch("NVIDIA T400", "7.5")
+B200 = host_software.GpuArch("NVIDIA B200", "10.0")
 
-RTX_4090 = host_software.Card("NVIDIA GeForce RTX 4090", "8.9")
+RTX_4090 = host_software.GpuArch("NVIDIA GeForce RTX 4090", "8.9")
 COMPAT = "/usr/local/cuda/compat/libcuda.so.1"
 OLD_CUDA, NEW_CUDA = (COMPAT, "535.104.05"), (COMPAT, "590.44.01")
 
@@ -187,7 +189,7 @@ CASES = (
     Case("the driver's own", but(driver_library=(COMPAT, NODE.driver), cards=(RTX_4090,) * 4)),
     Case("older, in a job without GPUs", but(driver_library=OLD_CUDA, cards=())),
     # a user without a name
-    Case("nobody's number", but(nameless=1000720000), "user-nameless", WARN),
+    Case("nobody's number", but(nameless=1000720000), "uid-unknown", WARN),
     Case("torch that copes", replace(built(version="2.13.0+cu130"), nameless=1000720000)),
     Case("no torch to ask for it", replace(ABSENT, nameless=1000720000)),
     # backends
@@ -218,7 +220,7 @@ def test_judge(case: Case) -> None:
 
 
 def test_every_code_has_a_case() -> None:
-    assert {c.code for c in CASES} - {None} == set(host_software.ADVICE)
+    assert {c.code for c in CASES} - {None} == set(host_software.FINDINGS)
 
 
 def test_software_is_never_the_nodes_fault() -> None:
@@ -251,7 +253,7 @@ def test_observe_without_torch(tmp_path: Path) -> None:
     absent = {"torch": Preloaded(0.01, "ModuleNotFoundError", absent=True)}
     seen = host_software.observe(Host(str(tmp_path)), context(preloaded=absent))
     assert seen.absent
-    assert (seen.error, seen.build, seen.driver) == ("", host_software.Build(), "")
+    assert (seen.error, seen.build, seen.driver) == ("", host_software.TorchBuild(), "")
     round_trips(seen)
     with pytest.raises(CannotObserve):
         host_software.observe(Host(str(tmp_path)), context(preloaded={}))
@@ -300,9 +302,9 @@ def test_observe_survives_a_hostile_environment(tmp_path: Path) -> None:
     }
     absent = {"torch": Preloaded(0.01, "", absent=True)}
     seen = host_software.observe(Host(str(tmp_path), environ), context(preloaded=absent))
-    assert 1 <= len(seen.libraries) <= nccl.ENTRIES
+    assert 1 <= len(seen.libraries) <= nccl_library.ENTRIES
     json.dumps(encode(seen), ensure_ascii=False).encode()
-    assert all(len(x.path) <= nccl.TEXT for x in seen.libraries)
+    assert all(len(x.path) <= nccl_library.TEXT for x in seen.libraries)
 
 
 FAKE_TORCH = """
@@ -327,7 +329,7 @@ def cuda_torch(tmp_path: Path) -> Path:
     library = tmp_path / "lib/libnccl.so.2"
     library.parent.mkdir()
     nvml.folder()  # skips, or fails in CI, where there is no gcc
-    source = tmp_path / "nccl.c"
+    source = tmp_path / "nccl_library.c"
     source.write_text("int ncclGetVersion(int *v) { *v = 22105; return 0; }")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
     for name, text in (
@@ -375,7 +377,7 @@ def test_observe_which_nccl_is_loaded(cuda_torch: Path) -> None:
         preloaded=TORCH,
     )
     path = str(cuda_torch / "lib/libnccl.so.2")
-    assert seen.value.loaded == nccl.Loaded(path, "2.21.5", "LD_LIBRARY_PATH")
+    assert seen.value.loaded == nccl_library.LoadedNccl(path, "2.21.5", "LD_LIBRARY_PATH")
     assert seen.value.build.nccl_version == "2.28.9"
     assert_case(host_software, Case("", seen.value, "two-nccl", WARN))
 

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import host_storage
-from preflight.domains.system.directories import Address, Leftover, Place, Role
+from preflight.domains.system.directories import InitFileUrl, Leftover, ProbedPath, Role
 from preflight.host import Host, Mount, Space
 from preflight.humanize import GIB, MIB
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, Status
@@ -26,7 +26,7 @@ conforms(host_storage)
 DISK = Mount("/", "ext4", "/dev/vda", "rw")
 NFS = Mount("/home", "nfs4", "filer:/home", "rw")
 ROOM = Space(100 * GIB, 50 * GIB, 10**6, 2 * 10**6)
-TMP = Place(
+TMP = ProbedPath(
     Role.TMPDIR, "/tmp", 4, "default", "/tmp", mount=DISK, waited=3.0, space=ROOM, sync_s=0.002
 )
 CKPT = dataclasses.replace(
@@ -40,11 +40,11 @@ HOME = dataclasses.replace(WORK, role=Role.HOME, path="/home/me", tested="/home/
 TWO_NODES = topology(4, size=8)
 
 
-def but(place: Place, **changes: object) -> host_storage.Storage:
+def but(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
     """Storage that is sound but for this place."""
     changed = dataclasses.replace(place, **changes)
     places = tuple(p for p in (TMP, CKPT, INIT, WORK, HOME) if p.role is not place.role)
-    return host_storage.Storage((changed, *places), None, False, False)
+    return host_storage.NodeStorage((changed, *places), None, False, False)
 
 
 FINE = but(TMP)
@@ -61,8 +61,8 @@ def room(free: int, total: int = 100 * GIB, inodes: int = 10**6) -> dict[str, Sp
     return {"space": Space(total, free, inodes, 2 * 10**6)}
 
 
-def address(text: str, netloc: str, path: str) -> host_storage.Storage:
-    return dataclasses.replace(FINE, init=Address(text, "env DIST_URL", netloc, path))
+def address(text: str, netloc: str, path: str) -> host_storage.NodeStorage:
+    return dataclasses.replace(FINE, init=InitFileUrl(text, "env DIST_URL", netloc, path))
 
 
 CASES = (
@@ -187,7 +187,7 @@ def test_measured_takes_the_least_and_the_slowest() -> None:
 
 def observed(
     environ: dict[str, str], root: str = "/", seconds: float = 4.0, **options: object
-) -> dict[Role, Place]:
+) -> dict[Role, ProbedPath]:
     host = Host(root, environ)
     seen = host_storage.observe(host, context(seconds=seconds, options=options))
     round_trips(seen)
@@ -228,6 +228,7 @@ def test_a_place_that_does_not_exist_is_followed_to_one_that_does(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_places_where_nobody_can_write() -> None:
     file = str(Path(__file__))
     assert codes({"TMPDIR": "/sys/kernel"}) == {"unwritable"}  # not even root
@@ -236,6 +237,7 @@ def test_places_where_nobody_can_write() -> None:
     assert codes({}, init_file="/tmp") == {"init-unwritable"}
 
 
+@pytest.mark.slow
 def test_init_file_of_an_old_run(tmp_path: Path) -> None:
     (tmp_path / "init").write_text("old")
     os.utime(tmp_path / "init", (0, 0))
@@ -279,6 +281,7 @@ def test_the_limit_of_a_socket_path_is_the_kernels(tmp_path: Path) -> None:
         assert (place.bytes + host_storage.SOCKET_TAIL <= host_storage.SOCKET_PATH) is fits
 
 
+@pytest.mark.slow
 def test_hostile_paths(tmp_path: Path) -> None:
     long = "/" + "a/" * (1 << 19)
     odd = {"TMPDIR": "/tmp/\udcff\n", "TEMP": long, "INIT_METHOD": "file://" + long}
@@ -305,7 +308,7 @@ from preflight.check import Context
 from preflight.checks import host_storage
 from preflight.serde import encode
 from preflight.host import Host
-from support import context
+from support.cases import context
 libc = ctypes.CDLL(None, use_errno=True)
 def ok(result):
     error = ctypes.get_errno()
@@ -347,8 +350,17 @@ def _dead_mount(tmp_path: Path) -> None:
     if done.returncode == 77:
         pytest.skip("mounts are not allowed here")
     assert done.returncode == 0, done.stderr
-    seen = decode(host_storage.Storage, json.loads(done.stdout))
+    seen = decode(host_storage.NodeStorage, json.loads(done.stdout))
     found = judged(host_storage, Case("", seen))
     assert [f.code for f in found] == ["stalled", "init-leftover"]
     assert found[0].saw.count("fuse from filer:/dead") == 2
     assert found[0].fields["mount"] == str(tmp_path / "dead")
+
+
+def test_a_time_limit_of_milliseconds_accuses_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that has just been forked may be waiting for its own pages."""
+    starting = ProbedPath(Role.TMPDIR, "/tmp", 4, "default", "/tmp", state="D", doing="starting")
+    monkeypatch.setattr(host_storage, "probe_paths", lambda *_: (starting,))
+    with pytest.raises(CannotObserve, match="give it more time"):
+        host_storage.observe(Host(), context(seconds=0.002))
+    assert host_storage.observe(Host(), context(seconds=4.0)).places == (starting,)

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import launched_cases
 import pytest
-from hanging import (
+from support import ras_cases as launched_cases
+from support.cases import Case, assert_case, context, judged, round_trips, world
+from support.rehearsed_worlds import (
     ALL,
     BEHIND,
     GOES,
@@ -28,11 +29,18 @@ from hanging import (
     steady,
     turns,
 )
-from support import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_collectives
-from preflight.domains.job.record import Calls, Command, Group, Life, Process, Record, Rehearsed
+from preflight.domains.job.record import (
+    Calls,
+    ChildProcess,
+    Group,
+    Life,
+    RehearsalRecord,
+    Rehearsed,
+    WatchedCommand,
+)
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
 from preflight.serde import encode
@@ -108,7 +116,7 @@ def finds(
 
 
 def differs(name: str, saw: Mapping[str, Calls], of: int | None = None) -> Case:
-    return finds("collective-differs", name, saw, of)
+    return finds("collective-mismatch", name, saw, of)
 
 
 OTHER = rank("collective", group(call(7, "broadcast", 40)))
@@ -220,7 +228,10 @@ STANDS = (
     finds(
         "storage-stuck",
         "of a worker",
-        job(WAITS, rank("loader", children=(Process(9, "pt_data_worker", "D", "rpc_wait_bit"),))),
+        job(
+            WAITS,
+            rank("loader", children=(ChildProcess(9, "pt_data_worker", "D", "rpc_wait_bit"),)),
+        ),
         1,
     ),
     finds("fabric-stuck", "all in one call", job(WAITS, WAITS, WAITS, WAITS), 0),
@@ -282,7 +293,7 @@ def found(name: str):  # type: ignore[no-untyped-def]
 def test_what_is_said_of_another_operation() -> None:
     told = found("another operation")
     assert told.saw == (
-        "rank 1: broadcast [8] Float at train.py:40; ranks 0, 2, 3: all_reduce [8] Float at "
+        "rank 1: broadcast [8] Float at train.py:40; ranks 0,2-3: all_reduce [8] Float at "
         "train.py:38, number 7"
     )
     assert (told.confidence, told.blame) == (Confidence.CERTAIN, Blame.JOB)
@@ -304,7 +315,7 @@ def test_who_left_the_loop_of_both_is_named() -> None:
 
 def test_what_is_said_of_a_rank_that_stands_still() -> None:
     assert found("in its own code").saw == (
-        "rank 1 stands still since 21.0 s at train.py:99 in step, and sleeps · ranks 0, 2, 3 wait "
+        "rank 1 stands still since 21.0 s at train.py:99 in step, and sleeps · ranks 0,2-3 wait "
         "21.0 s in all_reduce [8] Float at train.py:38, number 7; torch gives up after 30 min"
     )
 
@@ -324,7 +335,7 @@ def test_what_is_said_of_a_loader() -> None:
 def test_each_place_is_named() -> None:
     told = found("two of them")
     assert [s.name for s in told.subjects] == ["1", "3"]
-    assert told.saw.startswith("ranks 1, 3 stand still since 21.0 s at train.py:99 in step")
+    assert told.saw.startswith("ranks 1,3 stand still since 21.0 s at train.py:99 in step")
     other = replace(BEHIND, stack=(at(120),))
     saw = judged(job_collectives, Case("", job(WAITS, BEHIND, WAITS, other)))[0].saw
     assert "rank 3 at train.py:120 in step" in saw
@@ -339,7 +350,7 @@ def test_the_group_is_said_where_it_is_not_that_of_all() -> None:
     part = pair(call(3, "broadcast", 40), done=2, name="x")
     saw = job(rank("collective", pair(call(3), done=2, name="x")), rank("collective", part), BEHIND)
     told = judged(job_collectives, Case("", saw))[0]
-    assert told.saw.endswith("number 3 of the group of ranks 0, 1")
+    assert told.saw.endswith("number 3 of the group of ranks 0-1")
 
 
 def test_nodes_are_in_the_subjects() -> None:
@@ -372,8 +383,8 @@ def test_what_is_measured() -> None:
 
 def test_each_rank_reads_its_own(tmp_path: Path) -> None:
     seen = list(job(WAITS, BEHIND, rank("loader", loader=loader(3))).values())
-    command = Command(("torchrun",), None, "stuck", 33.0)
-    made = Record(tuple(Rehearsed(Life(command), calls) for calls in seen))
+    command = WatchedCommand(("torchrun",), None, "stuck", 33.0)
+    made = RehearsalRecord(tuple(Rehearsed(Life(command), calls) for calls in seen))
     (tmp_path / "record.json").write_text(json.dumps(encode(made)), encoding="utf-8")
     for number, calls in enumerate(seen):
         ctx = context(local_rank=number, options={"record": "/record.json"})

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Case, assert_case, context, judged, round_trips, world
+from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_memory
-from preflight.domains.job.record import Command, Growth, Life, Record, Rehearsed
+from preflight.domains.job.record import Growth, Life, RehearsalRecord, Rehearsed, WatchedCommand
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -84,7 +84,7 @@ def noise(width: float, seed: int = 1) -> Shape:
     return lambda step: made.uniform(-width, width)
 
 
-MEMORY, GPU, SHM = "memory-grows", "gpu-memory-grows", "shm-grows"
+MEMORY, GPU, SHM = "memory-growth", "gpu-memory-growth", "shm-growth"
 WARN, FAIL = Status.WARN, Status.FAIL
 
 HEALTHY = (
@@ -248,10 +248,10 @@ def test_numbers_that_are_none() -> None:
 
 
 def test_a_record_is_read(tmp_path: Path) -> None:
-    life = Life(Command(("python", "train.py"), 0, "ended", 12.0))
+    life = Life(WatchedCommand(("python", "train.py"), 0, "ended", 12.0))
     seen = (memory(leak(2)), memory(seconds=8), memory(gpu=flat, seconds=30))
     path = tmp_path / "record.json"
-    made = Record(tuple(Rehearsed(life, growth=growth) for growth in seen))
+    made = RehearsalRecord(tuple(Rehearsed(life, growth=growth) for growth in seen))
     path.write_text(json.dumps(encode(made)))
     options = {"record": str(path)}
     for number in (0, 2):

@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import job_pace
-from preflight.domains.job.record import Command, Frame, Life, Pace, Record, Rehearsed
+from preflight.domains.job.record import (
+    Frame,
+    Life,
+    Pace,
+    RehearsalRecord,
+    Rehearsed,
+    WatchedCommand,
+)
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
 from preflight.serde import encode
@@ -209,7 +216,7 @@ def test_what_is_said_of_small_ones() -> None:
 
 def test_many_are_named_with_a_few() -> None:
     (finding,) = findings(ranks(*[STARVED] * 64))
-    assert finding.saw.startswith("ranks 0, 1, 2, 3 and 60 more wait 45 % of the time")
+    assert finding.saw.startswith("ranks 0-63 wait 45 % of the time")
 
 
 @given(st.integers(2, 16), st.integers(10, 200), st.floats(0, 1), st.integers(0, 1 << 32))
@@ -255,9 +262,9 @@ def test_what_is_measured() -> None:
 
 
 def record(tmp_path: Path, *paces: Pace) -> dict[str, str]:
-    life = Life(Command(("python", "train.py"), 0, "ended", 12.0))
+    life = Life(WatchedCommand(("python", "train.py"), 0, "ended", 12.0))
     path = tmp_path / "record.json"
-    made = Record(tuple(Rehearsed(life, pace=p) for p in paces))
+    made = RehearsalRecord(tuple(Rehearsed(life, pace=p) for p in paces))
     path.write_text(json.dumps(encode(made)))
     return {"record": str(path)}
 

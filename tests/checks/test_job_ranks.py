@@ -8,11 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, world
+from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_ranks
-from preflight.domains.job.record import Calls, Command, End, Frame, Life, Record, Rehearsed
+from preflight.domains.job.record import (
+    Calls,
+    End,
+    Frame,
+    Life,
+    RehearsalRecord,
+    Rehearsed,
+    WatchedCommand,
+)
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -64,7 +72,7 @@ def job(
     *ends: End | None, exit: int | None = 1, why: str = "ended", over: float = 0.0, **more: object
 ) -> dict[str, Life]:
     """One life a rank, on one node."""
-    command = Command(CMD, exit, why, 12.1, over)
+    command = WatchedCommand(CMD, exit, why, 12.1, over)
     made = {
         f"n1/{rank}": Life(command, rank, len(ends), len(ends), 1000 + rank, joined=True, end=each)
         for rank, each in enumerate(ends)
@@ -95,8 +103,14 @@ HEALTHY = (
     Case("three are done before the last", running(WELL, WELL, WELL, None, why="steps")),
     Case("interrupted", running(raised("KeyboardInterrupt: "), TERM, why="interrupted", over=9.0)),
     Case("killed by the user's Ctrl-C", running(TERM, TERM, why="interrupted", over=9.0)),
-    Case("cut short at once", {"n1/0": Life(Command(CMD, None, "interrupted", 0.1), watched="")}),
-    Case("one process", {"n1/0": Life(Command(CMD, None, "time", 30.0), pid=5, rank=0, world=1)}),
+    Case(
+        "cut short at once",
+        {"n1/0": Life(WatchedCommand(CMD, None, "interrupted", 0.1), watched="")},
+    ),
+    Case(
+        "one process",
+        {"n1/0": Life(WatchedCommand(CMD, None, "time", 30.0), pid=5, rank=0, world=1)},
+    ),
     Case("seen from outside", running(None, None, watched="outside", starting=3.0)),
     Case(
         "a slow start when time is up",
@@ -111,7 +125,7 @@ HEALTHY = (
 
 def alone(exit: int | None, why: str, problem: str = "") -> dict[str, Life]:
     """Of a command in which no rank was seen."""
-    return {"n1/0": Life(Command(CMD, exit, why, 20.0), watched="", problem=problem)}
+    return {"n1/0": Life(WatchedCommand(CMD, exit, why, 20.0), watched="", problem=problem)}
 
 
 def fails(
@@ -257,7 +271,7 @@ def test_the_own_frame_is_named() -> None:
 def test_equal_errors_of_several_ranks_are_one() -> None:
     found = judged(job_ranks, by_name("on all ranks the same"))[0]
     assert [s.name for s in found.subjects] == ["0", "1"]
-    assert found.saw.startswith("ranks 0, 1: E: 1 of 2")
+    assert found.saw.startswith("ranks 0-1: E: 1 of 2")
 
 
 def test_complaints_alone_blame_nobody() -> None:
@@ -344,7 +358,7 @@ def test_what_is_measured() -> None:
 
 
 def record(folder: Path, *lives: Life) -> str:
-    made = Record(tuple(Rehearsed(life, Calls(rank=life.rank)) for life in lives))
+    made = RehearsalRecord(tuple(Rehearsed(life, Calls(rank=life.rank)) for life in lives))
     (folder / "record.json").write_text(json.dumps(encode(made)), encoding="utf-8")
     return "/record.json"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips
+from support.cases import Case, assert_case, context, judged, round_trips
 
 from preflight.check import conforms
 from preflight.checks import job_script
@@ -29,7 +29,7 @@ from preflight.model import (
 conforms(job_script)
 
 FAIL, WARN = Status.FAIL, Status.WARN
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 UNDER = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
 
 CLEAN = Script("train.py", files=3, lines=240, hits=(), gpu=True, same_python=True)
@@ -96,7 +96,7 @@ def test_it_is_the_job_that_is_to_blame_and_only_likely() -> None:
     (found,) = judged(job_script, Case("", with_hits(BARRIER)))
     assert (found.blame, found.confidence) == (Blame.JOB, Confidence.LIKELY)
     assert found.saw == "dist.barrier() · in train() · barrier under 'if rank == 0', line 30"
-    assert "at train.py:31" in job_script.ADVICE["async-not-waited"].filled(found.fields).text
+    assert "at train.py:31" in job_script.FINDINGS["async-not-waited"].filled(found.fields).text
 
 
 def test_nodes_with_the_same_script_are_one_finding() -> None:

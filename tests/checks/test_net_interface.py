@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import net_interface

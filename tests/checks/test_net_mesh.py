@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from relay import Numbers, Relay, case, every, into, nodes, out_of, together
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
+from support.relay import Numbers, Relay, case, every, into, nodes, out_of, together
 
 from preflight.check import conforms
 from preflight.checks import net_mesh
-from preflight.domains.net import pairing as pairs
-from preflight.domains.net.interfaces import GLOO, NCCL, Way
+from preflight.domains.net import pairing
+from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
 from preflight.domains.net.mesh_probe import Edge
 from preflight.domains.net.mesh_view import Mesh
 from preflight.host import Host
@@ -28,7 +28,7 @@ def mesh(
     bad: Mapping[Numbers, str | Edge] | None = None,
     *,
     at_once: Mapping[Numbers, str | Edge] | None = None,
-    ways: Mapping[int, tuple[Way, ...]] | None = None,
+    ways: Mapping[int, tuple[ListenAddress, ...]] | None = None,
     libraries: str = "Gloo",
     absent: Collection[Numbers] = (),
     heard: Collection[Numbers] = (),
@@ -45,12 +45,14 @@ def mesh(
         burst = {j: edge(j, r) for (a, j), r in (at_once or {}).items() if a == i}
         fine = [
             j
-            for j in pairs.dials(i, count)
+            for j in pairing.dials(i, count)
             if (i, j) not in absent and (j not in mine or mine[j].result == "ok")
         ]
-        default = tuple(Way(w, "eth0", f"10.0.0.{i + 1}", 1500) for w in libraries.split("+"))
+        default = tuple(
+            ListenAddress(w, "eth0", f"10.0.0.{i + 1}", 1500) for w in libraries.split("+")
+        )
         seen[f"n{i}"] = Mesh(
-            place=pairs.Place(i, count),
+            place=pairing.NodeNumber(i, count),
             ways=(ways or {}).get(i, default),
             meeting=meeting,
             times={libraries: {str(j): 0.0003 for j in fine}} if fine else {},
@@ -64,16 +66,19 @@ def mesh(
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 
-BRIDGE = {i: (Way(GLOO, "docker0", "172.17.0.1", 1500),) for i in range(4)}
-LOOPS = {i: (Way(GLOO, "lo", "127.0.1.1", 65536),) for i in range(4)}
-ONE_LOOPS_IN_10 = {2: (Way(GLOO, "lo", "127.0.1.1", 65536),)}
+BRIDGE = {i: (ListenAddress(GLOO, "docker0", "172.17.0.1", 1500),) for i in range(4)}
+LOOPS = {i: (ListenAddress(GLOO, "lo", "127.0.1.1", 65536),) for i in range(4)}
+ONE_LOOPS_IN_10 = {2: (ListenAddress(GLOO, "lo", "127.0.1.1", 65536),)}
 ONE_LOOPS = ONE_LOOPS_IN_10 | {
-    i: (Way(GLOO, "eth0", f"192.168.0.{i + 1}", 1500),) for i in (0, 1, 3)
+    i: (ListenAddress(GLOO, "eth0", f"192.168.0.{i + 1}", 1500),) for i in (0, 1, 3)
 }
-TWINS = {i: (Way(GLOO, "eth0", "10.0.0.7", 1500),) for i in (1, 2)}
-SECOND_NET = {i: (Way(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),) for i in range(3)}
+TWINS = {i: (ListenAddress(GLOO, "eth0", "10.0.0.7", 1500),) for i in (1, 2)}
+SECOND_NET = {i: (ListenAddress(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),) for i in range(3)}
 BOTH_WAYS = {
-    i: (Way(NCCL, "eth0", f"10.0.0.{i + 1}", 1500), Way(GLOO, "lo", "127.0.1.1", 65536))
+    i: (
+        ListenAddress(NCCL, "eth0", f"10.0.0.{i + 1}", 1500),
+        ListenAddress(GLOO, "lo", "127.0.1.1", 65536),
+    )
     for i in range(3)
 }
 DROP, REJECT = "timed out", "ECONNREFUSED"
@@ -123,7 +128,7 @@ CASES = (
     case(
         "a bad node of 100",
         100,
-        mesh(100, {(a, 7): DROP for a in pairs.dialled_by(7, 100)}),
+        mesh(100, {(a, 7): DROP for a in pairing.dialled_by(7, 100)}),
         "inbound-closed",
         FAIL,
         "n7",
@@ -234,8 +239,8 @@ CASES = (
         2,
         {
             "n0": Mesh(
-                pairs.Place(0, 2),
-                (Way(GLOO, "eth0", "10.0.0.1"),),
+                pairing.NodeNumber(0, 2),
+                (ListenAddress(GLOO, "eth0", "10.0.0.1"),),
                 times={"Gloo": {"1": 0.1, "99": 0.1, "-1": 0.1, "x": 0.1, "0": 0.1}},
                 rough=(Edge(77, "Gloo", DROP, 1.0), Edge(-1, "Gloo", DROP, 1.0)),
                 heard=(-5, 900),
@@ -327,7 +332,7 @@ def test_the_interface_of_the_meeting_is_advised() -> None:
 
 def test_two_agents_of_one_machine_have_one_address() -> None:
     """One process a rank: the address is the same and the edge works, or lo's firewall drops."""
-    same = {i: (Way(GLOO, "eth0", "10.0.0.1", 1500),) for i in range(2)}
+    same = {i: (ListenAddress(GLOO, "eth0", "10.0.0.1", 1500),) for i in range(2)}
     assert findings(2, mesh(2, ways=same)) == []
     codes = [f.code for f in findings(2, mesh(2, every(2, DROP), ways=same))]
     assert codes == ["ephemeral-closed"]
@@ -383,7 +388,7 @@ def test_observe_a_node_whose_listener_is_not_reached() -> None:
     seen = observed(4, tamper)
     # as if they were four machines: on one, an address that refuses is its own
     saw = {
-        f"n{i}": dataclasses.replace(one, ways=(Way(GLOO, "eth0", f"10.0.0.{i}"),))
+        f"n{i}": dataclasses.replace(one, ways=(ListenAddress(GLOO, "eth0", f"10.0.0.{i}"),))
         for i, one in enumerate(seen)
     }
     (finding,) = findings(4, saw)

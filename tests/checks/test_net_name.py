@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import net_name
@@ -182,16 +182,24 @@ CASES = (
         Status.WARN,
         top=OTHER,
     ),
-    two("Debian's name", LOOPING, "own-loopback", Status.FAIL, subject="n1"),
-    two("Debian's name with GPUs", but(LOOPING, gpus=True), "own-loopback", Status.WARN),
-    two("Debian's name on 10.*", {"n1": LOOPING, "n2": TEN}, "own-loopback", Status.WARN),
-    two("Debian's name on 192.*", {"n1": LOOPING, "n2": ONE_NINETY}, "own-loopback", Status.FAIL),
-    two("both", {"n1": LOOPING, "n2": LOOPING}, "own-loopback", Status.FAIL),
+    two("Debian's name", LOOPING, "hostname-loopback", Status.FAIL, subject="n1"),
+    two("Debian's name with GPUs", but(LOOPING, gpus=True), "hostname-loopback", Status.WARN),
+    two("Debian's name on 10.*", {"n1": LOOPING, "n2": TEN}, "hostname-loopback", Status.WARN),
+    two(
+        "Debian's name on 192.*",
+        {"n1": LOOPING, "n2": ONE_NINETY},
+        "hostname-loopback",
+        Status.FAIL,
+    ),
+    two("both", {"n1": LOOPING, "n2": LOOPING}, "hostname-loopback", Status.FAIL),
     two("rdzv.torchrun looks at full names", but(full=resolved("gpu-1", "localhost", "127.0.0.1"))),
     two(
-        "unknown own name", but(own=resolved("vm", error="EAI_NONAME")), "own-unusable", Status.FAIL
+        "unknown own name",
+        but(own=resolved("vm", error="EAI_NONAME")),
+        "hostname-unusable",
+        Status.FAIL,
     ),
-    two("the own name is another's", but(own=resolved("vm", "10.9.9.9")), "own-unusable"),
+    two("the own name is another's", but(own=resolved("vm", "10.9.9.9")), "hostname-unusable"),
 )
 
 
@@ -218,7 +226,7 @@ def test_the_same_on_many_nodes_is_one_finding() -> None:
     nodes = {f"n{n}": (n,) for n in range(1, 65)}
     top = topology(65, nodes=tuple(Node(name, ranks) for name, ranks in nodes.items()))
     for saw, code in (
-        (but(own=DEBIAN), "own-loopback"),
+        (but(own=DEBIAN), "hostname-loopback"),
         (but(master=resolved("head", error="EAI_NONAME")), "master-unresolved"),
     ):
         seen = {

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from relay import Numbers, Relay, case, every, into, nodes, out_of, together
-from support import Case, assert_case, context, judged, round_trips, world
+from support.cases import Case, assert_case, context, judged, round_trips, world
+from support.relay import Numbers, Relay, case, every, into, nodes, out_of, together
 
 from preflight.check import conforms
 from preflight.checks import net_payload
 from preflight.checks.net_payload import SIZES, Payload, Sweep
-from preflight.domains.net.interfaces import GLOO, Way
+from preflight.domains.net.interfaces import GLOO, ListenAddress
 from preflight.domains.net.mesh_probe import FRAME
-from preflight.domains.net.pairing import Place
-from preflight.domains.net.tcp import Loop, Steps
+from preflight.domains.net.pairing import NodeNumber
+from preflight.domains.net.tcp import ConversationLoop, Steps
 from preflight.host import Host
 from preflight.model import Cause, Confidence, Finding, Missing, Status
 
@@ -47,8 +47,8 @@ def payload(
             if j != i and (i, j) not in absent:
                 one = (bad or {}).get((i, j), Sweep(0, "Gloo", FINE, "ok", 0, 1500))
                 sweeps.append(Sweep(j, "Gloo", one.seconds, one.result, one.retransmits, one.mtu))
-        ways = (Way(GLOO, "eth0", f"10.0.0.{i + 1}", 1500),)
-        seen[f"n{i}"] = Payload(Place(i, count), ways, tuple(sweeps))
+        ways = (ListenAddress(GLOO, "eth0", f"10.0.0.{i + 1}", 1500),)
+        seen[f"n{i}"] = Payload(NodeNumber(i, count), ways, tuple(sweeps))
     return seen
 
 
@@ -118,7 +118,7 @@ CASES = (
         "numbers of nobody",
         2,
         {
-            "n0": Payload(Place(0, 2), (), (*NOBODY, Sweep(1, "Gloo", FINE * 9, "ok"))),
+            "n0": Payload(NodeNumber(0, 2), (), (*NOBODY, Sweep(1, "Gloo", FINE * 9, "ok"))),
             "n1": payload(2)["n1"],
         },
     ),
@@ -205,7 +205,7 @@ def swept(
     sock: socket.socket, seconds: float, patience: float = 3.5
 ) -> tuple[tuple[float, ...], str, int, int]:
     """The result of the check's conversation on a socket."""
-    loop, found = Loop(), []
+    loop, found = ConversationLoop(), []
 
     def steps() -> Steps[None]:
         found.append((yield from net_payload._sweep(sock, time.monotonic() + seconds, patience)))

@@ -11,18 +11,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import net_port
-from preflight.checks.net_port import Port
+from preflight.checks.net_port import MasterPort
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder
 from preflight.host import Host
 from preflight.model import CannotObserve, Cause, Fact, Missing, Node, Status, Topology
 
 conforms(net_port)
 
-FREE = Port(29500, agent=False, bind=0, holders=(), low=32768, high=60999)
+FREE = MasterPort(29500, agent=False, bind=0, holders=(), low=32768, high=60999)
 RUN = Holder(LISTEN, "[::]:29500", "ann", True, 77, "python train.py", 260.0)
 SERVICE = Holder(LISTEN, "0.0.0.0:29500", "root", False, 9, "nginx", 1e5)
 UNSEEN = Holder(LISTEN, "0.0.0.0:29500", "uid 501", False)
@@ -30,11 +30,11 @@ OUTGOING = Holder(ESTABLISHED, "10.0.0.7:29500", "ann", True, 88, "python downlo
 ACCEPTED = Holder(ESTABLISHED, "10.0.0.7:29500", "ann", True, 77, "python train.py", 260.0)
 
 
-def but(**changes: object) -> Port:
+def but(**changes: object) -> MasterPort:
     return dataclasses.replace(FREE, **changes)  # type: ignore[arg-type]
 
 
-def held(*holders: Holder, bind: int | None = errno.EADDRINUSE) -> Port:
+def held(*holders: Holder, bind: int | None = errno.EADDRINUSE) -> MasterPort:
     return but(bind=bind, holders=holders)
 
 
@@ -107,7 +107,7 @@ def test_a_value_that_is_no_port_is_shown_as_it_is() -> None:
     assert judged(net_port, case)[0].saw == "MASTER_PORT=\"'29500'\\r\""
 
 
-def look(port: int, environ: dict[str, str] | None = None) -> Port:
+def look(port: int, environ: dict[str, str] | None = None) -> MasterPort:
     seen = net_port.observe(Host(environ=environ or {}), context(master_port=port))
     round_trips(seen)
     return seen

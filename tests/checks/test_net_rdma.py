@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hcas import LOCAL, ROCE, V1, V2, V4, gpus, hca, write
-from support import Case, assert_case, context, judged, round_trips, topology, world
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
+from support.hcas import LOCAL, ROCE, V1, V2, V4, gpus, hca, write
 
 from preflight.check import conforms
 from preflight.checks import net_rdma
-from preflight.domains.net.hca_selection import Fabric
-from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, Port
+from preflight.domains.net.hca_selection import NodeRdma
+from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, RdmaPort
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Confidence, Node, NotApplicable, Status, Topology
 
@@ -26,9 +26,9 @@ POLLING, DISABLED, LINK_UP = 2, 3, 5
 NODES = ("n1", "n2", "n3", "n4")
 
 
-def port(number: int = 0, **changes: Any) -> Port:
+def port(number: int = 0, **changes: Any) -> RdmaPort:
     """An active port of NDR InfiniBand."""
-    plain = Port(
+    plain = RdmaPort(
         f"mlx5_{number}",
         1,
         rate=400.0,
@@ -41,29 +41,29 @@ def port(number: int = 0, **changes: Any) -> Port:
     return dataclasses.replace(plain, **changes)
 
 
-def roce(number: int = 0, *gids: tuple[str, str], **changes: Any) -> Port:
+def roce(number: int = 0, *gids: tuple[str, str], **changes: Any) -> RdmaPort:
     table = tuple(Gid(i, a, {V1: 1, V2: 2}[v]) for i, (a, v) in enumerate(gids or ROCE) if a)
     plain = {"layer": ETHERNET, "gids": table, "gid_slots": 16, "mtu": 9000, "pkey": None}
     return port(number, **{**plain, **changes})
 
 
-def down(number: int = 0, **changes: Any) -> Port:
+def down(number: int = 0, **changes: Any) -> RdmaPort:
     return port(number, **{"state": DOWN, "physical": POLLING, "rate": 10.0, **changes})
 
 
-def init(number: int = 0, **changes: Any) -> Port:
+def init(number: int = 0, **changes: Any) -> RdmaPort:
     return port(number, state=INIT, physical=LINK_UP, **changes)
 
 
-def rails(count: int = 8, *others: Port) -> tuple[Port, ...]:
+def rails(count: int = 8, *others: RdmaPort) -> tuple[RdmaPort, ...]:
     """`count` active ports, some of which are replaced by others of the same name."""
     instead = {p.name: p for p in others}
     plain = [instead.pop(p.name, p) for p in map(port, range(count))]
     return (*plain, *instead.values())
 
 
-def fabric(*ports: Port, **changes: Any) -> Fabric:
-    return dataclasses.replace(Fabric(ports or rails(), gpus=8, peering=True), **changes)
+def fabric(*ports: RdmaPort, **changes: Any) -> NodeRdma:
+    return dataclasses.replace(NodeRdma(ports or rails(), gpus=8, peering=True), **changes)
 
 
 def job(nodes: int = 2) -> Topology:
@@ -71,7 +71,7 @@ def job(nodes: int = 2) -> Topology:
     return topology(nodes, nodes=each)
 
 
-def nodes(*fabrics: Fabric) -> dict[str, Fabric]:
+def nodes(*fabrics: NodeRdma) -> dict[str, NodeRdma]:
     return dict(zip(NODES, fabrics, strict=False))
 
 
@@ -83,7 +83,9 @@ SPARE = down(3, card="0000:02:00")
 STORAGE = port(8, kind="MT4125 S", rate=200.0)
 
 
-def several(name: str, first: Fabric, *rest: Any, subject: str | None = None, **more: Any) -> Case:
+def several(
+    name: str, first: NodeRdma, *rest: Any, subject: str | None = None, **more: Any
+) -> Case:
     """Node n1 and a healthy second one."""
     saw = nodes(first, GOOD)
     code, status = (*rest, None, None)[:2]
@@ -135,7 +137,7 @@ CASES = (
     Case("ours by the config", fabric(port(0), down(1), ours="mlx5_[0-3]"), "port-down", FAIL),
     Case("ours, without a GPU", fabric(down(1), ours="mlx5_1:1", gpus=0), "port-down", FAIL),
     Case("not ours", fabric(port(0), down(4, kind="y"), ours="mlx5_[0-3]")),
-    Case("named", fabric(port(0), down(1), rule="=mlx5_0,mlx5_1"), "named-down", WARN),
+    Case("named", fabric(port(0), down(1), rule="=mlx5_0,mlx5_1"), "named-port-down", WARN),
     Case("a prefix names nobody", fabric(port(0), down(1), rule="mlx5")),
     Case("switched off", fabric(*rails(8, down(1, physical=DISABLED))), "port-down", FAIL),
     Case("a link, but no more", fabric(*rails(8, down(1, physical=LINK_UP))), "port-down", FAIL),
@@ -171,7 +173,7 @@ CASES = (
     Case(
         "storage that was named",
         fabric(*rails(8), STORAGE, rule="=" + ",".join(p.device for p in (*rails(8), STORAGE))),
-        "slow-taken",
+        "slow-port-selected",
         WARN,
         subject="n1 · mlx5_8 · port 1",
     ),
@@ -181,7 +183,7 @@ CASES = (
     several(
         "storage that is not ours",
         fabric(*rails(8), STORAGE, ours="mlx5_[0-7]"),
-        "not-ours",
+        "port-unlisted",
         WARN,
         subject="n1 · mlx5_8 · port 1",
     ),
@@ -198,7 +200,7 @@ CASES = (
     several(
         "a rule for a port without a cable",
         fabric(*rails(2), down(9, kind="z"), rule="mlx5_9:1,ib"),
-        "named-down",
+        "named-port-down",
         FAIL,
     ),
     several(
@@ -308,7 +310,7 @@ def test_eight_dead_ports_are_one_finding() -> None:
         (fabric(port(0), init(1), ours="mlx5_1"), Blame.NETWORK, Confidence.CERTAIN),
     ],
 )
-def test_whose_fault_a_dead_port_is(seen: Fabric, blame: Blame, confidence: Confidence) -> None:
+def test_whose_fault_a_dead_port_is(seen: NodeRdma, blame: Blame, confidence: Confidence) -> None:
     (finding,) = judged(net_rdma, Case("", seen))
     assert (finding.blame, finding.confidence) == (blame, confidence)
 

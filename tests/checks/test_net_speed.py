@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, world
+from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import net_speed
 from preflight.checks.net_speed import Speed
-from preflight.domains.net import pairing as pairs
-from preflight.domains.net import rounds as tour
+from preflight.domains.net import pairing, rounds
 from preflight.domains.net.rounds import ABSENT, Trial
-from preflight.domains.net.tcp_throughput import Burst, Moved
+from preflight.domains.net.tcp_throughput import Burst, Transfer
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -55,15 +54,17 @@ def fabric(
 ) -> dict[str, Any]:
     """What all nodes of a world saw: `inward(a, b)` of the edge from a to b."""
     trials: dict[int, list[Trial]] = {i: [] for i in range(count)}
-    for number, made in enumerate(pairs.rounds(count, tour.ROUNDS)):
+    for number, made in enumerate(pairing.rounds(count, rounds.ROUNDS)):
         for a, b in made:
             time_ = trip(a, b)
             into_a, into_b = inward(b, a), inward(a, b)
             error = "" if into_a else "ETIMEDOUT"
-            trials[a].append(Trial(b, number, False, Moved(into_a, time_, time_, error)))
+            trials[a].append(Trial(b, number, False, Transfer(into_a, time_, time_, error)))
             error = "" if into_b else "ETIMEDOUT"
-            trials[b].append(Trial(a, number, False, Moved(into_b, None, None, error)))
-    return {f"n{i}": Speed(pairs.Place(i, count), "eth0", tuple(of)) for i, of in trials.items()}
+            trials[b].append(Trial(a, number, False, Transfer(into_b, None, None, error)))
+    return {
+        f"n{i}": Speed(pairing.NodeNumber(i, count), "eth0", tuple(of)) for i, of in trials.items()
+    }
 
 
 def slow_out(*bad: int, gbits: float = 0.94) -> Callable[[int, int], Burst]:
@@ -136,13 +137,23 @@ CASES = (
     case("slow both ways, of 3", 3, fabric(3, slow_node(0)), NODE, WARN, subject="n0"),
     case("of 5", 5, fabric(5, slow_node(4)), NODE, subject="n4"),
     case("of 64", 64, fabric(64, slow_node(17)), NODE, subject="n17"),
-    case("0.0: nothing at all came", 4, fabric(4, slow_out(2, gbits=0.000001)), NODE, subject="n2"),
+    case(
+        "0.0: nothing at all came",
+        4,
+        fabric(4, slow_out(2, gbits=0.000001)),
+        NODE,
+        subject="n2",
+    ),
     case("a link", 4, fabric(4, slow_edges((0, 2), (2, 0))), LINK, WARN, subject="n0->n2"),
     case("one way of it", 5, fabric(5, slow_edges((3, 1))), LINK, subject="n3->n1"),
     case("a link of 3", 3, fabric(3, slow_edges((0, 2), (2, 0))), LINK, WARN),
     case("two nodes, 50 Mbit/s", 2, every(2, burst(0.05)), LOW, WARN, subject="n0->n1"),
     case(
-        "two nodes, 50 Mbit/s one way", 2, fabric(2, slow_out(1, gbits=0.05)), LOW, subject="n1->n0"
+        "two nodes, 50 Mbit/s one way",
+        2,
+        fabric(2, slow_out(1, gbits=0.05)),
+        LOW,
+        subject="n1->n0",
     ),
     case("all 50 Mbit/s", 6, every(6, burst(0.05)), LOW, WARN),
     case("two racks", 4, fabric(4, lambda a, b: burst(0.9) if halves(a, b) else FINE), LOW, WARN),
@@ -161,7 +172,12 @@ CASES = (
         WARN,
         subject="n0->n2",
     ),
-    case("two rooms", 4, fabric(4, trip=lambda a, b: 0.01 if halves(a, b) else FINE_TRIP), LATENCY),
+    case(
+        "two rooms",
+        4,
+        fabric(4, trip=lambda a, b: 0.01 if halves(a, b) else FINE_TRIP),
+        LATENCY,
+    ),
     case(
         "a lossy node",
         4,
@@ -252,7 +268,7 @@ def test_what_is_far_is_held_against_no_floor() -> None:
 
 def test_a_slow_link_is_all_that_is_named() -> None:
     for count in (3, 4, 5, 8, 9, 64):
-        a, b = pairs.rounds(count, tour.ROUNDS)[1][0]
+        a, b = pairing.rounds(count, rounds.ROUNDS)[1][0]
         found = findings(count, fabric(count, slow_edges((a, b), (b, a))))
         assert [f.code for f in found] == [LINK], count
         assert {(s.kind, s.node, s.to) for s in found[0].subjects} == {
@@ -269,7 +285,7 @@ def test_a_lossy_slow_node_is_one_finding() -> None:
 
 def test_what_the_sender_counts_in_the_end_counts() -> None:
     saw = fabric(4)
-    lossy = Trial(1, 0, True, Moved(sent=60_000, resent=9_000))
+    lossy = Trial(1, 0, True, Transfer(sent=60_000, resent=9_000))
     for name in ("n0", "n2", "n3"):
         saw[name] = dataclasses.replace(saw[name], trials=(*saw[name].trials, lossy))
     assert [(f.code, str(f.subjects[0])) for f in findings(4, saw)] == [("packets-lost", "n1")]
@@ -300,14 +316,14 @@ def test_what_is_said_of_one_direction() -> None:
 
 def test_the_better_of_two_measurements_counts() -> None:
     saw = fabric(4, slow_edges((0, 2)))
-    again = Trial(0, 1, True, Moved(FINE, FINE_TRIP, FINE_TRIP))
+    again = Trial(0, 1, True, Transfer(FINE, FINE_TRIP, FINE_TRIP))
     saw["n2"] = dataclasses.replace(saw["n2"], trials=(*saw["n2"].trials, again))
     assert findings(4, saw) == []
 
 
 def test_numbers_of_a_stranger_are_left_out() -> None:
     bad = [
-        Trial(peer, 0, False, Moved(Burst(rate, starved, 5, 9), trip, trip))
+        Trial(peer, 0, False, Transfer(Burst(rate, starved, 5, 9), trip, trip))
         for peer in (-1, 3, 4, 10**9)
         for rate in (float("nan"), float("inf"), -1.0, 0.0)
         for starved in (float("nan"), -5.0, 7.0)
@@ -321,7 +337,7 @@ def test_numbers_of_a_stranger_are_left_out() -> None:
 def test_the_commands_name_the_interface() -> None:
     case = Case("", fabric(4, slow_out(2)), topology=nodes(4))
     finding = next(f for f in judged(net_speed, case) if f.code == "node-slow")
-    command = net_speed.ADVICE["node-slow"].filled(finding.fields).commands[0]
+    command = net_speed.FINDINGS["node-slow"].filled(finding.fields).commands[0]
     assert command.run.startswith("ethtool eth0; ethtool -S eth0 | ")
 
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ranks import free_port, run_ranks
-from support import Case, assert_case, context
+from support.cases import Case, assert_case, context
+from support.ranks import free_port, run_ranks
 
 from preflight.check import conforms
 from preflight.checks import rdzv_store
-from preflight.checks.rdzv_store import Meeting
+from preflight.checks.rdzv_store import RendezvousTimes
 from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
 from preflight.host import Host
@@ -35,10 +35,10 @@ from preflight.model import (
 conforms(rdzv_store)
 
 STEPS = ("TCPStore", "set and get", "init_process_group")
-FINE = Meeting(store=0.002, round_trip=0.0001, init=0.01, waited=0.012)
+FINE = RendezvousTimes(store=0.002, round_trip=0.0001, init=0.01, waited=0.012)
 
 
-def met(**changes: object) -> Seen[Meeting]:
+def met(**changes: object) -> Seen[RendezvousTimes]:
     return Seen(dataclasses.replace(FINE, **changes), 0.1, marks(3))  # type: ignore[arg-type]
 
 
@@ -46,9 +46,9 @@ def marks(count: int) -> tuple[Mark, ...]:
     return tuple(Mark(name, 0.0) for name in STEPS[:count])
 
 
-def failed(step: int, text: str) -> Seen[Meeting]:
+def failed(step: int, text: str) -> Seen[RendezvousTimes]:
     trouble = Trouble(STEPS[step - 1], "DistNetworkError", text)
-    return Seen(Meeting(None, None, None, 7.0, trouble), 7.1, marks(step))
+    return Seen(RendezvousTimes(None, None, None, 7.0, trouble), 7.1, marks(step))
 
 
 def silent(step: int) -> Missing:
@@ -173,7 +173,7 @@ def test_judge(case: Case) -> None:
 
 def test_ranks_are_shown_with_their_nodes() -> None:
     late = on_nodes(*[met(waited=8.2)] * 4, met(waited=0.2), met(waited=0.1))
-    seen: World[Meeting] = World("rdzv.store", late, THREE)  # type: ignore[arg-type]
+    seen: World[RendezvousTimes] = World("rdzv.store", late, THREE)  # type: ignore[arg-type]
     (finding,) = judged(seen)
     assert finding.saw == "all 2 ranks of n3 came up to 8.1 s after the first"
     assert rdzv_store.measured(seen).text.endswith(" · last was rank 5 on n3")
@@ -259,4 +259,4 @@ def test_a_port_that_another_service_has() -> None:
         seen = run_ranks("rdzv.store", 2, seconds=4.0, master_port=port)
     (finding,) = judged(seen)
     assert (finding.code, str(finding.subjects[0])) == ("port-taken", "n1 · rank 0")
-    assert finding.explains == ("world.*",)
+    assert (finding.explains, rdzv_store.CHECK.explains) == (None, ("world.*",)), "as declared"

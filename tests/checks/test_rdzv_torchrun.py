@@ -4,20 +4,18 @@ world that may not use torchrun at all hears of it as a warning only."""
 from __future__ import annotations
 
 import dataclasses
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from support import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology
 
 from preflight.check import conforms
 from preflight.checks import rdzv_torchrun
 from preflight.checks.rdzv_torchrun import C10D, INSIDE, STATIC, UNKNOWN, Handed, Hosting
 from preflight.domains.net.dns import NO_ANSWER, Lookup
-from preflight.domains.rendezvous.torchrun_names import endpoint_of, is_host, recognises
 from preflight.host import Host
 from preflight.identity.discover import discover
 from preflight.model import (
@@ -105,55 +103,63 @@ CASES = (
     case(
         "nobody",
         world(4, C10D, every=NOT),
-        "nobody-hosts",
+        "store-host-missing",
         Status.FAIL,
         subject="n1 · PET_RDZV_ENDPOINT",
     ),
     case(
         "an address of a second interface",
         world(3, C10D, every=NOT | {"endpoint": "10.9.0.2"}, n2={"addresses": (ip(1), "10.9.0.2")}),
-        "nobody-hosts",
+        "store-host-missing",
         Status.FAIL,
         subject="n2 · PET_RDZV_ENDPOINT",
     ),
-    case("two of one name", world(3, C10D, n3=BY_NAME), "two-hosts", Status.FAIL, subject="n1"),
-    case("localhost", world(2, C10D, every=LOOP), "two-hosts", Status.FAIL),
+    case(
+        "two of one name",
+        world(3, C10D, n3=BY_NAME),
+        "store-host-duplicate",
+        Status.FAIL,
+        subject="n1",
+    ),
+    case("localhost", world(2, C10D, every=LOOP), "store-host-duplicate", Status.FAIL),
     case(
         "the own name is unknown",
         world(3, C10D, n3=STOPS),
-        "own-name-unknown",
+        "hostname-unknown",
         Status.FAIL,
         subject="n3",
     ),
     case(
         "a full name that is nowhere",
         world(3, C10D, n2=LOST, n3=LOST),
-        "handed-unusable",
+        "advertised-name-unusable",
         Status.FAIL,
         subject="n1",
     ),
     case(
         "a full name that one lacks",
         world(4, C10D, n3=LOST),
-        "handed-unusable",
+        "advertised-name-unusable",
         Status.FAIL,
         subject="n3",
     ),
     case(
         "a full name that is the loopback elsewhere",
         world(3, C10D, every={"handed": first("127.0.0.1")}),
-        "handed-unusable",
+        "advertised-name-unusable",
         Status.FAIL,
         subject="n1",
     ),
     case(
         "another machine's address",
         world(4, C10D, n4={"handed": first("10.9.9.9")}),
-        "handed-unusable",
+        "advertised-name-unusable",
         Status.FAIL,
         subject="n4",
     ),
-    case("a full name, two nodes", world(2, C10D, n2=LOST), "handed-unusable", Status.FAIL),
+    case(
+        "a full name, two nodes", world(2, C10D, n2=LOST), "advertised-name-unusable", Status.FAIL
+    ),
     case("other ids", world(3, C10D, n2={"run_id": "8"}), "rendezvous-differs", Status.FAIL),
     case("other ids, static", world(2, STATIC, n2={"run_id": "none"}), "rendezvous-differs"),
     case(
@@ -205,88 +211,15 @@ def test_a_name_unknown_to_the_only_other_node_may_be_its_or_the_others_fault() 
 
 
 def test_what_ends_the_rendezvous_explains_what_comes_after_it() -> None:
-    assert one(world(2, C10D, every=NOT)).explains == rdzv_torchrun.EXPLAINS
+    assert one(world(2, C10D, every=NOT)).explains == rdzv_torchrun.CHECK.explains
     # agree.names says it of the same name
-    assert set(rdzv_torchrun.EXPLAINS) < set(one(world(3, C10D, n3=LOST)).explains)
+    assert set(rdzv_torchrun.CHECK.explains) < set(one(world(3, C10D, n3=LOST)).explains)
 
 
 @pytest.mark.parametrize("number", [-1, 2, 1 << 40])
 def test_a_number_out_of_range_accuses_nobody(number: int) -> None:
     handed = {"handed": first(error=NONAME, number=number)}
     assert not judged(rdzv_torchrun, case("", world(2, C10D, every=handed)))
-
-
-# --- torch's rule ---
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "mine", "its", "expected"),
-    [
-        ("localhost", (), (), True),
-        ("127.0.0.1", (), (), True),
-        ("::1", (), (), True),
-        ("h1", ("10.0.0.1",), (), True),
-        ("h1.lab", ("10.0.0.1",), ("10.0.0.1",), True),
-        ("10.0.0.1", ("10.0.0.1",), ("10.0.0.1",), True),
-        ("fd00:0::1", ("fd00::1",), ("fd00::1",), True),
-        ("h2", ("10.0.0.1",), ("10.0.0.2",), False),
-        ("10.0.0.1", ("127.0.1.1",), ("10.0.0.1",), False),
-        ("10.9.0.1", ("10.0.0.1",), ("10.9.0.1",), False),
-        ("unknown", ("10.0.0.1",), (), False),
-    ],
-)
-def test_it_is_torchs_rule(
-    endpoint: str, mine: tuple[str, ...], its: tuple[str, ...], expected: bool
-) -> None:
-    found = recognises(endpoint, "h1", Lookup("h1", mine), Lookup(endpoint, its))
-    assert found[0] is expected
-    assert bool(found[1]) is expected
-
-
-def test_torch_stops_where_the_own_name_is_unknown() -> None:
-    none = Lookup("", (), NONAME)
-    assert recognises("h2", "h1", none, Lookup("h2", ("10.0.0.2",))) == (False, "", NONAME)
-    assert recognises("h1", "h1", none, none)[0] is True
-    silent = Lookup("h1", (), NO_ANSWER)
-    assert recognises("h2", "h1", silent, silent)[0] is None
-
-
-def test_it_says_what_torch_says_on_this_machine() -> None:
-    utils = pytest.importorskip("torch.distributed.elastic.rendezvous.utils")
-    own = socket.gethostname()
-    for endpoint in (own, "localhost", "127.0.0.1", "no-such-host.invalid", "192.0.2.77"):
-        mine, its = (Lookup(n, tuple(found(n))) for n in (own, endpoint))
-        ours = recognises(endpoint, own, mine, its)[0]
-        assert ours is utils._matches_machine_hostname(endpoint), endpoint
-
-
-def found(name: str) -> list[str]:
-    try:
-        return [str(a[4][0]) for a in socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)]
-    except socket.gaierror:
-        return []
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("h1:29500", "h1", "29500"),
-        (" h1 ", "h1", "29400"),
-        ("", "localhost", "29400"),
-        ("[fd00::1]", "fd00::1", "29400"),
-        ("[fd00::1]:1", "fd00::1", "1"),
-        ("fd00::1:1", "fd00::1", "1"),
-    ],
-)
-def test_an_endpoint_is_parsed_as_torch_does(text: str, host: str, port: str) -> None:
-    assert endpoint_of(text) == (host, port)
-    utils = pytest.importorskip("torch.distributed.elastic.rendezvous.utils")
-    assert utils.parse_rendezvous_endpoint(text, 29400) == (host, int(port))
-
-
-def test_is_host_of_the_options() -> None:
-    options = ("timeout=3, is_host=1", "is_host=false", "timeout=3")
-    assert [is_host(text) for text in options] == [True, False, None]
 
 
 # --- observe ---

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Case, assert_case, judged, round_trips, world
+from support.cases import Case, assert_case, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import world_bandwidth
 from preflight.checks.world_bandwidth import GLOO, NCCL, SIZES, Bandwidth
 from preflight.domains.collectives.busbw import Point
 from preflight.domains.collectives.pair_bandwidth import Exchange, plan
-from preflight.domains.net import pairing as pairs
+from preflight.domains.net import pairing
 from preflight.domains.torch.steps import Trouble
 from preflight.model import Blame, Cause, Confidence, Mark, Missing, Node, Seen, Status, Topology
 
@@ -60,7 +60,9 @@ def fabric(
         for local in range(each):
             seen = Bandwidth(backend, count * each, each, gpu, curve(gbs, count * each, backend))
             if local == 0 and count > 1:
-                seen = dataclasses.replace(seen, place=pairs.Place(i, count), pairs=tuple(met[i]))
+                seen = dataclasses.replace(
+                    seen, place=pairing.NodeNumber(i, count), pairs=tuple(met[i])
+                )
             found[f"n{i}/{i * each + local}"] = seen
     return found
 

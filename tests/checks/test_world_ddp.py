@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ranks import run_ranks
-from support import Case, assert_case, topology
-from support import world as world_of
+from support.cases import Case, assert_case, judged, topology
+from support.ranks import run_ranks
 
 from preflight.check import conforms
 from preflight.checks import world_ddp
@@ -63,11 +62,11 @@ CASES = (
     Case(
         "nccl without GPUs",
         world(*[Trained("cpu", "nccl", "nccl")] * 2),
-        "backend-unfit",
+        "backend-mismatch",
         Status.FAIL,
         subject="backend",
     ),
-    Case("torch says so", world(*[failed(4, NO_GPU)] * 2), "backend-unfit", subject="job"),
+    Case("torch says so", world(*[failed(4, NO_GPU)] * 2), "backend-mismatch", subject="job"),
     Case(
         "gloo with GPUs",
         world(*[but(device="cuda", asked="gloo")] * 2),
@@ -109,7 +108,7 @@ def test_of_two_nodes_neither_is_the_odd_one() -> None:
 
     def blame(*homes: str) -> tuple[str, Blame]:
         seen = {f"{n}/{r}": odd if r == 3 else FINE for r, n in enumerate(homes)}
-        (finding,) = world_ddp.judge(world_of("world.ddp", seen, topology(4)), Expect())
+        (finding,) = judged(world_ddp, Case("", seen, topology=topology(4)))
         assert f"rank 3 on {homes[3]}: " in finding.saw
         return str(finding.subjects[0]), finding.blame
 
@@ -138,7 +137,7 @@ def test_a_gradient_that_is_not_the_average_is_seen() -> None:
 @pytest.mark.torch
 def test_nccl_that_is_asked_for_without_gpus_is_not_tried() -> None:
     seen = run_ranks("world.ddp", 2, options={"backend": "nccl"})
-    assert [f.code for f in world_ddp.judge(seen, Expect())] == ["backend-unfit"]
+    assert [f.code for f in world_ddp.judge(seen, Expect())] == ["backend-mismatch"]
 
 
 @pytest.mark.torch

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import signal
 
 import pytest
-from ranks import run_ranks
-from support import Case, assert_case
+from support.cases import Case, assert_case
+from support.ranks import run_ranks, slowed
 
 from preflight.check import conforms
 from preflight.checks import world_gloo
@@ -16,10 +15,6 @@ from preflight.checks.world_gloo import SIZES, Sums
 from preflight.domains.collectives.allreduce import (
     LeftOut,
     Reduced,
-    affordable,
-    busbw,
-    expected,
-    weight,
 )
 from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
@@ -147,35 +142,6 @@ def test_wrong_sums_are_a_nodes_unless_there_are_only_two() -> None:
     assert wrong(FINE, FINE, WRONG, WRONG)[:2] == ("job", Blame.UNKNOWN), "or of who sends to n2"
 
 
-def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
-    assert busbw(1_000_000_000, 1.0, 2) == 1.0
-    assert busbw(1_000_000_000, 1.0, 8) == 1.75
-    assert busbw(4, 0.0, 4) == 0.0
-    assert busbw(4, 1.0, 1) == 0.0
-
-
-def test_no_sum_leaves_what_float32_adds_exactly() -> None:
-    assert sum(weight(rank) for rank in range(15_000)) + 60 * 15_000 < 1 << 24
-    assert len({weight(rank) for rank in range(400)}) == 400
-
-
-def test_what_takes_long_is_foreseen() -> None:
-    assert expected({}, 4) == 0.0, "the smallest is tried"
-    assert expected({4: 0.2}, 4096) == 0.2, "what takes that long is the way, not the size"
-    assert expected({4: 0.2, 4096: 0.1}, 65536) == 0.1
-    # 5 Mbit/s each way and 40 ms: linear from the smallest on, whatever that takes
-    seconds = {count: 0.04 + count / 625_000 for count in list(SIZES)[:-1]}
-    assert math.isclose(expected(seconds, 16 * MIB), 0.04 + 16 * MIB / 625_000)
-
-
-def test_of_what_there_is_time_for_no_more_is_done() -> None:
-    assert affordable(0.0, -1.0, 3) == 4, "what is not known"
-    assert affordable(1.0, 10.0, 3) == 4
-    assert affordable(4.0, 10.0, 3) == 2
-    assert affordable(10.1, 10.0, 1) == 0
-    assert affordable(0.1, -1.0, 3) == 0
-
-
 def test_a_slow_network_is_named_so_and_shown() -> None:
     seen: World[Sums] = World("world.gloo", {k: Seen(SLOW) for k in on_nodes(*range(6))}, THREE)
     (finding,) = world_gloo.judge(seen, Expect())
@@ -199,7 +165,7 @@ def test_ranks_add_up(n: int) -> None:
 
 @pytest.mark.torch
 def test_all_ranks_leave_out_what_would_take_too_long() -> None:
-    seen = run_ranks("world.gloo", 3, seconds=8.0, target="ranks:slowed")
+    seen = run_ranks("world.gloo", 3, seconds=8.0, target=slowed)
     (finding,) = world_gloo.judge(seen, Expect())
     assert (finding.code, finding.blame) == ("slow", Blame.UNKNOWN)
     for sums in seen.seen.values():
@@ -212,7 +178,7 @@ def test_all_ranks_leave_out_what_would_take_too_long() -> None:
 
 @pytest.mark.torch
 def test_what_there_is_time_for_once_is_looked_at_and_timed_at_once() -> None:
-    seen = run_ranks("world.gloo", 3, seconds=14.0, target="ranks:slowed")
+    seen = run_ranks("world.gloo", 3, seconds=14.0, target=slowed)
     assert list(world_gloo.judge(seen, Expect())) == []
     for sums in seen.seen.values():
         assert [r.bytes for r in sums.reduced] == list(SIZES)

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks
-from support import Case, assert_case, world
+from support.cases import Case, assert_case, world
+from support.ranks import run_ranks
 
 from preflight.check import conforms
 from preflight.checks import world_loader
-from preflight.checks.world_loader import Loading, Rate, usable_cpus
+from preflight.checks.world_loader import LoaderRate, Loading, usable_cpus
 from preflight.domains.torch.steps import Trouble
 from preflight.expect import Expect
 from preflight.host import Host
@@ -25,7 +25,11 @@ from preflight.serde import decode
 
 conforms(world_loader)
 
-RATES = (Rate(0, False, 380.0, 0.01), Rate(1, False, 230.0, 0.03), Rate(4, False, 800.0, 0.05))
+RATES = (
+    LoaderRate(0, False, 380.0, 0.01),
+    LoaderRate(1, False, 230.0, 0.03),
+    LoaderRate(4, False, 800.0, 0.05),
+)
 FINE = Loading(cpus=16.0, ranks=4, advised=4, rates=RATES)
 
 
@@ -63,8 +67,8 @@ CASES = (
     Case("descriptors", failed("received 0 items of ancdata"), "files-few", Status.FAIL),
     Case("OOM", failed(KILLED), "worker-died", Status.FAIL),
     Case("gone", failed("DataLoader worker (pid(s) 8) exited unexpectedly"), "worker-died"),
-    Case("slow", failed("DataLoader timed out after 5 seconds"), "worker-stuck", Status.FAIL),
-    Case("deadlock", ended(Cause.TIMED_OUT, "4 workers"), "worker-stuck", Status.FAIL),
+    Case("slow", failed("DataLoader timed out after 5 seconds"), "worker-hung", Status.FAIL),
+    Case("deadlock", ended(Cause.TIMED_OUT, "4 workers"), "worker-hung", Status.FAIL),
     Case("pinning", failed(PINNED, "4 workers, pinned"), "pin-failed", Status.FAIL),
     Case("else", failed("a text that nobody knows"), "loader-failed", Status.FAIL),
     Case("slow without workers says nothing", ended(Cause.TIMED_OUT, "0 workers")),
@@ -109,7 +113,7 @@ exec "$@"
 """
 LOOK = """
 import json
-from support import context
+from support.cases import context
 from preflight.checks import world_loader
 from preflight.serde import encode
 from preflight.host import Host

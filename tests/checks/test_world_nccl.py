@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_ranks
-from support import Case, assert_case, judged, topology
-from support import world as observed
+from support.cases import Case, assert_case, topology
+from support.cases import world as observed
+from support.nccl_reports import (
+    CARD,
+    EFA,
+    IB,
+    JOINED,
+    MEMLOCK,
+    NONE,
+    REFUSED,
+    ROCE,
+    capture,
+    nodes,
+    over,
+    ring,
+)
+from support.ranks import run_ranks
 
 from preflight.check import conforms
 from preflight.checks import world_nccl
 from preflight.checks.world_nccl import SIZES, GpuSums
 from preflight.domains.collectives.allreduce import LeftOut, Reduced
-from preflight.domains.collectives.nccl_log import Link, Log, parse
-from preflight.domains.collectives.nccl_transport import Fabric, Heard
+from preflight.domains.collectives.nccl_log import Link, NcclLog
+from preflight.domains.collectives.nccl_transport import NcclReport, RdmaPorts
 from preflight.domains.torch.steps import Trouble, readable
-from preflight.model import Blame, Cause, Confidence, Mark, Missing, Node, Seen, Status, World
+from preflight.model import Cause, Mark, Missing, Node, Seen, Status, World
 
 conforms(world_nccl)
 
@@ -66,35 +79,9 @@ P2P = "P2P is disabled between NVLINK connected GPUs 0 and 1"
 GONE = "Found no NVIDIA driver on your system."
 NOT_READY = "CUDA error: system not yet initialized"
 
-CAPTURES = Path(__file__).parents[1] / "captures/nccl"
 
-IB = Fabric(infiniband=("mlx5_0:1", "mlx5_1:1"))
-EFA = Fabric(efa=("rdmap16s27:1",))
-ROCE = Fabric(ethernet=("mlx5_bond_0:1",), gbits=400)
-CARD = Fabric(ethernet=("mlx5_0:1",), gbits=50)
-NONE = Fabric()
-
-
-def capture(name: str, rank: int = 0) -> Log:
-    return parse((CAPTURES / f"{name}.log").read_text().split("\n"), rank)
-
-
-def heard(log: Log, fabric: Fabric = NONE, *told: str) -> GpuSums:
-    return replace(FINE, heard=Heard(log, fabric, told))
-
-
-def over(network: str, *links: Link, **more: Any) -> Log:
-    return Log(version="2.28.9+cuda12.9", network=network, links=links, **more)
-
-
-def ring(rank: int, size: int, way: str, gdr: bool = False) -> Link:
-    """The connection of a rank, alone on its node, with the next one."""
-    return Link((rank + 1) % size, way, 4, gdr)
-
-
-def nodes(*saw: Any, each: int = 1) -> dict[str, Any]:
-    """`each` ranks a node."""
-    return {f"n{rank // each + 1}/{rank}": value for rank, value in enumerate(saw)}
+def heard(log: NcclLog, fabric: RdmaPorts = NONE, *told: str) -> GpuSums:
+    return replace(FINE, heard=NcclReport(log, fabric, told))
 
 
 def many(name: str, saw: dict[str, Any], *rest: Any, **more: Any) -> Case:
@@ -107,7 +94,7 @@ def many(name: str, saw: dict[str, Any], *rest: Any, **more: Any) -> Case:
     return Case(name, saw, *rest, topology=topology(len(saw), nodes=met), **more)
 
 
-def net(count: int, network: str, fabric: Fabric, *told: str) -> dict[str, Any]:
+def net(count: int, network: str, fabric: RdmaPorts, *told: str) -> dict[str, Any]:
     """Nodes with a rank each that all talk over one network."""
     return nodes(
         *(
@@ -120,10 +107,6 @@ def net(count: int, network: str, fabric: Fabric, *told: str) -> dict[str, Any]:
 def gdr(*on: bool, far: str = "NET/IB") -> dict[str, Any]:
     return nodes(*(heard(over("IB", ring(r, len(on), far, g)), IB) for r, g in enumerate(on)))
 
-
-JOINED = over("Socket", Link(1, "SHM", 2), nvlink=(1,))
-REFUSED = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401"
-MEMLOCK = "Call to ibv_reg_mr failed with error Cannot allocate memory"
 
 WAYS = (
     many("InfiniBand", net(4, "IB", IB)),
@@ -196,7 +179,7 @@ WAYS = (
     ),
     many(
         "one rank's log was not read",
-        nodes(heard(over("IB"), IB), heard(Log(), IB), FINE, heard(over("IB"), IB)),
+        nodes(heard(over("IB"), IB), heard(NcclLog(), IB), FINE, heard(over("IB"), IB)),
     ),
     Case(
         "NVLink that is not used",
@@ -257,7 +240,7 @@ WAYS = (
     Case(
         "what NCCL's own diagnostics found",
         world(heard(over("IB", diagnosed=("p2p: 52/56 directed GPU P2P edges verified",))), FINE),
-        "diagnosed",
+        "nccl-diagnostics",
         Status.WARN,
         subject="job",
     ),
@@ -329,30 +312,6 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(world_nccl, case)
-
-
-def found(name: str) -> Any:
-    case = next(case for case in WAYS if case.name == name)
-    return judged(world_nccl, case)[0]
-
-
-def test_what_a_finding_about_a_way_says() -> None:
-    tcp = found("TCP of two nodes beside InfiniBand")
-    assert tcp.saw == (
-        "NCCL sends over TCP between the nodes, beside active InfiniBand ports mlx5_0:1, mlx5_1:1 "
-        "· NCCL_IB_DISABLE=1"
-    )
-    assert (tcp.blame, tcp.confidence) == (Blame.JOB, Confidence.LIKELY)
-    assert tcp.fields["unset"] == "NCCL_IB_DISABLE", "what was set, and nothing else"
-    assert found("TCP beside InfiniBand").blame is Blame.UNKNOWN
-    assert "NCCL_NET" in found("TCP beside InfiniBand").fields["unset"]
-    assert found("one node of three chose TCP").saw == (
-        "NCCL chose different networks · IB: rank 0 on n1 and rank 1 on n2 · Socket: rank 2 on n3"
-    )
-    assert found("NVLink that is not used").saw == (
-        "rank 0 reaches rank 1 by SHM, though NVLink joins their GPUs · so ranks 0, 1"
-    )
-    assert found("GPUDirect RDMA on one of two").saw == ("no GPUDirect RDMA on n2; there is on n1")
 
 
 def test_the_way_is_shown() -> None:

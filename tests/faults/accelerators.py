@@ -123,7 +123,7 @@ GPUS = (
     Fault(
         "the container was started without its GPUs",
         "gpu.visible",
-        "gpus-not-given",
+        "gpus-not-exposed",
         "n1 · NVIDIA driver",
         setup="rm -r /dev/nvidia*\n",
         scenario={"error.nvmlInit": 9},
@@ -227,7 +227,7 @@ NET_RDMA = (
     Fault(
         "a port that NCCL_IB_HCA names has no cable",
         "net.rdma",
-        "named-down",
+        "named-port-down",
         "n1 · mlx5_9 · port 1",
         status="warn",
         exit=0,
@@ -317,7 +317,7 @@ LINKS = (
     Fault(
         "NCCL_P2P_LEVEL=SYS with RTX 4090",
         "gpu.links",
-        "p2p-asked",
+        "p2p-unsupported",
         status="warn",
         exit=0,
         env={"NCCL_P2P_LEVEL": "SYS"},
@@ -327,7 +327,7 @@ LINKS = (
     Fault(
         "RTX 4090 with an early driver of branch 525",
         "gpu.links",
-        "p2p-claimed",
+        "p2p-misreported",
         "n1 · GPU 0",
         status="warn",
         exit=0,

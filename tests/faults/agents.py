@@ -113,7 +113,7 @@ FAULTS: tuple[WorldFault, ...] = (
     WorldFault(
         "an agent is stopped, and goes on when it has been given up",
         *("rdzv.reach", "lost", "n3"),
-        alike=("stood-still",),
+        alike=("agent-paused",),
         act=once(all_in, "n1", stopped("n3", 9.0)),
         after=0.3,
         slower=16.0,
@@ -144,7 +144,7 @@ FAULTS: tuple[WorldFault, ...] = (
     ),
     WorldFault(
         "the host of the meeting is stopped, and goes on when all are gone",
-        *("rdzv.reach", "stood-still", "n1"),
+        *("rdzv.reach", "agent-paused", "n1"),
         act=once(all_in, "n1", stopped("n1", 10.0)),
         after=0.3,
         slower=17.0,
@@ -167,7 +167,7 @@ FAULTS: tuple[WorldFault, ...] = (
     ),
     WorldFault(
         "an agent of another version of preflight",
-        *("rdzv.reach", "not-let-in", "n3"),
+        *("rdzv.reach", "handshake-incomplete", "n3"),
         breaks={"n3": [OTHER_VERSION]},
         on={"n3": {"PYTHONPATH": "other"}},
         arrive=6.0,
@@ -196,7 +196,7 @@ FAULTS: tuple[WorldFault, ...] = (
     ),
     WorldFault(
         "an agent comes 8 s after the others",
-        *("rdzv.reach", "came-late", "n3", "warn"),
+        *("rdzv.reach", "agent-late", "n3", "warn"),
         exit=0,
         slower=12.0,
         act=stopped("n3", 8.0),
@@ -205,7 +205,7 @@ FAULTS: tuple[WorldFault, ...] = (
     ),
     WorldFault(
         "an agent comes when the others have given it up",
-        *("rdzv.reach", "came-too-late", "n3", "missing"),
+        *("rdzv.reach", "agent-too-late", "n3", "missing"),
         exit=5,
         slower=14.0,
         act=stopped("n3", 8.0),
@@ -215,26 +215,26 @@ FAULTS: tuple[WorldFault, ...] = (
     ),
     WorldFault(
         "two nodes with one node rank",
-        *("rdzv.reach", "rank-twice", "n2 · rank 1"),
+        *("rdzv.reach", "rank-duplicate", "n2 · rank 1"),
         subjects=("n3 · rank 1",),
         node_rank={"n3": 1},
         innocent=("n1",),
     ),
     WorldFault(
         "two nodes that both think that they lead",
-        *("rdzv.reach", "leader-twice", "n3 · rank 0"),
+        *("rdzv.reach", "leader-duplicate", "n3 · rank 0"),
         node_rank={"n3": 0},
         innocent=("n1", "n2"),
     ),
     WorldFault(
         "all nodes with the node rank 0, which is the default",
-        *("rdzv.reach", "leader-twice", "n2 · rank 0"),
+        *("rdzv.reach", "leader-duplicate", "n2 · rank 0"),
         subjects=("n3 · rank 0",),
         node_rank={"n2": 0, "n3": 0},
     ),
     WorldFault(
         "all nodes with the node rank 1",
-        *("rdzv.reach", "rank-twice", "n1 · rank 1"),
+        *("rdzv.reach", "rank-duplicate", "n1 · rank 1"),
         subjects=("n2 · rank 1", "n3 · rank 1"),
         node_rank={"n1": 1, "n3": 1},
     ),

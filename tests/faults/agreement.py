@@ -191,7 +191,7 @@ MACHINES = (
     ),
     WorldFault(
         "one node speaks IPv6 alone, and the first one both",
-        *("agree.hardware", "families-apart", "n3"),
+        *("agree.hardware", "address-families-differ", "n3"),
         machines=(
             Machine("n1"),
             Machine("n2", versions=(4,)),
@@ -220,24 +220,24 @@ MACHINES = (
     ),
     WorldFault(
         "one node's clock is 90 s ahead",
-        *("agree.clock", "clock-far", "n3"),
+        *("agree.clock", "clock-skew-large", "n3"),
         machines=but_the_third(clock=90),
     ),
     WorldFault(
         "the clock of the first node is 12 s behind",
-        *("agree.clock", "clock-far", "n1"),
+        *("agree.clock", "clock-skew-large", "n1"),
         machines=(Machine("n1", clock=-12), *machines(3)[1:]),
     ),
     WorldFault(
         "one node's clock is 3 s ahead",
-        *("agree.clock", "clock-off", "n2"),
+        *("agree.clock", "clock-skew", "n2"),
         status="warn",
         machines=(Machine("n1"), Machine("n2", clock=3), Machine("n3")),
         exit=0,
     ),
     WorldFault(
         "the clocks of two nodes are 30 s apart",
-        *("agree.clock", "clock-far", "n1"),
+        *("agree.clock", "clock-skew-large", "n1"),
         subjects=("n2",),
         machines=(Machine("n1"), Machine("n2", clock=30)),
         confidence="possible",
@@ -247,7 +247,7 @@ MACHINES = (
 PAIRS = (
     WorldFault(
         "two at once: a clock and a firewall",
-        *("agree.clock", "clock-far", "n2"),
+        *("agree.clock", "clock-skew-large", "n2"),
         second=("net.mesh", "inbound-closed", "n3"),
         machines=(Machine("n1"), Machine("n2", clock=90), Machine("n3"), Machine("n4")),
         breaks={"n3": [close_other_ports(PORT)]},
@@ -255,7 +255,7 @@ PAIRS = (
     WorldFault(
         "two at once: a setting and an own name",
         *("agree.env", "setting-differs", "n1 · TORCH_DISTRIBUTED_DEBUG"),
-        second=("net.name", "own-loopback", "n3"),
+        second=("net.name", "hostname-loopback", "n3"),
         subnet=PRIVATE,
         on={"n1": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}},
         breaks={"n3": [own_name_is()]},
@@ -280,7 +280,7 @@ PAIRS = (
     WorldFault(
         "two at once: an MTU and a clock",
         *("agree.hardware", "mtu-differs", "n3 · eth0"),
-        second=("agree.clock", "clock-off", "n2"),
+        second=("agree.clock", "clock-skew", "n2"),
         status="warn",
         machines=(Machine("n1"), Machine("n2", clock=-3), Machine("n3")),
         breaks={"n3": [mtu(1400)]},

@@ -50,7 +50,7 @@ HEALTH = (
     Fault(
         "a GPU is lost while it is asked",
         "gpu.health",
-        "gpu-gone",
+        "gpu-lost",
         "n1 · GPU 3",
         scenario={"gpu3.lost_after": 14},
         **ON_4,
@@ -95,7 +95,7 @@ HEALTH = (
     Fault(
         "a GPU under power brake",
         "gpu.health",
-        "clocks-braked",
+        "clocks-throttled",
         "n1 · GPU 2",
         status="warn",
         exit=0,
@@ -105,7 +105,7 @@ HEALTH = (
     Fault(
         "a GPU in a slot of half the lanes",
         "gpu.health",
-        "pcie-narrow",
+        "pcie-downgraded",
         "n1 · GPU 2",
         status="warn",
         exit=0,

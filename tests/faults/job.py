@@ -82,7 +82,7 @@ PORTS = (
     Fault(
         "MASTER_PORT with a carriage return",
         "env.identity",
-        "number-blank",
+        "number-whitespace",
         ALL,
         status="warn",
         says="29500\\r",
@@ -365,7 +365,7 @@ IDENTITY = (
     Fault(
         "torchrun's variables in another start",
         "env.identity",
-        "store-nobody-serves",
+        "store-not-served",
         "n1 · rank 0",
         env=RANK | {"TORCHELASTIC_USE_AGENT_STORE": "True"},
         nproc=None,

@@ -139,26 +139,26 @@ FAULTS = (
     # --- the nodes' own names ---
     WorldFault(
         "one node's own name is 127.0.1.1, in 192.168",
-        *("net.name", "own-loopback", "n2"),
+        *("net.name", "hostname-loopback", "n2"),
         subnet=PRIVATE,
         breaks={"n2": [own_name_is()]},
     ),
     WorldFault(
         "one node's own name is 127.0.1.1, in 10",
-        *("net.name", "own-loopback", "n2"),
+        *("net.name", "hostname-loopback", "n2"),
         status="warn",
         breaks={"n2": [own_name_is()]},
         exit=0,
     ),
     WorldFault(
         "one node does not know its own name",
-        *("net.name", "own-unusable", "n2"),
+        *("net.name", "hostname-unusable", "n2"),
         subnet=PRIVATE,
         breaks={"n2": [own_name_unknown(), NO_SUCH_NAME]},
     ),
     WorldFault(
         "one node takes another one's name for an address of nobody",
-        *("agree.names", "view-differs", "n2"),
+        *("agree.names", "resolution-differs", "n2"),
         status="warn",
         breaks={"n2": [name_is("n3", NOBODY)]},
         exit=0,
@@ -166,19 +166,19 @@ FAULTS = (
     # --- torchrun's rendezvous ---
     WorldFault(
         "one node has a wrong address for the name that torchrun hands out",
-        *("rdzv.torchrun", "handed-unusable", "n3"),
+        *("rdzv.torchrun", "advertised-name-unusable", "n3"),
         breaks={"n3": [name_is("n1", NOBODY)]},
         env=C10D,
         master=N1,
-        also=("agree.names view-differs",),
+        also=("agree.names resolution-differs",),
     ),
     WorldFault(
         "no node takes torchrun's endpoint for itself",
-        *("rdzv.torchrun", "nobody-hosts", "n1 · PET_RDZV_ENDPOINT"),
+        *("rdzv.torchrun", "store-host-missing", "n1 · PET_RDZV_ENDPOINT"),
         breaks={"n1": [own_name_is()]},
         env=C10D,
         master=N1,
-        also=("net.name own-loopback",),
+        also=("net.name hostname-loopback",),
     ),
     WorldFault(
         "one node has another id of the rendezvous",
@@ -189,14 +189,14 @@ FAULTS = (
     # --- two of a kind ---
     WorldFault(
         "two machines have one host name",
-        *("agree.hardware", "host-same", "n2*"),
+        *("agree.hardware", "host-duplicate", "n2*"),
         status="warn",
         machines=(*machines(2), Machine("n3", hostname="n2")),
         exit=0,
     ),
     WorldFault(
         "two machines have one address",
-        *("agree.hardware", "address-same", "n3*"),
+        *("agree.hardware", "address-duplicate", "n3*"),
         subjects=("n2*",),
         breaks={"n3": [take_address("10.77.0.2")]},
     ),

@@ -313,7 +313,7 @@ ADDRESSES = (
     WorldFault(
         "n3 has n2's address as well",
         "agree.hardware",
-        "address-same",
+        "address-duplicate",
         "n2 · eth0",
         subjects=("n3 · eth0",),
         breaks={"n3": [take_address(N2)]},
@@ -359,7 +359,7 @@ PAIRS = (
         "MASTER_PORT dropped for n2, and n3's clock is wrong",
         "dropped",
         "n2*",
-        second=("agree.clock", "clock-far", "n3*"),
+        second=("agree.clock", "clock-skew-large", "n3*"),
         machines=(Machine("n1"), Machine("n2"), Machine("n3", clock=90), Machine("n4")),
         breaks={"n1": [drop_port(PORT, N2)]},
         innocent=("n4",),

@@ -242,8 +242,9 @@ RANKS = (
         "n1 · rank [0-3]",
         setup=wall("tcp dport 29500 reject with tcp reset"),
         env=STORE,
-        args=SHORT,
-        seconds=30,
+        # torch tries again for a while before it says so, on a busy machine for longer
+        args=("--level", "standard", "--timeout", "rdzv.*=15s"),
+        seconds=45,
         needs=("nft",),
     ),
     Fault(

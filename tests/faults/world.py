@@ -211,7 +211,7 @@ def _seen(
         return Seen(ended, next(iter(parts.values())), parts, left)
     try:
         read = [as_json.parse(json.dumps(part)).observations for part in parts.values()]
-        whole = judge_again(merge(read), load(), Expect())
+        whole = judge_again(merge(read, load().of_meeting), load(), Expect())
     except PreflightError as error:
         return Seen(ended, {}, parts, left, str(error))
     return Seen(ended, as_json.document(whole), parts, left)

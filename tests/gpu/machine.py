@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from command import REPOSITORY
+from support.command import REPOSITORY
 
 ASKING, IMPORTING = 60.0, 180.0
 """Seconds for NVML, whose GPUs may sleep, and for torch, which may be read for the first time."""

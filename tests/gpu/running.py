@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import command
 from gpu.machine import Peak, environment, memory_watched, script
+from support import command
 
 DEADLINE = 90.0
 """Seconds of a run, by itself."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from lab import nvml
 
-STAND_IN = Path(__file__).parent.parent / "amdsmi_stand_in" / "amdsmi"
+STAND_IN = Path(__file__).parents[1] / "support/amdsmi_stand_in/amdsmi"
 GIB = 1 << 30
 UP = 90_000.0
 

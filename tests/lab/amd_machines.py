@@ -109,8 +109,8 @@ FAULTY = (
     Machine("uncorrectable errors", changes={2: ECC}, code="ras-errors", status=WARN),
     Machine("a reset failed", log=kernel(50, DONE) + kernel(40, FAILED), code="reset-failed"),
     Machine("hot", changes={2: HOT}, code="too-hot", status=WARN),
-    Machine("throttled", changes={2: BRAKED}, code="clocks-braked", status=WARN),
-    Machine("x8", changes={2: NARROW}, code="pcie-narrow", status=WARN),
+    Machine("throttled", changes={2: BRAKED}, code="clocks-throttled", status=WARN),
+    Machine("x8", changes={2: NARROW}, code="pcie-downgraded", status=WARN),
     Machine(
         "taken",
         replace(MI250X, used=61 * GIB),
@@ -122,29 +122,29 @@ FAULTY = (
     Machine(
         "errors may not be asked for",
         play={"errors": {f"amdsmi_get_gpu_total_ecc_count@{lab.bus(2)}": NO_PERM}},
-        code="not-told",
+        code="health-unknown",
         status=UNDECIDED,
     ),
     Machine(
         "a call fails",
         play={"errors": {f"amdsmi_get_pcie_info@{lab.bus(2)}": 16}},
-        code="not-told",
+        code="health-unknown",
         status=UNDECIDED,
     ),
     Machine(
-        "amdsmi is absent", installed=False, code="amdsmi-untold", status=UNDECIDED, subject=""
+        "amdsmi is absent", installed=False, code="amdsmi-unavailable", status=UNDECIDED, subject=""
     ),
     Machine(
         "amdsmi of another ROCm",
         play={"import": "KeyError: libamd_smi.so"},
-        code="amdsmi-untold",
+        code="amdsmi-unavailable",
         status=UNDECIDED,
         subject="",
     ),
     Machine(
         "amdsmi does not start",
         play={"errors": {"amdsmi_init": INIT_ERROR}},
-        code="amdsmi-untold",
+        code="amdsmi-unavailable",
         status=UNDECIDED,
         subject="",
     ),
@@ -158,7 +158,7 @@ FAULTY = (
     Machine(
         "a container without /dev/kfd",
         replace(MI300X, kfd=False),
-        code="kfd-not-given",
+        code="kfd-not-exposed",
         check="gpu.visible",
         status=WARN,
         subject="AMD driver",

@@ -184,7 +184,7 @@ FAULTY = (
     Machine(
         "row remapping has failed",
         {**A100, "gpu5.remap_failure": 1},
-        "memory-worn",
+        "rows-exhausted",
         subject="GPU 5",
     ),
     Machine(
@@ -230,17 +230,21 @@ FAULTY = (
     Machine(
         "a GPU fell off for good",
         A100,
-        "gpu-gone",
+        "gpu-lost",
         "fail",
         "0000:98:00.0",
         log=(xid(900, 79, "0000:98:00"),),
     ),
-    Machine("power brake", {**A100, "reasons": 0x88}, "clocks-braked", "warn", "GPU 0"),
+    Machine("power brake", {**A100, "reasons": 0x88}, "clocks-throttled", "warn", "GPU 0"),
     Machine(
-        "one GPU is braked by heat", {**L4, "gpu1.reasons": 0x48}, "clocks-braked", "warn", "GPU 1"
+        "one GPU is braked by heat",
+        {**L4, "gpu1.reasons": 0x48},
+        "clocks-throttled",
+        "warn",
+        "GPU 1",
     ),
     Machine("one GPU is too hot", {**RTX, "gpu1.temperature": 91}, "too-hot", "warn", "GPU 1"),
-    Machine("x8 in place of x16", {**L4, "gpu1.width": 8}, "pcie-narrow", "warn", "GPU 1"),
+    Machine("x8 in place of x16", {**L4, "gpu1.width": 8}, "pcie-downgraded", "warn", "GPU 1"),
     Machine("no fabric manager", {**H100, "fabric_state": 1}, "fabric-down", subject="GPU 0"),
     Machine(
         "the fabric never comes up", {**H100, "fabric_state": 2}, "fabric-down", subject="GPU 0"
@@ -254,13 +258,13 @@ FAULTY = (
     Machine(
         "an unhealthy route",
         {**GB200, "gpu2.fabric_mask": 0x519A, "gpu2.fabric_summary": 2},
-        "fabric-unwell",
+        "fabric-unhealthy",
         subject="GPU 2",
     ),
     Machine(
         "less bandwidth",
         {**GB200, "gpu2.fabric_mask": 0x51A9, "gpu2.fabric_summary": 3},
-        "fabric-unwell",
+        "fabric-unhealthy",
         "warn",
         "GPU 2",
     ),
@@ -284,28 +288,28 @@ FAULTY = (
     Machine(
         "corrupt InfoROM",
         {**A100, "gpu4.error.nvmlDeviceGetTotalEccErrors": 14},
-        "inforom",
+        "inforom-corrupt",
         "warn",
         "GPU 4",
     ),
-    Machine("lost half-way", {**H100, "gpu6.lost_after": 9}, "gpu-gone", subject="GPU 6"),
+    Machine("lost half-way", {**H100, "gpu6.lost_after": 9}, "gpu-lost", subject="GPU 6"),
     Machine(
         "in want of a reset",
         {**H100, "gpu6.error.nvmlDeviceGetRemappedRows": 16},
-        "gpu-gone",
+        "gpu-lost",
         subject="GPU 6",
     ),
     Machine(
         "no permission",
         {**H100, **errors(NO_PERMISSION, *NOBODY_TELLS)},
-        "not-told",
+        "health-unknown",
         "undecided",
         "GPU 0",
     ),
     Machine(
         "errors that say nothing",
         {**H100, "gpu1.error.nvmlDeviceGetTemperature": 999},
-        "not-told",
+        "health-unknown",
         "undecided",
         "GPU 1",
     ),

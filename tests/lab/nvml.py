@@ -29,7 +29,7 @@ NUMBERS = itertools.count()
 # what the process runs: the observation as one JSON line, its marks on stderr as they come
 OBSERVE = """
 import json, sys
-from support import context
+from support.cases import context
 from preflight import check, host, model, registry
 from preflight import serde as document
 

@@ -135,29 +135,29 @@ FAULTS = (
         launcher=STATIC,
     ),
     # ranks call other things
-    hangs("op_differs", "collective-differs", 2, nproc=4),
+    hangs("op_differs", "collective-mismatch", 2, nproc=4),
     # Gloo ends the rank itself where a peer sends more than fits
-    hangs("size_differs", "collective-differs", 1, nproc=3),
-    hangs("dtype_differs", "collective-differs", 1, nproc=3, launcher=SHELL),
+    hangs("size_differs", "collective-mismatch", 1, nproc=3),
+    hangs("dtype_differs", "collective-mismatch", 1, nproc=3, launcher=SHELL),
     hangs("order_swapped", "order-swapped", 1, nproc=3, launcher=SHELL),
-    hangs("extra_on_rank_0", "collective-differs", 0, nproc=3),
-    hangs("barrier_on_some", "collective-differs", 2, nproc=3, launcher=SHELL),
-    hangs("subgroup_differs", "collective-differs", 2, nproc=4),
+    hangs("extra_on_rank_0", "collective-mismatch", 0, nproc=3),
+    hangs("barrier_on_some", "collective-mismatch", 2, nproc=3, launcher=SHELL),
+    hangs("subgroup_differs", "collective-mismatch", 2, nproc=4),
     # two waits that nobody ends, and no word about which one is wrong
-    hangs("new_group_by_some", "collective-differs rank-stuck", 0, 1, 2, nproc=3, exact=False),
-    hangs("recv_without_send", "collective-differs rank-stuck", 1, nproc=3),
-    hangs("send_without_recv", "collective-differs rank-stuck", 0, launcher=SHELL),
+    hangs("new_group_by_some", "collective-mismatch rank-stuck", 0, 1, 2, nproc=3, exact=False),
+    hangs("recv_without_send", "collective-mismatch rank-stuck", 1, nproc=3),
+    hangs("send_without_recv", "collective-mismatch rank-stuck", 0, launcher=SHELL),
     # one has no more to do
     hangs("uneven_ddp", "data-uneven", 2, nproc=3),
     hangs("uneven_iterable", "data-uneven", 1, 2, nproc=3, line=False),
     hangs("uneven_sampler", "data-uneven", 1, launcher=SHELL),
     # one with a loop that it may leave at any time: nothing tells a loop's end from another path
-    hangs("early_stop", "data-uneven collective-differs", 0),
-    hangs("accumulation_differs", "data-uneven collective-differs", 1, launcher=SHELL),
+    hangs("early_stop", "data-uneven collective-mismatch", 0),
+    hangs("accumulation_differs", "data-uneven collective-mismatch", 1, launcher=SHELL),
     # it has ended, and was needed
     Row(
         "barrier_after_end",
-        code=("rank-exited", "data-uneven", "collective-differs"),
+        code=("rank-exited", "data-uneven", "collective-mismatch"),
         check="",
         ranks=(0, 1),
         exact=False,
@@ -174,11 +174,11 @@ FAULTS = (
     raised("lightning_raised", 1, launcher=PYTHON, needs="lightning"),
     # it ends on SIGTERM after the batch only, so that ten seconds pass before SIGKILL
     hangs("lightning_waits", "rank-stuck", 0, launcher=PYTHON, needs="lightning", extra=10.0),
-    hangs("lightning_barrier", "collective-differs", 0, needs="lightning", extra=10.0),
+    hangs("lightning_barrier", "collective-mismatch", 0, needs="lightning", extra=10.0),
     # Lightning counts its batches and never asks for one too many
     hangs("lightning_uneven", "data-uneven", 1, launcher=PYTHON, needs="lightning"),
     raised("accelerate_raised", 1, launcher=ACCELERATE, needs="accelerate"),
-    hangs("accelerate_barrier", "collective-differs", 0, launcher=SHELL, needs="accelerate"),
+    hangs("accelerate_barrier", "collective-mismatch", 0, launcher=SHELL, needs="accelerate"),
     # Gloo ends the rank to which its peer sends more
     gone("accelerate_ragged", "rank-killed", 1, launcher=SHELL, needs="accelerate"),
     hangs("accelerate_saves", "rank-stuck", 0, launcher=SHELL, needs="accelerate"),
@@ -187,7 +187,7 @@ FAULTS = (
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
-    warned("memory_grows", "memory-grows", 0, 1, check=MEMORY, line=False, launcher=SHELL),
+    warned("memory_grows", "memory-growth", 0, 1, check=MEMORY, line=False, launcher=SHELL),
     warned(
         "restarts",
         "rank-raised",

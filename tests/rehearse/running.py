@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import command
 from rehearse.catalogue import SCRIPTS, Row
+from support import command
 
 ARGUMENTS_ON_STDIN = b"one two"
 END_SECONDS = 60.0

@@ -12,11 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-import command
 import pytest
 from rehearse.catalogue import AT_LENGTH, FAULTS, HEALTHY, SCRIPTS, Row, missing, places
 from rehearse.judged import wrong
 from rehearse.running import ARGUMENTS_ON_STDIN, Told, rehearse
+from support import command
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

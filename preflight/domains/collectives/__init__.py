@@ -1,0 +1,1 @@
+"""Collectives: process groups, all-reduce, bus bandwidth, NCCL's log, and who stalls."""

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from preflight import humanize as whom
+from preflight import humanize
 from preflight.check import Context
-from preflight.domains.net import slow_pairs as speeds
+from preflight.domains.net import slow_pairs
 from preflight.domains.torch.steps import Steps
+from preflight.frozen import dataclass
 from preflight.humanize import duration, plural, size
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Measured,
     Status,
@@ -39,16 +39,15 @@ and for the sizes that come after it."""
 LARGEST = 3.4028235e38
 """The largest float32: JSON has neither infinity nor NaN."""
 
-ADVICE = {
-    "wrong-sum": Advice(
-        who="cluster administrator",
+FINDINGS = {
+    "wrong-sum": FindingType(
         cause="defective memory, or a device that computes checksums or sums wrongly",
         means="no error at all: wrong gradients, a loss that is NaN or differs from run to run",
         now="leave that machine out",
         text="a test of its memory, its GPUs (dcgmi diag -r 3) and its network card",
+        blame=(Blame.NODE, Blame.UNKNOWN),
     ),
-    "slow": Advice(
-        who="cluster administrator",
+    "slow": FindingType(
         cause="a management network taken for the data network, a rate limit, a card that fell "
         "back to a lower speed, or machines that are too busy",
         means="no error at all: every step waits for its gradients; with a large model a time-out "
@@ -56,6 +55,9 @@ ADVICE = {
         now="see that GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the fast network",
         text="the speed of every node and link, one by one; more time shows the rest: --timeout",
         commands=(Command("preflight run --only net.speed,world.bandwidth -v", "the job"),),
+        explains=(),
+        status=Status.WARN,
+        blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
 }
 
@@ -129,9 +131,9 @@ def all_reduce(
     best: dict[int, float] = {}
     for count, times in repeats.items():
         steps.at(f"all_reduce {size(count)}")
-        one, within = expected(best, count), steps.left() * SHARE
+        one, within = expected_seconds(best, count), steps.left() * SHARE
         # the same on all ranks, or they would part
-        agreed = torch.tensor([affordable(one, within, times)], device=device)
+        agreed = torch.tensor([repeats_within(one, within, times)], device=device)
         dist.all_reduce(agreed, dist.ReduceOp.MIN)
         fit = int(agreed[0])
         if not fit:
@@ -153,7 +155,7 @@ def all_reduce(
     return None
 
 
-def expected(best: Mapping[int, float], count: int) -> float:
+def expected_seconds(best: Mapping[int, float], count: int) -> float:
     """Seconds that an all-reduce of so many bytes takes, by those of less: what the smallest takes
     it takes in any case, and from there on it is a straight line."""
     if not best:
@@ -163,7 +165,7 @@ def expected(best: Mapping[int, float], count: int) -> float:
     return best[most] + max(slope, 0.0) * (count - most)
 
 
-def affordable(one: float, within: float, times: int) -> int:
+def repeats_within(one: float, within: float, times: int) -> int:
     """How many there is time for, of one to look at and so many to time; what is not known is
     tried."""
     return max(min(times + 1, int(within / one)), 0) if one > 0 else times + 1
@@ -173,7 +175,7 @@ def _finite(number: float) -> float:
     return number if abs(number) <= LARGEST else LARGEST
 
 
-def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> Iterator[Finding]:
+def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> Iterator[Found]:
     """The ranks that got a wrong sum: known for certain, since the right one is known. Where the
     fault is: with the few that got it; if many did, or one of two nodes, one of those who sent."""
     wrong = {
@@ -183,33 +185,31 @@ def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> It
     }
     if not wrong:
         return
-    few = len(wrong) * 2 <= len(sums) and not whom.one_of_two(world, wrong)
+    few = len(wrong) * 2 <= len(sums) and not humanize.one_of_two(world, wrong)
     key, first = next(iter(wrong.items()))
     subjects = tuple(world.subject(k) for k in wrong)
     saw = (
-        f"{whom.ranks(world, [key])}: {first.wrong} of {first.bytes // 4} sums of "
+        f"{humanize.ranks_of(world, [key])}: {first.wrong} of {first.bytes // 4} sums of "
         f"{size(first.bytes)} are wrong; number {first.index} is {first.got:g}, not "
         f"{first.wanted:g}"
     )
     if len(wrong) > 1:
         saw += f" · wrong on {plural(len(wrong), 'rank')} of {len(sums)}"
-        if whom.several(world):
-            saw += f": {whom.ranks(world, wrong)}"
-    yield Finding(
+        if humanize.several(world):
+            saw += f": {humanize.ranks_of(world, wrong)}"
+    yield Found(
         "wrong-sum",
-        Status.FAIL,
         subjects if few else (Subject(Kind.JOB), *subjects),
         saw=saw,
         expected="the exact sum: all numbers are whole and below 2^24",
         blame=Blame.NODE if few else Blame.UNKNOWN,
         confidence=Confidence.LIKELY if few else Confidence.POSSIBLE,
-        explains=("world.ddp",),
         alternatives=() if few else ("the memory of one rank that sends", "the library itself"),
         evidence=(key,),
     )
 
 
-def slow(world: World[Any], left: Mapping[str, LeftOut]) -> Iterator[Finding]:
+def slow_network(world: World[Any], left: Mapping[str, LeftOut]) -> Iterator[Found]:
     """That a size was left out since the network is slow. Where there was little time for other
     reasons it says nothing; who is slow is for those to say who look at single nodes and links."""
     if not left:
@@ -217,13 +217,12 @@ def slow(world: World[Any], left: Mapping[str, LeftOut]) -> Iterator[Finding]:
     seconds = max(out.seconds for out in left.values())
     out = next(out for out in left.values() if out.seconds == seconds)
     rate = busbw(out.bytes, seconds, len(world.seen))
-    if not 0 < rate < speeds.BROKEN / 1e9:
+    if not 0 < rate < slow_pairs.BROKEN / 1e9:
         return
     within = min(out.within for out in left.values())
-    several = whom.several(world)
-    yield Finding(
+    several = humanize.several(world)
+    yield Found(
         "slow",
-        Status.WARN,
         (Subject(Kind.JOB),),
         saw=f"an all-reduce of {size(out.bytes)} would take {duration(seconds)}, and was left out: "
         f"busbw {rate * 1000:.3g} MB/s by what smaller ones took",
@@ -238,7 +237,7 @@ _ONE = "one slow node or link, for which all wait: net.speed and world.bandwidth
 _BUSY = "the machines are too busy to send and to add up"
 
 
-def shown(
+def measured_allreduce(
     sums: Mapping[str, tuple[Reduced, ...]], left: Mapping[str, LeftOut], note: str = ""
 ) -> Measured:
     """The times of the slowest rank: latency of the smallest size, bandwidth of the largest, and

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from preflight.check import Context
 from preflight.domains.collectives.allreduce import busbw
 from preflight.domains.collectives.pair_bandwidth import plan
-from preflight.domains.net.pairing import Place
+from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.torch.steps import Steps
+from preflight.frozen import dataclass
 from preflight.humanize import KIB, size
 
 SECONDS = 1.0
@@ -73,7 +73,7 @@ class Bench:
         last: Point | None = None
         for count in sizes:
             self.steps.at(f"all_reduce {size(count)}")
-            repeats = int(self._said(self._repeats(count, last)))
+            repeats = int(self._from_rank_0(self._repeats(count, last)))
             if not repeats:
                 return
             act = partial(dist.all_reduce, room[: count // 4])
@@ -90,7 +90,7 @@ class Bench:
             return 0
         return min(max(int(SECONDS / one), 1), REPEATS)
 
-    def pairs(self, last: Point | None, most: int, best: dict[int, float]) -> Place | None:
+    def pairs(self, last: Point | None, most: int, best: dict[int, float]) -> NodeNumber | None:
         """The first rank of every node exchanges with that of another one, both ways at once, all
         pairs of a round at the same time: into `best`, GB/s by the number of the partner. Which
         number this rank's node has; None where it is not the first one, or alone."""
@@ -105,7 +105,7 @@ class Bench:
         if len(members) < 2:
             return None
         number = members.index(self.ctx.rank) if self.ctx.rank in members else None
-        count = int(self._said(self._length(last, most)))
+        count = int(self._from_rank_0(self._length(last, most)))
         for turn in range(PASSES):
             for i, made in enumerate(plan(len(members))):
                 if not count:
@@ -116,8 +116,8 @@ class Bench:
                     gbs = self._exchange(members[partner], count)
                     best[partner] = max(gbs, best.get(partner, 0.0))
                 # where all wait for the last pair, they stand at the mark of its round
-                count = int(self._said(count if self.clock() < self.until else 0))
-        return None if number is None else Place(number, len(members))
+                count = int(self._from_rank_0(count if self.clock() < self.until else 0))
+        return None if number is None else NodeNumber(number, len(members))
 
     def _length(self, last: Point | None, most: int) -> int:
         """Bytes of one exchange: an all-reduce is as slow as the slowest pair."""
@@ -131,17 +131,17 @@ class Bench:
         know how long that took on both, and come to the same number of bytes."""
         import torch
 
-        least = self._both(peer, torch.zeros(LEAST // 4, device=self.device))
+        least = self._exchange_with(peer, torch.zeros(LEAST // 4, device=self.device))
         self._timed(least)
         own = [min(self._timed(least) for _ in range(TIMED))]
         told = torch.tensor(own, dtype=torch.float64, device=self.device)
         theirs = torch.empty_like(told)
-        self._both(peer, told, theirs)()
-        count, times = affordable(count, max(own[0], float(theirs[0])))
-        act = self._both(peer, torch.zeros(count // 4, device=self.device))
+        self._exchange_with(peer, told, theirs)()
+        count, times = exchange_size(count, max(own[0], float(theirs[0])))
+        act = self._exchange_with(peer, torch.zeros(count // 4, device=self.device))
         return round(count / max(min(self._timed(act) for _ in range(times)), 1e-9) / 1e9, 6)
 
-    def _both(self, peer: int, out: Any, back: Any = None) -> Callable[[], None]:
+    def _exchange_with(self, peer: int, out: Any, back: Any = None) -> Callable[[], None]:
         """What sends to a rank and takes as much from it, at once."""
         import torch
         import torch.distributed as dist
@@ -168,7 +168,7 @@ class Bench:
         if torch.device(self.device).type == "cuda":
             torch.cuda.synchronize()
 
-    def _said(self, value: float) -> float:
+    def _from_rank_0(self, value: float) -> float:
         """What rank 0 says, once all ranks have come here."""
         import torch
         import torch.distributed as dist
@@ -179,7 +179,7 @@ class Bench:
         return float(told[0])
 
 
-def affordable(count: int, seconds: float) -> tuple[int, int]:
+def exchange_size(count: int, seconds: float) -> tuple[int, int]:
     """So many of `count` bytes as take no longer than LONGEST, where LEAST took `seconds`; and how
     often."""
     seconds = max(seconds, 1e-9)
@@ -188,7 +188,7 @@ def affordable(count: int, seconds: float) -> tuple[int, int]:
 
 
 def _partner(number: int | None, made: Iterable[tuple[int, int]]) -> int | None:
-    """Whom a node meets in a round; None: it rests."""
+    """The partner of a node in a round; None: it has none."""
     for a, b in made:
         if number in (a, b):
             return b if number == a else a

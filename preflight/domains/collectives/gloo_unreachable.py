@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from preflight.domains.net.dns import address, loops
+from preflight.domains.net.dns import is_loopback, parse_ip
+from preflight.frozen import dataclass
 from preflight.humanize import parties
-from preflight.model import Advice, Blame, Command, Confidence, Kind, Subject, World, place_of
+from preflight.model import Blame, Command, Confidence, FindingType, Kind, Subject, World, place_of
 
-ADVICE = {
-    "gloo-unreachable": Advice(
+FINDINGS = {
+    "gloo-unreachable": FindingType(
         who="job author",
         cause="the host name leads to a loopback or container address, which Gloo tells its peers",
         means="'Gloo connectFullMesh failed with … timed out connecting: SO_ERROR: Connection "
@@ -25,6 +25,7 @@ ADVICE = {
         now="export GLOO_SOCKET_IFNAME=<the interface that reaches the other ranks>",
         text="the host's own name in /etc/hosts with its real address",
         commands=(Command("getent hosts $(hostname)", "the node"),),
+        blame=(Blame.NETWORK, Blame.UNKNOWN, Blame.JOB),
     ),
 }
 
@@ -36,8 +37,8 @@ NAMED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Unreached:
-    """Whom complaints about addresses point at, and what to add to the words of the first."""
+class UnreachableAddress:
+    """Who is behind an address that could not be reached, and a note for the finding's text."""
 
     subjects: tuple[Subject, ...]
     note: str
@@ -46,7 +47,7 @@ class Unreached:
     alternatives: tuple[str, ...] = ()
 
 
-def unreached(world: World[Any], texts: Mapping[str, str]) -> Unreached | None:
+def unreachable_address(world: World[Any], texts: Mapping[str, str]) -> UnreachableAddress | None:
     """What the complaints of ranks on several nodes say together (key -> text); None when none of
     them has an address."""
     dialled: dict[str, set[str]] = {}
@@ -55,7 +56,7 @@ def unreached(world: World[Any], texts: Mapping[str, str]) -> Unreached | None:
             dialled.setdefault(place_of(key)[0], set()).add(_plain(found[1]))
     if not dialled:
         return None
-    looping = [node for node, ips in dialled.items() if any(map(loops, ips))]
+    looping = [node for node, ips in dialled.items() if any(map(is_loopback, ips))]
     if looping:
         return _loopback(world, looping)
     by_ip = _owners(world)
@@ -63,7 +64,7 @@ def unreached(world: World[Any], texts: Mapping[str, str]) -> Unreached | None:
     if edges:
         return _edges(world, edges)
     ips = sorted({ip for found in dialled.values() for ip in found})
-    return Unreached(
+    return UnreachableAddress(
         tuple(world.subject(key) for key in texts),
         f"no node came to the meeting from {parties(ips)}",
         Blame.UNKNOWN,
@@ -77,7 +78,7 @@ def unreached(world: World[Any], texts: Mapping[str, str]) -> Unreached | None:
 
 def _plain(ip: str) -> str:
     """An address in one form, also an IPv4 address in IPv6 clothes."""
-    found = address(ip)
+    found = parse_ip(ip)
     mapped = getattr(found, "ipv4_mapped", None)
     return str(mapped or found or ip)
 
@@ -88,12 +89,12 @@ def _owners(world: World[Any]) -> dict[str, str]:
     owners: dict[str, set[str]] = {}
     for node in world.topology.nodes:
         ip = node.addr or (world.topology.master_addr if 0 in node.ranks else "")
-        if ip and address(ip) and not loops(ip):
+        if ip and parse_ip(ip) and not is_loopback(ip):
             owners.setdefault(_plain(ip), set()).add(node.name)
     return {ip: next(iter(names)) for ip, names in owners.items() if len(names) == 1}
 
 
-def _loopback(world: World[Any], complain: list[str]) -> Unreached:
+def _loopback(world: World[Any], complain: list[str]) -> UnreachableAddress:
     """Nothing listened at the loopback of the node that complains: a rank of another node has told
     it its own. Those who do are silent, since they wait to be dialled."""
     names = list(dict.fromkeys(place_of(key)[0] for key in world.observations))
@@ -101,7 +102,7 @@ def _loopback(world: World[Any], complain: list[str]) -> Unreached:
     # of two that both complain, each has told the other its loopback
     suspects = silent or names
     sure = len(suspects) == 1 or (not silent and len(names) == 2)
-    return Unreached(
+    return UnreachableAddress(
         _nodes(world, suspects),
         f"a loopback address, told by {'a rank' if sure else 'some rank'} of {_any(suspects)}",
         Blame.JOB,
@@ -114,7 +115,7 @@ def _any(names: list[str]) -> str:
     return " or ".join(names) if len(names) < 4 else f"another node: {parties(names)}"
 
 
-def _edges(world: World[Any], edges: list[tuple[str, str]]) -> Unreached:
+def _edges(world: World[Any], edges: list[tuple[str, str]]) -> UnreachableAddress:
     """Addresses that are those of known nodes: the way there fails. A node that several others
     can't reach is named, else both ends."""
     shown = parties([f"{a}->{b}" for a, b in edges])
@@ -134,7 +135,9 @@ def _edges(world: World[Any], edges: list[tuple[str, str]]) -> Unreached:
             if a != b
         )
     note = f"the own address of {parties(sorted(to))}" if within else f"that is {shown}"
-    return Unreached(subjects, note, Blame.UNKNOWN if within else Blame.NETWORK, Confidence.LIKELY)
+    return UnreachableAddress(
+        subjects, note, Blame.UNKNOWN if within else Blame.NETWORK, Confidence.LIKELY
+    )
 
 
 def _nodes(world: World[Any], names: Iterable[str]) -> tuple[Subject, ...]:

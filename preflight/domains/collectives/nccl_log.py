@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from preflight.redact import clip
+from preflight.frozen import dataclass
+from preflight.sanitize import clip, one_line
 
 LINE = 1024
 """Characters looked at of a line; NCCL's own buffer is as long (src/debug.cc)."""
@@ -43,7 +43,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class NcclLog:
     """What one rank's log tells.
 
     interface, address   where the ranks meet first (bootstrap)
@@ -110,7 +110,7 @@ _GPU = re.compile(r"\bGPU/([0-9A-Fa-f-]+) \((\d+)\)")
 _JOINED = re.compile(r" *\+ (?:NVL|XGMI)\[[\d. ]+\] - ((?:GPU|NVS)/?[0-9A-Fa-f-]*)")
 
 
-def parse(lines: Iterable[str], rank: int) -> Log:
+def parse(lines: Iterable[str], rank: int) -> NcclLog:
     """The facts in the lines of one rank's log."""
     reader = _Reader()
     for line in lines:
@@ -140,12 +140,12 @@ class _Reader:
         said = _SAYS.search(line)
         if said is None:
             if (found := _DIAGNOSED.search(line)) and len(self.diagnosed) < WARNINGS:
-                self.diagnosed[_plain(found[1], TEXT)] = None
+                self.diagnosed[one_line(found[1], TEXT)] = None
             return
         text = said["text"]
         if said["level"] == "WARN":
             if len(self.warnings) < WARNINGS and text.strip():
-                self.warnings[_plain(text, TEXT)] = None
+                self.warnings[one_line(text, TEXT)] = None
         elif text.startswith("Channel ") or "via COLLNET/" in text:
             self._channel(text)
         else:
@@ -153,7 +153,7 @@ class _Reader:
             self._chosen(text)
 
     def _once(self, name: str, value: str) -> None:
-        self.first.setdefault(name, _plain(value, NAME))
+        self.first.setdefault(name, one_line(value, NAME))
 
     def _chosen(self, text: str) -> None:
         if found := _BOOTSTRAP.search(text):
@@ -221,11 +221,11 @@ class _Reader:
                 ):
                     yield peer
 
-    def log(self, rank: int) -> Log:
+    def log(self, rank: int) -> NcclLog:
         network = self.first.get("network", "")
         # the plugin with SHARP calls itself IBext_v8 and its devices those of NET/IB
         kin = "IB" if network.startswith("IB") else network
-        return Log(
+        return NcclLog(
             version=self.first.get("version", ""),
             interface=self.first.get("interface", ""),
             address=self.first.get("address", ""),
@@ -248,11 +248,6 @@ class _Reader:
             warnings=tuple(self.warnings),
             diagnosed=tuple(self.diagnosed),
         )
-
-
-def _plain(text: str, most: int) -> str:
-    """What can be shown: a log may hold anything."""
-    return clip("".join(c if c.isprintable() else " " for c in text).strip(), most)
 
 
 def _way(via: str) -> tuple[str, bool]:

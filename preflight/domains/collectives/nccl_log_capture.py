@@ -8,11 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from preflight.domains.collectives.nccl_log import LINE, Log, parse
-from preflight.domains.collectives.nccl_transport import Fabric, Heard
+from preflight.domains.collectives.nccl_log import LINE, NcclLog, parse
+from preflight.domains.collectives.nccl_transport import NcclReport, RdmaPorts
 from preflight.domains.net.rdma import rdma_ports
 from preflight.host import Host
-from preflight.redact import clip, redact
+from preflight.redact import redact
+from preflight.sanitize import clip
 
 HEAD, TAIL = 3 << 20, 1 << 20
 """Bytes read from the two ends of the log; with 8 GPUs and 32 channels it has some 100 KiB."""
@@ -41,10 +42,10 @@ CONCERNS = (
 """Settings that take away a way; what else is set is the affair of env.vars."""
 
 REPEATED, EVERY = 20, 0.5
-"""Lines told at once, and how often is looked for them, in seconds."""
+"""Lines that are repeated to stderr at most; seconds between two looks for new ones."""
 
 
-class Overheard:
+class NcclLogCapture:
     """While it is entered, NCCL logs into memory of this process (a file without a name: nothing is
     left behind however it ends) and the job's own NCCL_DEBUG_FILE isn't touched. What NCCL warns of
     goes to stderr at once, since a rank that hangs is killed together with its log."""
@@ -54,7 +55,7 @@ class Overheard:
         self._before: dict[str, str | None] = {}
         self._over = threading.Event()
 
-    def __enter__(self) -> Overheard:
+    def __enter__(self) -> NcclLogCapture:
         try:
             self._file = os.memfd_create("nccl-log")
         except OSError:  # a sandbox that forbids it: then there is no log
@@ -81,7 +82,7 @@ class Overheard:
             else:
                 os.environ[name] = value
 
-    def log(self, rank: int) -> Log:
+    def log(self, rank: int) -> NcclLog:
         """What the log tells so far."""
         if self._printed >= 0:
             _flush()
@@ -118,13 +119,13 @@ def _flush() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
-def heard(host: Host, log: Log) -> Heard:
+def nccl_report(host: Host, log: NcclLog) -> NcclReport:
     """The log beside what this machine and the job's settings offer."""
     told = (f"{n}={redact(n, host.environ[n], 40)}" for n in CONCERNS if n in host.environ)
-    return Heard(log, _fabric(host), tuple(clip(t, 80) for t in told))
+    return NcclReport(log, _rdma_ports(host), tuple(clip(t, 80) for t in told))
 
 
-def _fabric(host: Host) -> Fabric:
+def _rdma_ports(host: Host) -> RdmaPorts:
     ports: dict[str, list[str]] = {"InfiniBand": [], "Ethernet": [], "EFA": []}
     fastest = 0
     for port, layer in rdma_ports(host):
@@ -139,4 +140,4 @@ def _fabric(host: Host) -> Fabric:
             rate = (host.read_or_none(f"{top}/ports/{number}/rate") or "").partition(" ")[0]
             fastest = max(fastest, int(rate) if rate.isdecimal() else 0)
     kept = {kind: tuple(names[:32]) for kind, names in ports.items()}
-    return Fabric(kept["InfiniBand"], kept["Ethernet"], kept["EFA"], fastest)
+    return RdmaPorts(kept["InfiniBand"], kept["Ethernet"], kept["EFA"], fastest)

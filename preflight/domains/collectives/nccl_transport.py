@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from preflight import humanize as whom
-from preflight.domains.collectives.nccl_log import SOCKETS, Link, Log
+from preflight import humanize
+from preflight.domains.collectives.nccl_log import SOCKETS, Link, NcclLog
 from preflight.domains.collectives.stalls import Signature
+from preflight.frozen import dataclass
 from preflight.humanize import parties
 from preflight.inference import consensus
 from preflight.model import (
-    Advice,
     Blame,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Status,
     Subject,
@@ -37,8 +37,8 @@ SHOWN = 4
 MAY_FORBID = "NCCL_IB_DISABLE NCCL_NET NCCL_IB_HCA"
 """What is left set where none of it was seen, as in a file of NCCL's."""
 
-ADVICE = {
-    "nets-differ": Advice(
+FINDINGS = {
+    "nets-differ": FindingType(
         who="job author",
         cause="a network plugin, /dev/infiniband or a setting that only some ranks have",
         means="a hang in the first collective between the nodes, or 'wrong type' and 'internal "
@@ -47,7 +47,7 @@ ADVICE = {
         text="the same image, devices and NCCL_* variables on every node; on the node that differs "
         "see net.rdma and 'NET/' in the log with NCCL_DEBUG=INFO",
     ),
-    "sockets-chosen": Advice(
+    "sockets-chosen": FindingType(
         who="job author",
         cause="/dev/infiniband that the container was not given, NCCL_IB_DISABLE or NCCL_NET that "
         "was left set, libibverbs or the fabric's plugin that the image lacks",
@@ -56,8 +56,11 @@ ADVICE = {
         text="where no setting forbids it: docker, podman: --device=/dev/infiniband --ulimit "
         "memlock=-1; pod: the resource of the RDMA device plugin; EFA: an image with aws-ofi-nccl",
         commands=(Command("ls /dev/infiniband; ldconfig -p | grep ibverbs", "the container"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.UNKNOWN, Blame.JOB),
+        explains=("world.bandwidth",),
     ),
-    "p2p-unused": Advice(
+    "p2p-unused": FindingType(
         who="job author",
         cause="NCCL_P2P_DISABLE or NCCL_P2P_LEVEL that was left set, or ranks in containers that "
         "don't share their devices or namespaces",
@@ -65,28 +68,34 @@ ADVICE = {
         now="unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL",
         text="show every rank all GPUs of the node (SLURM: --gpu-bind=none), in one container",
         commands=(Command("nvidia-smi topo -m; nvidia-smi topo -p2p r", "the node"),),
+        status=Status.WARN,
+        blame=(Blame.UNKNOWN, Blame.JOB),
+        explains=(),
     ),
-    "diagnosed": Advice(
-        who="cluster administrator",
+    "nccl-diagnostics": FindingType(
         cause="a link, GPU or network card that NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1) "
         "found not to work or to be slow",
         means="wrong numbers, a hang in the first collective, or one node that delays all others",
         text="the lines 'NCCL DIAG' of the job name the pair: look at it with gpu.p2p and net.rdma",
+        status=Status.WARN,
+        explains=(),
+        was=("diagnosed",),
     ),
-    "gdr-off": Advice(
-        who="cluster administrator",
+    "gdr-off": FindingType(
         cause="the module nvidia_peermem isn't loaded on that node, or was before the RDMA driver",
         means="no error: the data goes through the CPU's memory, 'GPU Direct RDMA Disabled for "
         "HCA', and all nodes wait for that one",
         text="load it at boot, after the RDMA stack; or the open driver on a kernel from 5.12 on, "
         "which needs none (DMA-BUF)",
         commands=(Command("modprobe nvidia-peermem; lsmod | grep peermem", "the node, as root"),),
+        status=Status.WARN,
+        explains=(),
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class RdmaPorts:
     """Active RDMA ports by kind, as `mlx5_0:1`; `gbits` is the rate of the fastest Ethernet one."""
 
     infiniband: tuple[str, ...] = ()
@@ -96,34 +105,34 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class NcclReport:
     """What a rank's NCCL said, the fabric of its machine, and the settings that take a way away."""
 
-    log: Log
-    fabric: Fabric = Fabric()
+    log: NcclLog
+    fabric: RdmaPorts = RdmaPorts()
     told: tuple[str, ...] = ()
 
 
-def apart(told: Mapping[int, Any]) -> list[str]:
+def different_networks(told: Mapping[int, Any]) -> list[str]:
     """The networks that ranks chose, if they are several: they can't talk to each other."""
     nets = {str(net) for net in told.values() if net}
     return sorted(nets)[:SHOWN] if len(nets) > 1 else []
 
 
-def findings(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+def findings(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     """What is wrong with the ways that the ranks of `heard` took."""
-    if whom.several(world):
+    if humanize.several(world):
         differ = list(_nets_differ(world, heard))
         yield from differ or (*_sockets(world, heard), *_gdr_off(world, heard))
     yield from _p2p_unused(world, heard)
     yield from _diagnosed(heard)
 
 
-def warned(
+def warnings_survived(
     world: World[Any],
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, NcclReport],
     signatures: Collection[Signature],
-) -> Iterator[Finding]:
+) -> Iterator[Found]:
     """What NCCL warned of and got over, where one of these tells the cause."""
     for signature in signatures:
         quotes = {
@@ -134,45 +143,46 @@ def warned(
         if not quotes:
             continue
         first = next(iter(quotes))
-        more = f" · so {whom.ranks(world, quotes)}" if len(quotes) > 1 else ""
-        yield Finding(
+        more = f" · so {humanize.ranks_of(world, quotes)}" if len(quotes) > 1 else ""
+        yield Found(
             signature.code,
-            Status.WARN,
             tuple(world.subject(k) for k in quotes),
-            saw=f"{whom.ranks(world, [first])} warns: {quotes[first]}{more}",
+            saw=f"{humanize.ranks_of(world, [first])} warns: {quotes[first]}{more}",
             expected=signature.expected,
             blame=signature.blame,
             confidence=Confidence.POSSIBLE,
             alternatives=("NCCL got over it and took another way",),
+            status=Status.WARN,
+            explains=(),
         )
         return  # one warning brings the next
 
 
-def _nets_differ(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+def _nets_differ(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     chosen = {k: h.log.network for k, h in heard.items() if h.log.network}
     if len(set(chosen.values())) < 2:
         return
     agreed = consensus(chosen)
     odd = [k for keys in agreed.odd.values() for k in keys]
     # of two nodes, none is the odd one, however many ranks each has
-    clear = not agreed.tie and not whom.one_of_two(world, odd)
+    clear = not agreed.tie and not humanize.one_of_two(world, odd)
     groups: dict[str, list[str]] = {}
     for key, net in chosen.items():
         groups.setdefault(net, []).append(key)
-    said = [f"{net}: {whom.ranks(world, keys)}" for net, keys in list(groups.items())[:SHOWN]]
-    yield Finding(
+    said = [
+        f"{net}: {humanize.ranks_of(world, keys)}" for net, keys in list(groups.items())[:SHOWN]
+    ]
+    yield Found(
         "nets-differ",
-        Status.FAIL,
         tuple(world.subject(k) for k in odd) if clear else (Subject(Kind.JOB),),
         saw=f"NCCL chose different networks · {' · '.join(said)}",
         expected="the same network on all ranks",
         confidence=Confidence.LIKELY if clear else Confidence.CERTAIN,
-        explains=("world.ddp",),
         evidence=tuple(odd[:1]),
     )
 
 
-def _sockets(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+def _sockets(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     """TCP between nodes that all have the same kind of fabric; where one has none, TCP may be all
     that they share."""
     slow = [k for k in heard if _over_tcp(world, k, heard[k].log)]
@@ -190,10 +200,9 @@ def _sockets(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]
     ports: tuple[str, ...] = getattr(first.fabric, name)
     via = f" ({', '.join(first.log.devices[:SHOWN])})" if first.log.devices else ""
     told = [t for t in first.told if t.startswith(("NCCL_NET", "NCCL_IB_"))]
-    yield Finding(
+    yield Found(
         "sockets-chosen",
-        Status.FAIL if sure else Status.WARN,
-        tuple(Subject(Kind.NODE, node) for node in whom.on_nodes(slow)),
+        tuple(Subject(Kind.NODE, node) for node in humanize.on_nodes(slow)),
         saw=f"NCCL sends over TCP{via} between the nodes, beside active {kind} ports "
         f"{', '.join(ports[:SHOWN])}{', …' if len(ports) > SHOWN else ''}"
         + "".join(f" · {t}" for t in told[:SHOWN]),
@@ -203,22 +212,22 @@ def _sockets(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]
         alternatives=()
         if sure
         else ("plain Ethernet cards, whose network was never set up for RoCE",),
-        explains=("world.bandwidth",),
         fields={"unset": " ".join(t.partition("=")[0] for t in told) or MAY_FORBID},
+        status=Status.FAIL if sure else Status.WARN,
     )
 
 
-def _over_tcp(world: World[Any], key: str, log: Log) -> bool:
+def _over_tcp(world: World[Any], key: str, log: NcclLog) -> bool:
     """Whether this rank's data for other nodes goes over TCP. A rank that reaches only those of its
     own node, or others by NVLink (MNNVL), has nothing to say; one whose connections were not logged
     is taken at its choice."""
-    nets = [link.net for link in _elsewhere(world, key, log) if link.net]
+    nets = [link.net for link in _links_to_other_nodes(world, key, log) if link.net]
     if log.links:
         return SOCKETS in nets or (bool(nets) and log.over_tcp)
     return log.over_tcp
 
 
-def _elsewhere(world: World[Any], key: str, log: Log) -> list[Link]:
+def _links_to_other_nodes(world: World[Any], key: str, log: NcclLog) -> list[Link]:
     """The links to ranks of other nodes."""
     own = set(_ranks_of(world, place_of(key)[0]))
     return [link for link in log.links if link.peer not in own]
@@ -231,12 +240,16 @@ def _ranks_of(world: World[Any], node: str) -> Iterator[int]:
             yield rank
 
 
-def _gdr_off(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+def _gdr_off(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     """Nodes on which no rank's network card reaches the GPUs' memory, where other nodes' do. Ranks
     of one node may differ and be well: a card that is far from a GPU does better without."""
     able: dict[str, bool] = {}
     for key, h in heard.items():
-        links = [link for link in _elsewhere(world, key, h.log) if link.net not in ("", SOCKETS)]
+        links = [
+            link
+            for link in _links_to_other_nodes(world, key, h.log)
+            if link.net not in ("", SOCKETS)
+        ]
         if links:
             node = place_of(key)[0]
             has = bool(h.log.gdr_on) or any(link.gdr for link in links)
@@ -252,9 +265,8 @@ def _gdr_off(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]
     }
     on = [node for node in able if node not in off]
     why = f" ({', '.join(sorted(says)[:SHOWN])})" if says else ""
-    yield Finding(
+    yield Found(
         "gdr-off",
-        Status.WARN,
         tuple(Subject(Kind.NODE, node) for node in off),
         saw=f"no GPUDirect RDMA on {parties(off, SHOWN)}{why}; there is on {parties(on, SHOWN)}",
         expected="network cards that read and write the GPUs' memory on all nodes",
@@ -262,7 +274,7 @@ def _gdr_off(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]
     )
 
 
-def _p2p_unused(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Finding]:
+def _p2p_unused(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     ways: dict[str, tuple[int, str]] = {}
     for key, h in heard.items():
         joined = set(h.log.nvlink) & set(_ranks_of(world, place_of(key)[0]))
@@ -274,13 +286,12 @@ def _p2p_unused(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Findi
         return
     key, (peer, way) = next(iter(ways.items()))
     told = [t for t in heard[key].told if t.startswith("NCCL_P2P_")]
-    more = f" · so {whom.ranks(world, ways)}" if len(ways) > 1 else ""
-    yield Finding(
+    more = f" · so {humanize.ranks_of(world, ways)}" if len(ways) > 1 else ""
+    yield Found(
         "p2p-unused",
-        Status.WARN,
         tuple(world.subject(k) for k in ways),
-        saw=f"{whom.ranks(world, [key])} reaches rank {peer} by {way}, though NVLink joins their "
-        f"GPUs{''.join(f' · {t}' for t in told[:SHOWN])}{more}",
+        saw=f"{humanize.ranks_of(world, [key])} reaches rank {peer} by {way}, though NVLink joins "
+        f"their GPUs{''.join(f' · {t}' for t in told[:SHOWN])}{more}",
         expected="P2P between GPUs that NVLink joins",
         blame=Blame.JOB if told else Blame.UNKNOWN,
         confidence=Confidence.LIKELY,
@@ -288,13 +299,12 @@ def _p2p_unused(world: World[Any], heard: Mapping[str, Heard]) -> Iterator[Findi
     )
 
 
-def _diagnosed(heard: Mapping[str, Heard]) -> Iterator[Finding]:
+def _diagnosed(heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     """What NCCL found itself; rank 0 tells it for all."""
     told = list(dict.fromkeys(text for h in heard.values() for text in h.log.diagnosed))
     if told:
-        yield Finding(
-            "diagnosed",
-            Status.WARN,
+        yield Found(
+            "nccl-diagnostics",
             (Subject(Kind.JOB),),
             saw=f"NCCL's diagnostics: {' · '.join(told[:SHOWN])}",
             expected="all pairs verified, all network cards near their median",
@@ -302,7 +312,7 @@ def _diagnosed(heard: Mapping[str, Heard]) -> Iterator[Finding]:
         )
 
 
-def shown(heard: Mapping[str, Heard]) -> str:
+def transport_summary(heard: Mapping[str, NcclReport]) -> str:
     """`transport NET/IB/GDRDMA + P2P/CUMEM + NVLS`: the ways that were taken, the farthest first;
     the network where no connection was logged."""
     logs = [h.log for h in heard.values()]

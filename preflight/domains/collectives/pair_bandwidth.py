@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from preflight.domains.net.pairing import Place, by_number, rounds
+from preflight.domains.net.pairing import NodeNumber, by_number, rounds
+from preflight.frozen import dataclass
 from preflight.inference import outliers
 
 Pair = tuple[str, str]
@@ -81,7 +81,7 @@ class Rates:
         return [rate for pair, rate in self.pairs.items() if not {*pair} & {*nodes}]
 
 
-def rates(told: Mapping[str, tuple[Place, tuple[Exchange, ...]]]) -> Rates:
+def rates(told: Mapping[str, tuple[NodeNumber, tuple[Exchange, ...]]]) -> Rates:
     """All pairs, from what the nodes say of theirs. Both ends time the same bytes: the better of
     the two is what was reached. A number that is no node's, and what is no rate, is left out."""
     names = by_number({node: place for node, (place, _) in told.items()})
@@ -96,7 +96,7 @@ def rates(told: Mapping[str, tuple[Place, tuple[Exchange, ...]]]) -> Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SlowThreshold:
     """What is slow: `gap`, a part of the median, below it, and below `cap` GB/s."""
 
     gap: float
@@ -106,7 +106,7 @@ class Limits:
 K = TypeVar("K", bound=Hashable)
 
 
-def _low(numbers: Mapping[K, float], gap: float) -> list[K]:
+def _outliers_below(numbers: Mapping[K, float], gap: float) -> list[K]:
     """Whose rates are both outside of the noise and by `gap` below the median. In logarithms: where
     rates scatter by a half, as over a busy CPU, none is five times that below the median."""
     if not numbers:
@@ -118,10 +118,10 @@ def _low(numbers: Mapping[K, float], gap: float) -> list[K]:
     return [keys[p] for p in outliers(parts, floor=-math.log(1 - gap), high=False).odd]
 
 
-def slow_nodes(seen: Rates, limits: Limits) -> tuple[str, ...]:
+def slow_nodes(seen: Rates, limits: SlowThreshold) -> tuple[str, ...]:
     """The nodes that are slow with every partner, as hardly any two others are."""
     best = {node: seen.best(node) for node in seen.nodes if len(seen.of(node)) > 1}
-    slow = {node for node in _low(best, limits.gap) if best[node] < limits.cap}
+    slow = {node for node in _outliers_below(best, limits.gap) if best[node] < limits.cap}
     others = seen.apart_from(slow)
     few = max(1, int(ORDINARY * len(others)))
     return tuple(
@@ -131,11 +131,11 @@ def slow_nodes(seen: Rates, limits: Limits) -> tuple[str, ...]:
     )
 
 
-def slow_links(seen: Rates, limits: Limits, blamed: Collection[str]) -> Mapping[Pair, float]:
+def slow_links(seen: Rates, limits: SlowThreshold, blamed: Collection[str]) -> Mapping[Pair, float]:
     """Slow pairs of nodes that both do better elsewhere, with the less of what they do there."""
     left = {pair: rate for pair, rate in seen.pairs.items() if not {*pair} & {*blamed}}
     found = {}
-    for a, b in _low(left, limits.gap):
+    for a, b in _outliers_below(left, limits.gap):
         usual = min(seen.best(a, (b,)), seen.best(b, (a,)))
         if left[a, b] < min(limits.cap, (1 - limits.gap) * usual):
             found[a, b] = usual

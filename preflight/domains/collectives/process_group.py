@@ -56,18 +56,28 @@ def _numeric(address: str) -> bool:
     return True
 
 
-def pooled(ctx: Context, topic: str, value: Any, decide: Callable[[Mapping[int, Any]], Any]) -> Any:
+def decided_by_rank_0(
+    ctx: Context, topic: str, value: Any, decide: Callable[[Mapping[int, Any]], Any]
+) -> Any:
     """What rank 0 makes of what all ranks say: the same on all of them, None where rank 0 has said
     nothing. Everybody tells rank 0 and rank 0 tells everybody: 2 W lines through the meeting, not
     W x W."""
+    ctx.peers.say(topic, value, to=[0])
     if ctx.rank != 0:
-        ctx.peers.say(topic, value, to=[0])
         # longer than rank 0 waits for its last one
         return ctx.peers.hear(f"{topic} of all", 1, ctx.seconds / 3).get(0)
-    ctx.peers.say(topic, value, to=[0])
     made = decide(ctx.peers.hear(topic, ctx.world_size, ctx.seconds / 4))
     ctx.peers.say(f"{topic} of all", made)
     return made
+
+
+def on_all_ranks(ctx: Context, topic: str, mine: bool) -> bool:
+    """Whether it is so on every rank of the world: all must go the same way."""
+
+    def all_of(told: Mapping[int, Any]) -> bool:
+        return len(told) == ctx.world_size and all(told.values())
+
+    return decided_by_rank_0(ctx, topic, mine, all_of) is True
 
 
 def agree(ctx: Context, obstacle: str) -> None:
@@ -80,7 +90,7 @@ def agree(ctx: Context, obstacle: str) -> None:
     def first(told: Mapping[int, Any]) -> str:
         return next((f"rank {r}: {why}"[:TEXT] for r, why in sorted(told.items()) if why), "")
 
-    if why := pooled(ctx, OBSTACLE, "", first):
+    if why := decided_by_rank_0(ctx, OBSTACLE, "", first):
         raise NotApplicable(str(why)[:TEXT])
 
 
@@ -108,7 +118,7 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
     timeout = timedelta(seconds=seconds)
     steps.at("TCPStore")
     leads = ctx.rank == 0
-    address, port = (_own_address(host, ctx), 0) if leads else _told(ctx, seconds)
+    address, port = (_own_address(host, ctx), 0) if leads else _store_address(ctx, seconds)
     store = dist.TCPStore(
         address,
         port,
@@ -141,7 +151,7 @@ def _own_address(host: Host, ctx: Context) -> str:
     return next(filter(None, (source_of(host, ip) for ip in ips)), name)
 
 
-def _told(ctx: Context, seconds: float) -> tuple[str, int]:
+def _store_address(ctx: Context, seconds: float) -> tuple[str, int]:
     """Where rank 0 says that its store is."""
     match ctx.peers.hear("port", 1, seconds).get(0):
         case [str(address), int(port)] if 0 < port < 1 << 16:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from preflight.frozen import dataclass
 
 HALF = 0.5
 """Of the best bus bandwidth, from which on a size is bound by it and no longer by latency."""

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from preflight import humanize as whom
-from preflight.domains.collectives import gloo_unreachable as remote
+from preflight import humanize
+from preflight.domains.collectives import gloo_unreachable
 from preflight.domains.torch.steps import Trouble
+from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.inference import late
 from preflight.model import (
-    Advice,
     Blame,
     Cause,
     Command,
     Confidence,
-    Finding,
+    FindingType,
+    Found,
     Kind,
     Mark,
     Missing,
     Seen,
-    Status,
     Subject,
     World,
     place_of,
@@ -53,8 +52,8 @@ class Signature:
 
     pattern: str
     code: str
-    blame: Blame = Blame.JOB
     expected: str = ""
+    blame: Blame | None = None
     symptom: bool = False
     job: bool = False
     remote: bool = False
@@ -63,8 +62,8 @@ class Signature:
 GLOO_UNREACHABLE = Signature(
     r"remote=\[",
     "gloo-unreachable",
-    Blame.UNKNOWN,
     "an address that the other ranks can reach",
+    Blame.UNKNOWN,
     symptom=True,
     remote=True,
 )
@@ -88,30 +87,33 @@ THROUGH = "through"
 MEETING = "rdzv.reach"
 """It blocks the observations of an agent whose connection to the meeting broke."""
 
-ADVICE = {
-    "rank-died": Advice(
+FINDINGS = {
+    "rank-died": FindingType(
         who="job author",
         cause="a crash in torch or a library below it; with SIGKILL, the kernel's OOM killer",
         means="the other ranks say 'Connection closed by peer' or wait until their timeout",
         now="read the last output of that rank: -v shows it",
         text="the same torch and libraries on every rank; after SIGKILL more memory for the job",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),
+        blame=Blame.UNKNOWN,
     ),
-    "rank-silent": Advice(
+    "rank-silent": FindingType(
         who="job author",
         cause="a process that is stopped, swaps, or hangs in a driver or a dead file system; a "
         "node that went down",
         means="the other ranks wait for it, without a message, until they time out",
         now="see what that rank did: -v shows the stack of its last moment",
         text="leave its GPU or its machine out if that happens again",
+        blame=Blame.UNKNOWN,
     ),
-    "rank-failed": Advice(
+    "rank-failed": FindingType(
         who="job author",
         cause="what this rank alone has: its environment, its device, its memory",
         means="that rank ends with the error above; the other ranks wait until they time out",
         text="the step at which it failed is the last mark of that rank: -v shows it",
+        blame=Blame.UNKNOWN,
     ),
-    "stuck": Advice(
+    "stuck": FindingType(
         who="job author, then network administrator",
         cause="packets that are dropped on the way between the ranks",
         means="'Timed out waiting …ms for recv operation to complete', or no message at all",
@@ -119,14 +121,13 @@ ADVICE = {
         "NCCL_SOCKET_IFNAME",
         text="when small messages pass and large ones hang, compare the MTU along the way; "
         "otherwise look for a firewall between the ranks",
+        blame=Blame.UNKNOWN,
     ),
 }
 """What every check that trains together can find."""
 
 
-def stalls(
-    world: World[T], signatures: Collection[Signature], explains: tuple[str, ...] = ()
-) -> Iterator[Finding]:
+def diagnose(world: World[T], signatures: Collection[Signature]) -> Iterator[Found]:
     """What kept the ranks from getting through; nothing when they did, or when we ourselves failed
     in one of them or were interrupted, which is no evidence against anybody.
 
@@ -135,7 +136,7 @@ def stalls(
     at which others wait, one that is silent where others complain, a text that is a symptom
     elsewhere; else it can't be told.
     """
-    stall = _Stall(world, explains)
+    stall = _Stall(world)
     if stall.no_evidence or not (stall.troubles or stall.silent or stall.died):
         return
     for signature in signatures:
@@ -173,9 +174,8 @@ def stalls(
 class _Stall:
     """A world that did not get through."""
 
-    def __init__(self, world: World[Any], explains: tuple[str, ...]) -> None:
+    def __init__(self, world: World[Any]) -> None:
         self.world = world
-        self.explains = explains
         self.troubles: dict[str, Trouble] = {
             k: v.trouble for k, v in world.seen.items() if v.trouble is not None
         }
@@ -200,22 +200,20 @@ class _Stall:
         return [k for k, t in self.troubles.items() if re.search(pattern, t.text)]
 
     def who(self, keys: Iterable[str]) -> str:
-        return whom.ranks(self.world, keys)
+        return humanize.ranks_of(self.world, keys)
 
     def quoted(self, key: str) -> str:
         return f"{self.who([key])} in '{self.troubles[key].step}': {self.troubles[key].text}"
 
-    def finding(self, code: str, keys: Iterable[str], saw: str, confidence: Confidence) -> Finding:
-        return Finding(
+    def finding(self, code: str, keys: Iterable[str], saw: str, confidence: Confidence) -> Found:
+        return Found(
             code,
-            Status.FAIL,
             tuple(self.world.subject(k) for k in keys) or (Subject(Kind.JOB),),
             saw=saw,
             confidence=confidence,
-            explains=self.explains,
         )
 
-    def signed(self, signature: Signature, keys: list[str], confidence: Confidence) -> Finding:
+    def signed(self, signature: Signature, keys: list[str], confidence: Confidence) -> Found:
         saw = self.quoted(keys[0]) + self._and_more(keys)
         made = self.finding(signature.code, [] if signature.job else keys, saw, confidence)
         return made.with_(blame=signature.blame, expected=signature.expected)
@@ -224,11 +222,11 @@ class _Stall:
         """Who says the same."""
         if len(keys) < 2:
             return ""
-        if whom.several(self.world):
+        if humanize.several(self.world):
             return f" · so {self.who(keys)}"
         return f" · and {plural(len(keys) - 1, 'more rank')}"
 
-    def rank_died(self) -> Finding:
+    def rank_died(self) -> Found:
         fates: dict[str, list[str]] = {}
         for key, missing in self.died.items():
             fates.setdefault(_fate(missing), []).append(key)
@@ -237,28 +235,30 @@ class _Stall:
         saw = " · ".join(f"{self.who(keys)} {fate}" for fate, keys in list(fates.items())[:4])
         return self.finding("rank-died", self.died, saw + where, Confidence.CERTAIN)
 
-    def node_gone(self) -> Finding:
+    def node_gone(self) -> Found:
         missing = next(iter(self.gone.values()))
         are = "is" if len(self.gone) == 1 else "are"
         saw = f"{self.who(self.gone)} {are} gone from the meeting: {missing.detail[:200]}"
         made = self.finding("rank-silent", self.gone, saw, Confidence.LIKELY)
         return self._or_the_network(made, list(self.gone))
 
-    def rank_failed(self, keys: list[str]) -> Finding:
+    def rank_failed(self, keys: list[str]) -> Found:
         text = self.troubles[keys[0]].text
         same = [k for k in keys if self.troubles[k].text == text]
         saw = self.quoted(keys[0]) + (f" · {len(same)} ranks say so" if len(same) > 1 else "")
         return self.finding("rank-failed", keys, saw, Confidence.LIKELY)
 
-    def unreached(self, signature: Signature) -> Finding | None:
-        """Whom the addresses in complaints point at; on one node all ranks share theirs."""
-        keys = self.said(signature.pattern) if whom.several(self.world) else []
+    def unreached(self, signature: Signature) -> Found | None:
+        """A finding about who has the addresses in the complaints; one node has one address."""
+        keys = self.said(signature.pattern) if humanize.several(self.world) else []
         if any(not self.marks[k] for k in self.silent):
             return None  # a rank that never began has no address at which to be reached
-        found = remote.unreached(self.world, {k: self.troubles[k].text for k in keys})
+        found = gloo_unreachable.unreachable_address(
+            self.world, {k: self.troubles[k].text for k in keys}
+        )
         if found is None:
             return None
-        key = next(k for k in keys if remote.REFUSED.search(self.troubles[k].text))
+        key = next(k for k in keys if gloo_unreachable.REFUSED.search(self.troubles[k].text))
         made = self.signed(signature, [key], found.confidence)
         return made.with_(
             subjects=found.subjects,
@@ -267,7 +267,7 @@ class _Stall:
             alternatives=found.alternatives,
         )
 
-    def late(self) -> Finding | None:
+    def late(self) -> Found | None:
         """The rank that others wait for: it came less far, or it is silent where they complain."""
         by_rank = {place_of(k)[1] or 0: k for k in self.marks}
         found = late({rank: self.marks[k] for rank, k in by_rank.items()})
@@ -292,15 +292,15 @@ class _Stall:
         # who gave no sign did not even try to talk to anybody
         return self._or_the_network(made, keys, last) if last else made
 
-    def _or_the_network(self, made: Finding, keys: list[str], step: str = "") -> Finding:
+    def _or_the_network(self, made: Found, keys: list[str], step: str = "") -> Found:
         """The same, if what lies between the nodes can't look like it. A node that is cut off is as
         silent as one that stands still; of two nodes it may be either's fault. And two that don't
         reach each other are both silent while they connect, and innocent."""
-        nodes = list(whom.on_nodes(keys))
-        if whom.whole_node(self.world, keys):
+        nodes = list(humanize.on_nodes(keys))
+        if humanize.whole_node(self.world, keys):
             other = f"what {nodes[0]} sends or gets is dropped: net.mesh tells"
             sure = made.confidence
-            if whom.one_of_two(self.world, keys):
+            if humanize.one_of_two(self.world, keys):
                 sure = Confidence.POSSIBLE
         elif len(nodes) > 1 and step in DIALLING:
             other = "two of these nodes don't reach each other: net.mesh tells"
@@ -316,7 +316,7 @@ class _Stall:
                 return f" · {self.silent[key].detail[-200:]}"
         return ""
 
-    def _silent_among_complaints(self) -> Finding | None:
+    def _silent_among_complaints(self) -> Found | None:
         """All stand at the same step. One that is alive would have timed out like the others."""
         steps = {self.marks[k][-1].name for k in self.marks if self.marks[k]}
         if not self.troubles or not self.silent or len(steps) != 1:
@@ -334,22 +334,22 @@ class _Stall:
         made = self.finding("rank-silent", keys, saw, Confidence.LIKELY)
         return self._or_the_network(made, keys)
 
-    def stuck(self) -> Finding | None:
+    def stuck(self) -> Found | None:
         behind = [k for k, m in self.marks.items() if m and not self._is_through(k)]
         if not behind:
             return None  # nobody began: no evidence of anything
         step = self.marks[behind[0]][-1].name
         saw = f"{plural(len(behind), 'rank')} of {len(self.marks)} came no further than '{step}'"
         # all of one node, where several others got through
-        node = whom.whole_node(self.world, behind)
-        some = node and not whom.one_of_two(self.world, behind) and all(self.marks.values())
+        node = humanize.whole_node(self.world, behind)
+        some = node and not humanize.one_of_two(self.world, behind) and all(self.marks.values())
         here = behind if some else []
         if here:
             saw = f"{self.who(here)} came no further than '{step}', all others got through"
         if self.troubles:
             saw += " · " + self.quoted(next(iter(self.troubles)))
         made = self.finding("stuck", here, saw, Confidence.POSSIBLE)
-        dropped = (_PAIR, _AT_SCALE) if whom.several(self.world) else (_DROPPED,)
+        dropped = (_PAIR, _AT_SCALE) if humanize.several(self.world) else (_DROPPED,)
         return made.with_(alternatives=(*dropped, _HANGS, _BUSY))
 
     def _is_through(self, key: str) -> bool:

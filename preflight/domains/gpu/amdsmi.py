@@ -1,4 +1,4 @@
-"""How well each AMD GPU is: what amdsmi tells, /sys where it is not installed, the kernel's log.
+"""Reads the health of each AMD GPU: from amdsmi, from /sys without it, and from the kernel's log.
 
 amdsmi must be that of the ROCm on the machine, so it is none of our dependencies. Functions, keys
 and enums: its Python API reference and py-interface/amdsmi_interface.py. Each call has its mark.
@@ -9,14 +9,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from preflight.domains.gpu import kfd as amd
-from preflight.domains.gpu import nvml_health as health
-from preflight.domains.gpu import xid
+from preflight.domains.gpu import kfd, nvml_health, xid
 from preflight.domains.gpu.nvml import DEVICES_MAX, TEXT, bus_id
-from preflight.domains.gpu.nvml_health import PROCESSES_MAX, Told, Vitals
+from preflight.domains.gpu.nvml_health import PROCESSES_MAX, CallRecorder
+from preflight.domains.gpu.vitals import (
+    AMD_THROTTLE_REASONS,
+    Reset,
+    Resets,
+    Vitals,
+    VitalsListing,
+)
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
 
@@ -29,15 +35,6 @@ RESERVED, PENDING, UNRESERVABLE = 0, 1, 2
 PAGES = {"R": RESERVED, "P": PENDING, "F": UNRESERVABLE}
 PAGES_MAX = 65536
 
-# amdsmi_get_violation_status: what slows a GPU down that is too hot, or that the platform holds
-# back. The power limit (active_ppt_pwr) and idleness are no trouble
-BRAKES = {
-    0x1: ("active_prochot_thrm", "PROCHOT"),
-    0x2: ("active_socket_thrm", "socket thermal"),
-    0x4: ("active_vr_thrm", "voltage regulator thermal"),
-    0x8: ("active_hbm_thrm", "HBM thermal"),
-}
-
 ALL_ONES = 0xFFFF
 """A count register of a GPU that sleeps reads as this, once a channel: such sums are no count."""
 
@@ -45,7 +42,7 @@ SHARED = re.compile(r"MI300A\b")
 """Models whose memory is the machine's, too: the kernel uses it as well."""
 
 # drivers/gpu/drm/amd/amdgpu/amdgpu_device.c, after amdgpu_device_gpu_recover; the second "amdgpu:"
-# came in 2020. RAS counts in the log are no sign: each look at a counter prints them anew.
+# came in 2020. RAS counts in the log are no sign: each look at a counter prints them again.
 LINE = re.compile(
     r"amdgpu ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:amdgpu: )?"
     r"GPU reset\([0-9]{1,9}\) (failed|succeeded)",
@@ -53,29 +50,13 @@ LINE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """A GPU whose last reset has failed, and how many seconds ago."""
-
-    bus: str
-    age: float
-
-
-@dataclass(frozen=True, slots=True)
-class Resets:
-    """What the kernel's log says. `refused`: why it could not be read, empty when it could."""
-
-    failed: tuple[Reset, ...] = ()
-    refused: str = ""
-
-
-def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Told:
+def read_vitals(host: Host, mark: Callable[[str], None], seconds: float) -> VitalsListing:
     """What /sys and amdsmi say. `untold` of the answer says why there is nothing of the latter."""
     until = time.monotonic() + seconds
     mark("/sys/class/kfd")
-    gpus = [_from_sys(host, node, i) for i, node in enumerate(amd.visible(host))]
+    gpus = [_from_sysfs(host, node, i) for i, node in enumerate(kfd.openable_nodes(host))]
     if not gpus:
-        return Told(0, ())
+        return VitalsListing(0, ())
     mark("import of amdsmi")
     try:
         import amdsmi
@@ -83,39 +64,41 @@ def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Told:
         untold = "the package amdsmi is not installed"
     except (OSError, KeyError, AttributeError, SystemExit) as error:
         # its wrapper loads libamd_smi.so and looks all functions up
-        untold = f"amdsmi does not fit the ROCm here: {_words(error)}"
+        untold = f"amdsmi does not fit the ROCm here: {_last_line(error)}"
     else:
-        return _asked(amdsmi, gpus, host, mark, until)
-    return _by_sys(gpus, host, mark, untold)
+        return _read_all(amdsmi, gpus, host, mark, until)
+    return _only_sysfs(gpus, host, mark, untold)
 
 
-def _by_sys(gpus: list[Vitals], host: Host, mark: Callable[[str], None], why: str) -> Told:
-    """What there is without amdsmi."""
+def _only_sysfs(
+    gpus: list[Vitals], host: Host, mark: Callable[[str], None], why: str
+) -> VitalsListing:
+    """The vitals that /sys alone gives."""
     mark("ras of /sys")
-    return Told(len(gpus), tuple(_errors(host, gpu) for gpu in gpus), why)
+    return VitalsListing(len(gpus), tuple(_with_sysfs_errors(host, gpu) for gpu in gpus), why)
 
 
-def _words(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1].strip()[:TEXT]
 
 
-def _from_sys(host: Host, node: amd.Node, index: int) -> Vitals:
-    model = amd.name(host, node.bus)
+def _from_sysfs(host: Host, node: kfd.KfdNode, index: int) -> Vitals:
+    model = kfd.model_name(host, node.bus)
     return Vitals(
         index,
         name=model,
         uuid=node.uuid,
         bus=node.bus,
         coherent=bool(SHARED.search(model)),
-        width=amd.width(host, node.bus, "current"),
-        width_max=amd.width(host, node.bus, "max"),
-        memory=amd.memory(host, node.bus),
-        used=amd.memory(host, node.bus, "used"),
+        width=kfd.pcie_width(host, node.bus, "current"),
+        width_max=kfd.pcie_width(host, node.bus, "max"),
+        memory=kfd.vram(host, node.bus),
+        used=kfd.vram(host, node.bus, "used"),
     )
 
 
-def _errors(host: Host, gpu: Vitals) -> Vitals:
+def _with_sysfs_errors(host: Host, gpu: Vitals) -> Vitals:
     """The driver's own files, from which amdsmi reads as well (Documentation/gpu/amdgpu/ras.rst):
     `ue: 0` a line, and `address : size : status` of each bad page."""
     folder = f"/sys/bus/pci/devices/{gpu.bus}/ras"
@@ -149,26 +132,15 @@ def _pages(statuses: list[int] | None) -> dict[str, Any]:
     }
 
 
-class _Asker:
-    """Asks amdsmi about one GPU, call by call."""
+class _AmdsmiCalls(CallRecorder):
+    """Calls amdsmi about one GPU, call by call."""
 
-    def __init__(self, amdsmi: Any, index: int, mark: Callable[[str], None]) -> None:
-        self.amdsmi = amdsmi
-        self.index = index
-        self.mark = mark
-        self.failed: dict[str, int] = {}
-        self.refused: list[str] = []
-
-    def __call__(self, call: str, *about: Any) -> Any:
+    def answer(self, call: str, question: Callable[..., Any], *about: Any) -> Any:
         """Its answer; None where it can't tell. An error's number is kept as a negative one: the
         positive ones are NVML's."""
-        self.mark(f"{call} of GPU {self.index}")
-        question = getattr(self.amdsmi, call, None)
-        if question is None:  # an amdsmi older than this call
-            return None
         try:
             return question(*about)
-        except self.amdsmi.AmdSmiException as error:
+        except self.library.AmdSmiException as error:
             code = getattr(error, "err_code", None)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None  # what the driver said is not what its bindings had expected
@@ -180,44 +152,44 @@ class _Asker:
 
     def enum(self, kind: str, name: str) -> Any:
         """A constant of amdsmi, such as its AmdSmiTemperatureType.HOTSPOT."""
-        return getattr(getattr(self.amdsmi, kind, None), name, None)
+        return getattr(getattr(self.library, kind, None), name, None)
 
 
-def _asked(
+def _read_all(
     amdsmi: Any, gpus: list[Vitals], host: Host, mark: Callable[[str], None], until: float
-) -> Told:
+) -> VitalsListing:
     mark("amdsmi_init")
     try:
         amdsmi.amdsmi_init()
     except amdsmi.AmdSmiException as error:
-        return _by_sys(gpus, host, mark, f"amdsmi_init: {_words(error)}")
+        return _only_sysfs(gpus, host, mark, f"amdsmi_init: {_last_line(error)}")
     try:
         mark("amdsmi_get_processor_handles")
         handles = list(amdsmi.amdsmi_get_processor_handles())[:DEVICES_MAX]
         # the marks of one observation are bounded, and a late one must not be lost
-        each = mark if len(handles) <= health.MARKED_MAX else health.silent
+        each = mark if len(handles) <= nvml_health.MARKED_MAX else nvml_health.no_mark
         by_bus = {}
         for number, handle in enumerate(handles):
-            bus = _Asker(amdsmi, number, each)("amdsmi_get_gpu_device_bdf", handle)
+            bus = _AmdsmiCalls(amdsmi, number, each)("amdsmi_get_gpu_device_bdf", handle)
             by_bus[bus_id(str(bus))] = handle
-        mine = health.job(host, "self"), health.ancestors(host)
+        mine = nvml_health.cgroup_job(host, "self"), nvml_health.ancestors(host)
         found: list[Vitals] = []
         for gpu in gpus:
             if time.monotonic() > until:
                 break
             known = by_bus.get(gpu.bus)
-            if each is health.silent:
+            if each is nvml_health.no_mark:
                 mark(f"amdsmi… of GPU {gpu.index}")
             if known is None:
-                found.append(_errors(host, gpu))
+                found.append(_with_sysfs_errors(host, gpu))
             else:
                 found.append(_vitals(amdsmi, gpu, known, host, each, mine))
         if any(gpu.brakes for gpu in found):
-            time.sleep(health.AGAIN)
+            time.sleep(nvml_health.AGAIN)
             found = [_second_look(amdsmi, g, by_bus.get(g.bus), mark) for g in found]
-        return Told(len(gpus), tuple(found))
+        return VitalsListing(len(gpus), tuple(found))
     except amdsmi.AmdSmiException as error:
-        return _by_sys(gpus, host, mark, f"amdsmi_get_processor_handles: {_words(error)}")
+        return _only_sysfs(gpus, host, mark, f"amdsmi_get_processor_handles: {_last_line(error)}")
     finally:
         mark("amdsmi_shut_down")
         try:
@@ -234,65 +206,65 @@ def _vitals(
     mark: Callable[[str], None],
     mine: tuple[str, frozenset[int]],
 ) -> Vitals:
-    ask_it = _Asker(amdsmi, gpu.index, mark)
+    call = _AmdsmiCalls(amdsmi, gpu.index, mark)
     known: dict[str, Any] = {}
-    asic = _table(ask_it("amdsmi_get_gpu_asic_info", handle))
+    asic = _dict(call("amdsmi_get_gpu_asic_info", handle))
     model = str(asic.get("market_name") or "N/A")[:TEXT]
     if model != "N/A":
         known |= {"name": model, "coherent": gpu.coherent or bool(SHARED.search(model))}
-    ecc = _table(ask_it("amdsmi_get_gpu_total_ecc_count", handle))
+    ecc = _dict(call("amdsmi_get_gpu_total_ecc_count", handle))
     known["volatile"] = _counted([ecc.get("uncorrectable_count")])
-    pages = ask_it("amdsmi_get_gpu_bad_page_info", handle)
+    pages = call("amdsmi_get_gpu_bad_page_info", handle)
     if isinstance(pages, (list, tuple)):
-        known |= _pages([_number(_table(p).get("status"), -1) or 0 for p in pages[:PAGES_MAX]])
-    known |= _heat(ask_it, handle)
-    pcie = _table(ask_it("amdsmi_get_pcie_info", handle))
-    now = _number(_table(pcie.get("pcie_metric")).get("pcie_width"))
-    most = _number(_table(pcie.get("pcie_static")).get("max_pcie_width"))
-    if now in amd.WIDTHS and most in amd.WIDTHS:
+        known |= _pages([_integer(_dict(p).get("status"), -1) or 0 for p in pages[:PAGES_MAX]])
+    known |= _temperature(call, handle)
+    pcie = _dict(call("amdsmi_get_pcie_info", handle))
+    now = _integer(_dict(pcie.get("pcie_metric")).get("pcie_width"))
+    most = _integer(_dict(pcie.get("pcie_static")).get("max_pcie_width"))
+    if now in kfd.WIDTHS and most in kfd.WIDTHS:
         known |= {"width": now, "width_max": most}
-    programs = ask_it("amdsmi_get_gpu_process_list", handle)
-    known |= health.sorted_out(list(_programs(programs)), host, *mine)
+    programs = call("amdsmi_get_gpu_process_list", handle)
+    known |= nvml_health.classify_programs(list(_programs(programs)), host, *mine)
     return replace(
         gpu,
         **known,
-        brakes=_brakes(ask_it, handle),
-        failed=ask_it.failed,
-        refused=tuple(ask_it.refused),
+        brakes=_throttle_reasons(call, handle),
+        failed=call.failed,
+        refused=tuple(call.refused),
     )
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def _dict(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(value: object, otherwise: int | None = None) -> int | None:
+def _integer(value: object, otherwise: int | None = None) -> int | None:
     """A number of amdsmi, which says "N/A" where there is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def _heat(ask_it: _Asker, handle: Any) -> dict[str, Any]:
-    """In degrees; the limit is the one that the driver calls critical."""
-    sensor = ask_it.enum("AmdSmiTemperatureType", "HOTSPOT")
+def _temperature(call: _AmdsmiCalls, handle: Any) -> dict[str, Any]:
+    """Temperatures in °C; the limit is the one that the driver calls critical."""
+    sensor = call.enum("AmdSmiTemperatureType", "HOTSPOT")
     found = []
     for metric in ("CURRENT", "CRITICAL"):
-        which = ask_it.enum("AmdSmiTemperatureMetric", metric)
-        told = _number(ask_it("amdsmi_get_temp_metric", handle, sensor, which))
+        which = call.enum("AmdSmiTemperatureMetric", metric)
+        told = _integer(call("amdsmi_get_temp_metric", handle, sensor, which))
         found.append(told if told is not None and 0 < told < 200 else None)
     return {"temperature": found[0], "slowdown_at": found[1]}
 
 
-def _brakes(ask_it: _Asker, handle: Any) -> int | None:
-    told = _table(ask_it("amdsmi_get_violation_status", handle))
-    if not any(isinstance(told.get(key), bool) for key, _ in BRAKES.values()):
+def _throttle_reasons(call: _AmdsmiCalls, handle: Any) -> int | None:
+    told = _dict(call("amdsmi_get_violation_status", handle))
+    if not any(isinstance(told.get(key), bool) for key, _ in AMD_THROTTLE_REASONS.values()):
         return None
-    return sum(bit for bit, (key, _) in BRAKES.items() if told.get(key) is True)
+    return sum(bit for bit, (key, _) in AMD_THROTTLE_REASONS.items() if told.get(key) is True)
 
 
 def _second_look(amdsmi: Any, gpu: Vitals, handle: Any, mark: Callable[[str], None]) -> Vitals:
     if not gpu.brakes:
         return gpu
-    still = _brakes(_Asker(amdsmi, gpu.index, mark), handle)
+    still = _throttle_reasons(_AmdsmiCalls(amdsmi, gpu.index, mark), handle)
     return replace(gpu, brakes=None if still is None else gpu.brakes & still)
 
 
@@ -305,8 +277,8 @@ class _Program:
 def _programs(told: object) -> Iterator[_Program]:
     """Programs with memory on this GPU: KFD lists them on all GPUs that they have opened."""
     for one in told[:PROCESSES_MAX] if isinstance(told, list) else ():
-        pid = _number(_table(one).get("pid"))
-        used = _number(_table(_table(one).get("memory_usage")).get("vram_mem"))
+        pid = _integer(_dict(one).get("pid"))
+        used = _integer(_dict(_dict(one).get("memory_usage")).get("vram_mem"))
         if pid and used:
             yield _Program(pid, used)
 
@@ -318,7 +290,7 @@ def failed_resets(host: Host, seconds: float) -> Resets:
         return Resets(refused="/proc/uptime says nothing")
     failed: dict[str, float] = {}
     try:
-        for age, text in xid.of_kernel(host, up, time.monotonic() + seconds):
+        for age, text in xid.kernel_log(host, up, time.monotonic() + seconds):
             if told := LINE.search(text[:400]):
                 failed.pop(told[1], None)
                 if told[2] == "failed":

@@ -1,5 +1,4 @@
-"""What GPUs of one model must have alike: the bits of the same product, and about the same speed.
-Pure.
+"""Compares GPUs of one model, which must compute the same bits at about the same speed. Pure.
 
 A key is a GPU's. What is named here is only ever compared within its model; where that has too few
 GPUs nothing is concluded.
@@ -8,15 +7,15 @@ GPUs nothing is concluded.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 
+from preflight.frozen import dataclass
 from preflight.inference import consensus, outliers
 
 SLOW = 0.15
 """Below the median of its model. Healthy GPUs of a model differ by 8 % on average and 22 % from the
 best to the worst of a cluster (Sinha et al., SC22, arXiv 2208.11035), half of that from the median;
-a GPU that is braked loses a third or more there. Beyond the noise of its peers, besides."""
+a GPU that is throttled loses a third or more there. Beyond the noise of its peers, besides."""
 
 BUS_SLOW = 0.5
 """The way to the far socket, or a bus that neighbours use, costs up to a third; a link that came up
@@ -27,8 +26,8 @@ NEIGHBOURS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Below:
-    """What one GPU does less than its peers. `of`: GPUs of the model, this one included."""
+class ComputeShortfall:
+    """How far one GPU is behind its peers in one metric; `of` counts the GPUs of the model."""
 
     metric: str
     rate: float
@@ -40,34 +39,38 @@ Rates = Mapping[str, Mapping[str, float]]
 """key -> metric -> rate."""
 
 
-def behind(
+def slow_gpus(
     rates: Rates, models: Mapping[str, Hashable], metrics: Collection[str]
-) -> dict[str, list[Below]]:
+) -> dict[str, list[ComputeShortfall]]:
     """Those that are slower than their model, and in what."""
-    found: dict[str, list[Below]] = {}
-    for metric, group in _groups(rates, models, metrics):
+    found: dict[str, list[ComputeShortfall]] = {}
+    for metric, group in _by_model(rates, models, metrics):
         seen = outliers(group, floor=SLOW, high=False)
         for key, rate in seen.odd.items():
-            found.setdefault(key, []).append(Below(metric, rate, seen.median, len(group)))
+            found.setdefault(key, []).append(
+                ComputeShortfall(metric, rate, seen.median, len(group))
+            )
     return found
 
 
-def behind_on_bus(
+def slow_buses(
     rates: Rates, models: Mapping[str, Hashable], nodes: Mapping[str, str], metrics: Collection[str]
-) -> dict[str, list[Below]]:
+) -> dict[str, list[ComputeShortfall]]:
     """Those whose way to the host is slower than that of the model, and than that of their
     neighbours: a node that is slow as a whole may be of another kind."""
-    found: dict[str, list[Below]] = {}
-    for metric, group in _groups(rates, models, metrics):
+    found: dict[str, list[ComputeShortfall]] = {}
+    for metric, group in _by_model(rates, models, metrics):
         seen = outliers(group, floor=BUS_SLOW, high=False)
         for key, rate in seen.odd.items():
             near = [n for k, n in group.items() if k != key and nodes[k] == nodes[key]]
             if len(near) >= NEIGHBOURS and rate < (1 - BUS_SLOW) * median(near):
-                found.setdefault(key, []).append(Below(metric, rate, seen.median, len(group)))
+                found.setdefault(key, []).append(
+                    ComputeShortfall(metric, rate, seen.median, len(group))
+                )
     return found
 
 
-def _groups(
+def _by_model(
     rates: Rates, models: Mapping[str, Hashable], metrics: Collection[str]
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Each metric with the GPUs of each model that have it."""
@@ -81,7 +84,7 @@ def _groups(
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class DifferingBits:
     """GPUs whose products have other bits than the rest; all `of` them where there is no majority.
     `sure`: one has bits of its own, and most have the same others. `unclear`: one has bits of its
     own, but it may be the only right one. Neither: no defect gives two GPUs the same wrong bits."""
@@ -93,7 +96,9 @@ class Odd:
     unclear: bool
 
 
-def odd_bits(digests: Mapping[str, Mapping[str, str]], alike: Mapping[str, Hashable]) -> list[Odd]:
+def differing_bits(
+    digests: Mapping[str, Mapping[str, str]], alike: Mapping[str, Hashable]
+) -> list[DifferingBits]:
     """Whose products have other bits. `digests`: key -> kind of numbers -> digest; `alike`: what
     must be the same so that the bits are."""
     groups: dict[tuple[Hashable, str], dict[str, str]] = {}
@@ -115,6 +120,9 @@ def odd_bits(digests: Mapping[str, Mapping[str, str]], alike: Mapping[str, Hasha
         for keys in [tuple(rest)] if seen.tie else seen.odd.values():
             other.setdefault((keys, alone, len(rest)), []).append(kind)
     return [
-        *(Odd(tuple(kinds), keys, of, True, False) for (keys, of), kinds in sure.items()),
-        *(Odd(tuple(kinds), keys, of, False, un) for (keys, un, of), kinds in other.items()),
+        *(DifferingBits(tuple(kinds), keys, of, True, False) for (keys, of), kinds in sure.items()),
+        *(
+            DifferingBits(tuple(kinds), keys, of, False, un)
+            for (keys, un, of), kinds in other.items()
+        ),
     ]

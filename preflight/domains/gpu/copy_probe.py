@@ -1,4 +1,4 @@
-"""Real copies from GPU to GPU: does the very content arrive, does it arrive at all, how fast?
+"""Copies data between all pairs of GPUs, and verifies and times each copy.
 
 torch is imported inside the functions. Copies may hang for ever: only in a worker. What was found
 is also in the marks, so that a copy that blocks the worker takes nothing along with it.
@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from preflight.domains.gpu import nvlink as links
-from preflight.domains.gpu.copy_results import BLOCK, TEXT, Copied, Copy, Pair, Party
+from preflight.domains.gpu import nvlink
+from preflight.domains.gpu.copy_results import BLOCK, TEXT, Copied, Copy, CopyGpu, Pair
 from preflight.domains.gpu.link_outliers import by_nvlink
 from preflight.domains.torch.devices import Devices
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import MIB, size
 from preflight.model import CannotObserve
@@ -36,7 +37,7 @@ SPINNING = 0.05
 """Seconds for which the end of a copy is looked for without a pause, so as not to miss it."""
 
 MOST, TELLING = 380, 100
-"""Pairs that are tried (of 20 GPUs), each twice, and bad ones that are told in marks. Of these an
+"""Pairs that are tried (of 20 GPUs), each twice, and bad ones that are named in marks. Of these an
 observation has 1000, and one that is lost would make an earlier copy the last one."""
 
 MULTIPLIER = 0x9E3779B97F
@@ -48,13 +49,13 @@ POSITIVE = (1 << 63) - 1
 AGAIN = "timed again"
 
 
-class Stuck(Exception):
-    """A copy has not ended; its argument: in how many seconds."""
+class CopyHangs(Exception):
+    """A copy has not ended; its argument is the seconds that it was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
-    """Who copies. Here it is torch; a stand-in in its place may do it badly."""
+class CopyEngine:
+    """Copies by torch; tests replace it by one that copies badly."""
 
     devices: Devices
 
@@ -78,7 +79,7 @@ class Carrier:
 class Blocks:
     """Blocks of memory on every GPU, and the copies between them."""
 
-    def __init__(self, carrier: Carrier, block: int, patience: float) -> None:
+    def __init__(self, carrier: CopyEngine, block: int, patience: float) -> None:
         self._carrier, self._block, self._patience = carrier, block, patience
         self._words = block // WORD
         # GPU -> the numbered words of all patterns, what is sent, what comes, what should come
@@ -109,10 +110,10 @@ class Blocks:
             if not wrong:
                 wrong, rate = self._timed(source, target)
             return replace(copy, wrong=wrong, rate=None if wrong else max(copy.rate or 0.0, rate))
-        except Stuck as problem:
+        except CopyHangs as problem:
             return replace(copy, stuck=problem.args[0])
         except RuntimeError as error:
-            return replace(copy, error=_line(error))
+            return replace(copy, error=_first_line(error))
 
     def alive(self, *indexes: int) -> bool:
         """Whether CUDA still does anything for us after an error."""
@@ -120,7 +121,7 @@ class Blocks:
             for index in indexes:
                 self._came[index].zero_()
                 self._finish(index)
-        except (RuntimeError, Stuck):
+        except (RuntimeError, CopyHangs):
             return False
         return True
 
@@ -131,7 +132,7 @@ class Blocks:
         while not all(event.query() for event in events):
             waited = time.monotonic() - began
             if waited > self._patience:
-                raise Stuck(round(waited, 3))
+                raise CopyHangs(round(waited, 3))
             if waited > SPINNING:
                 time.sleep(0.001)
 
@@ -158,7 +159,11 @@ class Blocks:
         """What is wrong with what is there now; empty when it is what should come."""
         came, wanted = self._came[target], self._wanted[target]
         bad = came != wanted
-        return _words(came.cpu(), wanted.cpu(), int(bad.sum())) if bool(bad.any()) else ""
+        return (
+            _describe_difference(came.cpu(), wanted.cpu(), int(bad.sum()))
+            if bool(bad.any())
+            else ""
+        )
 
     def _timed(self, source: int, target: int) -> tuple[str, float]:
         """Copies at full speed: what is wrong after one of the bursts, and bytes a second."""
@@ -177,7 +182,7 @@ class Blocks:
         return "", round(median(rates))
 
 
-def _words(came: Any, wanted: Any, count: int) -> str:
+def _describe_difference(came: Any, wanted: Any, count: int) -> str:
     """What came in place of what was sent, in words."""
     total = came.numel()
     bad = came != wanted
@@ -192,12 +197,12 @@ def _words(came: Any, wanted: Any, count: int) -> str:
     return f"{part} words wrong from byte {first * WORD} on: {what}"
 
 
-def _line(error: RuntimeError) -> str:
+def _first_line(error: RuntimeError) -> str:
     """CUDA's error without torch's advice on debugging, which begins on a line of its own."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:TEXT]
 
 
-def order(indexes: Sequence[int]) -> list[Pair]:
+def pair_order(indexes: Sequence[int]) -> list[Pair]:
     """All pairs in both directions. The first of them touch all GPUs, and no two that follow each
     other have more than one in common: where time ends it, every GPU has been tried alike."""
     count = len(indexes)
@@ -213,30 +218,30 @@ def salt_of(source: int, target: int) -> int:
     return (source * 4096 + target + 1) * SALT & POSITIVE
 
 
-def carried(
-    host: Host, carrier: Carrier, mark: Callable[[str], None], until: float, patience: float
+def copy_all_pairs(
+    host: Host, carrier: CopyEngine, mark: Callable[[str], None], until: float, patience: float
 ) -> Copied:
     """Copies between all GPUs until the monotonic time `until`; none is waited for longer than
     `patience`."""
     devices = carrier.devices
     # before: a copy that hangs must leave nothing to ask
-    told = _joined(host, mark, max(0.0, until - time.monotonic()) / 4)
+    told = _topology(host, mark, max(0.0, until - time.monotonic()) / 4)
     known = {gpu.uuid: gpu.index for gpu in told.gpus if gpu.uuid}
-    parties: dict[int, Party] = {}
+    parties: dict[int, CopyGpu] = {}
     free: dict[int, int] = {}
     for index in range(devices.count):
-        parties[index] = Party(index)
+        parties[index] = CopyGpu(index)
         mark(f"CUDA on device {index}")
         try:
             number = known.get(_uuid(devices, index), index)
-            parties[index] = Party(number, devices.name(index))
+            parties[index] = CopyGpu(number, devices.name(index))
             free[index] = devices.free(index)
         except RuntimeError as error:
-            parties[index] = replace(parties[index], lacks=_line(error))
+            parties[index] = replace(parties[index], lacks=_first_line(error))
     numbers = {index: party.number for index, party in parties.items()}
     if len({*numbers.values()}) < len(numbers):  # some are known, and some are not
         parties = {index: replace(party, number=index) for index, party in parties.items()}
-        told = links.Joined()
+        told = nvlink.GpuTopology()
     enough = [count for count in free.values() if count >= SHARE * LEAST]
     block = BLOCK
     while block > LEAST and SHARE * block > min(enough, default=0):
@@ -250,13 +255,13 @@ def carried(
                 raise RuntimeError("the time was over before it had started")
             blocks.lay(index)
         except RuntimeError as error:
-            parties[index] = replace(parties[index], lacks=_line(error))
-        except Stuck as problem:
+            parties[index] = replace(parties[index], lacks=_first_line(error))
+        except CopyHangs as problem:
             text = f"it has not filled {size(block)} in {problem.args[0]:.0f} s"
             parties[index] = replace(parties[index], lacks=text)
-    copies, ended = _all(blocks, carrier, parties, told, mark, until)
+    copies, ended = _copy_pairs(blocks, carrier, parties, told, mark, until)
     return Copied(
-        tuple(parties.values()), copies, block, ended, virtual=links.virtual_machine(host)
+        tuple(parties.values()), copies, block, ended, virtual=nvlink.virtual_machine(host)
     )
 
 
@@ -266,15 +271,15 @@ def _uuid(devices: Devices, index: int) -> str:
     return f"GPU-{uuid}" if uuid else ""
 
 
-def _joined(host: Host, mark: Callable[[str], None], seconds: float) -> links.Joined:
+def _topology(host: Host, mark: Callable[[str], None], seconds: float) -> nvlink.GpuTopology:
     """What joins them, as far as NVML tells: without it the copies are as good."""
     try:
-        return links.ask(host, mark, seconds)
+        return nvlink.read_topology(host, mark, seconds)
     except CannotObserve:
-        return links.Joined()
+        return nvlink.GpuTopology()
 
 
-def ways(told: links.Joined) -> Mapping[Pair, str]:
+def pair_paths(told: nvlink.GpuTopology) -> Mapping[Pair, str]:
     """What joins every two GPUs, by NVML's numbers."""
     found: dict[Pair, str] = {}
     levels = {pair.ends: pair.level for pair in told.pairs}
@@ -286,29 +291,29 @@ def ways(told: links.Joined) -> Mapping[Pair, str]:
             lanes = one.lanes_to(other) or min(one.active, other.active)
             found[one.index, other.index] = f"NVLink {lanes}"
         elif level is not None:
-            found[one.index, other.index] = links.NEAR.get(level, "")
+            found[one.index, other.index] = nvlink.NEAR.get(level, "")
     return found
 
 
-def _tell(mark: Callable[[str], None], copy: Copy, made: Mapping[Pair, Copy]) -> None:
+def _mark_if_bad(mark: Callable[[str], None], copy: Copy, made: Mapping[Pair, Copy]) -> None:
     """In a mark, of a bad copy: the observation may yet be lost."""
     if not copy.exact and sum(not c.exact for c in made.values()) <= TELLING:
         mark(f"{'wrong' if copy.wrong else 'failed'} {copy}: {copy.wrong or copy.error}")
 
 
-def _all(
+def _copy_pairs(
     blocks: Blocks,
-    carrier: Carrier,
-    parties: Mapping[int, Party],
-    told: links.Joined,
+    carrier: CopyEngine,
+    parties: Mapping[int, CopyGpu],
+    told: nvlink.GpuTopology,
     mark: Callable[[str], None],
     until: float,
 ) -> tuple[tuple[Copy, ...], str]:
     """All pairs of those who take part, and why it was not all."""
     made: dict[Pair, Copy] = {}
-    by = ways(told)
+    by = pair_paths(told)
     ready = [index for index, party in parties.items() if not party.lacks]
-    pairs = order(ready)
+    pairs = pair_order(ready)
     for source, target in pairs[:MOST]:
         if time.monotonic() >= until:
             return tuple(made.values()), "there was no time for more"
@@ -319,7 +324,7 @@ def _all(
         made[source, target] = copy = blocks.tried(source, target, salt_of(*pair), copy)
         if copy.stuck is not None:
             return tuple(made.values()), f"nothing was tried after {copy}, which did not end"
-        _tell(mark, copy, made)
+        _mark_if_bad(mark, copy, made)
         if copy.error and not blocks.alive(source, target):
             return tuple(made.values()), f"CUDA does nothing more after {copy}"
     mark(AGAIN)
@@ -332,5 +337,5 @@ def _all(
             made[source, target] = again
             if again.stuck is not None or again.error:
                 return tuple(made.values()), ""
-            _tell(mark, again, made)
+            _mark_if_bad(mark, again, made)
     return tuple(made.values()), "" if len(pairs) <= MOST else f"no more than {MOST} are tried"

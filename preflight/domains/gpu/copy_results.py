@@ -1,5 +1,4 @@
-"""Copies from GPU to GPU that were made: what an observation had come to that was lost, and which
-are slow. Pure.
+"""The results of copies between GPUs: which are slow, and what a lost observation had copied. Pure.
 
 Healthy copies differ by far more than faulty ones do: below one switch, across it, across sockets,
 through the host's memory. So only those are compared of which it is known that they are alike, and
@@ -10,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from preflight.frozen import dataclass
 from preflight.humanize import MIB
 from preflight.inference import outliers
 from preflight.model import Mark
@@ -80,7 +80,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class CopyGpu:
     """A GPU. number: NVML's where it is known, else torch's; lacks: why it takes no part."""
 
     number: int
@@ -94,7 +94,7 @@ class Copied:
     than that; `virtual`: a virtual machine, None when nothing tells; `avoided`: NCCL is told to let
     no GPU write to another."""
 
-    parties: tuple[Party, ...]
+    parties: tuple[CopyGpu, ...]
     copies: tuple[Copy, ...]
     block: int = BLOCK
     ended: str = ""
@@ -102,7 +102,7 @@ class Copied:
     avoided: bool = False
 
 
-def recalled(marks: Sequence[Mark]) -> tuple[tuple[Copy, ...], tuple[Copy, float] | None]:
+def copies_from_marks(marks: Sequence[Mark]) -> tuple[tuple[Copy, ...], tuple[Copy, float] | None]:
     """The copies that an observation had made before it was lost, and the one that it was at then,
     with the time of its beginning."""
     made: dict[Pair, Copy] = {}
@@ -127,7 +127,7 @@ def recalled(marks: Sequence[Mark]) -> tuple[tuple[Copy, ...], tuple[Copy, float
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowCopies:
     """A GPU whose copies are slow with all others of its kind, or a pair. `usual`: bytes a second
     of their kind; `back`: of the way back, which is all that it was compared with."""
 
@@ -138,7 +138,7 @@ class Slow:
 
 
 @dataclass
-class _Kind:
+class _CopyClass:
     """Copies that should be equally fast: (node, numbers) -> copy."""
 
     copies: dict[tuple[str, Pair], Copy] = field(default_factory=dict)
@@ -151,12 +151,12 @@ class _Kind:
         return found
 
 
-def slow(nodes: Mapping[str, Copied]) -> dict[str, list[Slow]]:
+def slow_copies(nodes: Mapping[str, Copied]) -> dict[str, list[SlowCopies]]:
     """What is slow, by node."""
-    found: dict[str, list[Slow]] = {}
+    found: dict[str, list[SlowCopies]] = {}
     told: set[tuple[str, frozenset[int]]] = set()
-    for kind in _kinds(nodes).values():
-        for node, one in (*_gpus(kind, told), *_pairs(kind, told)):
+    for kind in _classes(nodes).values():
+        for node, one in (*_slow_gpus(kind, told), *_slow_pairs(kind, told)):
             found.setdefault(node, []).append(one)
     for node, seen in nodes.items():
         names = {party.number: party.name for party in seen.parties}
@@ -167,13 +167,13 @@ def slow(nodes: Mapping[str, Copied]) -> dict[str, list[Slow]]:
             if back is None or not alike or (node, frozenset(copy.pair)) in told:
                 continue
             if (copy.rate or 0.0) < BACK * (back.rate or 0.0):
-                one = Slow((source, target), (copy,), back.rate or 0.0, back=True)
+                one = SlowCopies((source, target), (copy,), back.rate or 0.0, back=True)
                 found.setdefault(node, []).append(one)
     return found
 
 
-def _kinds(nodes: Mapping[str, Copied]) -> Mapping[tuple[object, ...], _Kind]:
-    kinds: dict[tuple[object, ...], _Kind] = {}
+def _classes(nodes: Mapping[str, Copied]) -> Mapping[tuple[object, ...], _CopyClass]:
+    kinds: dict[tuple[object, ...], _CopyClass] = {}
     for node, seen in nodes.items():
         names = {party.number: party.name for party in seen.parties}
         for copy in seen.copies:
@@ -184,11 +184,13 @@ def _kinds(nodes: Mapping[str, Copied]) -> Mapping[tuple[object, ...], _Kind]:
             here = copy.way in ALIKE_HERE and seen.virtual is False
             if copy.way.startswith(ALIKE_ON_NODES) or here:
                 key = (one, copy.way, seen.block, node if here else "")
-                kinds.setdefault(key, _Kind()).copies[node, copy.pair] = copy
+                kinds.setdefault(key, _CopyClass()).copies[node, copy.pair] = copy
     return kinds
 
 
-def _gpus(kind: _Kind, told: set[tuple[str, frozenset[int]]]) -> list[tuple[str, Slow]]:
+def _slow_gpus(
+    kind: _CopyClass, told: set[tuple[str, frozenset[int]]]
+) -> list[tuple[str, SlowCopies]]:
     """GPUs whose very best copy is slow: the others may be slow for their partners' sake."""
     partners = kind.partners()
     best: tuple[dict[str, float], dict[str, float]] = ({}, {})
@@ -209,11 +211,13 @@ def _gpus(kind: _Kind, told: set[tuple[str, frozenset[int]]]) -> list[tuple[str,
             if where == node and number in pair and (copy.rate or 0.0) <= SLOW * usual
         )
         told |= {(node, frozenset(copy.pair)) for copy in its}
-        found.append((node, Slow((number,), its, usual)))
+        found.append((node, SlowCopies((number,), its, usual)))
     return found
 
 
-def _pairs(kind: _Kind, told: set[tuple[str, frozenset[int]]]) -> list[tuple[str, Slow]]:
+def _slow_pairs(
+    kind: _CopyClass, told: set[tuple[str, frozenset[int]]]
+) -> list[tuple[str, SlowCopies]]:
     """Pairs that are slow though both GPUs are fast elsewhere, or have nobody else."""
     left = {
         f"{node} {copy}": (node, copy)
@@ -228,6 +232,6 @@ def _pairs(kind: _Kind, told: set[tuple[str, frozenset[int]]]) -> list[tuple[str
         both.setdefault((node, frozenset(copy.pair)), []).append(copy)
     told |= set(both)
     return [
-        (node, Slow(tuple(sorted(ends)), tuple(copies), of.median))
+        (node, SlowCopies(tuple(sorted(ends)), tuple(copies), of.median))
         for (node, ends), copies in both.items()
     ]

@@ -1,15 +1,16 @@
-"""GPUs and pairs of GPUs that are joined less well than their peers. Pure; never a majority of two.
+"""Finds GPUs and pairs with fewer links than their peers. Pure; two alone are no majority.
 
-Everything takes what was seen by node, and gives what is odd by node.
+All functions take the topology of each node, and return what differs by node.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from preflight.domains.gpu import nvlink as links
-from preflight.domains.gpu.nvlink import Joined, LinkedGpu, Pair
+from preflight.domains.gpu import nvlink
+from preflight.domains.gpu.nvlink import GpuTopology, LinkedGpu, Pair
+from preflight.frozen import dataclass
 from preflight.humanize import parties
 from preflight.inference import consensus
 
@@ -17,7 +18,7 @@ SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Fewer:
+class MissingLanes:
     """A GPU with fewer lanes up than `usual`. `lost` are the numbers of links that are down and are
     not so on the others."""
 
@@ -33,7 +34,9 @@ class Fewer:
         return f"GPU {self.gpu.index}: {named}{self.gpu.active} of {self.usual} lanes up"
 
 
-def fewer(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, list[Fewer]]:
+def missing_lanes(
+    nodes: Mapping[str, GpuTopology], virtual: frozenset[str]
+) -> dict[str, list[MissingLanes]]:
     """GPUs with fewer lanes than more than half of their model; `virtual` are nodes that are
     virtual machines."""
     models: dict[str, dict[str, tuple[str, LinkedGpu]]] = {}
@@ -41,7 +44,7 @@ def fewer(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, lis
         for gpu in joined.gpus:
             if gpu.lanes and gpu.whole and gpu.name:
                 models.setdefault(gpu.name, {})[f"{node} GPU {gpu.index}"] = node, gpu
-    found: dict[str, list[Fewer]] = {}
+    found: dict[str, list[MissingLanes]] = {}
     for gpus in models.values():
         agreed = consensus({who: gpu.active for who, (_, gpu) in gpus.items()})
         peers = [gpus[who][1] for who in agreed.holders]
@@ -55,7 +58,9 @@ def fewer(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, lis
             if (switched and not unwired) or (gpu.active and node not in virtual):
                 usually = set.intersection(*(_down(peer) for peer in peers))
                 lost = tuple(sorted(_down(gpu) - usually))
-                found.setdefault(node, []).append(Fewer(gpu, agreed.value, agreed.holders, lost))
+                found.setdefault(node, []).append(
+                    MissingLanes(gpu, agreed.value, agreed.holders, lost)
+                )
     return found
 
 
@@ -63,7 +68,7 @@ def _down(gpu: LinkedGpu) -> set[int]:
     return {lane.number for lane in gpu.lanes if not lane.active}
 
 
-def fewer_between(nodes: Mapping[str, Joined]) -> dict[str, list[str]]:
+def missing_lanes_between(nodes: Mapping[str, GpuTopology]) -> dict[str, list[str]]:
     """Pairs with fewer lanes between them than the same pair has on most nodes with the very same
     GPUs; in words."""
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -72,7 +77,7 @@ def fewer_between(nodes: Mapping[str, Joined]) -> dict[str, list[str]]:
             alike.setdefault(tuple(gpu.name for gpu in joined.gpus), []).append(node)
     found: dict[str, list[str]] = {}
     for some in alike.values():
-        lanes = {node: _between(nodes[node]) for node in some}
+        lanes = {node: _lanes_by_pair(nodes[node]) for node in some}
         for one, other in sorted({pair for between in lanes.values() for pair in between}):
             agreed = consensus({node: lanes[node].get((one, other), 0) for node in some})
             usual = agreed.value or 0
@@ -83,7 +88,7 @@ def fewer_between(nodes: Mapping[str, Joined]) -> dict[str, list[str]]:
     return found
 
 
-def _between(joined: Joined) -> dict[tuple[int, int], int]:
+def _lanes_by_pair(joined: GpuTopology) -> dict[tuple[int, int], int]:
     pairs = {
         (one.index, other.index): one.lanes_to(other)
         for one in joined.gpus
@@ -97,14 +102,16 @@ def by_nvlink(one: LinkedGpu, other: LinkedGpu) -> bool:
     return (one.switched and other.switched) or one.lanes_to(other) > 0
 
 
-def without(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, list[Pair]]:
+def pairs_without_p2p(
+    nodes: Mapping[str, GpuTopology], virtual: frozenset[str]
+) -> dict[str, list[Pair]]:
     """Pairs below one CPU's switches, without NVLink, that have no P2P where most pairs of these
     models at this level have it. In a virtual machine that is as the host has grouped them."""
     alike: dict[tuple[str, ...], dict[str, tuple[str, Pair]]] = {}
     for node, joined in nodes.items():
         for pair in joined.pairs if node not in virtual else ():
             one, other = joined.ends(pair)
-            near = pair.level is not None and pair.level <= links.MULTIPLE
+            near = pair.level is not None and pair.level <= nvlink.MULTIPLE
             comparable = near and one.name and other.name and one.whole and other.whole
             if comparable and pair.reason is not None and not by_nvlink(one, other):
                 kind = (*sorted((one.name, other.name)), str(pair.level))
@@ -116,3 +123,21 @@ def without(nodes: Mapping[str, Joined], virtual: frozenset[str]) -> dict[str, l
             node, pair = pairs[who]
             found.setdefault(node, []).append(pair)
     return found
+
+
+def pairs_without_xgmi(
+    nodes: Mapping[str, GpuTopology],
+) -> dict[str, list[tuple[LinkedGpu, LinkedGpu]]]:
+    """Pairs of one model on one node that XGMI does not join, where it joins most of them."""
+    found: dict[str, list[tuple[LinkedGpu, LinkedGpu]]] = {}
+    for node, joined in nodes.items():
+        models: dict[str, dict[str, tuple[LinkedGpu, LinkedGpu]]] = {}
+        for one, other in itertools.combinations(joined.gpus, 2):
+            if one.name and one.name == other.name:
+                models.setdefault(one.name, {})[f"{one.index}/{other.index}"] = one, other
+        for pairs in models.values():
+            agreed = consensus({p: one.lanes_to(other) > 0 for p, (one, other) in pairs.items()})
+            if agreed.value:
+                odd = agreed.odd.get(False, ())
+                found.setdefault(node, []).extend(pairs[p] for p in odd)
+    return {node: pairs for node, pairs in found.items() if pairs}

@@ -1,5 +1,4 @@
-"""What one device computes: products whose result is known, products whose bits must come out the
-same again, and how many it does and copies a second.
+"""Matrix products on one device: exact ones, reproducible ones, and their speed.
 
 Nothing here is drawn from a device's own generator: the same numbers on every device. torch is
 imported inside the functions; a sick device makes each of them hang: only in a worker.
@@ -10,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from preflight.domains.gpu.nccl_library import loaded_path
 from preflight.domains.torch.devices import Devices
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import MIB
 
@@ -29,7 +28,7 @@ LARGEST = 3.4028235e38
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NumberType:
     """A type of numbers. The exact product adds up `depth` products of whole numbers of at most
     `most`: depth x most² is within the whole numbers that the type holds exactly, so that no order
     of adding and no narrow accumulator can round anything."""
@@ -43,9 +42,9 @@ class Kind:
 
 # significands of 8, 11 and 24 bits: whole numbers up to 256, 2048 and 16,777,216
 KINDS = (
-    Kind("bf16", "bfloat16", 2, 64, 2),
-    Kind("fp16", "float16", 2, 128, 4),
-    Kind("fp32", "float32", 4, 256, 250),
+    NumberType("bf16", "bfloat16", 2, 64, 2),
+    NumberType("fp16", "float16", 2, 128, 4),
+    NumberType("fp32", "float32", 4, 256, 250),
 )
 
 # a product of this side has some 500 tiles of 128 x 256: more than any GPU has multiprocessors
@@ -72,7 +71,7 @@ FORCED = ("TORCH_BLAS_PREFER_CUBLASLT", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Throughput:
     """`kind` is a Kind's name (TFLOP/s, `size` is the side), or what was copied (GB/s, bytes)."""
 
     kind: str
@@ -82,7 +81,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WrongNumbers:
     """Numbers that are not what they must be; the first of them, at `index`, was `got`."""
 
     kind: str
@@ -94,7 +93,7 @@ class Wrong:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlike:
+class VaryingBits:
     """Numbers of a product that had other bits at a later time, the `time`th."""
 
     kind: str
@@ -103,7 +102,7 @@ class Unlike:
     time: int
 
 
-def settle() -> None:
+def make_reproducible() -> None:
     """One way of computing for all ranks, before the device is started: no TF32, no sums in half
     precision, and the workspace with which cuBLAS promises the same bits at every run (its manual,
     2.1.4 Results reproducibility)."""
@@ -131,11 +130,8 @@ def software(host: Host, driver: str) -> str:
 
 def _cublas(host: Host) -> str:
     """The version of the library in this process, which needs not be the one of torch's package."""
-    for line in host.lines("/proc/self/maps", most=1 << 16):
-        path = "/" + line.rstrip("\n").partition("/")[2]
-        if re.fullmatch(r"libcublas\.so[.0-9]*", path.rpartition("/")[2]):
-            break
-    else:
+    path = loaded_path(host, "libcublas.so")
+    if not path:
         return ""
     numbers = []
     try:
@@ -160,14 +156,14 @@ def noise(count: int, seed: int) -> Any:
     return (mixed >> 8) & 0xFFFF
 
 
-def _chance(rows: int, columns: int, seed: int) -> Any:
+def _fractions(rows: int, columns: int, seed: int) -> Any:
     """Fractions from -1/2 to 1/2, on the CPU."""
     import torch
 
     return (noise(rows * columns, seed).to(torch.float32) / 65536 - 0.5).view(rows, columns)
 
 
-def exact(devices: Devices, index: int, kind: Kind) -> Wrong | None:
+def exact_product(devices: Devices, index: int, kind: NumberType) -> WrongNumbers | None:
     """A product of whole numbers, compared with what it must be."""
     import torch
 
@@ -185,12 +181,12 @@ def exact(devices: Devices, index: int, kind: Kind) -> Wrong | None:
     for _ in range(EXACT):
         made = torch.mm(a, b)
         devices.wait(index)
-        if (wrong := _compared(kind.name, made, wanted)) is not None:
+        if (wrong := _compare(kind.name, made, wanted)) is not None:
             return wrong
     return None
 
 
-def _compared(kind: str, made: Any, wanted: Any) -> Wrong | None:
+def _compare(kind: str, made: Any, wanted: Any) -> WrongNumbers | None:
     import torch
 
     if torch.equal(made, wanted):
@@ -198,38 +194,40 @@ def _compared(kind: str, made: Any, wanted: Any) -> Wrong | None:
     off = (made != wanted).flatten()
     first = int(off.to(torch.int8).argmax())
     got, right = (_finite(float(t.flatten()[first])) for t in (made, wanted))
-    return Wrong(kind, int(off.sum()), made.numel(), first, got, right)
+    return WrongNumbers(kind, int(off.sum()), made.numel(), first, got, right)
 
 
 def _finite(number: float) -> float:
     return number if abs(number) <= LARGEST else LARGEST
 
 
-def _bits(tensor: Any) -> Any:
+def _as_integers(tensor: Any) -> Any:
     """Its bits as whole numbers: a NaN is not even equal to itself."""
     import torch
 
     return tensor.view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
 
 
-def _unlike(kind: str, made: Any, first: Any, time_: int) -> Unlike | None:
+def _compare_bits(kind: str, made: Any, first: Any, time_: int) -> VaryingBits | None:
     import torch
 
-    if torch.equal(_bits(made), _bits(first)):
+    if torch.equal(_as_integers(made), _as_integers(first)):
         return None
-    return Unlike(kind, int((_bits(made) != _bits(first)).sum()), made.numel(), time_)
+    return VaryingBits(
+        kind, int((_as_integers(made) != _as_integers(first)).sum()), made.numel(), time_
+    )
 
 
-def repeated(
-    devices: Devices, index: int, kind: Kind, seconds: float
-) -> tuple[str, Unlike | None, int]:
+def repeated_product(
+    devices: Devices, index: int, kind: NumberType, seconds: float
+) -> tuple[str, VaryingBits | None, int]:
     """A product of fractions, made again and again: the digest of its bits, what differed once, and
     how often it was made. Its size does not depend on the device."""
     import torch
 
     at, dtype = devices.at(index), getattr(torch, kind.dtype)
-    a = _chance(SIDE, DEPTH, 3).to(dtype).to(at)
-    b = _chance(DEPTH, SIDE, 4).to(dtype).to(at)
+    a = _fractions(SIDE, DEPTH, 3).to(dtype).to(at)
+    b = _fractions(DEPTH, SIDE, 4).to(dtype).to(at)
     first = torch.mm(a, b)
     made = torch.empty_like(first)
     devices.wait(index)
@@ -239,7 +237,7 @@ def repeated(
         times += 1
         torch.mm(a, b, out=made)
         devices.wait(index)
-        if (unlike := _unlike(kind.name, made, first, times)) is not None:
+        if (unlike := _compare_bits(kind.name, made, first, times)) is not None:
             return digest, unlike, times
     return digest, None, times
 
@@ -256,9 +254,9 @@ def side(free: int, width: int) -> int:
     return next((n for n in SIDES if 4 * n * n * width <= most), SIDES[-1])
 
 
-def timed(
-    devices: Devices, index: int, kind: Kind, free: int, seconds: float
-) -> tuple[Rate, Unlike | None]:
+def timed_products(
+    devices: Devices, index: int, kind: NumberType, free: int, seconds: float
+) -> tuple[Throughput, VaryingBits | None]:
     """Large square products for so many seconds, a third of them to warm up: the rate of the median
     one. The bits of each are compared, too: the device is at work as it is in training."""
     import torch
@@ -266,12 +264,12 @@ def timed(
     n = side(free, kind.width)
     tile = min(n, TILE)
     dtype, times = getattr(torch, kind.dtype), n // tile
-    a = _chance(tile, tile, 5).to(dtype).to(devices.at(index)).repeat(times, times)
-    b = _chance(tile, tile, 6).to(dtype).to(devices.at(index)).repeat(times, times)
+    a = _fractions(tile, tile, 5).to(dtype).to(devices.at(index)).repeat(times, times)
+    b = _fractions(tile, tile, 6).to(dtype).to(devices.at(index)).repeat(times, times)
     first = torch.mm(a, b)
     made = torch.empty_like(first)
     devices.wait(index)
-    unlike: Unlike | None = None
+    unlike: VaryingBits | None = None
 
     def multiply() -> None:
         torch.mm(a, b, out=made)
@@ -281,13 +279,13 @@ def timed(
     while time.perf_counter() < warm:
         multiply()
         devices.wait(index)
-    for one in _times(devices, index, multiply, seconds * 2 / 3):
+    for one in _time_each(devices, index, multiply, seconds * 2 / 3):
         taken.append(one)
-        unlike = unlike or _unlike(kind.name, made, first, len(taken))
-    return Rate(kind.name, n, _rate(2 * n**3 / 1e12, taken), len(taken)), unlike
+        unlike = unlike or _compare_bits(kind.name, made, first, len(taken))
+    return Throughput(kind.name, n, _median_rate(2 * n**3 / 1e12, taken), len(taken)), unlike
 
 
-def _times(
+def _time_each(
     devices: Devices, index: int, work: Callable[[], None], seconds: float
 ) -> Iterator[float]:
     """Seconds of each time that it is done."""
@@ -300,11 +298,11 @@ def _times(
         done += 1
 
 
-def _rate(amount: float, taken: Sequence[float]) -> float:
+def _median_rate(amount: float, taken: Sequence[float]) -> float:
     return float(f"{amount / max(median(taken), 1e-9):.4g}")
 
 
-def copied(devices: Devices, index: int, free: int, seconds: float) -> Rate:
+def time_device_copy(devices: Devices, index: int, free: int, seconds: float) -> Throughput:
     """Bytes that its memory reads and writes a second, by copying within."""
     import torch
 
@@ -317,8 +315,8 @@ def copied(devices: Devices, index: int, free: int, seconds: float) -> Rate:
 
     copy()
     devices.wait(index)
-    taken = list(_times(devices, index, copy, seconds))
-    return Rate(COPY, count, _rate(2 * count / 1e9, taken), len(taken))
+    taken = list(_time_each(devices, index, copy, seconds))
+    return Throughput(COPY, count, _median_rate(2 * count / 1e9, taken), len(taken))
 
 
 COPY, TO, FROM = "copy", "to GPU", "from GPU"
@@ -326,9 +324,9 @@ PAGED = ", unpinned"
 BUS = "copy to the GPU and back"
 
 
-def moved(
+def time_host_copies(
     devices: Devices, index: int, free: int, seconds: float, turn: Callable[[], None]
-) -> tuple[tuple[Rate, Rate], Wrong | None]:
+) -> tuple[tuple[Throughput, Throughput], WrongNumbers | None]:
     """Bytes a second to the device and from it, from pinned memory where it is to be had, and
     whether they came back as they were. `turn` waits until no neighbour uses the bus."""
     import torch
@@ -352,14 +350,16 @@ def moved(
         def copy(target: Any = target, source: Any = source) -> None:
             target.copy_(source, non_blocking=True)
 
-        taken = list(_times(devices, index, copy, seconds / 2))
-        rates.append(Rate(kind + note, 4 * count, _rate(4 * count / 1e9, taken), len(taken)))
-    return (rates[0], rates[1]), _compared(BUS, back, there)
+        taken = list(_time_each(devices, index, copy, seconds / 2))
+        rates.append(
+            Throughput(kind + note, 4 * count, _median_rate(4 * count / 1e9, taken), len(taken))
+        )
+    return (rates[0], rates[1]), _compare(BUS, back, there)
 
 
 def take_turns(number: int, of: int) -> None:
     """Wait for this rank's slot of the machine's clock, which all its processes read alike: GPUs
-    that share a bus take from each other. At most `of` slots, without a word to anybody."""
+    that share a bus take from each other. At most `of` slots, without asking anybody."""
     while of > 1:
         slot, into = divmod(time.monotonic(), SLOT)
         if int(slot) % of == number % of and into < WITHIN:

@@ -1,13 +1,14 @@
-"""Which NCCL there is: on the search path, among the packages, and in this process."""
+"""Finds NCCL libraries: on the search path, among Python packages, and in this process."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
 from preflight.host import Host
+from preflight.sanitize import clip
 
 TEXT = 500
 """Characters kept of a path."""
@@ -36,15 +37,15 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """The NCCL in this process, from its own mouth; empty where there is none or it is silent."""
+class LoadedNccl:
+    """The NCCL in this process, as the library itself says; empty where there is none."""
 
     path: str = ""
     version: str = ""
     origin: str = ""
 
 
-def packages() -> dict[str, tuple[str, str]]:
+def nccl_packages() -> dict[str, tuple[str, str]]:
     """NCCL's Python packages: name -> version and the folder of the library."""
     from importlib import metadata
 
@@ -66,7 +67,7 @@ def libraries(
     found: dict[str, Library] = {}
     for path, origin in _candidates(host, name, folders or {}):
         # bytes that are no UTF-8 come as lone surrogates, which no report can hold
-        readable = path[:TEXT].encode(errors="replace").decode()
+        readable = clip(path, TEXT)
         found.setdefault(path, Library(readable, origin))
     return tuple(found.values())[:ENTRIES]
 
@@ -92,26 +93,32 @@ def _within(host: Host, folder: str, name: str, origin: str) -> Iterator[tuple[s
     return ((f"{folder}/{n}", origin) for n in host.listdir(folder) if n.startswith(name))
 
 
-def loaded(host: Host, known: tuple[Library, ...]) -> Loaded:
+def loaded_path(host: Host, name: str) -> str:
+    """Where this process has loaded a library such as `libnccl.so` from, links resolved; empty when
+    it has not."""
+    for line in host.lines("/proc/self/maps", most=1 << 16):
+        path = "/" + line.rstrip("\n").partition("/")[2]
+        if re.fullmatch(re.escape(name) + "[.0-9]*", path.rpartition("/")[2]):
+            return path
+    return ""
+
+
+def loaded_nccl(host: Host, known: tuple[Library, ...]) -> LoadedNccl:
     """The NCCL that this process has loaded. Only it knows its version: torch says the one that it
     was compiled with. ncclGetVersion starts nothing."""
     import ctypes
 
-    for line in host.lines("/proc/self/maps", most=1 << 16):
-        _, slash, rest = line.rstrip("\n").partition("/")
-        path = slash + rest
-        if re.fullmatch(r"libnccl\.so[.0-9]*", path.rpartition("/")[2]):
-            break
-    else:
-        return Loaded()
+    path = loaded_path(host, "libnccl.so")
+    if not path:
+        return LoadedNccl()
     # the kernel shows paths with their links resolved
     origin = next((x.origin for x in known if os.path.realpath(x.path) == path), SYSTEM)
     code = ctypes.c_int(0)
     try:
         ctypes.CDLL(path).ncclGetVersion(ctypes.byref(code))
     except (OSError, AttributeError):
-        return Loaded(path[:TEXT], "", origin)
+        return LoadedNccl(path[:TEXT], "", origin)
     # nccl.h, NCCL_VERSION: 2804 up to 2.8, 20903 from 2.9 on
     unit = 10000 if code.value >= 10000 else 1000
     version = (code.value // unit, code.value % unit // 100, code.value % 100)
-    return Loaded(path[:TEXT], ".".join(map(str, version)), origin)
+    return LoadedNccl(path[:TEXT], ".".join(map(str, version)), origin)

@@ -1,5 +1,5 @@
-"""What joins the GPUs of a node: NVLink, the PCI bridges above them, the IOMMU, and how far NCCL
-copies from one GPU to another directly.
+"""Reads what joins the GPUs of a node: NVLink, the PCI bridges above them, the IOMMU, and how far
+NCCL copies from one GPU to another directly.
 
 Whatever asks NVML may hang for ever in a sick driver: only in a worker.
 """
@@ -10,13 +10,13 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from typing import Any
 
-from preflight.domains.gpu.nvml import TEXT, bus_id
+from preflight.domains.gpu.nvml import TEXT, NvmlFailure, bus_id, in_session
 from preflight.domains.params import strtoll
+from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.model import CannotObserve
 
 GPUS_MAX = 32
 """GPUs that are asked; a DGX-2 has 16."""
@@ -49,7 +49,7 @@ VGPU = 2
 """nvml.h, nvmlGpuVirtualizationMode_t: a share of a GPU. 0: none; 1: passed through."""
 
 NO_P2P, ONLY_NVLINK = -2, -1
-REACH = {
+P2P_LEVELS = {
     "LOC": NO_P2P,
     "NVL": ONLY_NVLINK,
     "NVB": ONLY_NVLINK,
@@ -63,7 +63,7 @@ REACH = {
 }
 """NCCL_P2P_LEVEL -> the furthest topology level that it allows (src/graph/topo.cc,
 topoPathTypeStr). Two host bridges of one CPU are PHB to NCCL, and NODE to NVML."""
-OLD_REACH = (NO_P2P, SINGLE, MULTIPLE, NODE, SYSTEM)
+P2P_LEVEL_NUMBERS = (NO_P2P, SINGLE, MULTIPLE, NODE, SYSTEM)
 """The same for the numbers that NCCL_P2P_LEVEL once had (src/graph/paths.cc, levelsOldToNew)."""
 
 STATE, P2P = "nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus"
@@ -158,7 +158,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class GpuTopology:
     """What NVML and /sys say. `code` is NVML's error when it could not start.
 
     pairs      fewer than there are when there was no time for all
@@ -181,40 +181,26 @@ class Joined:
         return self.gpus[pair.one], self.gpus[pair.other]
 
 
-def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Joined:
+def read_topology(host: Host, mark: Callable[[str], None], seconds: float) -> GpuTopology:
     """What joins the GPUs. Nothing further is asked of NVML once `seconds` are over."""
-    try:
-        import pynvml
-    except ImportError:
-        raise CannotObserve("the package nvidia-ml-py is not installed") from None
     until = time.monotonic() + seconds
-    mark("nvmlInit")
-    answer = None
-    try:
-        with host.nvml() as nvml:
-            answer = _answer(host, nvml, mark, until)
-    except pynvml.NVMLError as error:
-        # an answer outlives an error of nvmlShutdown
-        if answer is None:
-            return Joined(int(error.value), str(error)[:TEXT])
+    answer = in_session(host, mark, lambda nvml: _read_all(host, nvml, mark, until))
+    if isinstance(answer, NvmlFailure):
+        return GpuTopology(answer.code, answer.text)
     above = sorted({bridge for gpu in answer.gpus for bridge in gpu.above})
     mark("/sys/bus/pci")
     control = {bridge: acs_control(host, bridge) for bridge in above}
-    return Joined(
-        driver=answer.driver,
-        count=answer.count,
-        gpus=answer.gpus,
-        pairs=answer.pairs,
-        refused=answer.refused,
+    return replace(
+        answer,
         redirects={bridge: word for bridge, word in control.items() if word is not None},
         hidden=tuple(bridge for bridge, word in control.items() if word is None),
     )
 
 
-def _answer(host: Host, nvml: Any, mark: Callable[[str], None], until: float) -> Joined:
+def _read_all(host: Host, nvml: Any, mark: Callable[[str], None], until: float) -> GpuTopology:
     mark("nvmlDeviceGetCount")
     count = nvml.nvmlDeviceGetCount()
-    driver = _told(nvml, nvml.nvmlSystemGetDriverVersion)
+    driver = _call_or_none(nvml, nvml.nvmlSystemGetDriverVersion)
     refused: set[str] = set()
     handles: list[Any] = []
     gpus: list[LinkedGpu] = []
@@ -222,10 +208,10 @@ def _answer(host: Host, nvml: Any, mark: Callable[[str], None], until: float) ->
         if time.monotonic() > until:
             break
         mark(f"NVLink of GPU {index}")
-        handle = _told(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = _call_or_none(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
         handles.append(handle)
         gpus.append(
-            LinkedGpu(index) if handle is None else _gpu(host, nvml, index, handle, refused)
+            LinkedGpu(index) if handle is None else _describe(host, nvml, index, handle, refused)
         )
     pairs: list[Pair] = []
     for one, other in itertools.combinations(range(len(gpus)), 2):
@@ -236,12 +222,12 @@ def _answer(host: Host, nvml: Any, mark: Callable[[str], None], until: float) ->
         if handles[one] is not None and handles[other] is not None:
             both = handles[one], handles[other]
             read, write, nvlink = (
-                _told(nvml, getattr(nvml, P2P), *both, i, refused=refused)
+                _call_or_none(nvml, getattr(nvml, P2P), *both, i, refused=refused)
                 for i in (READ, WRITE, NVLINK)
             )
-            level = _told(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, *both)
+            level = _call_or_none(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, *both)
             pairs.append(Pair(one, other, read, write, nvlink, level))
-    return Joined(
+    return GpuTopology(
         driver=str(driver or "")[:TEXT],
         count=count,
         gpus=tuple(gpus),
@@ -250,7 +236,7 @@ def _answer(host: Host, nvml: Any, mark: Callable[[str], None], until: float) ->
     )
 
 
-def _told(
+def _call_or_none(
     nvml: Any, question: Callable[..., Any], *about: Any, refused: set[str] | None = None
 ) -> Any:
     """An answer of NVML, None where there is none: gpu.visible tells whether a GPU is sick. What
@@ -263,17 +249,17 @@ def _told(
         return None
 
 
-def _gpu(host: Host, nvml: Any, index: int, handle: Any, refused: set[str]) -> LinkedGpu:
-    pci = _told(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+def _describe(host: Host, nvml: Any, index: int, handle: Any, refused: set[str]) -> LinkedGpu:
+    pci = _call_or_none(nvml, nvml.nvmlDeviceGetPciInfo, handle)
     bus = bus_id(pci.busId) if pci else ""
-    mig = _told(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    mig = _call_or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
     return LinkedGpu(
         index=index,
-        name=str(_told(nvml, nvml.nvmlDeviceGetName, handle) or "")[:TEXT],
-        uuid=str(_told(nvml, nvml.nvmlDeviceGetUUID, handle) or "")[:TEXT],
+        name=str(_call_or_none(nvml, nvml.nvmlDeviceGetName, handle) or "")[:TEXT],
+        uuid=str(_call_or_none(nvml, nvml.nvmlDeviceGetUUID, handle) or "")[:TEXT],
         bus=bus,
         mig=bool(mig[0]) if mig else None,
-        virtual=_told(nvml, nvml.nvmlDeviceGetVirtualizationMode, handle),
+        virtual=_call_or_none(nvml, nvml.nvmlDeviceGetVirtualizationMode, handle),
         lanes=tuple(_lanes(nvml, handle, refused)),
         above=bridges(host, bus),
         iommu=iommu(host, bus),
@@ -283,20 +269,20 @@ def _gpu(host: Host, nvml: Any, index: int, handle: Any, refused: set[str]) -> L
 def _lanes(nvml: Any, handle: Any, refused: set[str]) -> list[Lane]:
     found = []
     for number in range(LINKS_MAX):
-        state = _told(nvml, getattr(nvml, STATE), handle, number, refused=refused)
+        state = _call_or_none(nvml, getattr(nvml, STATE), handle, number, refused=refused)
         if state is None:
             continue  # it has no such link
         if not state:
             found.append(Lane(number, active=False))
             continue
-        remote = _told(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
+        remote = _call_or_none(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
         found.append(
             Lane(
                 number,
                 active=True,
-                version=_told(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, number),
+                version=_call_or_none(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, number),
                 remote=bus_id(remote.busId) if remote else "",
-                kind=_told(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number),
+                kind=_call_or_none(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number),
             )
         )
     return found
@@ -344,15 +330,12 @@ def acs_control(host: Host, bus: str) -> int | None:
     return 0
 
 
-def between(one: LinkedGpu, other: LinkedGpu) -> tuple[str, ...]:
+def bridges_between(one: LinkedGpu, other: LinkedGpu) -> tuple[str, ...]:
     """The bridges on the way between two GPUs, below the one that they share; none where they
     share none: the root complex is on their way anyhow."""
-    shared = sum(1 for _ in itertools.takewhile(_same, zip(one.above, other.above, strict=False)))
+    both = zip(one.above, other.above, strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
     return (*one.above[shared:], *other.above[shared:]) if shared else ()
-
-
-def _same(both: tuple[str, str]) -> bool:
-    return both[0] == both[1]
 
 
 def virtual_machine(host: Host) -> bool | None:
@@ -366,29 +349,29 @@ def virtual_machine(host: Host) -> bool | None:
     return None
 
 
-def amd(host: Host) -> bool:
+def amd_cpu(host: Host) -> bool:
     return any(
         line.startswith("vendor_id") and "AuthenticAMD" in line
         for line in host.lines("/proc/cpuinfo", 64)
     )
 
 
-def asked_reach(disable: str, level: str) -> int | None:
+def p2p_level_setting(disable: str, level: str) -> int | None:
     """How far NCCL_P2P_DISABLE and NCCL_P2P_LEVEL let P2P go; None when they say nothing, as with
     a word that NCCL doesn't know (src/graph/paths.cc, ncclGetLevel)."""
     if strtoll(disable)[0] == 1:
         return NO_P2P
-    if level in REACH:
-        return REACH[level]
+    if level in P2P_LEVELS:
+        return P2P_LEVELS[level]
     if re.match("[0-9]", level):
-        return OLD_REACH[min(max(strtoll(level)[0], 0), len(OLD_REACH) - 1)]
+        return P2P_LEVEL_NUMBERS[min(max(strtoll(level)[0], 0), len(P2P_LEVEL_NUMBERS) - 1)]
     return None
 
 
-def reach(asked: int | None, amd: bool, gpus: int) -> int:
+def p2p_reach(asked: int | None, amd_cpu: bool, gpus: int) -> int:
     """The furthest topology level at which NCCL copies between GPUs directly: below one CPU's
     switches, and anywhere on an AMD machine with two GPUs (src/graph/paths.cc, ncclTopoCheckP2p).
     """
     if asked is not None:
         return asked
-    return SYSTEM if amd and gpus <= 2 else MULTIPLE
+    return SYSTEM if amd_cpu and gpus <= 2 else MULTIPLE

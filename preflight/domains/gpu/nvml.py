@@ -1,4 +1,4 @@
-"""What the GPU checks share: what NVML, the PCI bus and the driver say, and CUDA's own rules.
+"""Lists NVIDIA's GPUs by NVML, PCI bus and driver, and knows CUDA's rules for masks and versions.
 
 Nothing here starts CUDA. Whatever asks NVML may hang for ever in a sick driver: only in a worker.
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from preflight.domains.gpu import nccl_library as nccl
+from preflight.domains.gpu import nccl_library
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
+from preflight.sanitize import clip
+
+T = TypeVar("T")
 
 TEXT = 200
 """Characters kept of any text that a driver or an environment gives."""
@@ -45,7 +48,7 @@ MINIMUM_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class ListedGpu:
     """A GPU as NVML lists it. None: it doesn't tell. `error` is the NVML code with which it
     failed, `text` its words; what it said until then stays. bus is as in /sys: 0000:18:00.0."""
 
@@ -65,7 +68,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GpuListing:
     """What NVML said. `code` is its error when it could not start, 0 otherwise; `gpus` are fewer
     than `count` when there was no time for all."""
 
@@ -74,7 +77,7 @@ class Answer:
     driver: str = ""
     cuda: str = ""
     count: int = 0
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[ListedGpu, ...] = ()
     seconds: float = 0.0
 
 
@@ -89,49 +92,68 @@ class PciGpu:
     minor: int | None
 
 
-def variable(environ: Mapping[str, str], name: str) -> str | None:
-    """A variable, cut. Bytes that are no UTF-8 come as lone surrogates: no report can hold them."""
+def env_text(environ: Mapping[str, str], name: str) -> str | None:
+    """A variable, cut. Bytes that are not UTF-8 are lone surrogates: no report can hold them."""
     value = environ.get(name)
-    return None if value is None else value[:MASK].encode(errors="replace").decode()
+    return None if value is None else clip(value, MASK)
 
 
-def number(environ: Mapping[str, str], name: str) -> int | None:
+def env_number(environ: Mapping[str, str], name: str) -> int | None:
     """The number that a variable begins with: SLURM writes 4(x2) for two nodes of 4."""
     found = re.match(r"[0-9]{1,6}", environ.get(name, ""))
     return int(found[0]) if found else None
 
 
-def ask(host: Host, mark: Callable[[str], None], seconds: float) -> Answer:
+def list_gpus(host: Host, mark: Callable[[str], None], seconds: float) -> GpuListing:
     """NVML's answer. No further GPU is asked once `seconds` are over."""
     if not host.has_nvml():
-        return Answer(NO_LIBRARY, "NVML Shared Library Not Found")
+        return GpuListing(NO_LIBRARY, "NVML Shared Library Not Found")
+    began = time.monotonic()
+    answer = in_session(host, mark, lambda nvml: _list_gpus(nvml, mark, began, began + seconds))
+    if isinstance(answer, NvmlFailure):
+        return GpuListing(answer.code, answer.text, seconds=time.monotonic() - began)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlFailure:
+    """NVML could not start, or gave up: its error code (nvmlReturn_t) and its text, cut."""
+
+    code: int
+    text: str
+
+
+def in_session(
+    host: Host, mark: Callable[[str], None], read: Callable[[Any], T]
+) -> T | NvmlFailure:
+    """What `read` returns when it is called with an initialised pynvml, or how NVML failed.
+    CannotObserve where its Python package is not installed."""
     try:
         import pynvml
     except ImportError:
         raise CannotObserve("the package nvidia-ml-py is not installed") from None
-    began = time.monotonic()
     mark("nvmlInit")
-    answer = None
+    answers: list[T] = []
     try:
         with host.nvml() as nvml:
-            answer = _answer(nvml, mark, began, began + seconds)
+            answers.append(read(nvml))
     except pynvml.NVMLError as error:
         # an answer outlives an error of nvmlShutdown
-        if answer is None:
-            answer = Answer(int(error.value), str(error)[:TEXT], seconds=time.monotonic() - began)
-    return answer
+        if not answers:
+            return NvmlFailure(int(error.value), str(error)[:TEXT])
+    return answers[0]
 
 
-def _answer(nvml: Any, mark: Callable[[str], None], began: float, until: float) -> Answer:
+def _list_gpus(nvml: Any, mark: Callable[[str], None], began: float, until: float) -> GpuListing:
     mark("nvmlDeviceGetCount")
     count = nvml.nvmlDeviceGetCount()
-    driver = _told(nvml, nvml.nvmlSystemGetDriverVersion) or ""
-    cuda = _told(nvml, nvml.nvmlSystemGetCudaDriverVersion) or 0
-    gpus: list[Gpu] = []
+    driver = _call_or_none(nvml, nvml.nvmlSystemGetDriverVersion) or ""
+    cuda = _call_or_none(nvml, nvml.nvmlSystemGetCudaDriverVersion) or 0
+    gpus: list[ListedGpu] = []
     while len(gpus) < min(count, DEVICES_MAX) and time.monotonic() < until:
         mark(f"device {len(gpus)}")
-        gpus.append(_gpu(nvml, len(gpus)))
-    return Answer(
+        gpus.append(_describe(nvml, len(gpus)))
+    return GpuListing(
         driver=str(driver)[:TEXT],
         # 12040 is 12.4
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
@@ -141,7 +163,7 @@ def _answer(nvml: Any, mark: Callable[[str], None], began: float, until: float) 
     )
 
 
-def _told(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
+def _call_or_none(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
     """An answer of NVML, None where it can't tell; an error that means trouble comes as it is."""
     try:
         return question(*about)
@@ -151,11 +173,11 @@ def _told(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
         raise
 
 
-def _gpu(nvml: Any, index: int) -> Gpu:
+def _describe(nvml: Any, index: int) -> ListedGpu:
     known: dict[str, Any] = {}
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        if pci := _told(nvml, nvml.nvmlDeviceGetPciInfo, handle):
+        if pci := _call_or_none(nvml, nvml.nvmlDeviceGetPciInfo, handle):
             known["bus"] = bus_id(pci.busId)
         for field, question in (
             ("name", nvml.nvmlDeviceGetName),
@@ -163,21 +185,21 @@ def _gpu(nvml: Any, index: int) -> Gpu:
             ("minor", nvml.nvmlDeviceGetMinorNumber),
             ("compute_mode", nvml.nvmlDeviceGetComputeMode),
         ):
-            value = _told(nvml, question, handle)
+            value = _call_or_none(nvml, question, handle)
             if value is not None:
                 known[field] = value[:TEXT] if isinstance(value, str) else value
-        if capability := _told(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle):
+        if capability := _call_or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle):
             known["capability"] = "{}.{}".format(*capability)
-        if memory := _told(nvml, nvml.nvmlDeviceGetMemoryInfo, handle):
+        if memory := _call_or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle):
             known["memory"], known["used"] = memory.total, memory.used
-        if mig := _told(nvml, nvml.nvmlDeviceGetMigMode, handle):
+        if mig := _call_or_none(nvml, nvml.nvmlDeviceGetMigMode, handle):
             known["mig"] = bool(mig[0])
-        persistent = _told(nvml, nvml.nvmlDeviceGetPersistenceMode, handle)
+        persistent = _call_or_none(nvml, nvml.nvmlDeviceGetPersistenceMode, handle)
         if persistent is not None:
             known["persistent"] = bool(persistent)
     except nvml.NVMLError as error:
         known |= {"error": int(error.value), "text": str(error)[:TEXT]}
-    return Gpu(index, **known)
+    return ListedGpu(index, **known)
 
 
 def bus_id(text: str | bytes) -> str:
@@ -187,28 +209,30 @@ def bus_id(text: str | bytes) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"[:TEXT]
 
 
-def on_pci(host: Host) -> tuple[PciGpu, ...]:
+def gpus_on_pci(host: Host) -> tuple[PciGpu, ...]:
     """NVIDIA's GPUs on the bus; empty also where /sys shows none of it (some sandboxes)."""
     found = []
-    for bus in host.listdir("/sys/bus/pci/devices")[: DEVICES_MAX * 16]:
-        folder = f"/sys/bus/pci/devices/{bus}"
-        kind = host.read_int(f"{folder}/class") or 0
-        if kind >> 8 in DISPLAY and host.read_int(f"{folder}/vendor") == VENDOR:
-            told = host.read_or_none(f"/proc/driver/nvidia/gpus/{bus}/information") or ""
-            minor = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", told, re.MULTILINE)
-            found.append(
-                PciGpu(
-                    bus=bus,
-                    model=(host.read_or_none(f"{folder}/device") or "").strip()[:TEXT],
-                    driver=host.readlink(f"{folder}/driver").rpartition("/")[2][:TEXT],
-                    minor=int(minor[1]) if minor else None,
-                )
-            )
+    for gpu, _ in scan_pci(host, VENDOR, DISPLAY):
+        told = host.read_or_none(f"/proc/driver/nvidia/gpus/{gpu.bus}/information") or ""
+        minor = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", told, re.MULTILINE)
+        number = int(minor[1]) if minor else None
+        found.append(PciGpu(gpu.bus, gpu.model, gpu.driver, number))
     return tuple(found[:DEVICES_MAX])
 
 
-def beyond(
-    host: Host, mark: Callable[[str], None], answer: Answer, pci: Sequence[PciGpu]
+def scan_pci(host: Host, vendor: int, classes: Collection[int]) -> Iterator[tuple[PciGpu, int]]:
+    """A vendor's devices of these PCI classes on the bus, each with its class."""
+    for bus in host.listdir("/sys/bus/pci/devices")[: DEVICES_MAX * 16]:
+        folder = f"/sys/bus/pci/devices/{bus}"
+        kind = (host.read_int(f"{folder}/class") or 0) >> 8
+        if kind in classes and host.read_int(f"{folder}/vendor") == vendor:
+            model = (host.read_or_none(f"{folder}/device") or "").strip()[:TEXT]
+            driver = host.readlink(f"{folder}/driver").rpartition("/")[2][:TEXT]
+            yield PciGpu(bus, model, driver, None), kind
+
+
+def not_listed(
+    host: Host, mark: Callable[[str], None], answer: GpuListing, pci: Sequence[PciGpu]
 ) -> tuple[int, tuple[PciGpu, ...]]:
     """The GPUs on the bus that NVML doesn't list: how many this container or job may not open, and
     those that it may. Only NVIDIA's driver counts: what vfio-pci holds is a virtual machine's."""
@@ -239,8 +263,8 @@ def cuda_driver(host: Host) -> tuple[str, str]:
     """The libcuda that LD_LIBRARY_PATH puts before the driver's own, and its version; empty where
     it names none. The driver comes with a libcuda of its very version; one of another version is
     that of a cuda-compat package."""
-    first = next(iter(nccl.libraries(host, "libcuda.so.1")), None)
-    if first is None or first.origin != nccl.SEARCH:
+    first = next(iter(nccl_library.libraries(host, "libcuda.so.1")), None)
+    if first is None or first.origin != nccl_library.SEARCH:
         return "", ""
     target = host.readlink(first.path).rpartition("/")[2]
     found = re.fullmatch(r"libcuda\.so\.([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})", target)
@@ -255,7 +279,7 @@ def module_version(host: Host) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Masks:
+class DeviceMasks:
     """The variable that hides GPUs from programs, by name and value. `first`: one that is applied
     before it, so that it counts what that one has left."""
 
@@ -264,12 +288,12 @@ class Masks:
     first: str | None = None
 
 
-def masks(environ: Mapping[str, str]) -> Masks:
-    return Masks(mask=variable(environ, "CUDA_VISIBLE_DEVICES"))
+def masks(environ: Mapping[str, str]) -> DeviceMasks:
+    return DeviceMasks(mask=env_text(environ, "CUDA_VISIBLE_DEVICES"))
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VisibleDevices:
     """Which devices CUDA_VISIBLE_DEVICES leaves, by NVML's index, in CUDA's order.
 
     off     it names no device on purpose: empty, -1, NoDevFiles
@@ -283,29 +307,29 @@ class Shown:
     problem: str = ""
 
 
-def shown(mask: str | None, uuids: Sequence[str]) -> Shown:
+def visible_devices(mask: str | None, uuids: Sequence[str]) -> VisibleDevices:
     """What a mask shows of the GPUs with these UUIDs. CUDA reads up to the first entry that is
     none of its devices and shows nothing when one comes twice (as torch.cuda._parse_visible_devices
     does). Indexes are NVML's only where all GPUs are of one model or CUDA_DEVICE_ORDER says so."""
     if mask is None:
-        return Shown(tuple(range(len(uuids))))
+        return VisibleDevices(tuple(range(len(uuids))))
     entries = [entry.strip() for entry in mask.split(",")]
     if entries[0].startswith("MIG-"):
-        return Shown((), mig=True)
+        return VisibleDevices((), mig=True)
     if entries[0] in ("", "-1", "NoDevFiles"):
-        return Shown((), off=True)
+        return VisibleDevices((), off=True)
     found: list[int] = []
     for entry in entries:
-        index, problem = _device(entry, entries[0].startswith("GPU-"), uuids)
+        index, problem = _named_device(entry, entries[0].startswith("GPU-"), uuids)
         if index is None:
-            return Shown(tuple(found), problem=problem)
+            return VisibleDevices(tuple(found), problem=problem)
         if index in found:
-            return Shown((), problem=f"it names {entry[:50]!r} twice")
+            return VisibleDevices((), problem=f"it names {entry[:50]!r} twice")
         found.append(index)
-    return Shown(tuple(found))
+    return VisibleDevices(tuple(found))
 
 
-def _device(entry: str, by_uuid: bool, uuids: Sequence[str]) -> tuple[int | None, str]:
+def _named_device(entry: str, by_uuid: bool, uuids: Sequence[str]) -> tuple[int | None, str]:
     """The device that one entry of a mask names; else None, and why it names none."""
     if by_uuid:
         # the beginning of a UUID will do when only one device has it

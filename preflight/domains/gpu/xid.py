@@ -1,7 +1,7 @@
-"""Xid: what the NVIDIA driver writes into the kernel's log when a GPU is in trouble.
+"""Reads Xid errors, which the NVIDIA driver writes into the kernel's log.
 
 Read from /dev/kmsg, which hands out what the kernel still keeps since boot. Who may not read it
-(kernel.dmesg_restrict, most containers) is told so: nothing is concluded from silence there.
+(kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from preflight.domains.gpu.nvml import bus_id
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
 
@@ -72,22 +72,22 @@ class Xid:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """What the kernel's log says. `refused`: why it could not be read, empty when it could."""
+class XidLog:
+    """The critical Xids in the kernel's log. `refused`: why it could not be read, else empty."""
 
     xids: tuple[Xid, ...] = ()
     refused: str = ""
 
 
-def logged(host: Host, seconds: float) -> Log:
+def read_xids(host: Host, seconds: float) -> XidLog:
     """The critical Xids since boot, as far back as the kernel still keeps them. A log that can't be
     read to its end in so many seconds counts as not read: its end is what matters."""
     up = uptime(host)
     if up is None:
-        return Log(refused="/proc/uptime says nothing")
+        return XidLog(refused="/proc/uptime says nothing")
     found: dict[tuple[str, int], tuple[int, float]] = {}
     try:
-        for age, text in of_kernel(host, up, time.monotonic() + seconds):
+        for age, text in kernel_log(host, up, time.monotonic() + seconds):
             told = LINE.search(text[:400])
             if not told or int(told[2]) not in CRITICAL:
                 continue
@@ -95,9 +95,9 @@ def logged(host: Host, seconds: float) -> Log:
             count, _ = found.pop(key, (0, 0.0))
             found[key] = count + 1, age
     except CannotObserve as error:
-        return Log(refused=str(error))
+        return XidLog(refused=str(error))
     newest = list(found.items())[-KEPT:]
-    return Log(tuple(Xid(*key, count, round(age, 1)) for key, (count, age) in newest))
+    return XidLog(tuple(Xid(*key, count, round(age, 1)) for key, (count, age) in newest))
 
 
 def uptime(host: Host) -> float | None:
@@ -106,7 +106,7 @@ def uptime(host: Host) -> float | None:
     return float(told[1]) if told else None
 
 
-def of_kernel(host: Host, up: float, until: float) -> Iterator[tuple[float, str]]:
+def kernel_log(host: Host, up: float, until: float) -> Iterator[tuple[float, str]]:
     """What the kernel itself has logged, oldest first: how many seconds ago, and its text. `up`:
     the machine's uptime. CannotObserve where the log can't be read to its end in time."""
     for line in _records(host, until):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from preflight.domains.job.record import Calls, Collective, Group
+from preflight.frozen import dataclass
 from preflight.inference import consensus
 
 Key = tuple[str, tuple[int, ...]]
@@ -36,7 +36,7 @@ NEAR = 4
 """Calls between two that were exchanged: those of one step, not of different epochs."""
 
 
-def groups(calls: Mapping[int, Calls]) -> dict[Key, dict[int, Group]]:
+def groups_by_key(calls: Mapping[int, Calls]) -> dict[Key, dict[int, Group]]:
     """Every group as each of its ranks knows it."""
     found: dict[Key, dict[int, Group]] = {}
     for rank, seen in calls.items():
@@ -45,7 +45,7 @@ def groups(calls: Mapping[int, Calls]) -> dict[Key, dict[int, Group]]:
     return found
 
 
-def numbered(group: Group) -> dict[int, Collective]:
+def calls_by_seq(group: Group) -> dict[int, Collective]:
     """The collectives of a group by their numbers; what shares its number with another (parts of
     a coalesced call) is left out, since nobody knows which of them is which."""
     found: dict[int, Collective] = {}
@@ -58,7 +58,7 @@ def numbered(group: Group) -> dict[int, Collective]:
     return {seq: call for seq, call in found.items() if seq not in twice}
 
 
-def last(group: Group) -> int:
+def last_seq(group: Group) -> int:
     """The number of the latest collective that a rank has entered, 0 when none."""
     return max((call.seq for call in group.calls if not call.p2p), default=group.enqueued)
 
@@ -71,7 +71,7 @@ class Amount:
     kind: str
 
 
-def amount(shape: str) -> Amount | None:
+def parse_shape(shape: str) -> Amount | None:
     """Of shapes as the flight recorder has them, `[8, 3] Float; [4] Float`; None when they are
     none."""
     elements, kinds = 0, []
@@ -86,7 +86,7 @@ def amount(shape: str) -> Amount | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CallMismatch:
     """Ranks that have different calls under one number.
 
     what   "op", "shape" or "type"
@@ -102,17 +102,19 @@ class Difference:
     tie: bool
 
 
-def differences(
+def mismatches(
     known: Mapping[Key, Mapping[int, Group]], *, equal: Collection[str] = EQUAL
-) -> tuple[Difference, ...]:
+) -> tuple[CallMismatch, ...]:
     """The first difference of every group that holds somebody up (a call that is not done on one
     of the ranks), or that makes a sum wrong. `equal`: operations in which shapes are compared too;
     where a job goes on, its library allows what it does."""
-    found = (_first(key, members, equal) for key, members in known.items())
+    found = (_first_mismatch(key, members, equal) for key, members in known.items())
     return tuple(d for d in found if d is not None)
 
 
-def _first(key: Key, members: Mapping[int, Group], equal: Collection[str]) -> Difference | None:
+def _first_mismatch(
+    key: Key, members: Mapping[int, Group], equal: Collection[str]
+) -> CallMismatch | None:
     for seq, calls in aligned(members):
         if len({(call.op, call.shape) for call in calls.values()}) == 1:
             continue
@@ -120,24 +122,26 @@ def _first(key: Key, members: Mapping[int, Group], equal: Collection[str]) -> Di
         ops = consensus({str(rank): call.op for rank, call in calls.items() if call.op})
         if ops.odd:
             if held:
-                odd = _odd(ops.odd.values())
-                left = _departed(members, seq, calls) if ops.tie else ()
-                return Difference(key, seq, "op", calls, left or odd, ops.tie)
+                odd = _ranks_of(ops.odd.values())
+                left = _left_the_loop(members, seq, calls) if ops.tie else ()
+                return CallMismatch(key, seq, "op", calls, left or odd, ops.tie)
             continue
         op = next(iter(calls.values())).op
-        amounts = {str(rank): amount(call.shape) for rank, call in calls.items()}
+        amounts = {str(rank): parse_shape(call.shape) for rank, call in calls.items()}
         known = {rank: size for rank, size in amounts.items() if size is not None}
         elements = consensus({rank: size.elements for rank, size in known.items()})
         kinds = consensus({rank: size.kind for rank, size in known.items()})
         if elements.odd and held and op in equal:
-            return Difference(key, seq, "shape", calls, _odd(elements.odd.values()), elements.tie)
+            return CallMismatch(
+                key, seq, "shape", calls, _ranks_of(elements.odd.values()), elements.tie
+            )
         if kinds.odd and op in SUMS:
             # Gloo adds up the bytes of one type as the other, and says nothing
-            return Difference(key, seq, "type", calls, _odd(kinds.odd.values()), kinds.tie)
+            return CallMismatch(key, seq, "type", calls, _ranks_of(kinds.odd.values()), kinds.tie)
     return None
 
 
-def _departed(
+def _left_the_loop(
     members: Mapping[int, Group], seq: int, calls: Mapping[int, Collective]
 ) -> tuple[int, ...]:
     """Of ranks without a majority those that make a call which nobody has made before, where the
@@ -153,13 +157,13 @@ def _departed(
     return new if usual else ()
 
 
-def _odd(holders: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
+def _ranks_of(holders: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
     return tuple(sorted(int(rank) for ranks in holders for rank in ranks))
 
 
 def aligned(members: Mapping[int, Group]) -> Iterator[tuple[int, dict[int, Collective]]]:
     """The numbers that at least two ranks have, in their order, with who has what there."""
-    table = {rank: numbered(group) for rank, group in members.items()}
+    table = {rank: calls_by_seq(group) for rank, group in members.items()}
     for seq in sorted({seq for calls in table.values() for seq in calls}):
         calls = {rank: of[seq] for rank, of in table.items() if seq in of}
         if len(calls) > 1:
@@ -189,11 +193,11 @@ def swaps(known: Mapping[Key, Mapping[int, Group]]) -> tuple[Swap, ...]:
     for key, members in known.items():
         if len(members) > 1 and (not key[1] or set(key[1]) == set(members)):
             rows = {seq: calls for seq, calls in aligned(members) if len(calls) == len(members)}
-            found.append(_exchanged(key, rows))
+            found.append(_first_swap(key, rows))
     return tuple(swap for swap in found if swap is not None)
 
 
-def _exchanged(key: Key, rows: Mapping[int, Mapping[int, Collective]]) -> Swap | None:
+def _first_swap(key: Key, rows: Mapping[int, Mapping[int, Collective]]) -> Swap | None:
     """Every rank has the places A and B at two near numbers, some of them as B and A."""
     for first, calls in rows.items():
         if len({str(call.frame) for call in calls.values()}) != 2:
@@ -202,7 +206,7 @@ def _exchanged(key: Key, rows: Mapping[int, Mapping[int, Collective]]) -> Swap |
             others = rows.get(second)
             if others is None:
                 break
-            swap = _pair(key, first, calls, second, others)
+            swap = _swap_at(key, first, calls, second, others)
             if swap is not None:
                 return swap
             if len({str(call.frame) for call in others.values()}) > 1:
@@ -210,7 +214,7 @@ def _exchanged(key: Key, rows: Mapping[int, Mapping[int, Collective]]) -> Swap |
     return None
 
 
-def _pair(
+def _swap_at(
     key: Key,
     first: int,
     calls: Mapping[int, Collective],
@@ -233,4 +237,4 @@ def _pair(
         # `if rank == turn: all_reduce(mine) else: all_reduce(nothing)` is right
         return None
     usual = agreed.value or one
-    return Swap(key, first, second, *usual, odd=_odd(agreed.odd.values()), tie=agreed.tie)
+    return Swap(key, first, second, *usual, odd=_ranks_of(agreed.odd.values()), tie=agreed.tie)

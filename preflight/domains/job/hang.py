@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
-from preflight.domains.job import collective_order as callorder
-from preflight.domains.job.collective_order import Difference, Key
-from preflight.domains.job.inferred_calls import completed
+from preflight.domains.job import collective_order
+from preflight.domains.job.collective_order import CallMismatch, Key
+from preflight.domains.job.inferred_calls import with_inferred_calls
 from preflight.domains.job.record import Calls, Collective, Frame, Group
 from preflight.domains.job.wait_graph import COLLECTIVE, INIT
-from preflight.humanize import numbered, plural
-from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World, place_of
-
-FOLLOWS = ("job.ranks", "job.pace", "job.memory")
+from preflight.frozen import dataclass
+from preflight.humanize import plural, rank_list
+from preflight.model import Blame, Confidence, Found, Kind, Subject, World, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +25,17 @@ class Hang:
 
     @classmethod
     def of(cls, world: World[Calls]) -> Hang:
+        """The latest process of each rank, with the calls that can be inferred."""
         calls: dict[int, Calls] = {}
         keys: dict[int, str] = {}
         for key, seen in world.seen.items():
             rank = seen.rank if seen.rank is not None else place_of(key)[1]
-            # a launcher may have started it anew
+            # a launcher may have started it again
             if rank is not None and (rank not in calls or calls[rank].ended):
                 calls[rank], keys[rank] = seen, key
-        calls = completed(calls)
+        calls = with_inferred_calls(calls)
         nodes = {place_of(key)[0] for key in keys.values()}
-        return cls(calls, keys, callorder.groups(calls), len(nodes) > 1)
+        return cls(calls, keys, collective_order.groups_by_key(calls), len(nodes) > 1)
 
     @property
     def stopped(self) -> bool:
@@ -59,7 +58,7 @@ class Hang:
         """Which group, where it is not that of all ranks."""
         everybody = max((seen.world for seen in self.calls.values()), default=0)
         whole = not key[1] or len(key[1]) >= max(everybody, len(self.calls))
-        return "" if whole else f" of the group of {numbered(key[1])}"
+        return "" if whole else f" of the group of {rank_list(key[1])}"
 
     def either(self, ranks: Collection[int]) -> tuple[str, ...]:
         """Of a tie: each of them may be the one at fault."""
@@ -73,7 +72,7 @@ class Hang:
         """Where the first ranks are, for a finding about all of them."""
         told = []
         for rank, seen in list(self.calls.items())[:3]:
-            frame = place(seen)
+            frame = frame_of(seen)
             if seen.at == INIT:
                 told.append(f"rank {rank} in init_process_group")
             elif frame is not None:
@@ -81,61 +80,63 @@ class Hang:
         return f" · {', '.join(told)}" if told else ""
 
 
-def place(seen: Calls) -> Frame | None:
+def frame_of(seen: Calls) -> Frame | None:
     """The user's line, else the innermost place that is known."""
     return seen.own or next(iter(seen.stack), None)
 
 
-def at(frame: Frame | None) -> str:
+def at_frame(frame: Frame | None) -> str:
+    """`at train.py:40 in main`."""
     return f"at {frame} in {frame.function}" if frame is not None else "at a place unknown"
 
 
-def called(call: Collective) -> str:
+def location(seen: Calls) -> str:
+    """Where a rank is, as `at_frame` writes it."""
+    return at_frame(frame_of(seen))
+
+
+def describe_call(call: Collective) -> str:
     """`broadcast [8] Float at train.py:40`."""
     at = f" at {call.frame}" if call.frame is not None else ""
     return f"{call.op or 'a collective'} {call.shape}".strip() + at
 
 
-def told(difference: Difference) -> str:
-    """Who calls what, the odd ones first."""
+def describe_mismatch(difference: CallMismatch) -> str:
+    """Who calls what, those that differ first."""
     by_call: dict[str, list[int]] = {}
     for rank in sorted(difference.calls, key=lambda r: (r not in difference.odd, r)):
-        by_call.setdefault(called(difference.calls[rank]), []).append(rank)
-    rows = [f"{numbered(ranks)}: {call}" for call, ranks in by_call.items()]
+        by_call.setdefault(describe_call(difference.calls[rank]), []).append(rank)
+    rows = [f"{rank_list(ranks)}: {call}" for call, ranks in by_call.items()]
     return "; ".join(rows[:4]) + f"; and {len(rows) - 4} more" * (len(rows) > 4)
 
 
-def uneven(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> list[Finding]:
+def uneven_data(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> Found | None:
     """Ranks that have no data left where others have."""
     here = {rank: hang.calls[rank] for rank in ranks}
-    done = {r for r, seen in here.items() if _at_its_end(seen)}
+    done = {r for r, seen in here.items() if _data_exhausted(seen)}
     most = max((here[r].batches for r in here.keys() - done), default=0)
     fewer = [r for r in here if r in done and here[r].batches < most]
     if not fewer:
-        return []
+        return None
     least = min(here[r].batches for r in fewer)
     more = [r for r in here if r not in done and here[r].batches > least]
     rows: dict[str, list[int]] = {}
     for rank in (*fewer, *more):
-        rows.setdefault(_data(here[rank], done=rank in fewer), []).append(rank)
-    saw = "; ".join(f"{numbered(of)}: {text}" for text, of in list(rows.items())[:6])
-    waits = next((w for r in more if (w := _waits(here[r])) is not None), None)
-    return [
-        Finding(
-            "data-uneven",
-            Status.FAIL,
-            hang.subjects(sorted(fewer)),
-            saw=saw + (f", and wait {at(waits)}" if waits is not None else ""),
-            expected="as many batches on every rank, or Join",
-            # where all have ended it may be the symptom of another end
-            blame=Blame.JOB if sure else Blame.UNKNOWN,
-            confidence=Confidence.LIKELY,
-            explains=FOLLOWS,
-        )
-    ]
+        rows.setdefault(_describe_data(here[rank], done=rank in fewer), []).append(rank)
+    saw = "; ".join(f"{rank_list(of)}: {text}" for text, of in list(rows.items())[:6])
+    waits = next((w for r in more if (w := _waiting_frame(here[r])) is not None), None)
+    return Found(
+        "data-uneven",
+        hang.subjects(sorted(fewer)),
+        saw=saw + (f", and wait {at_frame(waits)}" if waits is not None else ""),
+        expected="as many batches on every rank, or Join",
+        # where all have ended it may be the symptom of another end
+        blame=None if sure else Blame.UNKNOWN,
+        confidence=Confidence.LIKELY,
+    )
 
 
-def _at_its_end(seen: Calls) -> bool:
+def _data_exhausted(seen: Calls) -> bool:
     """Whether it has had all of its data. Who counts its batches, as Lightning does, never asks for
     one too many."""
     loader = seen.loader
@@ -145,16 +146,16 @@ def _at_its_end(seen: Calls) -> bool:
     return loader.exhausted or (counted and seen.ended == "exited")
 
 
-def _waits(seen: Calls) -> Frame | None:
+def _waiting_frame(seen: Calls) -> Frame | None:
     """Where it waits for others; of one that has failed since, the line of its last call, which may
     count as done then."""
     if seen.at == COLLECTIVE:
-        return place(seen)
+        return frame_of(seen)
     last = [group.open or group.calls[-1] for group in seen.groups if group.calls]
     return last[0].frame if last and seen.ended in ("raised", "vanished") else None
 
 
-def _data(seen: Calls, *, done: bool) -> str:
+def _describe_data(seen: Calls, *, done: bool) -> str:
     loader = seen.loader
     parts = [plural(seen.steps, "step")] if seen.steps else []
     parts.append(plural(seen.batches, "batch").replace("batchs", "batches"))
@@ -165,10 +166,10 @@ def _data(seen: Calls, *, done: bool) -> str:
     return ", ".join(parts) + (" and no more" if done else "")
 
 
-def uneven_ends(hang: Hang) -> list[Finding]:
+def uneven_data_at_end(hang: Hang) -> Found | None:
     """A rank that has left at the end of its data, with others that wait or failed since."""
     if hang.failed:
-        return uneven(hang, hang.calls, sure=False)
+        return uneven_data(hang, hang.calls, sure=False)
     left = [r for r, seen in hang.calls.items() if seen.ended == "exited"]
     rest = [r for r in hang.calls if r not in left]
-    return uneven(hang, [*left, *rest]) if hang.stopped and left else []
+    return uneven_data(hang, [*left, *rest]) if hang.stopped and left else None

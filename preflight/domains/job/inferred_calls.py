@@ -13,7 +13,7 @@ API = "/torch/distributed/distributed_c10d.py"
 BETWEEN_TWO = frozenset({"send", "recv"})
 
 
-def completed(calls: Mapping[int, Calls]) -> dict[int, Calls]:
+def with_inferred_calls(calls: Mapping[int, Calls]) -> dict[int, Calls]:
     """The same, with the members of each group as any of its ranks knows them, and an open call
     where the counts say that there is one. Where one rank lacks its calls the operations of all
     are those that were called in Python: the recorder has other names for some."""
@@ -22,14 +22,14 @@ def completed(calls: Mapping[int, Calls]) -> dict[int, Calls]:
         for group in seen.groups:
             members.setdefault(group.name, set()).update({group.ranks} - {()})
     lacking = {group.name for seen in calls.values() for group in seen.groups if _lacks(group)}
-    return {rank: _filled(rank, seen, members, lacking) for rank, seen in calls.items()}
+    return {rank: _completed(rank, seen, members, lacking) for rank, seen in calls.items()}
 
 
 def _lacks(group: Group) -> bool:
     return not group.calls and bool(group.enqueued)
 
 
-def _filled(
+def _completed(
     rank: int, seen: Calls, members: Mapping[str, set[tuple[int, ...]]], lacking: set[str]
 ) -> Calls:
     groups = []
@@ -38,10 +38,10 @@ def _filled(
         if not group.ranks and len(known) == 1:
             group = replace(group, ranks=known[0])
         if group.name in lacking and seen.at == COLLECTIVE:
-            group = _opened(seen, group)
+            group = _with_open_call(seen, group)
         groups.append(group)
     if seen.at == COLLECTIVE and not any(group.open for group in groups):
-        op = _called(seen)
+        op = _torch_function(seen)
         if not groups:  # it has done no collective yet
             groups = [Group(n, of) for n, known in members.items() for of in known if rank in of]
         if op in BETWEEN_TWO and groups:
@@ -50,15 +50,15 @@ def _filled(
     return replace(seen, groups=tuple(groups))
 
 
-def _opened(seen: Calls, group: Group) -> Group:
-    if group.enqueued <= group.completed or _called(seen) in BETWEEN_TWO:
+def _with_open_call(seen: Calls, group: Group) -> Group:
+    if group.enqueued <= group.completed or _torch_function(seen) in BETWEEN_TWO:
         return group  # of the others the latest: the count of those that are done lags behind
     was = group.open or Collective(group.enqueued, "", "", seen.own, done=False)
     before = tuple(call for call in group.calls if call.done)
-    return replace(group, calls=(*before, replace(was, op=_called(seen), shape="")))
+    return replace(group, calls=(*before, replace(was, op=_torch_function(seen), shape="")))
 
 
-def _called(seen: Calls) -> str:
+def _torch_function(seen: Calls) -> str:
     """The function of torch.distributed that it is in, empty where it is elsewhere, as in
     backward()."""
     inner = next((f for f in seen.stack if f.file.endswith(API)), None)

@@ -1,4 +1,4 @@
-"""What a process that stands still waits for, by its state and place in the kernel. Pure.
+"""What a process waits for, by its state and its place in the kernel. Pure.
 
 The names are those of functions of Linux (/proc/PID/wchan), 5.4 to 6.18.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from preflight.domains.job.record import Process
+from preflight.domains.job.record import ChildProcess
+from preflight.frozen import dataclass
 
-SLEEPING, DISK, STOPPED, ZOMBIE = "S", "D", "T", "Z"
+DISK, STOPPED = "D", "T"
 
 NETWORK_FILES = re.compile(
     r"nfs\d?_|rpc_wait|__rpc_|fuse_|request_wait_answer|ceph_|cifs_|smb2?_|netfs_|p9_|v9fs_"
@@ -40,7 +40,7 @@ WORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class BlockedOnStorage:
     """A process that a file system holds. `remote`: one that lies on a network or in a daemon."""
 
     who: str
@@ -51,24 +51,24 @@ class Storage:
         return f"{self.who} is in {self.wchan or 'the kernel, state D'}"
 
 
-def storage(
-    state: str, wchan: str, children: Iterable[Process] = (), who: str = "it"
-) -> Storage | None:
+def blocking_storage(
+    state: str, wchan: str, children: Iterable[ChildProcess] = (), who: str = "it"
+) -> BlockedOnStorage | None:
     """The file system that holds a process or one of its children; None when none does. A lock of
-    a file is no fault of its file system, on whichever it lies."""
+    a file is not the fault of its file system."""
     asked = [(who, state, wchan)]
     asked += [(f"its child {p.name} (pid {p.pid})", p.state, p.wchan) for p in children]
     for name, how, where in asked:
         if LOCK.search(where):
             continue
         if NETWORK_FILES.match(where):
-            return Storage(name, where, remote=True)
+            return BlockedOnStorage(name, where, remote=True)
         if how == DISK and (LOCAL_FILES.match(where) or where in ("", "0")):
-            return Storage(name, where.strip("0"), remote=False)
+            return BlockedOnStorage(name, where.strip("0"), remote=False)
     return None
 
 
-def kernel(state: str, wchan: str) -> str:
+def wait_reason(state: str, wchan: str) -> str:
     """What the kernel says that it waits for, in words; empty when that tells nothing."""
     if state == STOPPED:
         return "is stopped by a signal (state T)"

@@ -1,25 +1,36 @@
-"""The record of a rehearsal as the checks of the group job get it: a JSON file that
+"""Reads the record of a rehearsal for the checks of the group job: a JSON file that
 preflight/rehearsal wrote, with what is known of every rank of this node."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 
-from preflight.check import Context
-from preflight.domains.job.record import Record, Rehearsed
+from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.job.record import RehearsalRecord, Rehearsed
 from preflight.host import Host
-from preflight.model import CannotObserve, NotApplicable
+from preflight.model import Blame, CannotObserve, FindingType, Kind, NotApplicable, Subject
 from preflight.serde import decode
 
 OPTION = "record"
-OPTIONS = {OPTION: "the record of a rehearsal (preflight rehearse sets it)"}
-"""For CHECK of these checks."""
+REHEARSAL = Check(
+    scope=Scope.RANK,
+    stage=Stage.REHEARSAL,
+    budget=5.0,
+    level=Level.DEEP,
+    requires=frozenset({Requirement.REHEARSAL}),
+    options={OPTION: "the record of a rehearsal (preflight rehearse sets it)"},
+    blame=Blame.JOB,
+)
+"""What the declarations of these checks have in common."""
+for_author = partial(FindingType, who="job author")
+"""The declaration of a finding that the author of the job can repair: most of theirs."""
 
 LIMIT = 64 << 20
 """Bytes of a record. A rank has at most some hundred calls a group: far less than 1 MiB."""
 
 
-def rehearsed(host: Host, ctx: Context) -> Rehearsed:
+def load_rank(host: Host, ctx: Context) -> Rehearsed:
     """What is known of this observer's rank."""
     path = str(ctx.options.get(OPTION, ""))
     if not path:
@@ -32,10 +43,22 @@ def rehearsed(host: Host, ctx: Context) -> Rehearsed:
     if len(text) > LIMIT:
         raise CannotObserve(f"{path}: longer than {LIMIT >> 20} MiB")
     try:
-        ranks = decode(Record, json.loads(text)).ranks
+        ranks = decode(RehearsalRecord, json.loads(text)).ranks
     except (ValueError, RecursionError) as error:
         raise CannotObserve(f"{path} is no record of a rehearsal: {error!s:.200}") from None
     if not 0 <= ctx.local_rank < len(ranks):
         raise CannotObserve(f"{path} has {len(ranks)} ranks, and not number {ctx.local_rank}")
     mine: Rehearsed = ranks[ctx.local_rank]
     return mine
+
+
+def rank_subject(here: Subject, rank: int | None) -> Subject:
+    """The rank by its number in the job; the observer where that is not known."""
+    if rank is None:
+        return here
+    return Subject(Kind.RANK, here.node, str(rank), ranks=(rank,))
+
+
+def name_of(subject: Subject) -> str:
+    """`rank 3`, or what the observer is called."""
+    return f"rank {subject.name}" if subject.kind is Kind.RANK else str(subject)

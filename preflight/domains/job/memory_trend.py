@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise
 from statistics import median
+
+from preflight.frozen import dataclass
 
 Point = tuple[float, int, int]
 """Seconds, steps done by then, bytes."""
@@ -54,7 +55,7 @@ class Trend:
     steps: int
 
 
-def settled(points: Sequence[Point]) -> tuple[Point, ...]:
+def after_warm_up(points: Sequence[Point]) -> tuple[Point, ...]:
     """The lowest points of each stretch after the warm-up; none where too little was seen. A point
     of 0 bytes is a look that got no answer."""
     sane = [p for p in points if math.isfinite(p[0]) and p[1] >= 0 and 0 < p[2] <= LARGEST]

@@ -1,14 +1,16 @@
 """What NCCL's RAS service says of a job: processes that it does not reach, and ranks that have
 launched other collectives than the rest of their communicator. Pure.
 
-What is made of it is launched.py.
+What is made of it is ras_findings.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from preflight.frozen import dataclass
 
 Counts = tuple[tuple[str, int], ...]
 """Operation and how often it was launched."""
@@ -55,7 +57,7 @@ class Ras:
     seconds: float = 0.0
 
 
-def unlike(
+def diverging(
     name: str, size: int, here: Sequence[Member], missing: Iterable[Member]
 ) -> Communicator | None:
     """A communicator with the ranks that differ from most; in a tie those are odd that have
@@ -94,7 +96,7 @@ def with_ranks(told: Ras, world: int, ranks: dict[tuple[int, str], int]) -> Ras:
     return replace(told, communicators=tuple(found), lost=lost)
 
 
-def lasting(before: Ras | None, after: Ras | None, seconds: float) -> Ras | None:
+def unchanged(before: Ras | None, after: Ras | None, seconds: float) -> Ras | None:
     """What two answers say alike."""
     if before is None or after is None:
         return None

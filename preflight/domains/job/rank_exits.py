@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from preflight.domains.job.record import Command, End, Frame, Life
-from preflight.humanize import numbered, plural
+from preflight.domains.job.record import End, Frame, Life
+from preflight.frozen import dataclass
+from preflight.humanize import plural, rank_list
 
 RAISED, KILLED, VANISHED, EXITED = "raised", "killed", "vanished", "exited"
 
 API = "/torch/distributed/distributed_c10d.py"
 OURS = ("time", "stuck", "steps", "interrupted")
-"""Command.why where it was we who ended it, or a signal that reached us as well."""
+"""WatchedCommand.why where it was we who ended it, or a signal that reached us as well."""
 INTERRUPT = "KeyboardInterrupt"
 LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
 """What launchers and schedulers end the other ranks with."""
@@ -125,7 +125,7 @@ class Ends:
     clear: bool = True
 
 
-def named(code: int) -> str:
+def signal_name(code: int) -> str:
     """The signal of a negative exit status."""
     try:
         return signal.Signals(-code).name
@@ -136,26 +136,23 @@ def named(code: int) -> str:
 def signal_of(end: End) -> str:
     """The signal that ended it, empty for none. Shells and some launchers say 128 + its number."""
     if end.code is not None and end.code < 0:
-        return named(end.code)
+        return signal_name(end.code)
     if end.how != RAISED and end.code is not None and end.code > 128 and end.code - 128 < 32:
-        return named(128 - end.code)
+        return signal_name(128 - end.code)
     return ""
 
 
-def bad(end: End) -> bool:
+def ended_badly(end: End) -> bool:
     """Whether it ended in another way than well; what nobody knows is not well."""
     return end.how == RAISED or bool(end.code) or (end.how == VANISHED and end.code is None)
 
 
-def _commands(lives: Mapping[str, Life]) -> Iterator[Command]:
-    return (life.command for life in lives.values())
-
-
-def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
+def classify(lives: Mapping[str, Life], latest: float) -> Ends:
     """`latest`: seconds in which an end may be noticed after one that it has caused, since
     processes are looked at by turns."""
     # where an agent has ended its part of the command, ranks of other nodes lose their peers
-    over = min((c.over for c in _commands(lives) if c.why in OURS and c.over), default=math.inf)
+    commands = (life.command for life in lives.values())
+    over = min((c.over for c in commands if c.why in OURS and c.over), default=math.inf)
     found = sorted(
         (
             _ended(key, life, end)
@@ -171,7 +168,7 @@ def sorted_out(lives: Mapping[str, Life], latest: float) -> Ends:
     apart = {id(e) for e in (*complaints, *asked, *left)}
     causes = [e for e in found if id(e) not in apart]
     killed = [e for e in found if e.signal == "SIGKILL" or e.what == VANISHED]
-    own = [e for e in asked if not _launchers(e, causes, complaints, killed, latest)]
+    own = [e for e in asked if not _sent_by_launcher(e, causes, complaints, killed, latest)]
     causes = sorted([*causes, *own], key=lambda e: e.at)
     gone = [e for e in left if e.what == VANISHED]
     if gone and (causes or complaints or asked):
@@ -186,7 +183,7 @@ def _complains(text: str) -> bool:
     return bool(COMPLAINT.search(text)) and not OTHERS.match(text)
 
 
-def _launchers(
+def _sent_by_launcher(
     ended: Ended,
     causes: Sequence[Ended],
     complaints: Sequence[Ended],
@@ -203,7 +200,7 @@ def _launchers(
     return any(e.at < ended.at - latest for e in complaints)
 
 
-def missed(left: Sequence[Ended], complaint: Ended, latest: float) -> list[Ended]:
+def left_before(left: Sequence[Ended], complaint: Ended, latest: float) -> list[Ended]:
     """Who may have left before a rank complained. One that ends well after it may have been asked
     to by the launcher, and has saved its work first."""
     return [
@@ -233,17 +230,17 @@ def _ended(key: str, life: Life, end: End) -> Ended:
     return Ended(key, life.rank, end.at, what, end.how, *told)
 
 
-def words(ended: Ended, oom: int) -> tuple[str, str, str]:
-    """Finding code, what to look at, and what happened. `oom`: kills in its cgroup meanwhile."""
-    code, hint, what = _words(ended, oom)
+def describe(ended: Ended, oom: int) -> tuple[str, str, str]:
+    """Found code, what to look at, and what happened. `oom`: kills in its cgroup meanwhile."""
+    code, hint, what = _describe(ended, oom)
     if ended.frame is None and ended.last is not None:
-        what += f" · last seen{at(ended.last)}, {ended.ago:.1f} s before its end"
+        what += f" · last seen{at_frame(ended.last)}, {ended.ago:.1f} s before its end"
     return code, hint, what
 
 
-def _words(ended: Ended, oom: int) -> tuple[str, str, str]:
+def _describe(ended: Ended, oom: int) -> tuple[str, str, str]:
     if ended.what == RAISED:
-        what = f"{ended.text or 'an exception'}{at(ended.frame)}"
+        what = f"{ended.text or 'an exception'}{at_frame(ended.frame)}"
         if oom and "DataLoader worker" in ended.text:
             return "rank-oom", "", f"{what} · the OOM killer struck {plural(oom, 'time')}"
         return "rank-raised", "", what
@@ -254,21 +251,26 @@ def _words(ended: Ended, oom: int) -> tuple[str, str, str]:
         if ended.inside and ended.signal == "SIGABRT":
             hint = f"Gloo ends {ended.inside} so when a peer sends more than fits: sizes differ; "
             hint += "NCCL's watchdog after its timeout or an error of the GPU"
-        return "rank-killed", hint, f"killed by {ended.signal}{at(ended.frame)}: {hint}"
+        return "rank-killed", hint, f"killed by {ended.signal}{at_frame(ended.frame)}: {hint}"
     if ended.what == VANISHED:
         if oom:
             told = f"vanished, and the OOM killer struck {plural(oom, 'time')} in its cgroup"
             return "rank-oom", "", told
         return "rank-exited", "", "left without a word: os._exit, or a signal"
     how = "without a word (os._exit)" if ended.how == VANISHED else "by itself"
-    return "rank-exited", "", f"left {how} with exit status {ended.code or 0}{at(ended.frame)}"
+    return (
+        "rank-exited",
+        "",
+        f"left {how} with exit status {ended.code or 0}{at_frame(ended.frame)}",
+    )
 
 
-def at(frame: Frame | None) -> str:
+def at_frame(frame: Frame | None) -> str:
+    """` at train.py:40 in main`; empty where the place is not known."""
     return f" at {frame} in {frame.function}" if frame is not None else ""
 
 
-def after(later: Sequence[Ended]) -> str:
+def describe_later(later: Sequence[Ended]) -> str:
     """Those that ended after it, and where the first of them noticed."""
     if not later:
         return ""
@@ -277,8 +279,9 @@ def after(later: Sequence[Ended]) -> str:
     return f" · {plural(len(later), 'other')} ended after it{where}"
 
 
-def who(ended: Sequence[Ended]) -> str:
+def name_ranks(ended: Sequence[Ended]) -> str:
+    """`ranks 1, 3`, or how many processes of unknown rank."""
     ranks = [e.rank for e in ended if e.rank is not None]
     if ranks:
-        return numbered(ranks)
+        return rank_list(ranks)
     return "a process" if len(ended) == 1 else f"{len(ended)} processes"

@@ -2,122 +2,107 @@
 ranks that have launched other collectives than the rest. Pure.
 
 RAS counts what was launched, by operation; a snapshot of a job that goes on shows differences, too.
-They are told only where nothing else moves, or where they stayed the same between two answers.
+They are reported only where nothing else moves, or where they stayed the same between two answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.domains.job.hang import FOLLOWS, Hang, at, place
+from preflight.domains.job.hang import Hang, at_frame, frame_of
 from preflight.domains.job.nccl_ras import Communicator, Counts, Member, Ras
 from preflight.humanize import duration
-from preflight.model import Blame, Confidence, Finding, Status, Subject
+from preflight.model import Confidence, Found, Subject
 
 MARGIN = 2.0
 """Seconds less than the whole look for which a late rank must have done nothing to be called stuck:
 the first look at it is later than the first answer of RAS."""
 LONG = 10.0
 """Seconds for which a difference must have lasted to be worth a word while the late rank works, as
-in holdups.py."""
+in hang_causes.py."""
 NAMED = 4
 """Processes named in a sentence."""
 
 LIKELY = Confidence.LIKELY
 
 
-def unlike(hang: Hang) -> list[Finding]:
+def from_ras(hang: Hang) -> Found | None:
     """The one thing that says most: lost processes, else the largest communicator that differs."""
     told = next((seen.ras for seen in hang.calls.values() if seen.ras is not None), None)
     if told is None or hang.failed or not (hang.stopped or told.seconds):
-        return []
+        return None
     lost = [m for c in told.communicators for m in c.odd if m.state] + list(told.lost)
     if lost:
-        return _lost(hang, lost) if hang.stopped or told.seconds >= LONG else []
+        return _unreachable(hang, lost) if hang.stopped or told.seconds >= LONG else None
     for one in sorted(told.communicators, key=lambda c: -c.size):
-        late = all(_less(member.counts, one.usual) for member in one.odd)
-        found = _late(hang, told, one) if late else _other(hang, one)
+        late = all(_launched_less(member.counts, one.usual) for member in one.odd)
+        found = _late(hang, told, one) if late else _launched_others(hang, one)
         if found:
             return found
-    return []
+    return None
 
 
-def _less(counts: Counts, usual: Counts) -> bool:
+def _launched_less(counts: Counts, usual: Counts) -> bool:
     """Whether of no operation more was launched than is usual."""
     most = dict(usual)
     return all(n <= most.get(op, 0) for op, n in counts)
 
 
-def _lost(hang: Hang, lost: Sequence[Member]) -> list[Finding]:
+def _unreachable(hang: Hang, lost: Sequence[Member]) -> Found | None:
     named = list(dict.fromkeys(f"{m}, {'dead' if m.state == 'dead' else 'silent'}" for m in lost))
     more = f"; and {len(named) - NAMED} more" * (len(named) > NAMED)
-    return [
-        Finding(
-            "rank-unreachable",
-            Status.FAIL,
-            _subjects(hang, lost),
-            saw=f"NCCL's RAS does not reach {'; '.join(named[:NAMED])}{more}",
-            expected="an answer of every process of the job",
-            blame=Blame.UNKNOWN,
-            confidence=LIKELY,
-            explains=FOLLOWS,
-        )
-    ]
+    return Found(
+        "rank-unreachable",
+        _subjects(hang, lost),
+        saw=f"NCCL's RAS does not reach {'; '.join(named[:NAMED])}{more}",
+        expected="an answer of every process of the job",
+        confidence=LIKELY,
+    )
 
 
-def _late(hang: Hang, told: Ras, one: Communicator) -> list[Finding]:
+def _late(hang: Hang, told: Ras, one: Communicator) -> Found | None:
     """They have launched less than the others, who wait for them."""
     first = one.odd[0]
     mine = hang.calls.get(first.of) if first.of is not None else None
     still = mine is not None and mine.still >= mine.seconds - MARGIN
     stuck = hang.stopped or still
     if not stuck and told.seconds < LONG:
-        return []
-    where = f" · rank {first.of} is {at(place(mine))}" if mine is not None else ""
+        return None
+    where = f" · rank {first.of} is {at_frame(frame_of(mine))}" if mine is not None else ""
     since = f", unchanged for {duration(told.seconds)}" if told.seconds else ""
-    return [
-        Finding(
-            "rank-stuck" if stuck else "rank-busy",
-            Status.FAIL if stuck else Status.WARN,
-            _subjects(hang, one.odd),
-            saw=f"NCCL's RAS: {_counts(one)}{since}{where}",
-            expected="as many launched by every rank",
-            blame=Blame.JOB,
-            confidence=LIKELY,
-            explains=FOLLOWS if stuck else ("job.pace",),
-            fields={
-                "rank": str(first.of if first.of is not None else first.rank),
-                "line": str((place(mine) if mine is not None else None) or "that line"),
-            },
-        )
-    ]
+    return Found(
+        "rank-stuck" if stuck else "rank-busy",
+        _subjects(hang, one.odd),
+        saw=f"NCCL's RAS: {_describe_counts(one)}{since}{where}",
+        expected="as many launched by every rank",
+        confidence=LIKELY,
+        fields={
+            "rank": str(first.of if first.of is not None else first.rank),
+            "line": str((frame_of(mine) if mine is not None else None) or "that line"),
+        },
+    )
 
 
-def _other(hang: Hang, one: Communicator) -> list[Finding]:
+def _launched_others(hang: Hang, one: Communicator) -> Found | None:
     """Some have launched what others have not."""
     line = next((f for m in one.odd if (f := _frame(hang, m))), "that line")
-    return [
-        Finding(
-            "collective-differs",
-            Status.FAIL,
-            _subjects(hang, one.odd),
-            saw=f"NCCL's RAS: {_counts(one)}",
-            expected="one order of calls on all ranks",
-            blame=Blame.JOB,
-            confidence=LIKELY,
-            explains=FOLLOWS,
-            fields={"line": line},
-        )
-    ]
+    return Found(
+        "collective-mismatch",
+        _subjects(hang, one.odd),
+        saw=f"NCCL's RAS: {_describe_counts(one)}",
+        expected="one order of calls on all ranks",
+        confidence=LIKELY,
+        fields={"line": line},
+    )
 
 
 def _frame(hang: Hang, member: Member) -> str:
     mine = hang.calls.get(member.of) if member.of is not None else None
-    frame = place(mine) if mine is not None else None
+    frame = frame_of(mine) if mine is not None else None
     return str(frame) if frame is not None else ""
 
 
-def _counts(one: Communicator) -> str:
+def _describe_counts(one: Communicator) -> str:
     """`rank 1 (pid 7 on 10.0.0.2) has launched 41 AllReduce, the others 42`."""
     rows: dict[Counts, list[str]] = {}
     for member in one.odd:
@@ -128,15 +113,15 @@ def _counts(one: Communicator) -> str:
             len(members) > NAMED
         )
         verb = "has" if len(members) == 1 else "have"
-        told.append(f"{named} {verb} launched {_listed(counts)}")
-    return f"{'; '.join(told)}, the others {_listed(one.usual)}"
+        told.append(f"{named} {verb} launched {_list_counts(counts)}")
+    return f"{'; '.join(told)}, the others {_list_counts(one.usual)}"
 
 
-def _listed(counts: Counts) -> str:
+def _list_counts(counts: Counts) -> str:
     return " and ".join(f"{n:,} {op}" for op, n in counts) or "none"
 
 
 def _subjects(hang: Hang, members: Sequence[Member]) -> tuple[Subject, ...]:
-    """Those that are here; where all are elsewhere, who told of it."""
+    """Those that are here; where all are elsewhere, the rank that reported them."""
     here = sorted({m.of for m in members if m.of is not None and m.of in hang.keys})
     return hang.subjects(here or list(hang.calls)[:1])

@@ -7,9 +7,8 @@ come out of the user's processes: bounded and printable before they get here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from preflight.domains.job.nccl_ras import Ras
+from preflight.frozen import dataclass
 
 TEXT = 300
 """Characters kept of any text that comes out of the user's processes."""
@@ -34,7 +33,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class WatchedCommand:
     """The command that was rehearsed, as it was started on this node.
 
     exit    its exit status, negative for a signal; None when it was still running and we ended it
@@ -79,7 +78,7 @@ class Life:
 
     rank       of the whole job; None where nothing said so (the command is no distributed one, or
                it ended before)
-    world      ranks of the whole job, as this rank was told; 0 where it was not
+    world      ranks of the whole job, as this rank knows it; 0 where it does not
     here       how many ranks of this node are watched
     joined     it has a process group
     end        None while it lives
@@ -91,7 +90,7 @@ class Life:
     former     how processes ended that had this rank before: the launcher started it again
     """
 
-    command: Command
+    command: WatchedCommand
     rank: int | None = None
     world: int = 0
     here: int = 1
@@ -153,7 +152,7 @@ class Loader:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ChildProcess:
     """A child of a rank: a DataLoader's worker, a compiler …"""
 
     pid: int
@@ -183,7 +182,7 @@ class Calls:
     rank: int | None = None
     world: int = 0
     why: str = ""
-    """Command.why"""
+    """WatchedCommand.why"""
     at: str = "own"
     still: float = 0.0
     quiet: float = 0.0
@@ -195,13 +194,13 @@ class Calls:
     batches: int = 0
     loader: Loader | None = None
     groups: tuple[Group, ...] = ()
-    children: tuple[Process, ...] = ()
+    children: tuple[ChildProcess, ...] = ()
     lost: int = 0
     ended: str = ""
     seconds: float = 0.0
     """Of the watch."""
     ras: Ras | None = None
-    """What NCCL itself says of the whole job, told of one rank of a node."""
+    """What NCCL itself says of the whole job; only in the first rank of a node."""
 
     @property
     def own(self) -> Frame | None:
@@ -276,7 +275,7 @@ class Rehearsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RehearsalRecord:
     """All that is known of the ranks of one node, by their order there."""
 
     ranks: tuple[Rehearsed, ...]

@@ -1,18 +1,18 @@
-"""Who waits for whom: from what every rank has entered and where it is, to those who hold up the
-others. Pure.
+"""Which rank waits for which: from what every rank has entered and where it is, to those that hold
+up the others. Pure.
 
 The innocent ranks wait in a call; who they wait for is the one that has not entered it. If that one
-waits too, the question goes on to whom it waits for, until somebody waits for nobody, or round.
+waits too, its own wait is followed, until a rank that waits for none, or in a cycle.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from preflight.domains.job.collective_order import Key, groups, last
+from preflight.domains.job.collective_order import Key, groups_by_key, last_seq
 from preflight.domains.job.record import Calls, Collective, Group
+from preflight.frozen import dataclass
 
 COLLECTIVE, LOADER, INIT, OWN = "collective", "loader", "init", "own"
 GONE, UNKNOWN = "gone", "unknown"
@@ -31,7 +31,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class WaitGraph:
     """Who holds up a world.
 
     waits   rank -> the calls it waits in; nothing for one that waits in init
@@ -50,8 +50,9 @@ class Picture:
     unseen: tuple[int, ...]
 
 
-def picture(calls: Mapping[int, Calls]) -> Picture:
-    known = groups(calls)
+def wait_graph(calls: Mapping[int, Calls]) -> WaitGraph:
+    """Builds it from what each rank has called and where it is."""
+    known = groups_by_key(calls)
     missing: dict[tuple[Key, int], frozenset[int]] = {}
     waits: dict[int, tuple[Wait, ...]] = {}
     for rank, seen in calls.items():
@@ -70,7 +71,7 @@ def picture(calls: Mapping[int, Calls]) -> Picture:
     closed = edges.keys() - _reaching(edges, ends)
     alone = tuple(r for r, of in sorted(behind.items()) if not of)
     unseen = tuple(sorted(frozenset[int]().union(*behind.values()) - calls.keys()))
-    return Picture(waits, behind, tuple(sorted(ends)), _round(edges, closed), alone, unseen)
+    return WaitGraph(waits, behind, tuple(sorted(ends)), _cycle(edges, closed), alone, unseen)
 
 
 def _wait(
@@ -84,14 +85,14 @@ def _wait(
         return None
     everybody = frozenset(group.ranks or members)
     if call.p2p:
-        return Wait(key, call, mate=_mate(rank, group, call))
+        return Wait(key, call, mate=_other_end(rank, group, call))
     if (key, call.seq) not in missing:
-        entered = {r for r, of in members.items() if last(of) >= call.seq}
+        entered = {r for r, of in members.items() if last_seq(of) >= call.seq}
         missing[key, call.seq] = everybody - entered
     return Wait(key, call, missing[key, call.seq] - {rank})
 
 
-def _mate(rank: int, group: Group, call: Collective) -> int | None:
+def _other_end(rank: int, group: Group, call: Collective) -> int | None:
     """The other one of a call between two: `send 0->1`, `recv 1<-0` by the numbers in the group."""
     found = re.search(r"(\d{1,9}) ?(?:->|<-) ?(\d{1,9})", call.op)
     if found is not None:
@@ -147,8 +148,8 @@ def _reaching(edges: Mapping[int, frozenset[int]], ends: Iterable[int]) -> set[i
     return found
 
 
-def _round(edges: Mapping[int, frozenset[int]], closed: Iterable[int]) -> tuple[int, ...]:
-    """Of those who reach no end the ones for whom somebody of them waits: the circle, without its
+def _cycle(edges: Mapping[int, frozenset[int]], closed: Iterable[int]) -> tuple[int, ...]:
+    """Of those that reach no end the ones that another of them waits for: the cycle, without its
     onlookers."""
     left = set(closed)
     while True:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from queue import Empty, SimpleQueue
 
+from preflight.frozen import dataclass
 from preflight.host import Host
 
 KEPT = 16
@@ -45,7 +46,7 @@ Answer = SimpleQueue[Lookup | BaseException]
 
 
 @dataclass(slots=True)
-class Inquiry:
+class LookupBatch:
     """Questions that are asked beside each other, until the monotonic time `until`. The marks say
     what is asked, and then what is waited for: `wait: KEY 'name'`."""
 
@@ -88,7 +89,7 @@ class Inquiry:
 
 def look_up(name: str, question: Question, seconds: float) -> Lookup:
     """One question with a time to answer it."""
-    inquiry = Inquiry(time.monotonic() + seconds, lambda _: None)
+    inquiry = LookupBatch(time.monotonic() + seconds, lambda _: None)
     inquiry.put("", name, question)
     return inquiry.take("")
 
@@ -145,7 +146,7 @@ def is_local(host: Host, ip: str) -> bool:
 
 
 def source_of(host: Host, ip: str) -> str:
-    """The local address from which this machine talks to another; empty when there is no way."""
+    """The local address from which this machine talks to another; empty when there is no route."""
     try:
         return host.source_of(ip)
     except OSError:
@@ -158,7 +159,7 @@ def as_c10d(ip: str) -> str:
     return ip if ":" in ip else f"::ffff:{ip}"
 
 
-def address(ip: str) -> IPv4Address | IPv6Address | None:
+def parse_ip(ip: str) -> IPv4Address | IPv6Address | None:
     """The address in a text, without its scope; None when it is none."""
     try:
         return ip_address(ip.partition("%")[0])
@@ -166,12 +167,13 @@ def address(ip: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def loops(ip: str) -> bool:
+def is_loopback(ip: str) -> bool:
     """Whether an address leads back to the machine that uses it."""
     return ip.startswith("127.") or ip in ("::1", "0.0.0.0", "::")
 
 
 def link_local(ip: str) -> bool:
+    """Whether an address is valid on one link only."""
     return ip.startswith(("169.254.", "fe8", "fe9", "fea", "feb"))
 
 

@@ -1,15 +1,16 @@
 """Edges between nodes that fail, and who is to be suspected: what net.mesh and net.payload conclude
-in the same way. Pure; the counting is compare.blame's.
+in the same way. Pure; the counting is inference.blame's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from preflight.domains.net import pairing as pairs
-from preflight.domains.net.pairing import Place
+from preflight.domains.net import pairing
+from preflight.domains.net.pairing import NodeNumber
+from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.inference import BOTH, INBOUND, OUTBOUND, blame
 from preflight.model import Blame, Confidence, Kind, Subject, Topology, World
@@ -47,7 +48,7 @@ class Suspect:
         if self.what == NODE:
             (name,) = self.names
             return (Subject(Kind.NODE, name, ranks=topology.ranks_of(name)),)
-        return links(self.edges, topology)
+        return link_subjects(self.edges, topology)
 
     def has(self, edge: Pair) -> bool:
         """Whether an edge is the suspected node's in the suspected direction."""
@@ -65,7 +66,7 @@ class Suspect:
         if self.what == NODE:
             at = {BOTH: "into and out of", INBOUND: "into"}.get(self.at, "out of")
             return f"{number} {at} {self.names[0]}"
-        return shown(self.edges)
+        return describe_edges(self.edges)
 
     @property
     def ends(self) -> Pair:
@@ -89,7 +90,7 @@ class Suspect:
         return Blame.NODE if self.what == NODE else Blame.NETWORK
 
 
-def links(edges: Sequence[Pair], topology: Topology) -> tuple[Subject, ...]:
+def link_subjects(edges: Sequence[Pair], topology: Topology) -> tuple[Subject, ...]:
     """Edges as subjects; the job where they are too many to be named."""
     if len(edges) > NAMED:
         return (Subject(Kind.JOB),)
@@ -99,7 +100,7 @@ def links(edges: Sequence[Pair], topology: Topology) -> tuple[Subject, ...]:
     )
 
 
-def shown(edges: Sequence[Pair]) -> str:
+def describe_edges(edges: Sequence[Pair]) -> str:
     """`n1->n2, n2->n1`, the first few."""
     more = f" and {len(edges) - 4} more" if len(edges) > 4 else ""
     return ", ".join(f"{a}->{b}" for a, b in edges[:4]) + more
@@ -160,24 +161,24 @@ class Placed(Protocol):
     """An observation that says which number its node had."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> NodeNumber: ...
 
 
 P = TypeVar("P", bound=Placed)
 
 
-def numbered(world: World[P]) -> dict[int, str]:
+def names_by_number(world: World[P]) -> dict[int, str]:
     """The nodes of an observation's numbers, as far as they have one themselves."""
-    return pairs.by_number({here.node: seen.place for here, seen in world.each()})
+    return pairing.by_number({here.node: seen.place for here, seen in world.each()})
 
 
-def unknown(world: World[P], known: Collection[Pair]) -> list[Pair]:
+def untested_edges(world: World[P], known: Collection[Pair]) -> list[Pair]:
     """The edges of the plan between two nodes that both answered, of which nothing is known."""
-    names = numbered(world)
+    names = names_by_number(world)
     plan = (
         (name, names[to])
         for number, name in sorted(names.items())
-        for to in pairs.dials(number, world.seen[name].place.count)
+        for to in pairing.dials(number, world.seen[name].place.count)
         if to in names
     )
     return [edge for edge in plan if edge not in known]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from preflight.domains.net.rdma import (
@@ -14,11 +13,12 @@ from preflight.domains.net.rdma import (
     INIT,
     LINK_UP,
     Gid,
-    HcaRule,
-    Port,
+    RdmaPort,
     chosen_gid,
     hca_rule,
 )
+from preflight.domains.params import NameList
+from preflight.frozen import dataclass
 from preflight.inference import MAJORITY_OF, consensus
 
 FEW = 4
@@ -26,7 +26,7 @@ FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class NodeRdma:
     """A node's RDMA ports, and what the job says of them.
 
     rule       NCCL_IB_HCA; gid_index, pkey_index: NCCL_IB_GID_INDEX (None: NCCL looks for itself)
@@ -40,7 +40,7 @@ class Fabric:
     apart      seconds between the two looks at the error counters
     """
 
-    ports: tuple[Port, ...]
+    ports: tuple[RdmaPort, ...]
     rule: str = ""
     off: str = ""
     gid_index: int | None = None
@@ -56,7 +56,7 @@ class Fabric:
     apart: float = 0.0
 
     @property
-    def parsed(self) -> HcaRule:
+    def parsed(self) -> NameList:
         return hca_rule(self.rule)
 
     @property
@@ -65,14 +65,14 @@ class Fabric:
         return self.gpus > 0 and not self.off
 
     @property
-    def within_reach(self) -> tuple[Port, ...]:
+    def within_reach(self) -> tuple[RdmaPort, ...]:
         """What this process may open. Where it may open nothing, that is another check's business
         (host.limits), and the ports are judged as they are."""
         given = tuple(p for p in self.ports if p.given)
         return given or self.ports
 
     @property
-    def taken(self) -> tuple[Port, ...]:
+    def taken(self) -> tuple[RdmaPort, ...]:
         """What NCCL takes."""
         rule = self.parsed
         return tuple(
@@ -85,22 +85,22 @@ class Fabric:
         )
 
     @property
-    def preferred(self) -> tuple[Port, ...]:
+    def preferred(self) -> tuple[RdmaPort, ...]:
         """Those of them that are named or not much slower than the fastest: where NCCL may choose,
         it leaves alone a card that is there for everything else."""
         taken = self.taken
         best = max((p.rate for p in taken), default=0.0)
         return tuple(p for p in taken if 2 * p.rate >= best or self.named(p) or self.claims(p))
 
-    def claims(self, port: Port) -> bool:
+    def claims(self, port: RdmaPort) -> bool:
         """Whether the option `ports` says that it is ours."""
         patterns = [p.strip() for p in self.ours.split(",")]
         return any(fnmatchcase(port.device, p) or fnmatchcase(port.name, p) for p in patterns if p)
 
-    def named(self, port: Port) -> bool:
+    def named(self, port: RdmaPort) -> bool:
         return self.parsed.means(port.device, port.number)
 
-    def alike(self, port: Port) -> tuple[Port, ...]:
+    def alike(self, port: RdmaPort) -> tuple[RdmaPort, ...]:
         """The ports of the same make that are meant for the same as far as one can see: not a
         virtual function, not the spare port of a card whose other port is in use."""
         used = {p.card for p in self.ports if p.active and p.card}
@@ -112,43 +112,43 @@ class Fabric:
             and (p.active or p.card not in used)
         )
 
-    def few_down(self, port: Port) -> int:
+    def few_down(self, port: RdmaPort) -> int:
         """How many of its kind are down, this one among them, where nearly all others of it are
         Active; 0 where that is not so."""
         alike = self.alike(port)
         down = sum(p.idle for p in alike)
         return down if port.kind and port in alike and down * FEW <= len(alike) else 0
 
-    def gid(self, port: Port) -> Gid | None:
+    def gid(self, port: RdmaPort) -> Gid | None:
         """The GID that NCCL would use."""
         if self.gid_index is None:
             return chosen_gid(port.gids, self.roce_version, self.ipv6)
         return next((g for g in port.gids if g.index == self.gid_index), None)
 
-    def port(self, name: str) -> Port | None:
+    def port(self, name: str) -> RdmaPort | None:
         return next((p for p in self.ports if p.name == name), None)
 
 
-def waits_for_manager(port: Port) -> bool:
-    """The cable is in and the other end answers, but nobody has given the port an address: there
-    is no subnet manager (opensm or the switch's own)."""
+def waits_for_manager(port: RdmaPort) -> bool:
+    """Whether a port's link is up but it has no address yet: there is no subnet manager (opensm or
+    the switch's own)."""
     return port.layer == INFINIBAND and port.state in (INIT, ARMED) and port.physical == LINK_UP
 
 
-def same_port(fabrics: Mapping[str, Fabric], name: str) -> dict[str, Port]:
+def same_port(fabrics: Mapping[str, NodeRdma], name: str) -> dict[str, RdmaPort]:
     """Node -> its port of this name, where there is one whose state is known."""
     found = {node: fabric.port(name) for node, fabric in fabrics.items()}
     return {node: port for node, port in found.items() if port and (port.active or port.idle)}
 
 
-def expected_active(fabrics: Mapping[str, Fabric], name: str) -> tuple[str, ...]:
+def expected_active(fabrics: Mapping[str, NodeRdma], name: str) -> tuple[str, ...]:
     """The nodes that have this port Active where they are most of at least three."""
     states = {node: port.active for node, port in same_port(fabrics, name).items()}
     agreed = consensus(states)
     return agreed.holders if agreed.value and len(states) >= MAJORITY_OF else ()
 
 
-def unused_everywhere(fabrics: Mapping[str, Fabric], name: str) -> bool:
+def unused_everywhere(fabrics: Mapping[str, NodeRdma], name: str) -> bool:
     """Whether at least two nodes have this port and none has it Active: the site's layout."""
     states = [port.active for port in same_port(fabrics, name).values()]
     return len(states) > 1 and not any(states)

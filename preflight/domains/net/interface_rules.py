@@ -1,7 +1,7 @@
 """Which network interfaces NCCL and Gloo would take: their own rules, as pure functions.
 
 NCCL  ncclFindInterfaces (src/misc/socket.cc), ncclOsFindInterfaces (src/os/linux.cc),
-      parseStringList and matchIfList (src/misc/utils.cc). NCCL_COMM_ID plays no part under torch.
+      and the list of names (domains/params.py). NCCL_COMM_ID plays no part under torch.
 Gloo  createDefaultDevice (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp) and gloo's
       transport/tcp/device.cc
 
@@ -12,9 +12,9 @@ first IPv6 address: an interface that has only IPv6 comes after all that have IP
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from ipaddress import ip_interface
 
+from preflight.domains.params import NameList, name_list
 from preflight.host import Address, Interface
 
 IPV4, IPV6, ANY = 4, 6, 0
@@ -36,38 +36,10 @@ VIRTUAL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NcclRule:
-    """NCCL_SOCKET_IFNAME, parsed: `[^][=]name,name…`. Both signs count once, for the whole list."""
-
-    names: tuple[str, ...]
-    negated: bool = False
-    exact: bool = False
-
-    def admits(self, name: str) -> bool:
-        return self.negated != (not self.names or any(self._matches(name, n) for n in self.names))
-
-    def _matches(self, name: str, wanted: str) -> bool:
-        return name == wanted if self.exact else name.startswith(wanted)
-
-    def means(self, name: str) -> bool:
-        """Whether somebody wrote this very name, so that it is no accident of a prefix."""
-        return not self.negated and name in self.names
-
-
-def nccl_rule(text: str | None) -> NcclRule | None:
+def nccl_rule(text: str | None) -> NameList | None:
     """The rule in a value of NCCL_SOCKET_IFNAME; None when NCCL ignores the value and looks for
     itself, which it also does for a single character."""
-    if text is None or len(text) < 2:
-        return None
-    rest = text.removeprefix("^")
-    names = rest.removeprefix("=").split(",")
-    return NcclRule(
-        # what follows a colon is a port, which means something in NCCL_IB_HCA only
-        names=tuple(n for n in (name.partition(":")[0] for name in names) if n)[:MAX_IFS],
-        negated=text != rest,
-        exact=rest.startswith("="),
-    )
+    return None if text is None or len(text) < 2 else name_list(text, MAX_IFS)
 
 
 def nccl_family(text: str | None) -> int:
@@ -96,7 +68,7 @@ def nccl_address(interface: Interface, family: int = ANY) -> Address | None:
 
 
 def _found(
-    interfaces: Iterable[Interface], rule: NcclRule | None, family: int
+    interfaces: Iterable[Interface], rule: NameList | None, family: int
 ) -> tuple[Interface, ...]:
     able = [i for i in interfaces if i.running and (rule is None or rule.admits(i.name))]
     found: dict[str, Interface] = {}
@@ -153,6 +125,11 @@ def holds(interface: Interface, ip: str) -> bool:
     """Whether an address is one of this interface's; all of 127.0.0.0/8 is the loopback's."""
     loops = interface.loopback and ip.startswith("127.")
     return loops or any(a.ip == ip for a in interface.addresses)
+
+
+def leads_from(interfaces: Iterable[Interface], source: str) -> Interface | None:
+    """The interface whose address `source` is; None where it is none's or the loopback's."""
+    return next((i for i in interfaces if holds(i, source) and not i.loopback), None)
 
 
 def isolated(name: str) -> bool:

@@ -1,17 +1,18 @@
 """Which address of this node NCCL and Gloo will really use, found on the live machine.
 
-The rules are ifname.py's; here they meet the environment, nccl.conf and the resolver.
+The rules are interface_rules.py's; here they meet the environment, nccl.conf and the resolver.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from preflight.check import Context
-from preflight.domains.net import interface_rules as ifname
-from preflight.domains.net.dns import Inquiry, address, addresses, loops, source_of
+from preflight.domains.net import interface_rules
+from preflight.domains.net.dns import LookupBatch, addresses, is_loopback, parse_ip, source_of
+from preflight.domains.settings.nccl_conf import nccl_variables
+from preflight.frozen import dataclass
 from preflight.host import Host
 
 NCCL, GLOO = "NCCL", "Gloo"
@@ -22,7 +23,7 @@ RESOLVER_PATIENCE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ListenAddress:
     """The address that one library would listen at here, with its interface and that one's MTU."""
 
     library: str
@@ -32,22 +33,21 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ListenAddresses:
     """NCCL's way, where there is a GPU, then Gloo's; `meeting` is the interface that leads to
     MASTER_ADDR, empty where that is not known or leads nowhere."""
 
-    found: tuple[Way, ...]
+    found: tuple[ListenAddress, ...]
     meeting: str = ""
 
 
-def chosen(host: Host, ctx: Context) -> Ways:
+def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
     """What the libraries of this node would take. Of several interfaces the first counts."""
-    conf = host.nccl_conf()
-    rules = {name: fact.value for name, fact in conf.items()} | dict(host.environ)
+    rules = {name: fact.value for name, fact in nccl_variables(host).items()}
     gloo_rule = host.environ.get("GLOO_SOCKET_IFNAME")
-    family = ifname.nccl_family(rules.get("NCCL_SOCKET_FAMILY"))
-    named = bool(ifname.gloo_names(gloo_rule))
-    asked = Inquiry(time.monotonic() + RESOLVER_PATIENCE, ctx.mark)
+    family = interface_rules.nccl_family(rules.get("NCCL_SOCKET_FAMILY"))
+    named = bool(interface_rules.gloo_names(gloo_rule))
+    asked = LookupBatch(time.monotonic() + RESOLVER_PATIENCE, ctx.mark)
     if not named:
         own_name = host.hostname()
         asked.put("own name", own_name, lambda: addresses(host, own_name))
@@ -56,32 +56,28 @@ def chosen(host: Host, ctx: Context) -> Ways:
     own = None if named else asked.take("own name").found
     masters = asked.take("MASTER_ADDR").found if ctx.master_addr else ()
     found = []
-    nccl = ifname.nccl_choice(host.interfaces, rules.get("NCCL_SOCKET_IFNAME"), family)
+    nccl = interface_rules.nccl_choice(host.interfaces, rules.get("NCCL_SOCKET_IFNAME"), family)
     for interface in nccl[:1] if host.gpu_files() else ():
-        address = ifname.nccl_address(interface, family)
+        address = interface_rules.nccl_address(interface, family)
         if address is not None:
-            found.append(Way(NCCL, interface.name, address.ip, interface.mtu))
-    for interface in ifname.gloo_choice(host.interfaces, gloo_rule, own)[:1]:
-        address = ifname.gloo_address(interface)
+            found.append(ListenAddress(NCCL, interface.name, address.ip, interface.mtu))
+    for interface in interface_rules.gloo_choice(host.interfaces, gloo_rule, own)[:1]:
+        address = interface_rules.gloo_address(interface)
         # where the own name counts, it is the name's very address: 127.0.1.1, not lo's 127.0.0.1
-        ip = next((ip for ip in own or () if ifname.holds(interface, ip)), "")
+        ip = next((ip for ip in own or () if interface_rules.holds(interface, ip)), "")
         if ip or address is not None:
             ip = ip or (address.ip if address else "")
-            found.append(Way(GLOO, interface.name, ip, interface.mtu))
-    sources = [source for ip in masters if (source := source_of(host, ip))]
-    meeting = (
-        i.name
-        for i in host.interfaces
-        if not i.loopback and any(ifname.holds(i, source) for source in sources[:1])
-    )
-    return Ways(tuple(found), next(meeting, ""))
+            found.append(ListenAddress(GLOO, interface.name, ip, interface.mtu))
+    source = next((source for ip in masters if (source := source_of(host, ip))), "")
+    meeting = interface_rules.leads_from(host.interfaces, source)
+    return ListenAddresses(tuple(found), meeting.name if meeting else "")
 
 
-def never_dialled(mine: Way | None, theirs: Way | None) -> bool:
+def never_dialled(mine: ListenAddress | None, theirs: ListenAddress | None) -> bool:
     """Of two nodes Gloo has the one with the greater address dial: one whose own name leads to
     127.0.1.1 dials all nodes below, in 10.0.0.0/8, and none of them dials it. net.name says what
     is wrong there; an edge that nobody uses is no fault of today."""
-    if mine is None or theirs is None or not loops(theirs.ip):
+    if mine is None or theirs is None or not is_loopback(theirs.ip):
         return False
-    ips = address(mine.ip), address(theirs.ip)
+    ips = parse_ip(mine.ip), parse_ip(theirs.ip)
     return isinstance(ips[0], IPv4Address) and isinstance(ips[1], IPv4Address) and ips[0] < ips[1]

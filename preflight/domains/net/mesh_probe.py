@@ -1,7 +1,7 @@
 """Listening and dialling between nodes: all of them at once, one thread each, every wait bounded.
 
 A node listens on a port that the kernel chooses, tells those that will dial it over the meeting
-where and with which nonce, dials those whom pairs.py gives it, and serves the others until they
+where and with which nonce, dials those whom pairing.py gives it, and serves the others until they
 are done. That TCP is accepted means nothing (a sidecar, a load balancer, another machine with the
 same address): the one who answers has to prove that it is the one who was meant.
 
@@ -24,27 +24,33 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from preflight.check import Context
-from preflight.domains.net import pairing as pairs
-from preflight.domains.net.dns import address
-from preflight.domains.net.interfaces import LIBRARIES, Way
+from preflight.domains.net import pairing
+from preflight.domains.net.dns import parse_ip
+from preflight.domains.net.interfaces import (
+    LIBRARIES,
+    ListenAddress,
+    ListenAddresses,
+    listen_addresses,
+)
 from preflight.domains.net.tcp import (
     READ,
     WRITE,
-    Loop,
+    ConversationLoop,
     Steps,
-    name_of,
+    connect_error,
+    errno_name,
     open_socket,
     receive,
-    refusal,
+    receive_some,
     send,
     sockaddr,
-    some,
     tcp_info,
 )
+from preflight.frozen import dataclass
+from preflight.host import Host
 from preflight.model import CannotObserve
 
 OK, TIMED_OUT, SILENT, CLOSED = "ok", "timed out", "silent", "closed"
@@ -113,7 +119,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """A dial that is over, whom it was meant for, and what its session returned."""
+    """A finished dial with its target, and what its session returned."""
 
     target: Target
     edge: Edge
@@ -124,22 +130,22 @@ def _proof(nonce: bytes, word: bytes, challenge: bytes) -> bytes:
     return hashlib.sha256(nonce + word + challenge).digest()
 
 
-class Party:
+class MeshPeer:
     """This node among those that test each other. Entering it listens and says where; leaving it
     tells the others that it is done with them, and serves them until they are done, too. `ends` is
     when all of it is over, whatever happens."""
 
-    def __init__(self, ctx: Context, ways: Sequence[Way]) -> None:
+    def __init__(self, ctx: Context, ways: Sequence[ListenAddress]) -> None:
         self.number = ctx.rank
-        self.dials = pairs.dials(ctx.rank, ctx.world_size)
-        self.callers = pairs.dialled_by(ctx.rank, ctx.world_size)
+        self.dials = pairing.dials(ctx.rank, ctx.world_size)
+        self.callers = pairing.dialled_by(ctx.rank, ctx.world_size)
         self.heard: set[int] = set()
         self._ctx = ctx
         self._ways = ways
         self.ends = time.monotonic() + max(0.5, ctx.seconds - MARGIN)
         self._nonce = os.urandom(16)
         self._known = {ctx.rank: self._nonce}
-        self._loop = Loop()
+        self._loop = ConversationLoop()
         self._kept: list[socket.socket] = []
         self._inside = 0
         self._pause = 0.002
@@ -173,7 +179,7 @@ class Party:
         self._loop.close()
 
     def meet(self, session: Session | None = None) -> list[Dialled]:
-        """Dial everybody as soon as it is known where it listens, a few at a time."""
+        """Dial each node as soon as it has said where it listens, a few at a time."""
         self._ctx.mark("hear where the others listen")
         patience = min(time.monotonic() + PATIENCE, self.ends)
         over: list[Dialled] = []
@@ -247,20 +253,20 @@ class Party:
 
     def _targets(self, number: int, told: Any) -> list[Target]:
         """The addresses of another node that this one has to dial: each pair of addresses once,
-        for all libraries that would use it. What it told is a stranger's word."""
+        for all libraries that would use it. Its message is untrusted input."""
         theirs: dict[str, tuple[str, int]] = {}
         nonce = b""
         try:
             nonce = bytes.fromhex(told["nonce"])
             for library, ip, port in told["ways"][: len(LIBRARIES)]:
-                if library in LIBRARIES and address(ip) and 0 < int(port) < 65536:
-                    theirs[library] = str(address(ip)), int(port)
+                if library in LIBRARIES and parse_ip(ip) and 0 < int(port) < 65536:
+                    theirs[library] = str(parse_ip(ip)), int(port)
         except (TypeError, ValueError, KeyError, AttributeError):
             return []
         if len(nonce) != len(self._nonce):
             return []
         self._known[number] = nonce
-        pairs_of: dict[tuple[str, str, int], list[Way]] = {}
+        pairs_of: dict[tuple[str, str, int], list[ListenAddress]] = {}
         for way in self._ways:
             if way.library in theirs:
                 pairs_of.setdefault((way.ip, *theirs[way.library]), []).append(way)
@@ -271,7 +277,7 @@ class Party:
 
     # --- the listener ---
 
-    def _listen(self, way: Way) -> int:
+    def _listen(self, way: ListenAddress) -> int:
         """The port on which this node listens from now on."""
         sock = open_socket(way.ip)
         try:
@@ -321,7 +327,7 @@ class Party:
                         return
                     left, checksum = length, 0
                     while left:
-                        chunk = yield from some(conn, left, self._ctx.seconds)
+                        chunk = yield from receive_some(conn, left, self._ctx.seconds)
                         left -= len(chunk)
                         checksum = zlib.crc32(chunk, checksum)
                     yield from send(conn, FRAME.pack(length, checksum), STRANGER)
@@ -343,7 +349,7 @@ class Party:
             sock = open_socket(target.ip)
         except OSError as error:
             none_left = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-            land(Dialled(target, _edge(target, NO_SOCKET if none_left else name_of(error), 0.0)))
+            land(Dialled(target, _edge(target, NO_SOCKET if none_left else errno_name(error), 0.0)))
             return
         with sock:
             try:
@@ -374,13 +380,13 @@ class Party:
             except EOFError:
                 result = CLOSED
             except OSError as error:
-                result = refusal(error, target.ip)
+                result = connect_error(error, target.ip)
         seconds = connected if connected is not None else time.monotonic() - began
         edge = _edge(target, result, seconds, source, answered, again)
         land(Dialled(target, edge, answer))
 
     def _judge(self, target: Target, challenge: bytes, reply: bytes) -> tuple[str, int | None, str]:
-        """Who has answered: the result, another node's number, and whom it says that it sees."""
+        """Who has answered: the result, another node's number, the source address that it sees."""
         magic, number, proof, seen = ANSWER.unpack(reply)
         nonce = self._known.get(number)
         proved = nonce is not None and hmac.compare_digest(
@@ -390,8 +396,19 @@ class Party:
             return WRONG, None, ""
         if number != target.number:
             return WRONG, number, ""
-        source = address(seen.rstrip(b"\0").decode("ascii", "replace"))
+        source = parse_ip(seen.rstrip(b"\0").decode("ascii", "replace"))
         return OK, None, str(source or "")
+
+
+def joined(host: Host, ctx: Context) -> tuple[ListenAddresses, MeshPeer]:
+    """This node's addresses, and the peer through which it takes part. CannotObserve where it has
+    no address; the others learn that too and don't wait."""
+    ways = listen_addresses(host, ctx)
+    peer = MeshPeer(ctx, ways.found)
+    if not ways.found:
+        peer.decline()
+        raise CannotObserve("Gloo and NCCL find no address here (net.interface, net.name)")
+    return ways, peer
 
 
 def _edge(target: Target, result: str, seconds: float, *more: Any) -> Edge:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from preflight.domains.net import interface_rules as ifname
-from preflight.domains.net.dns import loops
-from preflight.domains.net.fault_localisation import NODE, Pair, Suspect, numbered, suspects
-from preflight.domains.net.interfaces import NCCL, Way, Ways, never_dialled
+from preflight.domains.net import interface_rules
+from preflight.domains.net.dns import is_loopback
+from preflight.domains.net.fault_localisation import NODE, Pair, Suspect, names_by_number, suspects
+from preflight.domains.net.interfaces import NCCL, ListenAddress, ListenAddresses, never_dialled
 from preflight.domains.net.mesh_probe import NO_SOCKET, OK, SILENT, TIMED_OUT, WRONG, Dialled, Edge
-from preflight.domains.net.pairing import Place
+from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.tcp import UNROUTED
+from preflight.frozen import dataclass
 from preflight.model import Status, World
 
 # what the dialler's own kernel says, before anything leaves the machine
@@ -37,8 +38,8 @@ class Mesh:
     burst_rough  the worst of each edge that was not good when all were opened at once
     """
 
-    place: Place
-    ways: tuple[Way, ...]
+    place: NodeNumber
+    ways: tuple[ListenAddress, ...]
     meeting: str = ""
     times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     rough: tuple[Edge, ...] = ()
@@ -47,9 +48,9 @@ class Mesh:
     ports: tuple[int, ...] = ()
 
 
-def gathered(
-    place: Place,
-    ways: Ways,
+def summarise_dials(
+    place: NodeNumber,
+    ways: ListenAddresses,
     met: Iterable[Dialled],
     opened: Iterable[Dialled],
     heard: Iterable[int],
@@ -86,7 +87,7 @@ def _is_rough(edge: Edge) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LibraryMesh:
     """The edges of one library between nodes by name, and each node's way.
 
     failed   of those tested; together: passed one by one, failed when all were opened at once
@@ -95,14 +96,14 @@ class View:
     """
 
     library: str
-    ways: Mapping[str, Way]
+    ways: Mapping[str, ListenAddress]
     tested: frozenset[Pair]
     failed: Mapping[Pair, Edge]
     together: Mapping[Pair, Edge]
     lost: Mapping[Pair, Edge]
     moved: Mapping[Pair, Edge]
 
-    def without(self, nodes: Iterable[str]) -> View:
+    def without(self, nodes: Iterable[str]) -> LibraryMesh:
         """The same as if these nodes were not there."""
         out = set(nodes)
         tested = frozenset(e for e in self.tested if not out & set(e))
@@ -128,12 +129,12 @@ class View:
         return one if dropped and dropped != set(one.edges if one else ()) and self.lost else None
 
 
-def view(world: World[Mesh], library: str) -> View:
+def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
     """A silent edge whose other end says that it was reached was answered too late: that is no
     evidence, it counts as not tested. Nor is what the listener of a node did that has no
     observation: it died or was killed."""
-    names = numbered(world)
-    ways: dict[str, Way] = {}
+    names = names_by_number(world)
+    ways: dict[str, ListenAddress] = {}
     tested: set[Pair] = set()
     failed: dict[Pair, Edge] = {}
     together: dict[Pair, Edge] = {}
@@ -163,7 +164,9 @@ def view(world: World[Mesh], library: str) -> View:
         for pair in [(a, b) for a, b in failed if never_dialled(ways.get(a), ways.get(b))]:
             del failed[pair]
             tested.add(pair)  # as far as anybody will use it
-    return View(library, ways, frozenset(tested | set(failed)), failed, together, lost, moved)
+    return LibraryMesh(
+        library, ways, frozenset(tested | set(failed)), failed, together, lost, moved
+    )
 
 
 def _rough(seen: Mesh) -> Iterator[tuple[Edge, bool]]:
@@ -194,7 +197,7 @@ WORDS = {
 }
 
 
-def results(edges: Iterable[Edge], why: bool = True) -> str:
+def describe_results(edges: Iterable[Edge], why: bool = True) -> str:
     """What the dials came to, the most frequent first, and `why` that may be."""
     said: Counter[str] = Counter()
     for edge in edges:
@@ -210,7 +213,7 @@ def results(edges: Iterable[Edge], why: bool = True) -> str:
     return " · ".join(parts)
 
 
-def bad_addresses(one: View) -> Iterator[tuple[str, list[str]]]:
+def bad_addresses(one: LibraryMesh) -> Iterator[tuple[str, list[str]]]:
     """Nodes whose address can't be the way to them: another one has it as well and they do not
     reach each other, or it leads back to whoever dials it."""
     owners: dict[str, set[str]] = {}
@@ -219,16 +222,16 @@ def bad_addresses(one: View) -> Iterator[tuple[str, list[str]]]:
         # dialling an own address never leaves the machine, so no firewall outside is silent there
         if mine is None or theirs is None or edge.result not in ("ECONNREFUSED", WRONG):
             continue
-        if loops(theirs.ip):
+        if is_loopback(theirs.ip):
             owners.setdefault("", set()).add(b)
         elif mine.ip == theirs.ip:
             owners.setdefault(mine.ip, set()).update((a, b))
     for ip, nodes in sorted(owners.items()):
-        bridges = all(ifname.isolated(one.ways[n].interface) for n in nodes)
+        bridges = all(interface_rules.isolated(one.ways[n].interface) for n in nodes)
         yield ("address-duplicate" if ip and not bridges else "interface-wrong"), sorted(nodes)
 
 
-def astray(world: World[Mesh], one: View, node: str, alone: bool) -> bool:
+def on_wrong_interface(world: World[Mesh], one: LibraryMesh, node: str, alone: bool) -> bool:
     """Whether a node's interface is by its kind, or by where MASTER_ADDR lies, the wrong one. When
     the node is `alone` with its trouble, an interface that serves the others is right."""
     way, seen = one.ways.get(node), world.seen.get(node)
@@ -237,10 +240,12 @@ def astray(world: World[Mesh], one: View, node: str, alone: bool) -> bool:
     others = {w.interface for n, w in one.ways.items() if n != node}
     if alone and way.interface in others:
         return False
-    return ifname.isolated(way.interface) or bool(seen.meeting and seen.meeting != way.interface)
+    return interface_rules.isolated(way.interface) or bool(
+        seen.meeting and seen.meeting != way.interface
+    )
 
 
-def status_of(world: World[Mesh], one: View, nodes: Iterable[str]) -> Status:
+def edge_status(world: World[Mesh], one: LibraryMesh, nodes: Iterable[str]) -> Status:
     """Without NCCL's way an edge of Gloo's is the job's; with GPUs it is the side road."""
     for node in nodes:
         seen = world.seen.get(node)
@@ -249,7 +254,7 @@ def status_of(world: World[Mesh], one: View, nodes: Iterable[str]) -> Status:
     return Status.WARN
 
 
-def fields_of(world: World[Mesh], one: View, node: str, to: str) -> dict[str, str]:
+def advice_fields(world: World[Mesh], one: LibraryMesh, node: str, to: str) -> dict[str, str]:
     there = one.ways.get(to)
     here = one.ways.get(node)
     ports = next((s.ports for s in world.seen.values() if len(s.ports) == 2), ())
@@ -263,9 +268,9 @@ def fields_of(world: World[Mesh], one: View, node: str, to: str) -> dict[str, st
     }
 
 
-def own_fault(one: View, suspect: Suspect) -> str:
-    """The one node whose own kernel refuses to dial, where nothing else is wrong. It can't answer
-    those to whom it can't send, either."""
+def refusing_dialler(one: LibraryMesh, suspect: Suspect) -> str:
+    """The one node whose own kernel refuses to dial, where nothing else is wrong; empty: there is
+    none. It can't answer those that it can't send to, either."""
     refused = {e for e in suspect.edges if one.failed[e].result in OWN_REFUSALS}
     diallers = {a for a, _ in refused}
     if len(diallers) == 1 and all({(a, b), (b, a)} & refused for a, b in suspect.edges):

@@ -1,13 +1,14 @@
-"""Who tests whom, where every node is tested in a constant number of rounds. Pure.
+"""Which nodes test each other, so that every node is tested in a constant number of rounds. Pure.
 
-Nodes are numbered 0 to count - 1; all of them compute the same plan, nobody has to send it.
+Nodes are numbered 0 to count - 1; all of them compute the same plan, so it need not be sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from preflight.frozen import dataclass
 
 ALL = 64
 """Nodes up to which every directed edge is tested."""
@@ -19,7 +20,7 @@ one of the others for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeNumber:
     """A node's number in a meeting of so many. A report may have other nodes as well, which did not
     come to it: so an observation that names nodes by their numbers says its own, too."""
 
@@ -27,7 +28,7 @@ class Place:
     count: int
 
 
-def by_number(places: Mapping[str, Place]) -> dict[int, str]:
+def by_number(places: Mapping[str, NodeNumber]) -> dict[int, str]:
     """The names of the nodes by their numbers. Two that claim one number both have none."""
     claims = Counter(place.number for place in places.values())
     return {place.number: name for name, place in places.items() if claims[place.number] == 1}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from preflight.frozen import dataclass
 from preflight.host import Host
 
 # of a table of sockets, of the processes, and of the open files of all of them: enough for a busy
@@ -35,7 +35,8 @@ STATES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """A line of /proc/net/tcp: its state, local address and owner's uid. inode "0": nobody's."""
+    """A line of /proc/net/tcp: its state, local address and owner's uid. inode "0": no process
+    has it."""
 
     state: str
     local: str

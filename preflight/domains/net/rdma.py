@@ -1,8 +1,7 @@
 """RDMA ports as /sys/class/infiniband shows them, and which of them NCCL would take.
 
 sysfs       Documentation/ABI/stable/sysfs-class-infiniband, drivers/infiniband/core/sysfs.c
-HcaRule     NCCL_IB_HCA: ncclIbInitDevices (src/transport/net_ib/init.cc), parseStringList and
-            matchIfList (src/misc/utils.cc)
+hca_rule    NCCL_IB_HCA: ncclIbInitDevices (src/transport/net_ib/init.cc)
 chosen_gid  ncclIbGetGidIndex and what it calls (src/transport/net_ib/connect.cc)
 roce_mtu    iboe_get_mtu (include/rdma/ib_addr.h)
 """
@@ -11,11 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv6Address
 
-from preflight.domains.params import strtoll
+from preflight.domains.params import NameList, name_list, strtoll
+from preflight.domains.settings.nccl_conf import nccl_setting
+from preflight.frozen import dataclass
 from preflight.host import Host
+from preflight.sanitize import clip
 
 TOP = "/sys/class/infiniband"
 TEXT = 64
@@ -71,7 +73,7 @@ class Gid:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class RdmaPort:
     """A port. `kind` is the make of its card, alike on cards that are alike; `card` its PCI address
     without the function, so that two ports of one card share it.
 
@@ -129,74 +131,36 @@ def _word(words: tuple[str, ...], number: int) -> str:
     return words[number] if 0 <= number < len(words) and words[number] else f"{number}"
 
 
-@dataclass(frozen=True, slots=True)
-class HcaRule:
-    """NCCL_IB_HCA, parsed: `[^][=]hca[:port],…`. Both signs count once, for the whole list; without
-    `=` a name is a prefix, so that mlx5_1 takes mlx5_10 too. Port None: any."""
-
-    entries: tuple[tuple[str, int | None], ...] = ()
-    negated: bool = False
-    exact: bool = False
-
-    def admits(self, device: str, port: int) -> bool:
-        matched = not self.entries or any(
-            (device == name if self.exact else device.startswith(name)) and number in (None, port)
-            for name, number in self.entries
-        )
-        return matched != self.negated
-
-    def means(self, device: str, port: int) -> bool:
-        """Whether somebody wrote this very name, so that it is no accident of a prefix."""
-        return not self.negated and bool({(device, None), (device, port)} & {*self.entries})
-
-
-def hca_rule(text: str) -> HcaRule:
-    """The rule in a value of NCCL_IB_HCA; an empty one admits all."""
-    negated = text.startswith("^")
-    rest = text.removeprefix("^")
-    exact = rest.startswith("=")
-    rest = rest.removeprefix("=")
-    # the list's own reader skips a further sign
-    rest = rest[1:] if rest[:1] in ("^", "=") else rest
-    entries: list[tuple[str, int | None]] = []
-    for part in rest.split(","):
-        name, colon, port = part.partition(":")
-        if name:
-            number = re.match(r"\s*[0-9]{1,4}", port)  # atoi: what is no number is port 0
-            entries.append((name, (int(number[0]) if number else 0) if colon else None))
-    return HcaRule(tuple(entries[:MAX_HCAS]), negated, exact)
-
-
-def setting(host: Host, name: str) -> str:
-    """A variable as NCCL finds it: the environment, else an nccl.conf. Empty: nobody sets it."""
-    value = host.environ.get(name)
-    if value is None:
-        fact = host.nccl_conf().get(name)
-        value = fact.value if fact else ""
-    return value[:1024].encode(errors="replace").decode()
+def hca_rule(text: str) -> NameList:
+    """The rule in a value of NCCL_IB_HCA; an empty one admits all. What reads the list skips a
+    further sign behind the first two."""
+    signs = re.match(r"\^?=?", text)
+    first = signs[0] if signs else ""
+    rest = text[len(first) :]
+    return name_list(first + (rest[1:] if rest[:1] in ("^", "=") else rest), MAX_HCAS)
 
 
 def devices(host: Host) -> tuple[str, ...]:
-    return tuple(_clip(name) for name in host.listdir(TOP)[:DEVICES])
+    """The names of the RDMA devices, at most DEVICES of them."""
+    return tuple(clip(name, TEXT) for name in host.listdir(TOP)[:DEVICES])
 
 
-def ports(host: Host) -> Iterator[Port]:
+def ports(host: Host) -> Iterator[RdmaPort]:
     """All ports, as they are at this moment."""
     nodes = dict(_verbs(host))
-    pkey = min(max(strtoll(setting(host, "NCCL_IB_PKEY"))[0], 0), 1 << 16)
+    pkey = min(max(strtoll(nccl_setting(host, "NCCL_IB_PKEY"))[0], 0), 1 << 16)
     for device in devices(host):
         folder = f"{TOP}/{device}"
         pci = host.readlink(f"{folder}/device").rpartition("/")[2]
         kinds = (_text(host, f"{folder}/hca_type"), _text(host, f"{folder}/board_id"))
         driver = host.readlink(f"{folder}/device/driver").rpartition("/")[2]
         numa = host.read_int(f"{folder}/device/numa_node")
-        for number in [n for n in host.listdir(f"{folder}/ports")[:PORTS] if n.isdecimal()]:
-            here = f"{folder}/ports/{number}"
+        for number, here in _port_folders(host, device):
             layer, state = _text(host, f"{here}/link_layer"), _number(host, f"{here}/state")
             rate, width = _rate(_text(host, f"{here}/rate"))
             ethernet = layer == ETHERNET
             slots = _slots(host, here) if ethernet and state == ACTIVE else ()
-            yield Port(
+            yield RdmaPort(
                 device=device,
                 number=int(number[:4]),
                 layer=layer,
@@ -205,8 +169,8 @@ def ports(host: Host) -> Iterator[Port]:
                 rate=rate,
                 width=width,
                 kind=" ".join(k for k in kinds if k),
-                card=_clip(pci.rpartition(".")[0]),
-                driver=_clip(driver),
+                card=clip(pci.rpartition(".")[0], TEXT),
+                driver=clip(driver, TEXT),
                 virtual=host.exists(f"{folder}/device/physfn"),
                 iwarp=_number(host, f"{folder}/node_type") == RNIC,
                 given=device in nodes and not host.refused(nodes[device]),
@@ -223,11 +187,16 @@ def counters(host: Host) -> dict[str, dict[str, int]]:
     """device:port -> the error counters that it has."""
     found: dict[str, dict[str, int]] = {}
     for device in devices(host):
-        for number in host.listdir(f"{TOP}/{device}/ports")[:PORTS]:
-            folder = f"{TOP}/{device}/ports/{number}/counters"
-            read = {name: host.read_int(f"{folder}/{name}") for name in COUNTERS}
+        for number, here in _port_folders(host, device):
+            read = {name: host.read_int(f"{here}/counters/{name}") for name in COUNTERS}
             found[f"{device}:{number}"] = {n: v for n, v in read.items() if v is not None}
     return found
+
+
+def _port_folders(host: Host, device: str) -> Iterator[tuple[str, str]]:
+    """(number, folder) of a device's ports."""
+    top = f"{TOP}/{device}/ports"
+    return ((n, f"{top}/{n}") for n in host.listdir(top)[:PORTS] if n.isdecimal())
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
@@ -317,20 +286,12 @@ def _number(host: Host, path: str) -> int:
 
 
 def _text(host: Host, path: str) -> str:
-    return _clip((host.read_or_none(path) or "").strip())
-
-
-def _clip(text: str) -> str:
-    return text[:TEXT].encode(errors="replace").decode()
+    return clip((host.read_or_none(path) or "").strip(), TEXT)
 
 
 def rdma_ports(host: Host) -> Iterator[tuple[str, str]]:
     """(device:port, link layer) of the active RDMA ports."""
-    top = "/sys/class/infiniband"
-    for device in host.listdir(top)[:64]:
-        for port in host.listdir(f"{top}/{device}/ports")[:8]:
-            here = f"{top}/{device}/ports/{port}"
-            # "4: ACTIVE" (Documentation/ABI/stable/sysfs-class-infiniband)
-            if (host.read_or_none(f"{here}/state") or "").startswith("4"):
-                layer = (host.read_or_none(f"{here}/link_layer") or "").strip()
-                yield f"{device}:{port}", layer
+    for device in devices(host):
+        for number, here in _port_folders(host, device):
+            if _number(host, f"{here}/state") == ACTIVE:
+                yield f"{device}:{number}", _text(host, f"{here}/link_layer")

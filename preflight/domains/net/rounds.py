@@ -1,4 +1,4 @@
-"""One node's way through the rounds of pairs.rounds(): in each of them it meets another partner.
+"""One node's way through the rounds of pairing.rounds(): in each of them it meets another partner.
 
 No clock is compared: a node enters a round when its last one is over and waits for the partner's
 word, which comes over the meeting. Who is slow holds up its next partner, but nobody for longer
@@ -14,14 +14,13 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Any, Self
 
 from preflight.check import Context
-from preflight.domains.net import pairing as pairs
-from preflight.domains.net.tcp_throughput import Moved, answer, dial
+from preflight.domains.net import pairing
+from preflight.domains.net.tcp_throughput import Transfer, answer, dial
+from preflight.frozen import dataclass
 from preflight.host import Host
 
 ROUNDS = 5
@@ -55,10 +54,10 @@ class Trial:
     peer: int
     round: int
     again: bool
-    moved: Moved
+    moved: Transfer
 
 
-class Tour:
+class PairRounds:
     """This node's way through the rounds, with the listener that the lower numbers dial."""
 
     def __init__(self, host: Host, ctx: Context, ip: str) -> None:
@@ -72,7 +71,7 @@ class Tour:
         number, count = ctx.rank, ctx.world_size
         self.rounds = [
             (i, a + b - number)
-            for i, made in enumerate(pairs.rounds(count, ROUNDS))
+            for i, made in enumerate(pairing.rounds(count, ROUNDS))
             for a, b in made
             if number in (a, b)
         ]
@@ -82,12 +81,7 @@ class Tour:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.listener.close()
 
     def all_rounds(self) -> tuple[Trial, ...]:
@@ -112,15 +106,15 @@ class Tour:
         latest = self.began + PRESENCE + rounds * ROUND_SECONDS
         return Trial(partner, number, again, self._meet(label, partner, latest))
 
-    def _meet(self, label: str, partner: int, latest: float) -> Moved:
+    def _meet(self, label: str, partner: int, latest: float) -> Transfer:
         if time.monotonic() >= self.until:
-            return Moved(error=NO_TIME)
+            return Transfer(error=NO_TIME)
         address = self._address(partner)
         if address is None:
-            return Moved(error=ABSENT)
+            return Transfer(error=ABSENT)
         self.ctx.peers.say(label, to=[partner])
         if partner not in self.ctx.peers.hear(label, 1, self._left(latest)):
-            return Moved(error=ABSENT)
+            return Transfer(error=ABSENT)
         until = time.monotonic() + self._left(time.monotonic() + ROUND_SECONDS)
         ip, port, nonce = address
         if self.ctx.rank > partner:
@@ -142,9 +136,9 @@ class Tour:
             left = self.began + PRESENCE - time.monotonic()
         if partner not in heard:
             heard = self.ctx.peers.hear("here", len(self.partners), READING)
-        return _told(heard.get(partner))
+        return _read_listener(heard.get(partner))
 
-    def _outstanding(self, moved: Mapping[int, Moved]) -> set[int]:
+    def _outstanding(self, moved: Mapping[int, Transfer]) -> set[int]:
         """The partners with whom this node measures once more. Both ends of a pair know the same
         numbers and conclude the same."""
         there = [p for p, m in moved.items() if m.error != ABSENT]
@@ -159,7 +153,7 @@ class Tour:
         heard = self.ctx.peers.hear("best", len(there), self._left(latest))
         found = set()
         for p in there:
-            told = _numbers(heard.get(p), 4)
+            told = _read_numbers(heard.get(p), 4)
             if told is not None:
                 slow = min(rates[p], told[1]) < AGAIN * max(best, told[0])
                 least = min((t for t in (shortest, told[2]) if t), default=0.0)
@@ -168,8 +162,8 @@ class Tour:
         return found
 
 
-def _told(value: Any) -> tuple[str, int, str] | None:
-    """What a partner says of its listener; None when it is no address."""
+def _read_listener(value: Any) -> tuple[str, int, str] | None:
+    """The address in a partner's message about its listener; None when it is not valid."""
     if not isinstance(value, list) or len(value) != 3:
         return None
     ip, port, nonce = value
@@ -181,7 +175,7 @@ def _told(value: Any) -> tuple[str, int, str] | None:
         return None
 
 
-def _numbers(value: Any, count: int) -> tuple[float, ...] | None:
+def _read_numbers(value: Any, count: int) -> tuple[float, ...] | None:
     if not isinstance(value, list) or len(value) != count:
         return None
     if not all(type(n) in (int, float) and 0 <= n < 1e18 for n in value):

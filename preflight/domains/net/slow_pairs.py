@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from preflight.domains.net.rounds import ABSENT, Trial
 from preflight.domains.net.tcp_throughput import BURST_SECONDS
+from preflight.frozen import dataclass
 
 Edge = tuple[str, str]
 
@@ -43,7 +44,7 @@ SEGMENTS, RESENT = 1000, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class EdgeRate:
     """A directed edge, bytes a second. `able`: had nobody waited for a CPU; what is called slow is
     slow even then. `lost`: the share of segments sent again; None: too few to tell. `far`: the way
     is so long that a burst is over before it can show what else holds it up."""
@@ -55,17 +56,17 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Fabric:
+class PairSpeeds:
     """All that was measured, by the nodes' names. `errors`: why a trial of a node ended early."""
 
     nodes: tuple[str, ...]
-    rates: Mapping[Edge, Rate]
+    rates: Mapping[Edge, EdgeRate]
     trips: Mapping[frozenset[str], float]
     errors: Mapping[str, tuple[str, ...]]
 
     @cached_property
-    def _ends(self) -> tuple[Mapping[str, dict[str, Rate]], Mapping[str, dict[str, Rate]]]:
-        found: tuple[dict[str, dict[str, Rate]], ...] = ({}, {})
+    def _ends(self) -> tuple[Mapping[str, dict[str, EdgeRate]], Mapping[str, dict[str, EdgeRate]]]:
+        found: tuple[dict[str, dict[str, EdgeRate]], ...] = ({}, {})
         for (a, b), rate in self.rates.items():
             found[OUT].setdefault(a, {})[b] = rate
             found[IN].setdefault(b, {})[a] = rate
@@ -79,7 +80,7 @@ class Fabric:
                 found.setdefault(node, {})[next(iter(pair - {node}))] = trip
         return found
 
-    def at(self, node: str, end: int) -> Mapping[str, Rate]:
+    def at(self, node: str, end: int) -> Mapping[str, EdgeRate]:
         """The partners to which a node sends (OUT) or from which it receives (IN)."""
         return self._ends[end].get(node, {})
 
@@ -87,10 +88,10 @@ class Fabric:
         return self._near.get(node, {})
 
 
-def fabric(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]]) -> Fabric:
+def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]]) -> PairSpeeds:
     """The best of each edge between the nodes, which are given by their numbers. A number that is
     none, or of a node that is none, is left out."""
-    rates: dict[tuple[int, int], Rate] = {}
+    rates: dict[tuple[int, int], EdgeRate] = {}
     trips: dict[frozenset[str], float] = {}
     # the sender's own count, or what it had told the receiver by then
     segments: dict[tuple[int, int], dict[tuple[int, bool], tuple[int, int]]] = {}
@@ -108,8 +109,8 @@ def fabric(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]]) -> F
             if moved.error and moved.error not in errors.get(node, ()):
                 errors[node] = (*errors.get(node, ()), moved.error)
             if moved.inward is not None and 0 < moved.inward.rate < math.inf:
-                burst, before = moved.inward, rates.get((peer, number), Rate(0.0, 0.0))
-                made = Rate(max(burst.rate, before.rate), max(burst.able, before.able))
+                burst, before = moved.inward, rates.get((peer, number), EdgeRate(0.0, 0.0))
+                made = EdgeRate(max(burst.rate, before.rate), max(burst.able, before.able))
                 rates[peer, number] = made
                 counted((peer, number), trial, burst.sent, burst.resent)
             counted((number, peer), trial, moved.sent, moved.resent)
@@ -125,26 +126,32 @@ def fabric(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]]) -> F
         told = sent >= SEGMENTS or resent >= RESENT
         lost = resent / sent if told and 0 <= resent <= sent > 0 else None
         in_order[nodes[a], nodes[b]] = replace(rate, far=far, lost=lost)
-    return Fabric(tuple(name for _, name in sorted(nodes.items())), in_order, trips, errors)
+    return PairSpeeds(tuple(name for _, name in sorted(nodes.items())), in_order, trips, errors)
 
 
-def slow_nodes(seen: Fabric) -> dict[str, tuple[int, ...]]:
+def _medians_of_others(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Each node with the median of the others, where there are at least two others."""
+    for node in values:
+        others = [value for n, value in values.items() if n != node]
+        if len(others) > 1:
+            yield node, statistics.median(others)
+
+
+def slow_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:
     """The nodes whose every edge is slow, and at which end of the edges they are then."""
     found: dict[str, tuple[int, ...]] = {}
     for end in (OUT, IN):
-        edges = {n: tuple(r for r in seen.at(n, end).values() if not r.far) for n in seen.nodes}
+        edges = {n: [r for r in seen.at(n, end).values() if not r.far] for n in seen.nodes}
         best = {n: max(r.rate for r in rates) for n, rates in edges.items() if rates}
-        for node in best:
-            others = [rate for n, rate in best.items() if n != node]
-            if len(edges[node]) < 2 or len(others) < 2:
-                continue
-            if max(r.able for r in edges[node]) < min(FAST, SLOW * statistics.median(others)):
+        for node, usual in _medians_of_others(best):
+            able = max(r.able for r in edges[node])
+            if len(edges[node]) > 1 and able < min(FAST, SLOW * usual):
                 found[node] = (*found.get(node, ()), end)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Below:
+class BelowFloor:
     """Who is below a floor: the nodes that don't reach it with any partner, though two of those
     reach it elsewhere, and the edges of which that can't be said."""
 
@@ -152,7 +159,7 @@ class Below:
     edges: tuple[Edge, ...]
 
 
-def below(seen: Fabric, floor: float) -> Below:
+def below(seen: PairSpeeds, floor: float) -> BelowFloor:
     """`floor`: bytes a second."""
     near = {edge: rate.able for edge, rate in seen.rates.items() if not rate.far}
     fine = {end: {edge[end] for edge, able in near.items() if able >= floor} for end in (OUT, IN)}
@@ -166,11 +173,11 @@ def below(seen: Fabric, floor: float) -> Below:
         )
     ]
     rest = [e for e, able in near.items() if able < floor and not set(e) & set(nodes)]
-    return Below(tuple(nodes), tuple(rest))
+    return BelowFloor(tuple(nodes), tuple(rest))
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class SlowLinks:
     """Slow edges with what their ends do elsewhere: `certain` links, and those that may as well be
     one of their ends."""
 
@@ -178,46 +185,47 @@ class Links:
     unclear: Mapping[Edge, float]
 
 
-def slow_links(seen: Fabric) -> Links:
+def _elsewhere(seen: PairSpeeds, edge: Edge) -> list[list[EdgeRate]]:
+    """What its sender sends to others, and what its receiver receives from others."""
+    a, b = edge
+    return [
+        [rate for partner, rate in seen.at(node, end).items() if partner != other]
+        for node, end, other in ((a, OUT, b), (b, IN, a))
+    ]
+
+
+def slow_links(seen: PairSpeeds) -> SlowLinks:
+    """The edges that are slower than what both or one of their ends do elsewhere."""
     certain: dict[Edge, float] = {}
     unclear: dict[Edge, float] = {}
-    for (a, b), edge in seen.rates.items():
+    for pair, edge in seen.rates.items():
         if edge.far:
             continue
-        elsewhere = [
-            max(
-                (r.rate for partner, r in seen.at(node, end).items() if partner != other),
-                default=0.0,
-            )
-            for node, end, other in ((a, OUT, b), (b, IN, a))
-        ]
-        known = [rate for rate in elsewhere if rate]
+        best = (max((r.rate for r in rates), default=0.0) for rates in _elsewhere(seen, pair))
+        known = [rate for rate in best if rate]
         if not known and edge.able < BROKEN:
-            unclear[a, b] = 0.0
+            unclear[pair] = 0.0
         elif known and edge.able < min(FAST, SLOW * min(known)):
-            (certain if len(known) == 2 else unclear)[a, b] = min(known)
-    return Links(certain, unclear)
+            (certain if len(known) == 2 else unclear)[pair] = min(known)
+    return SlowLinks(certain, unclear)
 
 
-def all_broken(seen: Fabric) -> bool:
+def all_broken(seen: PairSpeeds) -> bool:
+    """Whether every measured edge is slower than any cluster's network."""
     return bool(seen.rates) and all(r.able < BROKEN for r in seen.rates.values())
 
 
-def far_nodes(seen: Fabric) -> dict[str, float]:
-    """The nodes that are far from everybody, with the median of the others."""
-    trips = {n: seen.trips_at(n) for n in seen.nodes}
-    best = {n: min(of.values()) for n, of in trips.items() if of}
-    found = {}
-    for node, trip in best.items():
-        others = [t for n, t in best.items() if n != node]
-        if len(trips[node]) > 1 and len(others) > 1:
-            usual = statistics.median(others)
-            if trip > max(FAR_SECONDS, FAR * usual):
-                found[node] = usual
-    return found
+def far_nodes(seen: PairSpeeds) -> dict[str, float]:
+    """The nodes with a long round trip to every partner, with the median of the others."""
+    nearest = {n: min(trips.values()) for n in seen.nodes if (trips := seen.trips_at(n))}
+    return {
+        node: usual
+        for node, usual in _medians_of_others(nearest)
+        if len(seen.trips_at(node)) > 1 and nearest[node] > max(FAR_SECONDS, FAR * usual)
+    }
 
 
-def far_links(seen: Fabric) -> dict[Edge, float]:
+def far_links(seen: PairSpeeds) -> dict[Edge, float]:
     """The pairs that are far from each other, and both near to others, with the longer of those."""
     order = {node: number for number, node in enumerate(seen.nodes)}
     found = {}
@@ -232,35 +240,34 @@ def far_links(seen: Fabric) -> dict[Edge, float]:
     return found
 
 
-def lossy_nodes(seen: Fabric) -> dict[str, tuple[int, ...]]:
-    """The nodes that lose segments on every edge, at one end or the other, as nobody else does."""
+def lossy_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:
+    """The nodes that lose segments on every edge, sending or receiving, while the others don't."""
     found: dict[str, tuple[int, ...]] = {}
     for end in (OUT, IN):
-        lost = {
-            n: [r.lost for r in seen.at(n, end).values() if r.lost is not None] for n in seen.nodes
-        }
+        lost = {n: _losses(seen.at(n, end).values()) for n in seen.nodes}
         least = {n: min(shares) for n, shares in lost.items() if len(shares) > 1}
-        for node, share in least.items():
-            others = [s for n, s in least.items() if n != node]
-            alone = len(others) > 1 and statistics.median(others) < share * LOSS_OTHERS
-            if share >= LOSS and alone:
+        for node, usual in _medians_of_others(least):
+            if least[node] >= LOSS and usual < least[node] * LOSS_OTHERS:
                 found[node] = (*found.get(node, ()), end)
     return found
 
 
-def lossy_links(seen: Fabric) -> dict[Edge, float]:
+def lossy_links(seen: PairSpeeds) -> dict[Edge, float]:
     """The edges that lose segments while both their ends have edges that don't."""
-    found = {}
-    for (a, b), edge in seen.rates.items():
-        if edge.lost is None or edge.lost < LOSS:
-            continue
-        elsewhere = [
-            [r.lost for p, r in seen.at(node, end).items() if p != other and r.lost is not None]
-            for node, end, other in ((a, OUT, b), (b, IN, a))
-        ]
-        if all(shares and min(shares) < edge.lost * LOSS_OTHERS for shares in elsewhere):
-            found[a, b] = edge.lost
-    return found
+    return {
+        pair: edge.lost
+        for pair, edge in seen.rates.items()
+        if edge.lost is not None
+        and edge.lost >= LOSS
+        and all(
+            (shares := _losses(rates)) and min(shares) < edge.lost * LOSS_OTHERS
+            for rates in _elsewhere(seen, pair)
+        )
+    }
+
+
+def _losses(rates: Iterable[EdgeRate]) -> list[float]:
+    return [rate.lost for rate in rates if rate.lost is not None]
 
 
 def groups(nodes: Sequence[str], apart: Sequence[Edge], joined: Sequence[Edge]) -> list[list[str]]:
@@ -277,12 +284,13 @@ def groups(nodes: Sequence[str], apart: Sequence[Edge], joined: Sequence[Edge]) 
     return list(found.values()) if split and all(len(g) > 1 for g in found.values()) else []
 
 
-def measured_pairs(seen: Fabric) -> int:
+def measured_pairs(seen: PairSpeeds) -> int:
+    """How many pairs of nodes have a rate in at least one direction."""
     return len({frozenset(edge) for edge in seen.rates})
 
 
-def unmeasured(seen: Fabric, deaf: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Those of the nodes that got no bytes whose bytes nobody got either, and why."""
+def unmeasured(seen: PairSpeeds, deaf: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The nodes, of those that received nothing, whose bytes nobody received either, and why."""
     for node in deaf:
         if not seen.at(node, OUT):
             yield node, ", ".join(seen.errors.get(node, (ABSENT,)))

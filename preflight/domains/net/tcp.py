@@ -1,7 +1,8 @@
 """One thread, many conversations over TCP, and what the kernel knows of a connection.
 
-A conversation is a generator that yields what it waits for; the Loop lets it go on. edges.py holds
-them with other nodes, so every wait has its own end and nothing that comes in is trusted.
+A conversation is a generator that yields what it waits for; the ConversationLoop lets it go on.
+mesh_probe.py holds them with other nodes, so every wait has its own end and nothing that comes in
+is trusted.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import fcntl
 import selectors
 import socket
 import struct
+import sys
 import termios
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from preflight.frozen import dataclass
 
 # struct tcp_info of include/uapi/linux/tcp.h: 8 bytes, then these of its 32-bit numbers
 SND_MSS, PMTU, RTT, TOTAL_RETRANS = 2, 13, 15, 23
 TCP_INFO = struct.Struct("8x24I")
-# tcpi_rwnd_limited, a 64-bit number (since Linux 4.10)
-RWND_LIMITED = 176
+# tcpi_data_segs_out (since Linux 4.6), and tcpi_rwnd_limited, a 64-bit number (since 4.10)
+DATA_SEGS_OUT, RWND_LIMITED = 156, 176
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 T = TypeVar("T")
@@ -31,36 +34,42 @@ many seconds without that, TimeoutError is raised where it waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class TcpInfo:
     """What the kernel knows of a connection; a zero is not known. `held`: whether the other end's
-    window ever held it up."""
+    window ever held it up. `sent`: segments with data."""
 
     rtt: float
     retransmits: int
     mtu: int
     mss: int
     held: bool | None = None
+    sent: int = 0
 
 
-def tcp_info(sock: socket.socket) -> Info | None:
+def tcp_info(sock: socket.socket) -> TcpInfo | None:
     """None where the kernel has no such thing (gVisor)."""
     try:
         data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RWND_LIMITED + 8)
         numbers = TCP_INFO.unpack_from(data)
     except (OSError, struct.error):
         return None
-    told = len(data) == RWND_LIMITED + 8
-    held = any(data[RWND_LIMITED:]) if told else None
-    return Info(numbers[RTT] / 1e6, numbers[TOTAL_RETRANS], numbers[PMTU], numbers[SND_MSS], held)
+    return TcpInfo(
+        rtt=numbers[RTT] / 1e6,
+        retransmits=numbers[TOTAL_RETRANS],
+        mtu=numbers[PMTU],
+        mss=numbers[SND_MSS],
+        held=any(data[RWND_LIMITED:]) if len(data) == RWND_LIMITED + 8 else None,
+        sent=int.from_bytes(data[DATA_SEGS_OUT : DATA_SEGS_OUT + 4], sys.byteorder),
+    )
 
 
-def forget(sock: socket.socket) -> None:
+def discard_unsent(sock: socket.socket) -> None:
     """Let the kernel drop what it has not sent yet when the socket is closed: on a slow network it
     would be in the way of others for seconds."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-class Loop:
+class ConversationLoop:
     """Runs conversations, each waiting for its one socket."""
 
     def __init__(self) -> None:
@@ -97,7 +106,7 @@ class Loop:
         self._selector.close()
 
 
-def queued(sock: socket.socket) -> int | None:
+def unacknowledged_bytes(sock: socket.socket) -> int | None:
     """How many bytes that were written the other end's kernel has not acknowledged."""
     try:
         return int(struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0])
@@ -106,6 +115,7 @@ def queued(sock: socket.socket) -> int | None:
 
 
 def send(sock: socket.socket, data: bytes, seconds: float) -> Steps[None]:
+    """Send all of it, waiting at most `seconds` for each progress."""
     rest = memoryview(data)
     while rest:
         try:
@@ -118,11 +128,12 @@ def receive(sock: socket.socket, size: int, seconds: float) -> Steps[bytes]:
     """Exactly so many bytes; EOFError when the other end closes before."""
     data = b""
     while len(data) < size:
-        data += yield from some(sock, size - len(data), seconds)
+        data += yield from receive_some(sock, size - len(data), seconds)
     return data
 
 
-def some(sock: socket.socket, most: int, seconds: float) -> Steps[bytes]:
+def receive_some(sock: socket.socket, most: int, seconds: float) -> Steps[bytes]:
+    """The next bytes, at most so many; EOFError when the other end has closed."""
     while True:
         try:
             chunk = sock.recv(min(most, 1 << 16))
@@ -138,11 +149,12 @@ UNROUTED = "unreachable route"
 """The one refusal of the own routes that has the name of another machine's."""
 
 
-def name_of(error: OSError) -> str:
+def errno_name(error: OSError) -> str:
+    """`ECONNREFUSED`, or `errno 999` for one without a name."""
     return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")
 
 
-def refusal(error: OSError, ip: str) -> str:
+def connect_error(error: OSError, ip: str) -> str:
     """Why a connection to this address failed: the error's name, or UNROUTED."""
     if error.errno == errno.EHOSTUNREACH:
         family = socket.AF_INET6 if ":" in ip else socket.AF_INET
@@ -150,11 +162,12 @@ def refusal(error: OSError, ip: str) -> str:
             try:
                 sock.connect((ip, 9))  # asks the routes alone, nothing is sent
             except OSError as own:
-                return UNROUTED if own.errno == errno.EHOSTUNREACH else name_of(own)
-    return name_of(error)
+                return UNROUTED if own.errno == errno.EHOSTUNREACH else errno_name(own)
+    return errno_name(error)
 
 
 def open_socket(ip: str) -> socket.socket:
+    """A new non-blocking TCP socket of an address's family."""
     sock = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     return sock

@@ -14,11 +14,10 @@ import errno
 import math
 import socket
 import statistics
-import struct
 import time
-from dataclasses import dataclass
 
-from preflight.domains.net.tcp import forget
+from preflight.domains.net.tcp import discard_unsent, tcp_info
+from preflight.frozen import dataclass
 from preflight.host import Host
 
 PINGS = 20
@@ -46,9 +45,6 @@ STRANGER_PATIENCE = 0.5
 
 STARVED_MOST = 0.95
 
-# linux/tcp.h, struct tcp_info: tcpi_total_retrans and tcpi_data_segs_out (since 4.6)
-TOTAL_RETRANS, DATA_SEGS_OUT = 100, 156
-
 
 @dataclass(frozen=True, slots=True)
 class Burst:
@@ -67,12 +63,12 @@ class Burst:
 
     @property
     def able(self) -> float:
-        """The rate, had nobody waited for a CPU."""
+        """The rate that there would have been without waiting for a CPU."""
         return self.rate / (1 - min(max(self.starved, 0.0), STARVED_MOST))
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Transfer:
     """What one end learnt: what came in, and if it was the one that dialled, the round trips; and
     of its own segments how many it sent, and sent again, by the end."""
 
@@ -84,16 +80,16 @@ class Moved:
     resent: int = 0
 
 
-def dial(host: Host, ip: str, port: int, hello: str, until: float) -> Moved:
+def dial(host: Host, ip: str, port: int, hello: str, until: float) -> Transfer:
     """The end that connects: it speaks first, and it has the pings."""
     try:
         with socket.create_connection((ip, port), timeout=_left(until)) as line:
             return _Turns(host, line, until).lead(_hello(hello))
     except OSError as error:
-        return Moved(error=_name(error))
+        return Transfer(error=_name(error))
 
 
-def answer(host: Host, at: socket.socket, hello: str, until: float) -> Moved:
+def answer(host: Host, at: socket.socket, hello: str, until: float) -> Transfer:
     """The end that is connected to. Whoever says another hello is sent away."""
     try:
         while True:
@@ -108,7 +104,7 @@ def answer(host: Host, at: socket.socket, hello: str, until: float) -> Moved:
                 if said == _hello(hello):
                     return _Turns(host, line, until).follow(said)
     except OSError as error:
-        return Moved(error=_name(error))
+        return Transfer(error=_name(error))
 
 
 def _hello(text: str) -> bytes:
@@ -139,7 +135,7 @@ class _Turns:
         self.segments = (0, 0)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def lead(self, hello: bytes) -> Moved:
+    def lead(self, hello: bytes) -> Transfer:
         try:
             self._echoed(hello)  # not counted: the other end may not have accepted yet
             first = time.monotonic()
@@ -159,7 +155,7 @@ class _Turns:
             return self._moved(_name(error))
         return self._moved()
 
-    def follow(self, hello: bytes) -> Moved:
+    def follow(self, hello: bytes) -> Transfer:
         try:
             ping = hello
             while ping != LAST:
@@ -177,11 +173,11 @@ class _Turns:
             return self._moved(_name(error))
         return self._moved()
 
-    def _moved(self, error: str = "") -> Moved:
+    def _moved(self, error: str = "") -> Transfer:
         if error:
-            forget(self.line)
+            discard_unsent(self.line)
         trips = self.round_trips
-        return Moved(
+        return Transfer(
             self.best,
             round(min(trips), 7) if trips else None,
             round(statistics.median(trips), 7) if trips else None,
@@ -264,12 +260,8 @@ class _Turns:
 
     def _sent(self) -> tuple[int, int]:
         """Segments with data that this end has sent, and how many of them were sent again."""
-        info = self.line.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        if len(info) < DATA_SEGS_OUT + 4:
-            return 0, 0
-        (sent,) = struct.unpack_from("=I", info, DATA_SEGS_OUT)
-        (resent,) = struct.unpack_from("=I", info, TOTAL_RETRANS)
-        return sent, resent
+        info = tcp_info(self.line)
+        return (info.sent, info.retransmits) if info and info.sent else (0, 0)
 
 
 def _trailer(tail: bytes) -> tuple[float, int, int]:

@@ -1,0 +1,1 @@
+"""How ranks find each other: attempts to connect, arrivals, and who is absent and why."""

@@ -1,7 +1,7 @@
 """What the host of a meeting can say of those who did not come. Pure.
 
-A guest's own words (what it could not reach, see outside.py) count more than the host's guess: who
-is there with a part of its own is never called absent.
+A guest's own words (what it could not reach, see not_admitted.py) count more than the host's guess:
+who is there with a part of its own is never called absent.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from preflight.domains.rendezvous.arrivals import EXPLAINS, View
-from preflight.domains.rendezvous.attempts import Reach, Sought, Way, probes_words
-from preflight.humanize import duration, span
+from preflight.domains.rendezvous.arrivals import MeetingView
+from preflight.domains.rendezvous.attempts import AbsentHost, AttemptOutcome, Reach, describe_probes
+from preflight.humanize import duration, rank_list
 from preflight.identity.addresses import loopback
 from preflight.identity.discover import RANKS_LIMIT
-from preflight.identity.slurm_hosts import Expected
-from preflight.model import Cause, Confidence, Finding, Kind, Missing, Status, Subject, World
-from preflight.nodeset import folded, same_host
+from preflight.identity.slurm_hosts import ExpectedHost
+from preflight.model import Cause, Confidence, Found, Kind, Missing, Status, Subject, World
+from preflight.nodeset import folded, hostlist, same_host
 from preflight.roster import Roll
 
 SHOWN = 4
@@ -39,23 +39,23 @@ ALTERNATIVES = {
 }
 
 
-def unmet(roll: Roll, expected: Iterable[Expected]) -> tuple[Expected, ...]:
+def absent_hosts(roll: Roll, expected: Iterable[ExpectedHost]) -> tuple[ExpectedHost, ...]:
     """The expected hosts from which nobody came. Where somebody came from a host with other ranks
     than the list says, the launcher deals in its own way: the hosts count, their ranks don't."""
     expected = tuple(expected)
     ranks_at, dealt = _at_hosts(roll, expected)
     came = {r for a in roll.arrivals for r in a.ranks}
     return tuple(
-        e if dealt else Expected(e.host)
+        e if dealt else ExpectedHost(e.host)
         for e in expected
         if e.host not in ranks_at and not (dealt and came & set(e.ranks))
     )
 
 
-def _at_hosts(roll: Roll, expected: Iterable[Expected]) -> tuple[dict[str, set[int]], bool]:
+def _at_hosts(roll: Roll, expected: Iterable[ExpectedHost]) -> tuple[dict[str, set[int]], bool]:
     """Which ranks came from each of the expected hosts, and whether all are as expected."""
     expected = tuple(expected)
-    short: dict[str, list[Expected]] = {}
+    short: dict[str, list[ExpectedHost]] = {}
     for one in expected:
         short.setdefault(one.host.lower().partition(".")[0], []).append(one)
     ranks_at: dict[str, set[int]] = {}
@@ -66,7 +66,7 @@ def _at_hosts(roll: Roll, expected: Iterable[Expected]) -> tuple[dict[str, set[i
     return ranks_at, all(ranks_at.get(e.host, set()) <= set(e.ranks) for e in expected if e.ranks)
 
 
-def _homes(view: View) -> dict[int, str]:
+def _homes(view: MeetingView) -> dict[int, str]:
     """Rank -> its node, of those that the node list has on a node from where others came."""
     ranks_at, dealt = _at_hosts(view.roll, view.reach.expected)
     if not dealt:
@@ -84,9 +84,9 @@ SRUN = "srun"
 """What a job of SLURM starts agents with; hosts are reached by ssh, or by whatever leads there."""
 
 
-def untold(world: World[Reach]) -> dict[str, Missing]:
-    """The nodes of whose agents the place that starts them all (fanout.py) has heard nothing, with
-    what it was told of them instead."""
+def not_reporting(world: World[Reach]) -> dict[str, Missing]:
+    """The nodes whose agents the launching process (remote/launch.py) never heard from, with what
+    it was told about them instead."""
     return {
         key: seen
         for key, seen in world.observations.items()
@@ -94,47 +94,45 @@ def untold(world: World[Reach]) -> dict[str, Missing]:
     }
 
 
-def waiting(world: World[Reach], finding: Finding) -> Finding:
+def excuse_waiting(world: World[Reach], finding: Found) -> Found:
     """A finding of those who found nobody to listen, where rank 0 was never started: they miss
     somebody, and nothing is wrong with their way there."""
     begun = {rank for node in world.topology.nodes for rank in node.ranks}
-    if finding.code != Way.REFUSED or 0 in begun or not untold(world):
+    if finding.code != AttemptOutcome.REFUSED or 0 in begun or not not_reporting(world):
         return finding
     return finding.with_(status=Status.MISSING, confidence=Confidence.LIKELY, alternatives=())
 
 
 def not_started(
-    world: World[Reach], view: View | None, accused: Collection[str]
-) -> Iterator[Finding]:
+    world: World[Reach], view: MeetingView | None, accused: Collection[str]
+) -> Iterator[Found]:
     """One finding for all nodes of which the same is said, less those of which more is known."""
     ranks = {e.host: e.ranks for e in view.reach.expected} if view is not None else {}
     groups: dict[tuple[str, str], list[str]] = {}
-    for host, missing in untold(world).items():
+    for host, missing in not_reporting(world).items():
         if host in accused:
             continue
         # "connect to host n3: refused" and "connect to host n4: refused" are one thing
         words = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", missing.detail)
         groups.setdefault((missing.by, words), []).append(host)
     for (program, words), hosts in groups.items():
-        names = folded(hosts) or "them"
+        names = folded(hosts)
         said = words.replace("HOST", hosts[0])
-        yield Finding(
+        yield Found(
             "not-launched" if program == SRUN else "not-reached",
-            Status.MISSING,
             tuple(Subject(Kind.NODE, host, ranks=ranks.get(host, ())) for host in hosts),
             saw=f"nothing came from {names} · " + " · ".join(said.splitlines()[:LINES_SHOWN]),
             expected=f"an agent on every node that {program} was to start one on",
             confidence=Confidence.LIKELY,
-            explains=EXPLAINS,
-            fields={"host": names},
+            fields={"host": hostlist(hosts) or "them"},
         )
 
 
 def absent(
-    view: View, size: int, others: Iterable[Roll], told: Collection[str] = ()
-) -> Iterator[Finding]:
-    """Ranks that nobody brought. `others`: the parts of all agents but the host; `told`: hosts of
-    which there is a word already why nobody came."""
+    view: MeetingView, size: int, others: Iterable[Roll], told: Collection[str] = ()
+) -> Iterator[Found]:
+    """Findings about ranks that never came. `others`: what all agents but the host saw; `told`:
+    hosts of which it is already known why nobody came."""
     roll = view.roll
     others = tuple(others)
     elsewhere = frozenset(r for other in others for r in other.ranks)
@@ -148,25 +146,29 @@ def absent(
     met = f"{len(view.came)} of {size} ranks arrived in {duration(last)}"
     turned = [s for s in roll.strangers if s.kind in TURNED_AWAY]
     away = f" · {turned[0].addr} was turned away: {turned[0].kind}" if turned else ""
-    hosts = [e for e in unmet(roll, view.reach.expected) if missing >= set(e.ranks)]
+    hosts = [e for e in absent_hosts(roll, view.reach.expected) if missing >= set(e.ranks)]
     known = frozenset(r for e in hosts for r in e.ranks)
     unknown_ranks = [e for e in hosts if not e.ranks]
     hosts = [e for e in hosts if e.host not in told]
     for code, group in _by_answer(hosts, view.reach.sought).items():
         names = folded(e.host for e, _ in group)
         ranks = [r for e, _ in group for r in e.ranks]
-        whom = f"{names} ({span(ranks)})" if ranks else names
+        numbers = rank_list(ranks)
+        whom = f"{names} ({numbers})" if ranks else names
         saw = f"{met}; nobody from {whom} connected within {duration(roll.waited)}{away}"
-        looked = "; ".join(_sought_words(s) for _, s in group[:SHOWN] if s is not None)
-        yield Finding(
+        looked = "; ".join(_describe_host(s) for _, s in group[:SHOWN] if s is not None)
+        yield Found(
             code,
-            Status.MISSING,
             tuple(Subject(Kind.NODE, e.host, ranks=e.ranks) for e, _ in group),
             saw=saw + (f" · from {view.node}: {looked}" if looked else ""),
-            expected=f"all {size} ranks, {span(ranks)} from {names}" if ranks else f"{size} ranks",
+            expected=f"all {size} ranks, {numbers} from {names}" if ranks else f"{size} ranks",
             confidence=Confidence.POSSIBLE if code == "absent" else Confidence.LIKELY,
             alternatives=ALTERNATIVES[code],
-            fields={"host": names, "port": str(roll.port), "ranks": span(ranks or missing)},
+            fields={
+                "host": hostlist(e.host for e, _ in group) or "them",
+                "port": str(roll.port),
+                "ranks": rank_list(ranks or missing),
+            },
         )
     rest = sorted(missing - known)
     if rest and not unknown_ranks:
@@ -175,33 +177,34 @@ def absent(
         homes = _homes(view)
         single = tuple(Subject(Kind.RANK, homes.get(r, ""), str(r), (r,)) for r in rest if not many)
         where = sorted({homes[r] for r in rest if r in homes})
-        yield Finding(
+        yield Found(
             "absent",
-            Status.MISSING,
             single or (Subject(Kind.RANK, ranks=tuple(rest)),),
-            saw=f"{met}; {span(rest)} never connected within {duration(roll.waited)}{away}"
+            saw=f"{met}; {rank_list(rest)} never connected within {duration(roll.waited)}{away}"
             + (f" · of {folded(where)}, from where others came" if where else "")
             + _who_came(view),
             expected=f"all {size} ranks",
             confidence=Confidence.POSSIBLE,
             alternatives=(*looped, *ALTERNATIVES["absent"]),
             fields={
-                "host": folded(where) or "their node",
+                "host": hostlist(where) or "their node",
                 "port": str(roll.port),
-                "ranks": span(rest),
+                "ranks": rank_list(rest),
             },
         )
 
 
 def _by_answer(
-    hosts: Iterable[Expected], sought: Iterable[Sought]
-) -> dict[str, list[tuple[Expected, Sought | None]]]:
+    hosts: Iterable[ExpectedHost], sought: Iterable[AbsentHost]
+) -> dict[str, list[tuple[ExpectedHost, AbsentHost | None]]]:
     """The absent hosts by what the look at them gave. Only some of many are looked at: where those
     are all alike, the others go with them."""
     looked = {s.host: s for s in sought}
-    groups: dict[str, list[tuple[Expected, Sought | None]]] = {}
+    groups: dict[str, list[tuple[ExpectedHost, AbsentHost | None]]] = {}
     for host in hosts:
-        groups.setdefault(_answer(looked.get(host.host)), []).append((host, looked.get(host.host)))
+        groups.setdefault(_absence_code(looked.get(host.host)), []).append(
+            (host, looked.get(host.host))
+        )
     blind = [g for g in groups.get("absent", []) if g[1] is None]
     if len(groups) == 2 and blind and len(blind) == len(groups["absent"]):
         del groups["absent"]
@@ -209,7 +212,7 @@ def _by_answer(
     return groups
 
 
-def _answer(sought: Sought | None) -> str:
+def _absence_code(sought: AbsentHost | None) -> str:
     if sought is None or not sought.probes:
         return "absent"
     if any(p.answered for p in sought.probes):
@@ -217,13 +220,13 @@ def _answer(sought: Sought | None) -> str:
     return "absent-host-silent"
 
 
-def _sought_words(sought: Sought) -> str:
+def _describe_host(sought: AbsentHost) -> str:
     if not sought.ips:
         return f"{sought.host} does not resolve ({sought.error or 'no address'})"
-    return f"{sought.host} is {sought.ips[0]}: {probes_words(sought.probes)}"
+    return f"{sought.host} is {sought.ips[0]}: {describe_probes(sought.probes)}"
 
 
-def _who_came(view: View) -> str:
+def _who_came(view: MeetingView) -> str:
     nodes = list(dict.fromkeys(a.node for a in view.roll.arrivals))
     more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
     return f" · who came: {', '.join(nodes[:8])}{more}"

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from statistics import median
 
 from preflight.domains.rendezvous.attempts import Reach
-from preflight.humanize import duration, plural, span
-from preflight.identity.slurm_hosts import Expected
+from preflight.frozen import dataclass
+from preflight.humanize import duration, plural, rank_list
+from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.inference import consensus
-from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
-from preflight.nodeset import folded, same_host
+from preflight.model import Confidence, Found, Kind, Subject, World
+from preflight.nodeset import hostlist, same_host
 from preflight.roster import Arrival, Roll
-
-EXPLAINS = (
-    "rdzv.store",
-    "rdzv.torchrun",
-    "agree.*",
-    "net.mesh",
-    "net.payload",
-    "net.speed",
-    "world.*",
-)
 
 SECONDS_LATE = 5.0
 """Behind the median: a healthy start of many nodes is spread over a second or two."""
@@ -31,7 +21,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MeetingView:
     """A meeting as its host saw it. `host`: its own arrival; `guests`: those of other machines."""
 
     node: str
@@ -48,7 +38,7 @@ class View:
         return frozenset(r for a in self.roll.arrivals for r in a.ranks)
 
 
-def views(world: World[Reach]) -> tuple[View, ...]:
+def meeting_views(world: World[Reach]) -> tuple[MeetingView, ...]:
     """The meetings that were held, the best attended first. There should be one at most."""
     found = []
     for node, reach in world.seen.items():
@@ -58,7 +48,7 @@ def views(world: World[Reach]) -> tuple[View, ...]:
         own = (a for a in roll.arrivals if (a.host, a.pid) == (roll.host, roll.pid))
         host = next(own, roll.arrivals[0])
         guests = tuple(a for a in roll.arrivals if a.identity != host.identity)
-        found.append(View(node, reach, host, guests))
+        found.append(MeetingView(node, reach, host, guests))
     return tuple(sorted(found, key=lambda v: -len(v.roll.arrivals)))
 
 
@@ -75,7 +65,7 @@ def who(arrival: Arrival) -> str:
 # --- who came wrongly ---
 
 
-def taken_twice(view: View) -> Iterator[Finding]:
+def duplicate_ranks(view: MeetingView) -> Iterator[Found]:
     """Two agents with a rank in common. Which of them is wrong, the node list or MASTER_ADDR may
     tell; else both are named."""
     holders: dict[int, list[int]] = {}
@@ -88,14 +78,16 @@ def taken_twice(view: View) -> Iterator[Finding]:
             groups.setdefault(tuple(numbers), []).append(rank)
     for claimants, ranks in groups.items():
         claim = [view.roll.arrivals[n] for n in claimants]
-        yield twice(claim, ranks, view.reach.expected)
+        yield duplicate_rank(claim, ranks, view.reach.expected)
 
 
-def twice(claim: list[Arrival], ranks: list[int], expected: Iterable[Expected] = ()) -> Finding:
+def duplicate_rank(
+    claim: list[Arrival], ranks: list[int], expected: Iterable[ExpectedHost] = ()
+) -> Found:
     one_machine = len({a.identity for a in claim}) == 1
     right, why = (None, "") if one_machine else _rightful(claim, ranks, expected)
     odd = [a for a in claim if right is not None and a is not right] or claim
-    saw = f"{span(ranks)} claimed by {' and by '.join(who(a) for a in claim[:SHOWN])}"
+    saw = f"{rank_list(ranks)} claimed by {' and by '.join(who(a) for a in claim[:SHOWN])}"
     first = min(ranks)
     if one_machine:
         saw += " · on one machine: the command was started twice there"
@@ -111,34 +103,31 @@ def twice(claim: list[Arrival], ranks: list[int], expected: Iterable[Expected] =
         for a in odd
         for r in ranks[:1]
     ]
-    return Finding(
-        "leader-twice" if first == 0 else "rank-twice",
-        Status.FAIL,
+    return Found(
+        "leader-duplicate" if first == 0 else "rank-duplicate",
         tuple(dict.fromkeys(subjects)),
         saw=saw,
         expected="each rank once",
-        blame=Blame.JOB,
         confidence=Confidence.CERTAIN if odd is claim else Confidence.LIKELY,
-        explains=EXPLAINS,
-        fields={"host": odd[-1].node, "pid": str(odd[-1].pid), "ranks": span(ranks)},
+        fields={"host": odd[-1].node, "pid": str(odd[-1].pid), "ranks": rank_list(ranks)},
     )
 
 
 def _rightful(
-    claim: list[Arrival], ranks: list[int], expected: Iterable[Expected]
+    claim: list[Arrival], ranks: list[int], expected: Iterable[ExpectedHost]
 ) -> tuple[Arrival | None, str]:
     """The one of several who should have these ranks, and what says so."""
     due = [e for e in expected if set(ranks) <= set(e.ranks)]
     listed = [a for a in claim if due and same_host(due[0].host, a.host)]
     if len(listed) == 1:
-        return listed[0], f"the node list has {span(ranks)} on {due[0].host}"
+        return listed[0], f"the node list has {rank_list(ranks)} on {due[0].host}"
     mine = [a for a in claim if a.mine]
     if 0 in ranks and len(mine) == 1:
         return mine[0], f"MASTER_ADDR is an address of {mine[0].node}"
     return None, ""
 
 
-def size_of(view: View) -> tuple[int, tuple[Finding, ...]]:
+def job_size(view: MeetingView) -> tuple[int, tuple[Found, ...]]:
     """How many ranks the job has, and the finding about those who think otherwise. A machine has
     one voice for each number that it holds: its agents share a script."""
     arrivals = view.roll.arrivals
@@ -161,15 +150,12 @@ def size_of(view: View) -> tuple[int, tuple[Finding, ...]]:
         sure = Confidence.CERTAIN
     odd = [a for a in arrivals if a.size != size]
     said = [f"{s}: {_nodes(a for a in arrivals if a.size == s)}" for s in sizes[:SHOWN]]
-    finding = Finding(
+    finding = Found(
         "size-differs",
-        Status.FAIL,
         tuple(dict.fromkeys(node_of(a) for a in odd)),
         saw=f"ranks of the job: {'; '.join(said)} · {reason}",
         expected=f"{size} on every node" if size is not None else "one number on every node",
-        blame=Blame.JOB,
         confidence=sure,
-        explains=EXPLAINS,
         alternatives=alternatives,
         fields={"size": str(size) if size is not None else "THE-NUMBER-OF-RANKS"},
     )
@@ -187,27 +173,26 @@ def _nodes(arrivals: Iterable[Arrival]) -> str:
 # --- who came late ---
 
 
-def late(view: View) -> Iterator[Finding]:
+def late_agents(view: MeetingView) -> Iterator[Found]:
     arrivals = [a for a in view.roll.arrivals if not a.lost]
     middle = median(a.at for a in arrivals) if arrivals else 0.0
     behind = [a for a in arrivals if a.at - middle >= SECONDS_LATE]
     if behind and len(behind) * 2 < len(arrivals):
         times = (f"{a.node} came {duration(a.at - middle)} after most" for a in behind[:SHOWN])
-        yield Finding(
-            "came-late",
-            Status.WARN,
+        yield Found(
+            "agent-late",
             tuple(dict.fromkeys(node_of(a) for a in behind)),
             saw=" · ".join(times) + f" of {len(arrivals)} agents",
             expected=f"all within {duration(SECONDS_LATE)}",
             confidence=Confidence.LIKELY,
-            fields={"host": folded(a.node for a in behind)},
+            fields={"host": hostlist(a.node for a in behind)},
         )
 
 
 # --- who does not belong here ---
 
 
-def strangers(world: World[Reach], view: View) -> Iterator[Finding]:
+def unexpected_connections(world: World[Reach], view: MeetingView) -> Iterator[Found]:
     """Agents and ranks of another job are worth a word; scanners and health checks come to every
     port and are only counted. An agent whose own part is there speaks for itself."""
     outside = [r for r in world.seen.values() if not r.roll.hosts and r.roll.reached is None]
@@ -219,20 +204,18 @@ def strangers(world: World[Reach], view: View) -> Iterator[Finding]:
     ):
         came = [s for s in view.roll.strangers if s.kind in kinds and s.addr not in known]
         if came:
-            from_ = ", ".join(dict.fromkeys(_named(view, s.addr) for s in came[:SHOWN]))
+            from_ = ", ".join(dict.fromkeys(_with_node(view, s.addr) for s in came[:SHOWN]))
             times = plural(sum(s.count for s in came), "time")
-            yield Finding(
+            yield Found(
                 code,
-                Status.WARN,
                 (where,),
                 saw=f"{said} connected {times} to port {view.roll.port}, from {from_}",
                 expected="nobody but this job's ranks",
-                blame=Blame.JOB,
                 confidence=Confidence.LIKELY,
                 fields={"port": str(view.roll.port), "addr": came[0].addr},
             )
 
 
-def _named(view: View, addr: str) -> str:
+def _with_node(view: MeetingView, addr: str) -> str:
     node = next((a.node for a in view.roll.arrivals if a.addr == addr), "")
     return f"{addr} ({node})" if node else addr

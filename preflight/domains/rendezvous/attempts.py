@@ -6,14 +6,15 @@ torch says the same of all of them: 'The client socket has timed out'.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from preflight.domains.net.dns import NO_RESOLVER
 from preflight.domains.rendezvous.tcp_probe import Probe
+from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
-from preflight.identity.slurm_hosts import Expected
-from preflight.model import Advice, Command
+from preflight.identity.slurm_hosts import ExpectedHost
+from preflight.model import Blame, Command, FindingType, Status
 from preflight.roster import Attempt, Roll
 
 # what an ICMP message or a rule of one's own needs; nobody answers ARP for 3 s
@@ -22,7 +23,7 @@ AT_ONCE = 2.0
 SHOWN = 4
 
 
-class Way(StrEnum):
+class AttemptOutcome(StrEnum):
     """How a way ended: the code of the finding. The first that an agent met is the one to tell of:
     the further it got, the more it knows."""
 
@@ -35,13 +36,13 @@ class Way(StrEnum):
     DROPPED = "dropped"
     DEAD = "host-dead"
     NO_ROUTE = "no-route"
-    UNANSWERED = "name-unanswered"
+    UNANSWERED = "resolver-timeout"
     UNKNOWN = "name-unknown"
-    UNCLEAR = "not-let-in"
+    UNCLEAR = "handshake-incomplete"
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class AbsentHost:
     """What is known of a host that should have come: its addresses (or why the look-up gave none)
     and what became of a few connections to it."""
 
@@ -66,66 +67,66 @@ class Reach:
 
     roll: Roll
     addresses: tuple[str, ...] = ()
-    expected: tuple[Expected, ...] = ()
-    sought: tuple[Sought, ...] = ()
+    expected: tuple[ExpectedHost, ...] = ()
+    sought: tuple[AbsentHost, ...] = ()
     elsewhere: tuple[Probe, ...] = ()
     routes: Mapping[str, str] = field(default_factory=dict)
     agent: bool = False
     kubernetes: bool = False
 
 
-def way_of(attempt: Attempt, routes: Mapping[str, str]) -> Way:
+def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:
     """How one way ended. The kernel has one error for two things: EHOSTUNREACH is ARP's after 3 s,
     and at once a firewall's, a router's or a route's of one's own."""
     match attempt.answer:
         case "ours":
-            return Way.IN
+            return AttemptOutcome.IN
         case "other job":
-            return Way.OTHER_MEETING
+            return AttemptOutcome.OTHER_MEETING
         case "token":
-            return Way.TOKEN
+            return AttemptOutcome.TOKEN
         case "silent" | "closed" | "stranger":
-            return Way.NOT_OURS
+            return AttemptOutcome.NOT_OURS
         case other if other:
-            return Way.UNCLEAR
+            return AttemptOutcome.UNCLEAR
     match attempt.error:
         case "ECONNREFUSED" | "ECONNRESET":
-            return Way.REFUSED
+            return AttemptOutcome.REFUSED
         case "ETIMEDOUT":
-            return Way.DROPPED
+            return AttemptOutcome.DROPPED
         case "EHOSTUNREACH" if attempt.seconds >= AT_ONCE:
-            return Way.DEAD
+            return AttemptOutcome.DEAD
         case "ENETUNREACH" if routes.get(attempt.ip) == "":  # a router says so, or a rule
-            return Way.PROHIBITED
+            return AttemptOutcome.PROHIBITED
         case "EHOSTUNREACH" | "EACCES" | "EPERM":
-            return Way.NO_ROUTE if routes.get(attempt.ip) else Way.PROHIBITED
+            return AttemptOutcome.NO_ROUTE if routes.get(attempt.ip) else AttemptOutcome.PROHIBITED
         case "ENETUNREACH" | "ENETDOWN" | "EINVAL" | "EADDRNOTAVAIL" | "EAFNOSUPPORT":
-            return Way.NO_ROUTE
-    return Way.UNCLEAR
+            return AttemptOutcome.NO_ROUTE
+    return AttemptOutcome.UNCLEAR
 
 
-def main_way(reach: Reach) -> tuple[Way, Attempt | None]:
+def main_outcome(reach: Reach) -> tuple[AttemptOutcome, Attempt | None]:
     """The way that tells most of why this agent is not in; IN never: it may have been greeted, but
     it did not get a seat."""
     roll = reach.roll
     if not roll.ladder:
-        return (name_way(roll.lookup) if roll.lookup else Way.UNCLEAR), None
-    order = tuple(Way)
-    ways = [(way_of(a, reach.routes), a) for a in roll.ladder]
+        return (lookup_outcome(roll.lookup) if roll.lookup else AttemptOutcome.UNCLEAR), None
+    order = tuple(AttemptOutcome)
+    ways = [(outcome_of(a, reach.routes), a) for a in roll.ladder]
     way, attempt = min(ways, key=lambda w: order.index(w[0]))
-    return (Way.UNCLEAR if way is Way.IN else way), attempt
+    return (AttemptOutcome.UNCLEAR if way is AttemptOutcome.IN else way), attempt
 
 
-def name_way(error: str) -> Way:
+def lookup_outcome(error: str) -> AttemptOutcome:
     silent = error in NO_RESOLVER or error == "SILENT"
-    return Way.UNANSWERED if silent else Way.UNKNOWN
+    return AttemptOutcome.UNANSWERED if silent else AttemptOutcome.UNKNOWN
 
 
-def place(ip: str, port: int) -> str:
+def host_port(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-def in_words(attempt: Attempt) -> str:
+def describe_attempt(attempt: Attempt) -> str:
     """`10.0.0.1:29500 refused after 0.3 ms (12 tries)`."""
     took = duration(attempt.seconds)
     if attempt.answer:
@@ -147,20 +148,20 @@ def in_words(attempt: Attempt) -> str:
         }.get(attempt.error, f"{attempt.error[:40] or 'not connected'} after {took}")
     tries = f" ({plural(attempt.tries, 'try')})" if attempt.tries == 1 else ""
     tries = tries or f" ({attempt.tries} tries)"
-    return f"{place(attempt.ip, attempt.port)} {said}{tries}"
+    return f"{host_port(attempt.ip, attempt.port)} {said}{tries}"
 
 
-def ladder_words(roll: Roll) -> str:
+def describe_attempts(roll: Roll) -> str:
     """All ways that an agent tried, in order."""
     if not roll.ladder:
         why = roll.lookup or "nothing was tried"
         return f"{roll.name[:80]!r}: {why[:40]}"
     more = len(roll.ladder) - SHOWN
-    words = " · ".join(in_words(a) for a in roll.ladder[:SHOWN])
+    words = " · ".join(describe_attempt(a) for a in roll.ladder[:SHOWN])
     return f"{words} · {more} more" if more > 0 else words
 
 
-def probes_words(probes: Iterable[Probe]) -> str:
+def describe_probes(probes: Iterable[Probe]) -> str:
     """What other ports did: `port 22 refused after 0.2 ms, port 9 no answer`."""
     words = []
     for p in probes:
@@ -169,26 +170,39 @@ def probes_words(probes: Iterable[Probe]) -> str:
     return ", ".join(words[:SHOWN])
 
 
+EXPLAINS = (
+    "rdzv.store",
+    "rdzv.torchrun",
+    "agree.*",
+    "net.mesh",
+    "net.payload",
+    "net.speed",
+    "world.*",
+)
+"""What can't be found out, or fails, without the meeting."""
+
 LISTENS = Command("ss -ltnp 'sport = :{port}'", "the node of rank 0")
 DIALS = Command("nc -vz -w 3 {name} {port}", "the node that does not get in")
 TIMED_OUT = "'The client socket has timed out after … while trying to connect to ({name}, {port})'"
 
-ADVICE = {
-    Way.OTHER_MEETING: Advice(
+FINDINGS = {
+    AttemptOutcome.OTHER_MEETING: FindingType(
         who="job author",
         cause="two jobs with the default port on one node, or an earlier run that still waits",
         means="the ranks join the other job's store: both jobs hang, or one stops with EADDRINUSE",
         now="export MASTER_PORT=29600   on every node",
         text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(LISTENS,),
+        blame=Blame.JOB,
     ),
-    Way.TOKEN: Advice(
+    AttemptOutcome.TOKEN: FindingType(
         who="job author",
         cause="PREFLIGHT_TOKEN set on some nodes only, or not the same on all",
         means="nothing for the job itself: the token protects the meeting of preflight alone",
         now="export PREFLIGHT_TOKEN to all nodes, or to none",
+        blame=Blame.JOB,
     ),
-    Way.NOT_OURS: Advice(
+    AttemptOutcome.NOT_OURS: FindingType(
         who="job author",
         cause="a store of another job, a web server, a sidecar or a load balancer at that port",
         means="a rank that connects waits there without a limit, or says 'Ping failed, invalid "
@@ -196,8 +210,9 @@ ADVICE = {
         now="export MASTER_PORT=29600   on every node",
         text="see who answers at {name}:{port}, and let the ranks talk to rank 0 directly",
         commands=(LISTENS,),
+        blame=Blame.JOB,
     ),
-    Way.REFUSED: Advice(
+    AttemptOutcome.REFUSED: FindingType(
         who="job author, then network administrator",
         cause="rank 0 was not started, died at once or runs elsewhere; or a firewall that rejects",
         means=TIMED_OUT,
@@ -205,70 +220,77 @@ ADVICE = {
         text="with a listener there, a firewall refuses in its name: open MASTER_PORT between "
         "the nodes",
         commands=(LISTENS, DIALS),
+        status=(Status.FAIL, Status.MISSING),
+        blame=(Blame.UNKNOWN, Blame.NODE),
     ),
-    Way.PROHIBITED: Advice(
+    AttemptOutcome.PROHIBITED: FindingType(
         who="network administrator",
         cause="a rule that rejects with icmp admin-prohibited, or one for outgoing connections",
         means=TIMED_OUT + " or 'No route to host'",
         text="allow all TCP between the nodes of the job, on both of them",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),
+        blame=(Blame.NETWORK, Blame.NODE),
     ),
-    Way.DROPPED: Advice(
+    AttemptOutcome.DROPPED: FindingType(
         who="network administrator",
         cause="a firewall or a security group that drops the port; or the host is down",
         means=TIMED_OUT + ", after one silent try for all of that time",
         text="allow all TCP between the nodes of the job: MASTER_PORT and the ephemeral ports",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),
+        blame=(Blame.NETWORK, Blame.NODE),
     ),
-    Way.DEAD: Advice(
-        who="cluster administrator",
+    AttemptOutcome.DEAD: FindingType(
         cause="the machine is down, or the address is an old one that nobody has any more",
         means="'The client socket has failed to connect to any network address … errno: 113 - No "
         "route to host'",
         now="ping -c1 {name}; if nobody is there, take another node for rank 0",
         commands=(Command("ip neigh", "the node that does not get in"), DIALS),
     ),
-    Way.NO_ROUTE: Advice(
-        who="cluster administrator",
+    AttemptOutcome.NO_ROUTE: FindingType(
         cause="an interface without its route, a blackhole route, or an address of another network",
         means="'errno: 101 - Network is unreachable', 'errno: 22 - Invalid argument' or 'errno: "
         "113 - No route to host'",
         text="repair the routes of this node, or set MASTER_ADDR to an address that all nodes have "
         "a way to",
         commands=(Command("ip route get {ip}", "the node that does not get in"),),
+        blame=(Blame.UNKNOWN, Blame.NODE),
     ),
-    Way.UNANSWERED: Advice(
-        who="cluster administrator",
+    AttemptOutcome.UNANSWERED: FindingType(
         cause="the name server in /etc/resolv.conf is down, or a firewall drops port 53",
         means="'Temporary failure in name resolution' (gai error: -3), then " + TIMED_OUT,
         now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
         text="repair /etc/resolv.conf, or name the nodes in /etc/hosts",
         commands=(Command("getent ahosts {name}", "the node that does not get in"),),
+        blame=Blame.NETWORK,
+        was=("name-unanswered",),
     ),
-    Way.UNKNOWN: Advice(
+    AttemptOutcome.UNKNOWN: FindingType(
         who="job author",
         cause="no record for the name on this node or in this container, or a typing error",
         means=TIMED_OUT,
         now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
         text="add the name to DNS or to /etc/hosts of every node and image",
         commands=(Command("getent ahosts {name}", "the node that does not get in"),),
+        blame=(Blame.JOB, Blame.NODE),
     ),
-    Way.UNCLEAR: Advice(
+    AttemptOutcome.UNCLEAR: FindingType(
         who="job author",
         cause="another version of preflight there, a host that was just leaving, or no time",
         means="nothing is known of whether the job's ranks would meet",
         text="the same image on all nodes; start it on all of them within --arrive",
         commands=(DIALS,),
+        was=("not-let-in",),
     ),
-    "address-elsewhere": Advice(
-        who="cluster administrator",
+    "address-elsewhere": FindingType(
         cause="an old line in this node's /etc/hosts, or a name server with another view",
         means=TIMED_OUT + " on this node; the others wait for it",
         now="export MASTER_ADDR={right}   on every node",
         text="give the name the same address on every node",
         commands=(Command("getent ahosts {name}", "the node that does not get in"),),
+        blame=Blame.NODE,
+        explains=(*EXPLAINS, "agree.names"),
     ),
-    "address-silent": Advice(
+    "address-silent": FindingType(
         who="network administrator",
         cause="the name has an IPv6 address that a firewall drops, or one of a machine long gone",
         means="torch tries that address first and, where nothing comes back, no other: "
@@ -276,6 +298,8 @@ ADVICE = {
         now="export MASTER_ADDR={right}   on every node",
         text="take {ip} out of the name, or have it rejected rather than dropped",
         commands=(Command("getent ahosts {name}", "the node"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NETWORK, Blame.NODE),
     ),
 }
-"""Way (its value is the code), and two more codes -> Advice."""
+"""Way (its value is the code), and two more codes -> FindingType."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from preflight.domains.rendezvous.arrivals import EXPLAINS, View, node_of, who
-from preflight.domains.rendezvous.attempts import Reach, Way, main_way, place
-from preflight.humanize import duration, span
-from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
+from preflight.domains.rendezvous.arrivals import MeetingView, node_of, who
+from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach, host_port, main_outcome
+from preflight.humanize import duration, rank_list
+from preflight.model import Blame, Confidence, Found, Kind, Subject, World
 from preflight.nodeset import folded, same_host
 from preflight.roster import SILENT, Arrival, Roll
 
-STOOD_STILL = 5.0
+PAUSED = 5.0
 """Seconds; a little less than the silence after which somebody is given up."""
 
 SHOWN = 4
@@ -25,8 +25,8 @@ ONE_BY_ONE = 64
 Part = tuple[Subject, Reach]
 
 
-def parted(world: World[Reach], view: View | None) -> Iterator[Finding]:
-    still = list(_stood_still(world, view))
+def lost_agents(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
+    still = list(_paused(world, view))
     yield from still
     nodes = {subject.node for finding in still for subject in finding.subjects}
     if view is not None and view.node in nodes:
@@ -35,54 +35,53 @@ def parted(world: World[Reach], view: View | None) -> Iterator[Finding]:
     if view is not None:
         gone = [a for a in view.roll.arrivals if a.lost and a.node not in nodes]
         told = {a.node for a in gone}
-        yield from _lost(gone, view, _alone_again(world))
-    parts = [p for p in _alone_again(world) if p[0].node not in told | nodes]
+        yield from _lost_guests(gone, view, _lost_the_host(world))
+    parts = [p for p in _lost_the_host(world) if p[0].node not in told | nodes]
     if parts:
         yield _lost_host(parts, world, view)
 
 
-def _alone_again(world: World[Reach]) -> list[Part]:
+def _lost_the_host(world: World[Reach]) -> list[Part]:
     """The guests that were in and lost the meeting, by their own words."""
     return [(h, r) for h, r in world.each() if r.roll.lost and not r.roll.hosts]
 
 
-def left_behind(world: World[Reach], view: View | None) -> list[Part]:
+def orphaned(world: World[Reach], view: MeetingView | None) -> list[Part]:
     """Agents that found nobody listening where others had been in, until the host was lost."""
-    if view is not None or not _alone_again(world):
+    if view is not None or not _lost_the_host(world):
         return []
     outside = (p for p in world.each() if p[1].roll.reached is None and not p[1].roll.failed)
-    return [(here, reach) for here, reach in outside if main_way(reach)[0] is Way.REFUSED]
+    return [
+        (here, reach) for here, reach in outside if main_outcome(reach)[0] is AttemptOutcome.REFUSED
+    ]
 
 
-def _silent(why: str) -> bool:
+def _fell_silent(why: str) -> bool:
     return SILENT in why
 
 
 # --- itself ---
 
 
-def _stood_still(world: World[Reach], view: View | None) -> Iterator[Finding]:
+def _paused(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """Agents that did nothing for so long that they were given up: their own clocks say so."""
     for here, reach in world.each():
         roll = reach.roll
         lost = [a.node for a in roll.arrivals if a.lost] if roll.hosts else [roll.name]
-        if roll.stood < STOOD_STILL or not (lost if roll.hosts else roll.lost):
+        if roll.stood < PAUSED or not (lost if roll.hosts else roll.lost):
             continue
         agent = f"the agent on {here.node} (pid {roll.pid})"
-        yield Finding(
-            "stood-still",
-            Status.FAIL,
+        yield Found(
+            "agent-paused",
             (Subject(Kind.NODE, here.node, ranks=roll.ranks),),
             saw=f"{agent} did nothing at all for {duration(roll.stood)}"
             + (f", and was given up by {folded(lost)}" if roll.hosts else _and_then(roll, view)),
             expected="every agent runs to the end",
-            blame=Blame.NODE,
-            explains=EXPLAINS,
             fields={"host": here.node, "pid": str(roll.pid)},
         )
 
 
-def _and_then(roll: Roll, view: View | None) -> str:
+def _and_then(roll: Roll, view: MeetingView | None) -> str:
     said = f", and was out of the meeting then: {roll.lost[:120]}"
     if view is None:
         return said
@@ -93,29 +92,29 @@ def _and_then(roll: Roll, view: View | None) -> str:
 # --- guests, as the host has it ---
 
 
-def _lost(gone: Sequence[Arrival], view: View, parts: Sequence[Part]) -> Iterator[Finding]:
+def _lost_guests(
+    gone: Sequence[Arrival], view: MeetingView, parts: Sequence[Part]
+) -> Iterator[Found]:
     nodes = list(dict.fromkeys(a.node for a in gone))
     machines = len({a.identity for a in view.guests})
     all_gone = len(gone) == len(view.roll.arrivals) - 1
-    if all_gone and machines > 1 and all(_silent(a.lost) for a in gone):
+    if all_gone and machines > 1 and all(_fell_silent(a.lost) for a in gone):
         yield _cut_off(gone, view, parts)
         return
-    alive = {here.node for here, reach in parts if _silent(reach.roll.lost)}
+    alive = {here.node for here, reach in parts if _fell_silent(reach.roll.lost)}
     for arrival in gone[:ONE_BY_ONE]:
         mark = f" · last mark {arrival.mark[:80]!r}" if arrival.mark else ""
-        finding = Finding(
+        finding = Found(
             "lost",
-            Status.FAIL,
             (node_of(arrival),),
-            saw=f"{who(arrival)}, {span(arrival.ranks)}, came after {duration(arrival.at)} and was "
-            f"lost: {arrival.lost[:120]}{mark}",
+            saw=f"{who(arrival)}, {rank_list(arrival.ranks)}, came after {duration(arrival.at)} "
+            f"and was lost: {arrival.lost[:120]}{mark}",
             expected="every agent stays to the end",
             confidence=Confidence.LIKELY,
-            explains=EXPLAINS,
             fields={"host": arrival.node, "pid": str(arrival.pid)},
         )
-        if machines == 1 and _silent(arrival.lost):
-            yield _one_of_two(finding, arrival, view, alive)
+        if machines == 1 and _fell_silent(arrival.lost):
+            yield _lost_between_two(finding, arrival, view, alive)
         elif all_gone and len(nodes) > 1:
             mine = (f"{view.node} lost all of them: its own network",)
             yield finding.with_(confidence=Confidence.POSSIBLE, alternatives=mine)
@@ -123,7 +122,9 @@ def _lost(gone: Sequence[Arrival], view: View, parts: Sequence[Part]) -> Iterato
             yield finding
 
 
-def _one_of_two(finding: Finding, arrival: Arrival, view: View, alive: set[str]) -> Finding:
+def _lost_between_two(
+    finding: Found, arrival: Arrival, view: MeetingView, alive: set[str]
+) -> Found:
     """Two machines that hear nothing of each other: if both live, it is what is between them."""
     network = "the network between them broke, at either end"
     if arrival.node in alive:
@@ -140,22 +141,19 @@ def _one_of_two(finding: Finding, arrival: Arrival, view: View, alive: set[str])
     return finding.with_(confidence=Confidence.POSSIBLE, alternatives=(stopped, network))
 
 
-def _cut_off(gone: Sequence[Arrival], view: View, parts: Sequence[Part]) -> Finding:
+def _cut_off(gone: Sequence[Arrival], view: MeetingView, parts: Sequence[Part]) -> Found:
     """All guests fell silent at once: the one end that all these ways have in common."""
     nodes = list(dict.fromkeys(a.node for a in gone))
     alive = [here.node for here, reach in parts if here.node in nodes]
     said = f" · {folded(alive)} lived, and lost {view.node}" if alive else ""
     stopped = "all the others were stopped, or lost their power, at once"
-    return Finding(
+    return Found(
         "cut-off",
-        Status.FAIL,
         (Subject(Kind.NODE, view.node, ranks=view.host.ranks),),
         saw=f"{view.node}, which held the meeting, lost all of {folded(nodes)}: "
         f"{gone[0].lost[:80]}{said}",
         expected="the others are heard to the end",
-        blame=Blame.NODE,
         confidence=Confidence.LIKELY if alive else Confidence.POSSIBLE,
-        explains=EXPLAINS,
         alternatives=() if alive else (f"the network of {view.node} was cut", stopped),
         fields={"host": view.node},
     )
@@ -164,7 +162,9 @@ def _cut_off(gone: Sequence[Arrival], view: View, parts: Sequence[Part]) -> Find
 # --- the host, as guests have it ---
 
 
-def meeting_host(world: World[Reach], view: View | None, here: Subject, roll: Roll) -> Subject:
+def meeting_host(
+    world: World[Reach], view: MeetingView | None, here: Subject, roll: Roll
+) -> Subject:
     """The node of the meeting's host, or only the name that it has."""
     if view is not None:
         return Subject(Kind.NODE, view.node, ranks=view.host.ranks, port=roll.port)
@@ -174,31 +174,29 @@ def meeting_host(world: World[Reach], view: View | None, here: Subject, roll: Ro
     return Subject(Kind.NODE, node, "" if node else roll.name[:80], ranks, port=roll.port)
 
 
-def _lost_host(parts: Sequence[Part], world: World[Reach], view: View | None) -> Finding:
+def _lost_host(parts: Sequence[Part], world: World[Reach], view: MeetingView | None) -> Found:
     here, reach = parts[0]
     host = meeting_host(world, view, here, reach.roll)
     name = host.node or host.name
     ip = next((a.ip for a in reach.roll.ladder if a.answer == "ours"), reach.roll.name[:80])
-    ended = [p for p in parts if not _silent(p[1].roll.lost)]
+    ended = [p for p in parts if not _fell_silent(p[1].roll.lost)]
     alone = len({h.node for h, _ in parts}) == 1
     edge = Subject(Kind.LINK, here.node, "", here.ranks, to=name, port=reach.roll.port)
     unclear = alone and not ended
-    after = left_behind(world, view)
+    after = orphaned(world, view)
     late = f" · {folded(h.node for h, _ in after)} found nobody there any more" if after else ""
     gone = "it ended or was killed, or its machine did"
     broke = "the connection between them broke"
     reset = "something between them ended the connection"
-    return Finding(
+    return Found(
         "lost",
-        Status.FAIL,
         (edge,) if unclear else (host,),
-        saw=f"the meeting at {name} {place(ip, reach.roll.port)} "
+        saw=f"the meeting at {name} {host_port(ip, reach.roll.port)} "
         + ("ended without a word: " if ended else "fell silent: ")
         + " · ".join(f"{h.node}: {r.roll.lost[:120]}" for h, r in (ended or parts)[:SHOWN])
         + late,
         expected="the host of the meeting stays to the end",
         confidence=Confidence.POSSIBLE if unclear else Confidence.LIKELY,
-        explains=EXPLAINS,
         alternatives=(gone, broke if unclear else reset) if alone else (),
         fields={"host": name, "pid": "PID"},
     )

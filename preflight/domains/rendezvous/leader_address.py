@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from preflight.domains.net.dns import loops
-from preflight.domains.rendezvous.arrivals import EXPLAINS, View
-from preflight.domains.rendezvous.attempts import Reach, ladder_words
-from preflight.humanize import plural, span
+from preflight.domains.net.dns import is_loopback
+from preflight.domains.rendezvous.arrivals import MeetingView
+from preflight.domains.rendezvous.attempts import Reach, describe_attempts
+from preflight.humanize import plural, rank_list
 from preflight.identity.addresses import loopback
-from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
+from preflight.model import Confidence, Found, Kind, Subject, World
 from preflight.roster import Roll
 
 LISTEN_ERRORS = {
@@ -19,27 +19,28 @@ LISTEN_ERRORS = {
 }
 
 
-def localhost(world: World[Reach], view: View | None) -> Iterator[Finding]:
+def localhost(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """The loopback in a job of several nodes. Who has met all others has proved the contrary."""
     if view is not None and (view.guests or len(view.came) >= view.roll.size):
         return
-    wrong = [(h, r) for h, r in world.each() if _loops(r.roll) and _needs_others(world, h, r)]
+    wrong = [
+        (h, r)
+        for h, r in world.each()
+        if _resolves_to_loopback(r.roll) and _needs_others(world, h, r)
+    ]
     if wrong:
         roll = wrong[0][1].roll
-        yield Finding(
+        yield Found(
             "localhost",
-            Status.FAIL,
             tuple(Subject(Kind.SOFTWARE, h.node, "MASTER_ADDR", h.ranks) for h, _ in wrong),
             saw=f"MASTER_ADDR {roll.name[:80]!r} is the machine itself wherever it is read; the "
-            f"job has {plural(roll.size, 'rank')}, of which {span(roll.ranks)} here",
+            f"job has {plural(roll.size, 'rank')}, of which {rank_list(roll.ranks)} here",
             expected="an address of the node of rank 0 that every node can reach",
-            blame=Blame.JOB,
-            explains=EXPLAINS,
         )
 
 
-def _loops(roll: Roll) -> bool:
-    return loopback(roll.name) or (bool(roll.ips) and all(map(loops, roll.ips)))
+def _resolves_to_loopback(roll: Roll) -> bool:
+    return loopback(roll.name) or (bool(roll.ips) and all(map(is_loopback, roll.ips)))
 
 
 def _needs_others(world: World[Reach], here: Subject, reach: Reach) -> bool:
@@ -54,24 +55,21 @@ def _needs_others(world: World[Reach], here: Subject, reach: Reach) -> bool:
     return known and roll.size > max(top.ranks_on(here.node), len(roll.ranks))
 
 
-def cannot_listen(world: World[Reach]) -> Iterator[Finding]:
+def cannot_listen(world: World[Reach]) -> Iterator[Found]:
     for here, reach in world.each():
         roll = reach.roll
         if roll.failed:
             why = LISTEN_ERRORS.get(roll.failed, "")
-            yield Finding(
+            yield Found(
                 "cannot-listen",
-                Status.FAIL,
                 (Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks, port=roll.port),),
                 saw=f"listening on port {roll.port}: {roll.failed[:60]}{why and f', {why}'}",
                 expected=f"port {roll.port} free on the node of rank 0",
-                blame=Blame.JOB,
-                explains=EXPLAINS,
                 fields={"port": str(roll.port)},
             )
 
 
-def elsewhere(world: World[Reach], view: View | None) -> Iterator[Finding]:
+def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """Rank 0 on another machine than MASTER_ADDR. An address that no machine has as its own may be
     translated on the way: that is only a fault when nobody got in by it."""
     if any(reach.agent for reach in world.seen.values()):
@@ -91,13 +89,15 @@ def elsewhere(world: World[Reach], view: View | None) -> Iterator[Finding]:
         if 0 not in roll.ranks or roll.mine or not roll.ips or not alone:
             continue
         others = [(h, r.roll) for h, r in world.each() if h.node != here.node]
-        owner_node = next((h.node for h, other in others if other.mine and not _loops(other)), "")
+        owner_node = next(
+            (h.node for h, other in others if other.mine and not _resolves_to_loopback(other)), ""
+        )
         right = next(iter(reach.addresses), "IP-ADDRESS")
         if owner_node:
             yield _misplaced(here.node, roll.ranks, roll, owner_node, right)
         elif not reach.kubernetes:
-            tried = [f"{h.node}: {ladder_words(other)}" for h, other in others]
-            tried += [f"{here.node}: {ladder_words(roll)}"] if roll.ladder else []
+            tried = [f"{h.node}: {describe_attempts(other)}" for h, other in others]
+            tried += [f"{here.node}: {describe_attempts(roll)}"] if roll.ladder else []
             finding = _misplaced(here.node, roll.ranks, roll, "", right)
             yield finding.with_(
                 saw=" · ".join([finding.saw, *tried[:4]]),
@@ -106,16 +106,13 @@ def elsewhere(world: World[Reach], view: View | None) -> Iterator[Finding]:
             )
 
 
-def _misplaced(node: str, ranks: tuple[int, ...], roll: Roll, owner: str, right: str) -> Finding:
+def _misplaced(node: str, ranks: tuple[int, ...], roll: Roll, owner: str, right: str) -> Found:
     is_ = f"{roll.name[:80]!r}" + (f" ({', '.join(roll.ips[:4])})" if roll.ips else "")
     of = f"an address of {owner}" if owner else "no address of this machine, and nobody met there"
-    return Finding(
+    return Found(
         "leader-elsewhere",
-        Status.FAIL,
         (Subject(Kind.SOFTWARE, node, "MASTER_ADDR", ranks),),
         saw=f"MASTER_ADDR {is_} is {of} · rank 0 runs on {node}",
         expected="an address of the node of rank 0",
-        blame=Blame.JOB,
-        explains=EXPLAINS,
         fields={"right": right},
     )

@@ -7,75 +7,83 @@ points at itself; with two parties nobody can tell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from preflight.domains.rendezvous.arrivals import EXPLAINS, View
+from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import (
+    AttemptOutcome,
     Reach,
-    Way,
-    in_words,
-    ladder_words,
-    main_way,
-    place,
-    probes_words,
-    way_of,
+    describe_attempt,
+    describe_attempts,
+    describe_probes,
+    host_port,
+    main_outcome,
+    outcome_of,
 )
-from preflight.domains.rendezvous.disconnected import left_behind, meeting_host
+from preflight.domains.rendezvous.disconnected import meeting_host, orphaned
+from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
-from preflight.model import Blame, Confidence, Finding, Kind, Status, Subject, World
-from preflight.nodeset import folded
+from preflight.model import Blame, Confidence, Found, Kind, Status, Subject, World
+from preflight.nodeset import hostlist
 from preflight.roster import Attempt
 
 SHOWN = 4
 
-NAMES = (Way.UNKNOWN, Way.UNANSWERED)
+NAMES = (AttemptOutcome.UNKNOWN, AttemptOutcome.UNANSWERED)
 """What is wrong before anything is sent: no side to tell."""
 
-SET_THERE = (Way.OTHER_MEETING, Way.TOKEN)
+SET_THERE = (AttemptOutcome.OTHER_MEETING, AttemptOutcome.TOKEN)
 """What is wrong with the meeting itself: no way to it has a part in that."""
+
+NOT_THE_NODES = (
+    *SET_THERE,
+    AttemptOutcome.NOT_OURS,
+    AttemptOutcome.UNCLEAR,
+    AttemptOutcome.UNANSWERED,
+)
+"""What no single node is to blame for, though it may be the only one that met it."""
 
 AT_HOST, OWN, BETWEEN, OPEN = "host", "own", "between", "open"
 
 
 @dataclass(frozen=True, slots=True)
-class Outsider:
+class NotAdmitted:
     """An agent that is not in."""
 
     here: Subject
     reach: Reach
-    way: Way
+    way: AttemptOutcome
     attempt: Attempt | None
 
 
-def outsiders(world: World[Reach]) -> list[Outsider]:
+def not_admitted(world: World[Reach]) -> list[NotAdmitted]:
     """Everybody whose own part says that it never got in."""
     return [
-        Outsider(_placed(here, reach), reach, *main_way(reach))
+        NotAdmitted(_with_ranks(here, reach), reach, *main_outcome(reach))
         for here, reach in world.each()
         if not reach.roll.hosts and not reach.roll.failed and reach.roll.reached is None
     ]
 
 
-def _placed(here: Subject, reach: Reach) -> Subject:
+def _with_ranks(here: Subject, reach: Reach) -> Subject:
     return here if here.ranks else Subject(Kind.NODE, here.node, ranks=reach.roll.ranks)
 
 
-def outside(world: World[Reach], view: View | None) -> Iterator[Finding]:
+def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """One finding for all who failed in the same way at the same place."""
-    groups: dict[tuple[str, Way, str, int], list[Outsider]] = {}
-    too_late: list[Outsider] = []
-    explained = {here.node for here, _ in left_behind(world, view)}
-    for one in outsiders(world):
+    groups: dict[tuple[str, AttemptOutcome, str, int], list[NotAdmitted]] = {}
+    too_late: list[NotAdmitted] = []
+    explained = {here.node for here, _ in orphaned(world, view)}
+    for one in not_admitted(world):
         if one.here.node in explained:
             continue
-        if view is not None and one.way is Way.REFUSED and _after(one, view) > 0:
+        if view is not None and one.way is AttemptOutcome.REFUSED and _after(one, view) > 0:
             too_late.append(one)
             continue
-        roll, wrong = one.reach.roll, _leads_elsewhere(one, world, view)
+        roll, wrong = one.reach.roll, _right_address(one, world, view)
         key = (wrong, one.way, roll.name, roll.port)
         groups.setdefault(key, []).append(one)
     for (wrong, *_), group in groups.items():
-        yield _elsewhere(group, wrong) if wrong else _diagnosis(group, world, view)
+        yield _wrong_address(group, wrong) if wrong else _diagnosis(group, world, view)
     if too_late and view is not None:
         yield _too_late(too_late, view)
 
@@ -83,36 +91,34 @@ def outside(world: World[Reach], view: View | None) -> Iterator[Finding]:
 # --- the meeting was over ---
 
 
-def _after(one: Outsider, view: View) -> float:
+def _after(one: NotAdmitted, view: MeetingView) -> float:
     """Seconds after the meeting's end at which this agent began, if the two clocks agree."""
     began = (one.reach.roll.began, view.roll.began)
     return began[0] - began[1] - view.roll.waited if all(began) else 0.0
 
 
-def _too_late(group: Sequence[Outsider], view: View) -> Finding:
+def _too_late(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
     """What an agent finds when the host has given it up is what it finds without a host."""
     late = (
         f"{o.here.node} began {duration(_after(o, view) + view.roll.waited)} after {view.node}"
         for o in group[:SHOWN]
     )
-    return Finding(
-        "came-too-late",
-        Status.MISSING,
+    return Found(
+        "agent-too-late",
         tuple(one.here for one in group),
         saw=f"{' · '.join(late)}, which waited for {duration(view.roll.waited)} · "
-        + ladder_words(group[0].reach.roll),
+        + describe_attempts(group[0].reach.roll),
         expected=f"all {plural(view.roll.size, 'rank')} within {duration(view.roll.patience)}",
         confidence=Confidence.LIKELY,
-        explains=EXPLAINS,
         alternatives=("the two clocks differ, and a firewall refuses in the name of the host",),
-        fields={"host": folded(one.here.node for one in group)},
+        fields={"host": hostlist(one.here.node for one in group)},
     )
 
 
 # --- the name leads elsewhere ---
 
 
-def _good(world: World[Reach], view: View | None) -> tuple[str, ...]:
+def _working_addresses(world: World[Reach], view: MeetingView | None) -> tuple[str, ...]:
     """The addresses by which others got in, and then those of the meeting's host."""
     reached = [
         a.ip
@@ -125,9 +131,9 @@ def _good(world: World[Reach], view: View | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*reached, *mine)))
 
 
-def _leads_elsewhere(one: Outsider, world: World[Reach], view: View | None) -> str:
+def _right_address(one: NotAdmitted, world: World[Reach], view: MeetingView | None) -> str:
     """The right address, when the name gives this agent none at which anybody met; else empty."""
-    good = _good(world, view)
+    good = _working_addresses(world, view)
     tried = {a.ip for a in one.reach.roll.ladder}
     if view is None or not good or not tried or tried & set(good):
         return ""
@@ -136,18 +142,15 @@ def _leads_elsewhere(one: Outsider, world: World[Reach], view: View | None) -> s
     return next(iter([*named, *good]))
 
 
-def _elsewhere(group: Sequence[Outsider], right: str) -> Finding:
+def _wrong_address(group: Sequence[NotAdmitted], right: str) -> Found:
     first = group[0]
-    return Finding(
+    return Found(
         "address-elsewhere",
-        Status.FAIL,
         tuple(one.here for one in group),
-        saw=" · ".join(f"{o.here.node}: {ladder_words(o.reach.roll)}" for o in group[:SHOWN])
+        saw=" · ".join(f"{o.here.node}: {describe_attempts(o.reach.roll)}" for o in group[:SHOWN])
         + f" · the meeting is at {right}",
         expected=f"MASTER_ADDR {first.reach.roll.name[:80]!r} leads to {right}, as on other nodes",
-        blame=Blame.NODE,
         confidence=Confidence.LIKELY,
-        explains=(*EXPLAINS, "agree.names"),
         fields=_fields(first, right),
     )
 
@@ -155,11 +158,13 @@ def _elsewhere(group: Sequence[Outsider], right: str) -> Finding:
 # --- the address is right ---
 
 
-def _diagnosis(group: Sequence[Outsider], world: World[Reach], view: View | None) -> Finding:
+def _diagnosis(
+    group: Sequence[NotAdmitted], world: World[Reach], view: MeetingView | None
+) -> Found:
     first = group[0]
     way = first.way
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
-    if way is Way.NO_ROUTE and all(_own_route(one) for one in group):
+    if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
         side = OWN if view is not None and view.guests else side
     host = meeting_host(world, view, first.here, first.reach.roll)
@@ -169,28 +174,29 @@ def _diagnosis(group: Sequence[Outsider], world: World[Reach], view: View | None
     nodes = tuple(one.here for one in group)
     at_host = (host,) if way in SET_THERE else (host, *links)
     subjects = {AT_HOST: at_host, OWN: nodes}.get(side, links)
-    expected, alternatives, sure = _reading(group, view, side, sure)
-    return Finding(
+    expected, alternatives, sure = _expectation(group, view, side, sure)
+    own = side == OWN and way not in NOT_THE_NODES
+    if way is AttemptOutcome.UNKNOWN:  # of the node alone where others do resolve the name
+        own = any(reach.roll.ips for reach in world.seen.values())
+    return Found(
         str(way),
-        Status.FAIL,
         subjects,
-        saw=_saw(group, view),
+        saw=_what_they_saw(group, view),
         expected=expected,
-        blame=_blame(way, side, others=any(r.roll.ips for r in world.seen.values())),
+        blame=Blame.NODE if own else None,
         confidence=sure,
-        explains=EXPLAINS,
         alternatives=alternatives,
         fields=_fields(first, "IP-ADDRESS"),
     )
 
 
-def _edge(one: Outsider) -> Subject:
+def _edge(one: NotAdmitted) -> Subject:
     """The way from this node to a place of which only the name is known."""
     roll = one.reach.roll
     return Subject(Kind.LINK, one.here.node, ranks=one.here.ranks, to=roll.name, port=roll.port)
 
 
-def _side(group: Sequence[Outsider], view: View | None) -> tuple[str, Confidence]:
+def _side(group: Sequence[NotAdmitted], view: MeetingView | None) -> tuple[str, Confidence]:
     """Whose side it is, by who got in and who did not."""
     failed = len({one.here.node for one in group})
     met = len({a.identity for a in view.guests}) if view is not None else 0
@@ -201,23 +207,8 @@ def _side(group: Sequence[Outsider], view: View | None) -> tuple[str, Confidence
     return (AT_HOST if failed > met else BETWEEN), Confidence.POSSIBLE
 
 
-def _blame(way: Way, side: str, *, others: bool) -> Blame:
-    """Who is at fault. `others`: some do resolve the name."""
-    if way is Way.UNKNOWN:
-        return Blame.NODE if others else Blame.JOB
-    if way in (Way.OTHER_MEETING, Way.TOKEN, Way.NOT_OURS):
-        return Blame.JOB
-    if way is Way.UNCLEAR:
-        return Blame.UNKNOWN
-    if way is Way.UNANSWERED:
-        return Blame.NETWORK
-    if side == OWN:
-        return Blame.NODE
-    return Blame.NETWORK if way in (Way.DROPPED, Way.PROHIBITED) else Blame.UNKNOWN
-
-
-def _reading(
-    group: Sequence[Outsider], view: View | None, side: str, sure: Confidence
+def _expectation(
+    group: Sequence[NotAdmitted], view: MeetingView | None, side: str, sure: Confidence
 ) -> tuple[str, tuple[str, ...], Confidence]:
     """What was expected, what else it may be, and how sure that is."""
     way, roll = group[0].way, group[0].reach.roll
@@ -225,49 +216,49 @@ def _reading(
     at, own = _sides(side)
     up = any(p.answered for one in group for p in one.reach.elsewhere)
     match way:
-        case Way.UNKNOWN | Way.UNANSWERED:
+        case AttemptOutcome.UNKNOWN | AttemptOutcome.UNANSWERED:
             return f"an address for {roll.name[:80]!r}", (), Confidence.CERTAIN
-        case Way.OTHER_MEETING | Way.TOKEN:
+        case AttemptOutcome.OTHER_MEETING | AttemptOutcome.TOKEN:
             return meeting, (), Confidence.CERTAIN
-        case Way.NOT_OURS:
+        case AttemptOutcome.NOT_OURS:
             proxy = ("a proxy on the way accepts in the name of a host that does not listen",)
             return meeting, proxy, Confidence.LIKELY
-        case Way.REFUSED if view is not None:
+        case AttemptOutcome.REFUSED if view is not None:
             reset = "a firewall refuses in the name of the host"
             after = "it came when the meeting was over already"
             return f"{meeting}, which was held", (reset, after), sure
-        case Way.REFUSED:
+        case AttemptOutcome.REFUSED:
             listens = "nobody listens there: rank 0 was not started, died or runs elsewhere"
             reset = "somebody listens, and a firewall refuses in its name"
             return f"a listener at {roll.name[:80]}:{roll.port}", (listens, reset), sure
-        case Way.PROHIBITED if not up:
+        case AttemptOutcome.PROHIBITED if not up:
             down = "the host is down, and the router or an ARP that is running out says so"
             return meeting, (f"a firewall {at}", own, down), Confidence.POSSIBLE
-        case Way.DROPPED if not up and view is None:
+        case AttemptOutcome.DROPPED if not up and view is None:
             down = "the host is down: no other port of it answers either"
             return meeting, (down, "a firewall drops all that is sent there"), Confidence.POSSIBLE
-        case Way.PROHIBITED | Way.DROPPED if sure is Confidence.POSSIBLE:
+        case AttemptOutcome.PROHIBITED | AttemptOutcome.DROPPED if sure is Confidence.POSSIBLE:
             return meeting, (f"a firewall {at}", own), _by_port(up, view)
-        case Way.NO_ROUTE if side != OWN:
+        case AttemptOutcome.NO_ROUTE if side != OWN:
             wrong = "MASTER_ADDR is an address of a network that this node is not in"
             return "a route to it", ("a route is missing here", wrong), Confidence.POSSIBLE
-        case Way.UNCLEAR if _said_no(group[0]):
+        case AttemptOutcome.UNCLEAR if _rejected_by_meeting(group[0]):
             return meeting, (), Confidence.CERTAIN
-        case Way.UNCLEAR:
+        case AttemptOutcome.UNCLEAR:
             gone = ("the host left", "it listens, but had no time")
             return meeting, gone, Confidence.POSSIBLE
-        case Way.DEAD if sure is Confidence.POSSIBLE:
+        case AttemptOutcome.DEAD if sure is Confidence.POSSIBLE:
             down = "the machine is down"
             return meeting, (down, f"nobody has {roll.name[:80]}: it is an old address"), sure
     return meeting, ((f"it is {at}", own) if sure is Confidence.POSSIBLE else ()), sure
 
 
-def _said_no(one: Outsider) -> bool:
+def _rejected_by_meeting(one: NotAdmitted) -> bool:
     """Whether the meeting itself turned it away, with its reason."""
     return one.attempt is not None and one.attempt.answer not in ("", "ours")
 
 
-def _by_port(up: bool, view: View | None) -> Confidence:
+def _by_port(up: bool, view: MeetingView | None) -> Confidence:
     """That a host which answers elsewhere drops this very port is a firewall's doing, on whichever
     side it stands; while others got in it is one side's, and which can't be told."""
     return Confidence.LIKELY if up and view is None else Confidence.POSSIBLE
@@ -279,13 +270,13 @@ def _sides(side: str) -> tuple[str, str]:
     return "on the host's side", "one on this node's side, of what goes out"
 
 
-def _saw(group: Sequence[Outsider], view: View | None) -> str:
+def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> str:
     words = []
     for one in group[:SHOWN]:
         who = f"{one.here.node}: " if len(group) > 1 else ""
-        said = who + ladder_words(one.reach.roll)
+        said = who + describe_attempts(one.reach.roll)
         if one.reach.elsewhere and len(group) == 1:
-            said += f" · other ports there: {probes_words(one.reach.elsewhere)}"
+            said += f" · other ports there: {describe_probes(one.reach.elsewhere)}"
         if _own_route(one):
             said += f" · this node's routing: {_own_route(one)}"
         words.append(said)
@@ -298,11 +289,11 @@ def _saw(group: Sequence[Outsider], view: View | None) -> str:
     return " · ".join(words)
 
 
-def _own_route(one: Outsider) -> str:
+def _own_route(one: NotAdmitted) -> str:
     return one.reach.routes.get(one.attempt.ip, "") if one.attempt is not None else ""
 
 
-def _fields(one: Outsider, right: str) -> Mapping[str, str]:
+def _fields(one: NotAdmitted, right: str) -> Mapping[str, str]:
     roll = one.reach.roll
     ip = one.attempt.ip if one.attempt is not None else roll.name
     return {"name": roll.name[:80], "port": str(roll.port), "ip": ip, "right": right}
@@ -311,48 +302,57 @@ def _fields(one: Outsider, right: str) -> Mapping[str, str]:
 # --- they are in, but torch would not be ---
 
 
-def silent_addresses(world: World[Reach], view: View | None) -> Iterator[Finding]:
+def silent_addresses(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """Addresses before the one that led in: c10d goes on after an error, never after silence."""
     stuck: dict[str, list[tuple[Subject, Reach, Attempt]]] = {}
     inside = [(h, r) for h, r in world.each() if not r.roll.hosts and r.roll.reached is not None]
     for here, reach in inside:
         for attempt in reach.roll.ladder:
-            way = way_of(attempt, reach.routes)
-            if way is Way.IN:
+            way = outcome_of(attempt, reach.routes)
+            if way is AttemptOutcome.IN:
                 break
-            if way in (Way.DROPPED, Way.DEAD, Way.NOT_OURS, Way.OTHER_MEETING):
+            if way in (
+                AttemptOutcome.DROPPED,
+                AttemptOutcome.DEAD,
+                AttemptOutcome.NOT_OURS,
+                AttemptOutcome.OTHER_MEETING,
+            ):
                 stuck.setdefault(attempt.ip, []).append((here, reach, attempt))
                 break
     for ip, met in stuck.items():
-        fine = sum(_through(reach, ip) for _, reach in inside)
+        fine = sum(_reached_by(reach, ip) for _, reach in inside)
         _, reach, attempt = met[0]
         good = next((a.ip for a in reach.roll.ladder if a.answer == "ours"), "IP-ADDRESS")
-        slow = all(way_of(a, r.routes) is Way.DEAD for _, r, a in met)
-        yield Finding(
+        slow = all(outcome_of(a, r.routes) is AttemptOutcome.DEAD for _, r, a in met)
+        yield Found(
             "address-silent",
-            Status.WARN if slow else Status.FAIL,
-            _ways(met, view) if view is not None and not fine else tuple(h for h, _, _ in met),
-            saw=" · ".join(f"{h.node}: {in_words(a)}" for h, _, a in met[:SHOWN])
-            + f" · only then {place(good, reach.roll.port)} led to the meeting",
+            _stuck_subjects(met, view)
+            if view is not None and not fine
+            else tuple(h for h, _, _ in met),
+            saw=" · ".join(f"{h.node}: {describe_attempt(a)}" for h, _, a in met[:SHOWN])
+            + f" · only then {host_port(good, reach.roll.port)} led to the meeting",
             expected=f"each address of {reach.roll.name[:80]!r} answers, or refuses at once",
             blame=Blame.NODE if fine else Blame.NETWORK,
             confidence=Confidence.LIKELY if fine else Confidence.CERTAIN,
-            explains=() if slow else EXPLAINS,
+            explains=() if slow else None,
             fields={
                 "name": reach.roll.name[:80],
                 "port": str(reach.roll.port),
                 "ip": attempt.ip,
                 "right": good,
             },
+            status=Status.WARN if slow else Status.FAIL,
         )
 
 
-def _ways(met: Sequence[tuple[Subject, Reach, Attempt]], view: View) -> tuple[Subject, ...]:
+def _stuck_subjects(
+    met: Sequence[tuple[Subject, Reach, Attempt]], view: MeetingView
+) -> tuple[Subject, ...]:
     """All who tried it are stuck: it is the name, or the host's side, when they are several."""
     links = tuple(Subject(Kind.LINK, h.node, ranks=h.ranks, to=view.node) for h, _, _ in met)
     host = Subject(Kind.SOFTWARE, view.node, "MASTER_ADDR", view.host.ranks)
     return (host, *links) if len(met) > 1 else links
 
 
-def _through(reach: Reach, ip: str) -> bool:
+def _reached_by(reach: Reach, ip: str) -> bool:
     return any(a.ip == ip and a.answer == "ours" for a in reach.roll.ladder)

@@ -1,4 +1,4 @@
-"""TCP connections that are only tried: what a host does with a SYN tells whether it is there.
+"""TCP connect probes: what a host does with a SYN tells whether it is up.
 
 All at once and never blocking. Nothing is sent: whoever accepts sees a connection that closes.
 """
@@ -10,9 +10,9 @@ import selectors
 import socket
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from preflight.domains.net.dns import address
+from preflight.domains.net.dns import parse_ip
+from preflight.frozen import dataclass
 
 MOST = 64
 """Connections tried at a time."""
@@ -34,9 +34,9 @@ class Probe:
         return self.error in ("", "ECONNREFUSED", "ECONNRESET")
 
 
-def knock(targets: Iterable[tuple[str, int]], seconds: float) -> tuple[Probe, ...]:
+def probe_ports(targets: Iterable[tuple[str, int]], seconds: float) -> tuple[Probe, ...]:
     """Try them all within `seconds`; in the order of the targets."""
-    wanted = [t for t in dict.fromkeys(targets) if address(t[0]) and 0 < t[1] < 65536][:MOST]
+    wanted = [t for t in dict.fromkeys(targets) if parse_ip(t[0]) and 0 < t[1] < 65536][:MOST]
     found: dict[tuple[str, int], Probe] = {}
     began = time.monotonic()
     with selectors.DefaultSelector() as waiting:

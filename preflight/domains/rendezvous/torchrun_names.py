@@ -8,10 +8,10 @@ from preflight.domains.net.dns import (
     NO_RESOLVER,
     Lookup,
     Question,
-    address,
     addresses,
+    is_loopback,
     link_local,
-    loops,
+    parse_ip,
 )
 from preflight.host import Host
 from preflight.model import CannotObserve
@@ -23,18 +23,20 @@ PORT = "29400"
 """Of an endpoint that names none (c10d_rendezvous_backend.py)."""
 
 
-def asked(host: Host, name: str) -> Question:
+def addresses_of(host: Host, name: str) -> Question:
     """The question for a name's addresses."""
     return lambda: addresses(host, name)
 
 
-def usable(host: Host) -> tuple[str, ...]:
+def reachable_addresses(host: Host) -> tuple[str, ...]:
     """The addresses of this machine that mean the same on another one."""
     try:
         known = host.interfaces
     except CannotObserve:
         return ()
-    found = [a.ip for i in known for a in i.addresses if not (loops(a.ip) or link_local(a.ip))]
+    found = [
+        a.ip for i in known for a in i.addresses if not (is_loopback(a.ip) or link_local(a.ip))
+    ]
     return tuple(found[:KEPT])
 
 
@@ -60,11 +62,13 @@ def is_host(conf: str) -> bool | None:
     return None
 
 
-def recognises(endpoint: str, own: str, mine: Lookup, its: Lookup) -> tuple[bool | None, str, str]:
+def matches_this_machine(
+    endpoint: str, own: str, mine: Lookup, its: Lookup
+) -> tuple[bool | None, str, str]:
     """Whether torchrun takes an endpoint for this machine (_matches_machine_hostname), what it goes
     by, and the error with which it stops. A canonical name is left out: it leads to the addresses
     that are compared anyway."""
-    literal = address(endpoint)
+    literal = parse_ip(endpoint)
     if endpoint == "localhost" or (literal is not None and literal.is_loopback):
         return True, "the loopback", ""
     if endpoint == own:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from preflight.domains.script.rank_values import RANKS, by_rank, differs, truth
-from preflight.domains.script.source import FUNCTIONS, Module, Scope, last
+from preflight.domains.script.source import FUNCTIONS, Module, NameScope, last_part
+from preflight.frozen import dataclass
 
 # where each has its group, counted from the left (torch/distributed/distributed_c10d.py)
 COLLECTIVES = {
@@ -56,14 +57,14 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One step of a path. kind is the collective's name, an exit (`return`, `continue`, `break`),
     `loop` or `either`, which have paths inside; what a called function does carries its name."""
 
     kind: str
     node: ast.AST
     guards: tuple[Guard, ...] = ()
-    inside: tuple[tuple[Step, ...], ...] = ()
+    inside: tuple[tuple[PathStep, ...], ...] = ()
     by: str = ""
 
     EXITS: ClassVar = frozenset({"return", "continue", "break"})
@@ -73,38 +74,37 @@ class Step:
         """What must be the same on all ranks."""
         return (self.kind, *(keys(path) for path in self.inside)) if self.inside else self.kind
 
-    def collectives(self) -> Iterator[Step]:
-        if self.inside:
-            for path in self.inside:
-                for step in path:
-                    yield from step.collectives()
-        elif self.kind not in self.EXITS:
-            yield self
-
-    def exits(self) -> Iterator[Step]:
-        if self.kind in self.EXITS:
+    def leaves(self) -> Iterator[PathStep]:
+        """The step itself, or those inside it: collectives and exits."""
+        if not self.inside:
             yield self
         for path in self.inside:
             for step in path:
-                yield from step.exits()
+                yield from step.leaves()
+
+    def leaves_by(self, *kinds: str) -> bool:
+        """Whether there is an exit of one of these kinds in it."""
+        return any(step.kind in kinds for step in self.leaves())
 
 
-Path = tuple[Step, ...]
+Path = tuple[PathStep, ...]
 
 
-def keys(path: Iterable[Step]) -> tuple[object, ...]:
+def keys(path: Iterable[PathStep]) -> tuple[object, ...]:
+    """What must be the same on all ranks, along a path."""
     return tuple(step.key for step in path)
 
 
-def collectives(path: Iterable[Step]) -> list[Step]:
-    return [found for step in path for found in step.collectives()]
+def collectives(path: Iterable[PathStep]) -> list[PathStep]:
+    """All collectives on a path, those in loops and branches too."""
+    return [s for step in path for s in step.leaves() if s.kind not in PathStep.EXITS]
 
 
 def is_collective(call: ast.Call, module: Module) -> str:
     """The name of a collective of all ranks that a call is; empty for other calls, for one in a
     group of its own, and where it can't be told."""
     full = module.full(call.func)
-    name = last(full)
+    name = last_part(full)
     if isinstance(call.func, ast.Attribute) and call.func.attr == "wait_for_everyone":
         return "wait_for_everyone"  # Accelerate's barrier
     if name not in COLLECTIVES or full.removesuffix("." + name) not in PACKAGES:
@@ -123,26 +123,26 @@ def is_collective(call: ast.Call, module: Module) -> str:
 @dataclass(slots=True)
 class Walk:
     """The way of one rank through the functions of a module. `spared` are tests (by id) that are
-    passed over: they have been told of."""
+    passed over: they have been reported."""
 
     module: Module
     rank: int
     spared: frozenset[int]
-    functions: Mapping[str, Scope]
-    known: dict[str, list[Step]] = field(default_factory=dict)
+    functions: Mapping[str, NameScope]
+    known: dict[str, list[PathStep]] = field(default_factory=dict)
     within: list[str] = field(default_factory=list)
 
-    def path(self, scope: Scope) -> Path:
+    def path(self, scope: NameScope) -> Path:
         """What this rank does in a function, or in the module's own statements."""
         body: list[ast.stmt] = getattr(scope.node, "body", [])
         steps, _ = self._block(body, scope, ())
         return tuple(steps[:LENGTH_MAX])
 
     def _block(
-        self, body: Sequence[ast.stmt], scope: Scope, guards: tuple[Guard, ...]
-    ) -> tuple[list[Step], bool]:
+        self, body: Sequence[ast.stmt], scope: NameScope, guards: tuple[Guard, ...]
+    ) -> tuple[list[PathStep], bool]:
         """The steps of some statements, and whether the rank surely leaves in them."""
-        steps: list[Step] = []
+        steps: list[PathStep] = []
         for statement in body:
             more, left = self._statement(statement, scope, guards)
             steps += more
@@ -151,8 +151,8 @@ class Walk:
         return steps, False
 
     def _statement(
-        self, node: ast.stmt, scope: Scope, guards: tuple[Guard, ...]
-    ) -> tuple[list[Step], bool]:
+        self, node: ast.stmt, scope: NameScope, guards: tuple[Guard, ...]
+    ) -> tuple[list[PathStep], bool]:
         match node:
             case ast.If():
                 return self._if(node, scope, guards)
@@ -161,7 +161,7 @@ class Walk:
                 inside, _ = self._block(node.body, scope, guards)
                 after, left = self._block(node.orelse, scope, guards)
                 steps = self._expression(head, scope, guards)
-                loop = Step("loop", node, guards, (tuple(inside),))
+                loop = PathStep("loop", node, guards, (tuple(inside),))
                 return steps + _worth_it(loop) + after, left
             case ast.With() | ast.AsyncWith():
                 steps = [s for i in node.items for s in self._expression(i, scope, guards)]
@@ -182,15 +182,17 @@ class Walk:
                 return steps, False
             case ast.Return() | ast.Continue() | ast.Break():
                 steps = self._expression(node, scope, guards)
-                return [*steps, Step(type(node).__name__.lower(), node, guards)], True
+                return [*steps, PathStep(type(node).__name__.lower(), node, guards)], True
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return [], False
             case ast.Expr(value=ast.Call() as call) if ends_well(call, self.module):
-                return [Step("return", node, guards)], True
+                return [PathStep("return", node, guards)], True
             case _:
                 return self._expression(node, scope, guards), False
 
-    def _if(self, node: ast.If, scope: Scope, guards: tuple[Guard, ...]) -> tuple[list[Step], bool]:
+    def _if(
+        self, node: ast.If, scope: NameScope, guards: tuple[Guard, ...]
+    ) -> tuple[list[PathStep], bool]:
         steps = self._expression(node.test, scope, guards)
         if id(node) in self.spared:
             return steps, False
@@ -210,7 +212,9 @@ class Walk:
             then, other = _staying(then), _staying(other)
         return steps + _either(node, guards, then, other), left_then and left_other
 
-    def _expression(self, node: ast.AST, scope: Scope, guards: tuple[Guard, ...]) -> list[Step]:
+    def _expression(
+        self, node: ast.AST, scope: NameScope, guards: tuple[Guard, ...]
+    ) -> list[PathStep]:
         """The collectives in an expression, inner ones first."""
         if isinstance(node, FUNCTIONS):
             return []
@@ -228,12 +232,12 @@ class Walk:
         if isinstance(node, ast.Call):
             name = is_collective(node, self.module)
             if name:
-                steps.append(Step(name, node, guards))
+                steps.append(PathStep(name, node, guards))
             elif isinstance(node.func, ast.Name) and node.func.id in self.functions:
                 steps += self._called(node, node.func.id, guards)
         return steps
 
-    def _called(self, node: ast.Call, name: str, guards: tuple[Guard, ...]) -> list[Step]:
+    def _called(self, node: ast.Call, name: str, guards: tuple[Guard, ...]) -> list[PathStep]:
         """What a function surely does: up to where it may leave, without what depends."""
         if name not in self.known:
             if name in self.within or len(self.within) >= NESTED_MAX:
@@ -242,21 +246,22 @@ class Walk:
             self.known[name] = _certain(self.path(self.functions[name]))
             self.within.pop()
         return [
-            Step(step.kind, node, guards, step.inside, step.by or name) for step in self.known[name]
+            PathStep(step.kind, node, guards, step.inside, step.by or name)
+            for step in self.known[name]
         ]
 
 
-def _certain(path: Path) -> list[Step]:
-    found: list[Step] = []
+def _certain(path: Path) -> list[PathStep]:
+    found: list[PathStep] = []
     for step in path:
-        if any(e.kind == "return" for e in step.exits()):
+        if step.leaves_by("return"):
             break
-        if step.kind != "either" and collectives((step,)) and not next(step.exits(), None):
+        if step.kind != "either" and collectives((step,)) and not step.leaves_by(*step.EXITS):
             found.append(step)
     return found
 
 
-def called_by_name(module: Module) -> dict[str, Scope]:
+def called_by_name(module: Module) -> dict[str, NameScope]:
     """The functions of a module that a plain name stands for, wherever it is used."""
     top = module.scopes[0]
     return {
@@ -265,7 +270,7 @@ def called_by_name(module: Module) -> dict[str, Scope]:
         if isinstance(scope.node, ast.FunctionDef)
         and scope.parent is top
         and len(top.bound.get(scope.name, [])) == 1
-        and all(last(module.full(_called_as(d))) in PLAIN for d in scope.node.decorator_list)
+        and all(last_part(module.full(_called_as(d))) in PLAIN for d in scope.node.decorator_list)
         and not any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in scope.nodes)
     }
 
@@ -283,28 +288,26 @@ def ends_well(call: ast.Call, module: Module) -> bool:
 
 
 def _either(
-    node: ast.AST, guards: tuple[Guard, ...], then: list[Step], other: list[Step]
-) -> list[Step]:
+    node: ast.AST, guards: tuple[Guard, ...], then: list[PathStep], other: list[PathStep]
+) -> list[PathStep]:
     """Two ways that the text doesn't choose between; one when they are the same."""
     if then and keys(then) == keys(other):
         return then
-    return _worth_it(Step("either", node, guards, (tuple(then), tuple(other))))
+    return _worth_it(PathStep("either", node, guards, (tuple(then), tuple(other))))
 
 
-def _staying(steps: Sequence[Step]) -> list[Step]:
-    return [step for step in steps if step.kind not in Step.EXITS]
+def _staying(steps: Sequence[PathStep]) -> list[PathStep]:
+    return [step for step in steps if step.kind not in PathStep.EXITS]
 
 
-def _worth_it(step: Step) -> list[Step]:
+def _worth_it(step: PathStep) -> list[PathStep]:
     """Outside of tests all steps stay, so that the paths of the ranks can be laid side by side;
     inside one, those with a collective or a way out of the function."""
-    needed = (
-        not step.guards or collectives((step,)) or any(e.kind == "return" for e in step.exits())
-    )
+    needed = not step.guards or collectives((step,)) or step.leaves_by("return")
     return [step] if needed else []
 
 
-def reaching(module: Module) -> dict[str, Scope]:
+def reaching_a_collective(module: Module) -> dict[str, NameScope]:
     """The functions that can be called by a plain name and get to a collective, themselves or by
     way of such functions."""
     functions = called_by_name(module)
@@ -323,7 +326,7 @@ def reaching(module: Module) -> dict[str, Scope]:
 
 
 def all_paths(
-    module: Module, scope: Scope, spared: frozenset[int], functions: Mapping[str, Scope]
+    module: Module, scope: NameScope, spared: frozenset[int], functions: Mapping[str, NameScope]
 ) -> list[Path]:
     """The path of each rank through one function."""
     return [Walk(module, rank, spared, functions).path(scope) for rank in range(RANKS)]

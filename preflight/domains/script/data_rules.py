@@ -8,24 +8,24 @@ from collections.abc import Iterable, Iterator
 
 from preflight.domains.script.rank_values import RANK_NAMES, SIZE_NAMES
 from preflight.domains.script.rules import DDP, INIT, Mentions, calls_of, keyword, open_ended
-from preflight.domains.script.source import Hit, Module, Program, Scope, last, words
+from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
 
-LOADERS = words("torch.utils.data.DataLoader torch.utils.data.dataloader.DataLoader")
-SAMPLERS = words(
+LOADERS = name_set("torch.utils.data.DataLoader torch.utils.data.dataloader.DataLoader")
+SAMPLERS = name_set(
     "torch.utils.data.distributed.DistributedSampler torch.utils.data.DistributedSampler"
 )
-MAPS = words(
+MAPS = name_set(
     "torch.utils.data.TensorDataset torch.utils.data.Dataset torch.utils.data.Subset "
     "torch.utils.data.ConcatDataset torch.utils.data.dataset.Dataset "
     "torch.utils.data.dataset.TensorDataset"
 )
 # names and words after which the data may be dealt out by hand or needn't be
 BY_HAND = ("shard", "partition", "iterable", "streaming", "webdataset", "split_dataset_by_node")
-AGAIN = words("set_epoch set_sampler_epoch reset_epoch")
+AGAIN = name_set("set_epoch set_sampler_epoch reset_epoch")
 ASIDE = ("val", "test", "eval", "dev", "calib", "infer", "pred", "fid")
 """In the name of a loader that isn't for training: each rank may well see all of it."""
-OPENS = words("load open memmap fromfile loadtxt read_csv read_parquet load_dataset glob")
-TELLS = words("print spawn info debug warning error format join log")
+OPENS = name_set("load open memmap fromfile loadtxt read_csv read_parquet load_dataset glob")
+TELLS = name_set("print spawn info debug warning error format join log")
 SHUFFLE_AT = 3
 """The fourth of a DataLoader is its sampler, the fourth of a DistributedSampler its shuffle."""
 
@@ -42,10 +42,10 @@ def sampler_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
         if any(calls_of(module, *DDP)):
             for scope, call in calls_of(module, *LOADERS):
                 if len(call.args) <= SHUFFLE_AT and not open_ended(call):
-                    yield from _without(module, scope, call)
+                    yield from _without_sampler(module, scope, call)
 
 
-def _without(module: Module, scope: Scope, call: ast.Call) -> Iterator[Hit]:
+def _without_sampler(module: Module, scope: NameScope, call: ast.Call) -> Iterator[Hit]:
     data = call.args[0] if call.args else keyword(call, "dataset")
     names = (_target(call, scope), scope.name, ast.unparse(data) if data else "")
     if data is None or any(word in name.lower() for name in names for word in ASIDE):
@@ -54,7 +54,7 @@ def _without(module: Module, scope: Scope, call: ast.Call) -> Iterator[Hit]:
         yield from module.hit("sampler-missing", call, scope)
 
 
-def _target(call: ast.Call, scope: Scope) -> str:
+def _target(call: ast.Call, scope: NameScope) -> str:
     """The name that a call's value gets."""
     return next(
         (
@@ -66,7 +66,7 @@ def _target(call: ast.Call, scope: Scope) -> str:
     )
 
 
-def _has_index(data: ast.expr, scope: Scope, module: Module) -> bool:
+def _has_index(data: ast.expr, scope: NameScope, module: Module) -> bool:
     """Whether a data set is known to be one with an index (`__getitem__`), not a stream."""
     if isinstance(data, ast.Name):
         value = scope.value(data.id)
@@ -84,7 +84,7 @@ def _has_index(data: ast.expr, scope: Scope, module: Module) -> bool:
     return False
 
 
-def _annotated(name: str, scope: Scope, module: Module) -> bool:
+def _annotated(name: str, scope: NameScope, module: Module) -> bool:
     """A parameter that is declared to be a Dataset."""
     if not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return False
@@ -103,33 +103,33 @@ def _deals_out(module: Module) -> bool:
     for scope in module.scopes:
         for node in scope.nodes:
             match node:
-                case ast.Call() if _by_call(module, node, functions):
+                case ast.Call() if _call_deals_out(module, node, functions):
                     return True
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if "seed" in name:
-                    if _named([value], RANK_NAMES):
+                    if _mentions([value], RANK_NAMES):
                         return True
                 case ast.Slice() | ast.Compare() | ast.BinOp():
-                    if _named([node], RANK_NAMES) and _named([node], SIZE_NAMES):
+                    if _mentions([node], RANK_NAMES) and _mentions([node], SIZE_NAMES):
                         return True
     return False
 
 
-def _by_call(module: Module, call: ast.Call, functions: set[str]) -> bool:
+def _call_deals_out(module: Module, call: ast.Call, functions: set[str]) -> bool:
     full = module.full(call.func)
-    name = last(full) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
-    if ("seed" in name.lower() or name in OPENS) and _named(call.args, RANK_NAMES):
+    name = last_part(full) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    if ("seed" in name.lower() or name in OPENS) and _mentions(call.args, RANK_NAMES):
         return True
     values = [*call.args, *(k.value for k in call.keywords)]
     if full == INIT or full in functions or name in TELLS:
         return False
-    return _named(values, RANK_NAMES) and _named(values, SIZE_NAMES)
+    return _mentions(values, RANK_NAMES) and _mentions(values, SIZE_NAMES)
 
 
-def _is_function(scope: Scope) -> bool:
+def _is_function(scope: NameScope) -> bool:
     return isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
-def _named(nodes: Iterable[ast.AST], names: frozenset[str]) -> bool:
+def _mentions(nodes: Iterable[ast.AST], names: frozenset[str]) -> bool:
     for node in (inner for one in nodes for inner in ast.walk(one)):
         if isinstance(node, ast.Name) and node.id.lower() in names:
             return True

@@ -18,7 +18,7 @@ from preflight.domains.script.rules import (
     open_ended,
     under_a_test,
 )
-from preflight.domains.script.source import Hit, Module, Program, Scope, last
+from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part
 
 CUDA = "cuda"
 # whoever writes one of these places processes in some way
@@ -28,17 +28,12 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 CHOOSES = frozenset({"is_available", "is_nccl_available", "device_count", "is_gloo_available"})
 
 
-def backend(call: ast.Call, scope: Scope) -> str:
-    """The backend that a call of init_process_group names in a literal, in small letters."""
-    value = call.args[0] if call.args else keyword(call, "backend")
-    named = constant(value, scope)
-    return named.lower() if isinstance(named, str) else ""
-
-
-def _starts(program: Program) -> Iterator[tuple[Module, Scope, ast.Call, str]]:
+def _starts(program: Program) -> Iterator[tuple[Module, NameScope, ast.Call, str]]:
+    """Calls of init_process_group with the backend that they name in a literal, in lower case."""
     for module in program.modules:
         for scope, call in calls_of(module, INIT):
-            yield module, scope, call, backend(call, scope)
+            named = constant(call.args[0] if call.args else keyword(call, "backend"), scope)
+            yield module, scope, call, named.lower() if isinstance(named, str) else ""
 
 
 def nccl_literal(program: Program, seen: Mentions) -> Iterator[Hit]:
@@ -60,14 +55,14 @@ def set_device_missing(
     nccl = any("nccl" in name for *_, name in _starts(program))
     if not nccl or seen.framework or seen.names & PLACED or seen.texts & {*VISIBLE}:
         return
-    if any(_single(environ.get(name, "")) for name in VISIBLE):
+    if any(_one_device(environ.get(name, "")) for name in VISIBLE):
         return  # each rank sees one GPU: it is the first
-    first: tuple[Module, Scope, ast.Call] | None = None
+    first: tuple[Module, NameScope, ast.Call] | None = None
     for module in program.modules:
-        if any(_numbered(module, node) for scope in module.scopes for node in scope.nodes):
+        if any(_chooses_gpu(module, node) for scope in module.scopes for node in scope.nodes):
             return
         for scope, call in module.calls():
-            if _elsewhere(module, scope, call):
+            if _to_unknown_device(module, scope, call):
                 return
             if first is None and _to_any(module, scope, call):
                 first = (module, scope, call)
@@ -75,11 +70,11 @@ def set_device_missing(
         yield from first[0].hit("set-device-missing", first[2], first[1])
 
 
-def _single(visible: str) -> bool:
+def _one_device(visible: str) -> bool:
     return bool(visible.strip()) and "," not in visible
 
 
-def _numbered(module: Module, node: ast.AST) -> bool:
+def _chooses_gpu(module: Module, node: ast.AST) -> bool:
     """Whether a GPU is chosen: `cuda:{rank}`, `cuda(rank)`, `torch.device("cuda", rank)`, or a name
     that holds a device which came from elsewhere."""
     match node:
@@ -104,7 +99,7 @@ def _says_cuda(call: ast.Call) -> bool:
     return any(isinstance(n, ast.Constant) and n.value == CUDA for n in ast.walk(call))
 
 
-def _to_any(module: Module, scope: Scope, call: ast.Call) -> bool:
+def _to_any(module: Module, scope: NameScope, call: ast.Call) -> bool:
     """`.cuda()` and `.to("cuda")`, also by way of a name that is bound to nothing else."""
     if not isinstance(call.func, ast.Attribute) or module.full(call.func).startswith("torch."):
         return False
@@ -120,7 +115,7 @@ def _to_any(module: Module, scope: Scope, call: ast.Call) -> bool:
     return isinstance(where, ast.Constant) and where.value == CUDA
 
 
-def _elsewhere(module: Module, scope: Scope, call: ast.Call) -> bool:
+def _to_unknown_device(module: Module, scope: NameScope, call: ast.Call) -> bool:
     """Whether something goes to a device that the text doesn't show, such as `.to(rank)`."""
     if not (isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args):
         return False
@@ -139,12 +134,12 @@ def detail_with_ddp(program: Program, environ: Mapping[str, str], gpu: bool) -> 
         for scope, call in calls_of(module, *DDP):
             if environ.get(DEBUG, "").upper() == "DETAIL":
                 yield from module.hit("detail-ddp", call, scope, f"{DEBUG} of the environment")
-            elif setter := _detail(program.modules[0]):
+            elif setter := _where_detail_is_set(program.modules[0]):
                 yield from program.modules[0].hit("detail-ddp", setter[1], setter[0])
             return
 
 
-def _gloo(scope: Scope, call: ast.Call, gpu: bool) -> bool:
+def _gloo(scope: NameScope, call: ast.Call, gpu: bool) -> bool:
     """Whether a group is Gloo's: by name, or for want of a GPU where the script may choose."""
     value = call.args[0] if call.args else keyword(call, "backend")
     if isinstance(value, ast.Name):
@@ -155,14 +150,14 @@ def _gloo(scope: Scope, call: ast.Call, gpu: bool) -> bool:
     return not gpu and not open_ended(call) and "gloo" in texts
 
 
-def _detail(script: Module) -> tuple[Scope, ast.AST] | None:
+def _where_detail_is_set(script: Module) -> tuple[NameScope, ast.AST] | None:
     """Where the script itself asks for DETAIL: by a call, or by the variable. That is read when
     torch is imported, and later changes have no effect."""
     top = script.scopes[0]
     imports = (ast.Import, ast.ImportFrom)
     others = [n.lineno for n in top.nodes if isinstance(n, imports) and not _standard(n)]
     for scope, call in calls_of(script, "torch.distributed.set_debug_level"):
-        if call.args and last(script.full(call.args[0])) == "DETAIL":
+        if call.args and last_part(script.full(call.args[0])) == "DETAIL":
             return scope, call
     for node in top.nodes:
         if _sets_detail(script, node) and getattr(node, "lineno", 0) < min(others, default=0):
@@ -181,7 +176,7 @@ def _sets_detail(module: Module, node: ast.AST) -> bool:
             targets=[ast.Subscript(value=holder, slice=ast.Constant(value=name))],
             value=ast.Constant(value=str(text)),
         ):
-            variable = last(module.full(holder)) == "environ" and name == DEBUG
+            variable = last_part(module.full(holder)) == "environ" and name == DEBUG
             return variable and text.upper() == "DETAIL"
         case _:
             return False

@@ -1,4 +1,4 @@
-"""Where the ranks of a script part: a collective that some of them get to and others don't."""
+"""Finds collectives of a script that some ranks get to and others don't."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import ast
 import builtins
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from preflight.domains.script.control_flow import (
     Guard,
     Path,
-    Step,
+    PathStep,
     all_paths,
     called_by_name,
     collectives,
     is_collective,
-    reaching,
+    reaching_a_collective,
 )
 from preflight.domains.script.rank_values import RANKS, by_rank, differs, truth
-from preflight.domains.script.source import Hit, Module, Scope, words
+from preflight.domains.script.source import Hit, Module, NameScope, name_set
+from preflight.frozen import dataclass
 
 TOLD_MAX = 5
 """Places of one function."""
 
 # methods that hold no collective, whatever they belong to
-HARMLESS = words(
+HARMLESS = name_set(
     "info debug warning error exception log print append extend update pop write flush close "
     "format join strip split item eval train to cpu size dim numel detach clone mkdir exists "
     "set_description set_postfix add_scalar step zero_grad items keys values get sleep"
@@ -34,11 +34,11 @@ BUILTINS = frozenset(dir(builtins))
 LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "tqdm", "wandb"}
 
 
-Place = tuple[Step, Step, frozenset[int]]
+DivergencePoint = tuple[PathStep, PathStep, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """A collective that only `ranks` get to, under a test of its own or because others have left;
     `hits` is empty where a comment says that it is meant."""
 
@@ -48,15 +48,15 @@ class Parting:
     hits: tuple[Hit, ...]
 
 
-def parted(modules: tuple[Module, ...]) -> Iterator[Hit]:
+def divergences(modules: tuple[Module, ...]) -> Iterator[Hit]:
     """The places at which ranks part, but for those that even out: one function in which rank 0
     waits, and another in which the others do, are the two halves of a meeting."""
-    found: list[Parting] = []
+    found: list[Divergence] = []
     for module in modules:
         try:
             if any(is_collective(call, module) for _, call in module.calls()):
-                reach = reaching(module)
-                found += [p for scope in module.scopes for p in _of(module, scope, reach)]
+                reach = reaching_a_collective(module)
+                found += [p for scope in module.scopes for p in _in_function(module, scope, reach)]
         except RecursionError:  # nested so deeply that nobody wrote it
             continue
     for one in found:
@@ -65,8 +65,10 @@ def parted(modules: tuple[Module, ...]) -> Iterator[Hit]:
             yield from one.hits
 
 
-def _of(module: Module, scope: Scope, reach: Mapping[str, Scope]) -> Iterator[Parting]:
-    """The partings of one function, each test told of once."""
+def _in_function(
+    module: Module, scope: NameScope, reach: Mapping[str, NameScope]
+) -> Iterator[Divergence]:
+    """The divergences of one function, each test once."""
     if isinstance(scope.node, (ast.Lambda, ast.ClassDef)):
         return
     spared: frozenset[int] = frozenset()
@@ -78,15 +80,17 @@ def _of(module: Module, scope: Scope, reach: Mapping[str, Scope]) -> Iterator[Pa
         guard = step.guards[-1]
         spared |= {id(guard.test)}
         if not _may_meet(module, scope, ranks):
-            yield Parting(
+            yield Divergence(
                 step is not met,
                 met.kind,
                 ranks,
-                tuple(_told(module, scope, step, guard, met)),
+                tuple(_hits(module, scope, step, guard, met)),
             )
 
 
-def _told(module: Module, scope: Scope, step: Step, guard: Guard, met: Step) -> Iterator[Hit]:
+def _hits(
+    module: Module, scope: NameScope, step: PathStep, guard: Guard, met: PathStep
+) -> Iterator[Hit]:
     test = f"{'if' if guard.body else 'else of if'} {ast.unparse(guard.test.test)}"
     line = guard.test.lineno
     called = f"{met.by}(), which calls {met.kind}," if met.by else met.kind
@@ -97,11 +101,12 @@ def _told(module: Module, scope: Scope, step: Step, guard: Guard, met: Step) -> 
     yield from module.hit("collective-under-rank", step.node, scope, other)
 
 
-def line_of(step: Step) -> int:
+def line_of(step: PathStep) -> int:
+    """The line of a step in its file."""
     return int(getattr(step.node, "lineno", 0))
 
 
-def _difference(paths: Sequence[Path], after: Sequence[Step]) -> Place | None:
+def _difference(paths: Sequence[Path], after: Sequence[PathStep]) -> DivergencePoint | None:
     """Where the paths of the ranks begin to differ: the step under a test of the rank that makes
     them differ, the collective that is not for all, and the ranks that get to it. `after` are the
     collectives behind the end of these paths."""
@@ -120,50 +125,50 @@ def _difference(paths: Sequence[Path], after: Sequence[Step]) -> Place | None:
                 if found:
                     return found
             continue
-        return _blamed(here, rest, after) or _surplus(paths, number)
+        return _responsible_step(here, rest, after) or _extra_step(paths, number)
     return None
 
 
-def _surplus(paths: Sequence[Path], end: int) -> Place | None:
+def _extra_step(paths: Sequence[Path], end: int) -> DivergencePoint | None:
     """Where paths differ in length only: the last step before that which stands under a test and
     has met its like of another place."""
     for number in reversed(range(end)):
         here = [_pick(path[number]) for path in paths]
         tests = {id(step.guards[-1].test) if step and step.guards else None for step in here}
         if len(tests) > 1:
-            return _blamed(here, [()] * len(here), ())
+            return _responsible_step(here, [()] * len(here), ())
     return None
 
 
-def _blamed(
-    here: Sequence[Step | None], rest: Sequence[Sequence[Step]], after: Sequence[Step]
-) -> Place | None:
+def _responsible_step(
+    here: Sequence[PathStep | None], rest: Sequence[Sequence[PathStep]], after: Sequence[PathStep]
+) -> DivergencePoint | None:
     """Of steps that differ: a collective under a test, else the way out under one."""
     picked = [_pick(step) for step in here]
     guarded = [step for step in picked if step and step.guards]
     if not guarded:
         return None
-    step = min(guarded, key=lambda s: (s.kind in Step.EXITS, line_of(s)))
+    step = min(guarded, key=lambda s: (s.kind in PathStep.EXITS, line_of(s)))
     takes = frozenset(r for r, s in enumerate(picked) if s is not None and s.node is step.node)
-    if step.kind not in Step.EXITS:
+    if step.kind not in PathStep.EXITS:
         return step, step, takes
     missed = [s for r, own in enumerate(rest) if r not in takes for s in own]
     missed += after if step.kind == "return" else ()
     return (step, missed[0], frozenset(range(RANKS)) - takes) if missed else None
 
 
-def _pick(step: Step | None) -> Step | None:
+def _pick(step: PathStep | None) -> PathStep | None:
     """The first collective or way out in a step that stands under a test of the rank."""
     if step is None or not step.inside:
         return step
     if step.by:
         first = collectives((step,))[0]
-        return Step(first.kind, step.node, step.guards, (), step.by)
+        return PathStep(first.kind, step.node, step.guards, (), step.by)
     picked = (_pick(inner) for path in step.inside for inner in path)
     return next((s for s in picked if s and s.guards), None)
 
 
-def _may_meet(module: Module, scope: Scope, ranks: frozenset[int]) -> bool:
+def _may_meet(module: Module, scope: NameScope, ranks: frozenset[int]) -> bool:
     """Whether the other ranks may get to collectives that can't be seen: on a way that is theirs
     alone they call something of which nothing is known."""
     functions = called_by_name(module)
@@ -182,7 +187,7 @@ def _may_meet(module: Module, scope: Scope, ranks: frozenset[int]) -> bool:
     return False
 
 
-def _unknown(module: Module, functions: Mapping[str, Scope], call: ast.Call) -> bool:
+def _unknown(module: Module, functions: Mapping[str, NameScope], call: ast.Call) -> bool:
     """Whether a call may hide a collective."""
     if is_collective(call, module):
         return False

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from preflight.domains.script import data_rules as script_data
-from preflight.domains.script import device_rules as script_devices
-from preflight.domains.script import rules as script_rules
-from preflight.domains.script.divergence import parted
+from preflight.domains.script import data_rules, device_rules, rules
+from preflight.domains.script.divergence import divergences
 from preflight.domains.script.source import Hit, Program
 
 KEPT_MAX = 20
@@ -17,18 +15,18 @@ KEPT_MAX = 20
 def hits(program: Program, environ: Mapping[str, str], gpu: bool) -> tuple[Hit, ...]:
     """What all rules find, by rule and place. A script nested so deeply that a rule can't follow it
     keeps only that rule silent."""
-    seen = script_rules.mentions(program.modules)
+    seen = rules.mentions(program.modules)
     found: list[Hit] = list(program.broken[:KEPT_MAX])
     for rule in (
-        parted(program.modules),
-        script_rules.not_waited(program),
-        script_data.sampler_missing(program, seen),
-        script_data.set_epoch_missing(program, seen),
-        script_rules.no_sync_missing(program, seen),
-        script_rules.scaler_with_bf16(program),
-        script_devices.set_device_missing(program, seen, environ),
-        script_devices.nccl_literal(program, seen),
-        script_devices.detail_with_ddp(program, environ, gpu),
+        divergences(program.modules),
+        rules.not_waited(program),
+        data_rules.sampler_missing(program, seen),
+        data_rules.set_epoch_missing(program, seen),
+        rules.no_sync_missing(program, seen),
+        rules.scaler_with_bf16(program),
+        device_rules.set_device_missing(program, seen, environ),
+        device_rules.nccl_literal(program, seen),
+        device_rules.detail_with_ddp(program, environ, gpu),
     ):
         found += _bounded(rule)
     return tuple(found)

@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable
 
-from preflight.domains.script.source import Module, Scope, last, words
+from preflight.domains.script.source import Module, NameScope, last_part, name_set
 
 RANKS = 4
 Value = int | None
@@ -25,13 +25,13 @@ ALL: ByRank = (True,) * RANKS
 
 # as written by users, in small letters. Ranks in a group or a mesh (dp_rank, tp_rank) are not among
 # them: the number says nothing of who else gets there
-RANK_NAMES = words(
+RANK_NAMES = name_set(
     "rank local_rank global_rank world_rank ddp_rank ddp_local_rank dist_rank my_rank myrank "
     "process_rank process_index local_process_index get_rank get_local_rank get_global_rank "
     "get_world_rank"
 )
-SIZE_NAMES = words("world_size get_world_size ddp_world_size num_processes")
-FIRST_NAMES = words(
+SIZE_NAMES = name_set("world_size get_world_size ddp_world_size num_processes")
+FIRST_NAMES = name_set(
     "is_main_process is_master_process main_process master_process is_local_main_process is_main "
     "is_master is_rank_zero is_rank_0 is_rank0 is_global_zero is_world_process_zero rank_zero "
     "is_first_process is_primary is_chief"
@@ -72,10 +72,11 @@ def differs(values: ByRank) -> bool:
 
 
 def truth(value: Value) -> bool | None:
+    """A value as a test takes it; None where it is not known."""
     return None if value is None else bool(value)
 
 
-def by_rank(node: ast.expr, scope: Scope, module: Module, depth: int = 0) -> ByRank:
+def by_rank(node: ast.expr, scope: NameScope, module: Module, depth: int = 0) -> ByRank:
     """The value of an expression on each rank."""
     if depth > 20:
         return UNKNOWN
@@ -91,7 +92,7 @@ def by_rank(node: ast.expr, scope: Scope, module: Module, depth: int = 0) -> ByR
         case ast.Call():
             return _call(node, scope, module, depth)
         case ast.Subscript(value=holder, slice=ast.Constant(value=str(key))):
-            named = last(module.full(holder)) == "environ"
+            named = last_part(module.full(holder)) == "environ"
             return VARIABLES.get(key, UNKNOWN) if named else UNKNOWN
         case ast.UnaryOp(op=ast.Not(), operand=part):
             return tuple(None if v is None else not v for v in inner(part))
@@ -118,8 +119,8 @@ def _constant(value: object) -> ByRank:
     return (value,) * RANKS if isinstance(value, int) and abs(value) < MOST else UNKNOWN
 
 
-def _name(node: ast.expr, scope: Scope, module: Module, depth: int) -> ByRank:
-    name = last(module.full(node)).lower() if module.full(node) else _attribute(node)
+def _name(node: ast.expr, scope: NameScope, module: Module, depth: int) -> ByRank:
+    name = last_part(module.full(node)).lower() if module.full(node) else _attribute(node)
     bound = scope.values(node.id) if isinstance(node, ast.Name) else []
     if bound and all(isinstance(one, ast.Constant) for one in bound):
         return UNKNOWN  # LoRA's rank, or a setting: no rank of a process
@@ -138,9 +139,9 @@ def _attribute(node: ast.expr) -> str:
     return node.attr.lower() if isinstance(node, ast.Attribute) else ""
 
 
-def _call(node: ast.Call, scope: Scope, module: Module, depth: int) -> ByRank:
+def _call(node: ast.Call, scope: NameScope, module: Module, depth: int) -> ByRank:
     full = module.full(node.func)
-    name = last(full) or _attribute(node.func)
+    name = last_part(full) or _attribute(node.func)
     if full in ENVIRONS and node.args and isinstance(node.args[0], ast.Constant):
         return VARIABLES.get(str(node.args[0].value), UNKNOWN)
     if full in RUNNING or ("dist" in name and ("init" in name or "avail" in name)):

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from preflight.domains.script.control_flow import is_collective
-from preflight.domains.script.source import FUNCTIONS, Hit, Module, Program, Scope, last, words
+from preflight.domains.script.source import (
+    FUNCTIONS,
+    Hit,
+    Module,
+    NameScope,
+    Program,
+    last_part,
+    name_set,
+)
+from preflight.frozen import dataclass
 
 DDP = frozenset(
     f"torch.nn.parallel.{where}DistributedDataParallel" for where in ("", "distributed.")
 )
-SCALERS = words(
+SCALERS = name_set(
     "torch.cuda.amp.GradScaler torch.amp.GradScaler torch.cuda.amp.grad_scaler.GradScaler "
     "torch.amp.grad_scaler.GradScaler"
 )
-AUTOCASTS = words(
+AUTOCASTS = name_set(
     "torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.amp.autocast_mode.autocast "
     "torch.cpu.amp.autocast"
 )
@@ -29,7 +37,7 @@ INIT = "torch.distributed.init_process_group"
 BF16 = "torch.bfloat16"
 
 # libraries that place processes on devices, shard the data and accumulate by themselves
-FRAMEWORKS = words(
+FRAMEWORKS = name_set(
     "accelerate lightning pytorch_lightning lightning_fabric deepspeed ignite composer ray horovod "
     "colossalai determined mmengine mmcv fastai catalyst torchtnt"
 )
@@ -50,12 +58,13 @@ class Mentions:
 
 
 def mentions(modules: Iterable[Module]) -> Mentions:
+    """Collects them from all files."""
     names: set[str] = set()
     texts: set[str] = set()
     imports: set[str] = set()
     for module in modules:
         imports |= {full.partition(".")[0] for full in module.names.values()}
-        names |= {*module.names, *(last(full) for full in module.names.values())}
+        names |= {*module.names, *(last_part(full) for full in module.names.values())}
         for node in (n for scope in module.scopes for n in scope.nodes):
             match node:
                 case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
@@ -68,6 +77,7 @@ def mentions(modules: Iterable[Module]) -> Mentions:
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword argument; None where it is not given."""
     return next((k.value for k in call.keywords if k.arg == name), None)
 
 
@@ -78,14 +88,15 @@ def open_ended(call: ast.Call) -> bool:
     )
 
 
-def constant(node: ast.expr | None, scope: Scope) -> object:
+def constant(node: ast.expr | None, scope: NameScope) -> object:
     """The value of a literal, or of a name that is bound to nothing else; None for the rest."""
     if isinstance(node, ast.Name):
         node = scope.value(node.id)
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def calls_of(module: Module, *wanted: str) -> Iterator[tuple[Scope, ast.Call]]:
+def calls_of(module: Module, *wanted: str) -> Iterator[tuple[NameScope, ast.Call]]:
+    """The calls of functions with these full names."""
     return ((s, c) for s, c in module.calls() if module.full(c.func) in wanted)
 
 
@@ -103,7 +114,7 @@ def under_a_test(module: Module, nodes: Iterable[ast.AST]) -> bool:
 
 
 def _is_main(node: ast.AST) -> bool:
-    """`if __name__ == "__main__":` is no test of anything."""
+    """Whether it is `if __name__ == "__main__":`, which keeps nothing out."""
     return isinstance(node, ast.If) and any(
         isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test)
     )
@@ -117,12 +128,12 @@ def not_waited(program: Program) -> Iterator[Hit]:
     for module in program.modules:
         for scope in module.scopes:
             for node in scope.nodes:
-                for call, dropped in _kept(node, scope, module):
+                for call, dropped in _async_calls(node, scope, module):
                     if dropped and not _synchronised(scope):
                         yield from module.hit("async-not-waited", call, scope, dropped)
 
 
-def _kept(node: ast.AST, scope: Scope, module: Module) -> Iterator[tuple[ast.Call, str]]:
+def _async_calls(node: ast.AST, scope: NameScope, module: Module) -> Iterator[tuple[ast.Call, str]]:
     """The asynchronous collectives of a statement, with what becomes of the Work if it is lost."""
     match node:
         case ast.Expr(value=ast.Call() as call) if _is_async(call, module):
@@ -144,7 +155,7 @@ def _is_async(call: ast.Call, module: Module) -> bool:
     return wanted and (bool(is_collective(call, module)) or full.startswith("torch.distributed."))
 
 
-def _unused(name: str, scope: Scope) -> str:
+def _unused(name: str, scope: NameScope) -> str:
     """Why a Work under a name is lost; empty when anything is done with the name but adding to it.
     Closures may use it, and the whole file what the module itself binds."""
     if name == "_" or scope.bound.get(name) is None:
@@ -165,7 +176,7 @@ def _unused(name: str, scope: Scope) -> str:
     return f"{name} is never waited for"
 
 
-def _synchronised(scope: Scope) -> bool:
+def _synchronised(scope: NameScope) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "synchronize" for n in scope.nodes)
 
 
@@ -193,19 +204,23 @@ def _accumulates(loop: ast.For) -> ast.Call | None:
     """The backward() of a loop that adds up gradients over some batches."""
     backward, steps, divided = None, [], set()
     for statement in loop.body:
-        for node in _own(statement):
+        for node in _without_inner_loops(statement):
             match node:
                 case ast.Call(func=ast.Attribute(attr="backward")):
                     backward = node
-                case ast.If() if count := _every(node.test):
-                    if any(_steps(inner) for part in node.body for inner in _own(part)):
+                case ast.If() if count := _accumulation_count(node.test):
+                    if any(
+                        _is_optimizer_step(inner)
+                        for part in node.body
+                        for inner in _without_inner_loops(part)
+                    ):
                         steps.append(count)
                 case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
                     divided.add(ast.unparse(by))
     return backward if any(count in divided for count in steps) else None
 
 
-def _own(statement: ast.AST) -> Iterator[ast.AST]:
+def _without_inner_loops(statement: ast.AST) -> Iterator[ast.AST]:
     """A statement and all in it, but for loops and functions inside."""
     waiting = [statement]
     while waiting:
@@ -215,7 +230,7 @@ def _own(statement: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _every(test: ast.expr) -> str:
+def _accumulation_count(test: ast.expr) -> str:
     """n of `(step + 1) % n == 0`."""
     for node in ast.walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
@@ -224,7 +239,7 @@ def _every(test: ast.expr) -> str:
     return ""
 
 
-def _steps(node: ast.AST) -> bool:
+def _is_optimizer_step(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     owner = ast.unparse(node.func.value).lower()
@@ -248,12 +263,12 @@ def scaler_with_bf16(program: Program) -> Iterator[Hit]:
             yield from module.hit("scaler-bf16", scalers[0][1], scalers[0][0])
 
 
-def _enabled(call: ast.Call, scope: Scope) -> bool:
+def _enabled(call: ast.Call, scope: NameScope) -> bool:
     value = keyword(call, "enabled")
     return value is None or constant(value, scope) is True
 
 
-def _to_bf16(module: Module, scope: Scope, call: ast.Call) -> bool:
+def _to_bf16(module: Module, scope: NameScope, call: ast.Call) -> bool:
     dtype = keyword(call, "dtype")
     if dtype is None and len(call.args) > 1:
         dtype = call.args[1]

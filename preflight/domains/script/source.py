@@ -15,8 +15,9 @@ import tokenize
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve, NotApplicable
 
@@ -48,19 +49,19 @@ class Hit:
 
 
 @dataclass(slots=True)
-class Scope:
+class NameScope:
     """The module, a class or a function: its own nodes (not those of scopes inside it) and what
     its names are bound to; None stands for a value that can't be seen (a parameter, a loop)."""
 
     node: ast.AST
     name: str
-    parent: Scope | None
+    parent: NameScope | None
     nodes: list[ast.AST] = field(default_factory=list)
     bound: dict[str, list[ast.expr | None]] = field(default_factory=dict)
 
     def values(self, name: str) -> list[ast.expr | None]:
         """What a name may be bound to, in the innermost scope that binds it."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.bound and (scope is self or not isinstance(scope.node, ast.ClassDef)):
                 return scope.bound[name]
@@ -83,7 +84,7 @@ class Module:
     lines: list[str]
     names: Mapping[str, str]
     ignored: frozenset[int]
-    scopes: list[Scope]
+    scopes: list[NameScope]
 
     def full(self, node: ast.AST) -> str:
         """The full dotted name of an expression, after imports; empty when it has none."""
@@ -96,13 +97,13 @@ class Module:
         parts.append(self.names.get(node.id, node.id))
         return ".".join(reversed(parts))
 
-    def calls(self) -> Iterator[tuple[Scope, ast.Call]]:
+    def calls(self) -> Iterator[tuple[NameScope, ast.Call]]:
         for scope in self.scopes:
             for node in scope.nodes:
                 if isinstance(node, ast.Call):
                     yield scope, node
 
-    def hit(self, rule: str, node: ast.AST, scope: Scope, other: str = "") -> Iterator[Hit]:
+    def hit(self, rule: str, node: ast.AST, scope: NameScope, other: str = "") -> Iterator[Hit]:
         """The pattern at a node, unless a comment there says that it is meant so."""
         line = getattr(node, "lineno", 1)
         if not self.ignored & {line, getattr(node, "end_lineno", line)}:
@@ -119,17 +120,17 @@ class Program:
     broken: tuple[Hit, ...]
 
 
-def last(dotted: str) -> str:
+def last_part(dotted: str) -> str:
     """The last part of a dotted name."""
     return dotted.rpartition(".")[2]
 
 
-def words(text: str) -> frozenset[str]:
+def name_set(text: str) -> frozenset[str]:
     """A set of names, written as one text."""
     return frozenset(text.split())
 
 
-def read(host: Host, script: str, cwd: str) -> Program:
+def read_program(host: Host, script: str, cwd: str) -> Program:
     """The script and its modules; CannotObserve when it can't be read, NotApplicable when it isn't
     Python's."""
     start = os.path.normpath(os.path.join(cwd, script))
@@ -141,9 +142,9 @@ def read(host: Host, script: str, cwd: str) -> Program:
     left = TOTAL_MAX
     while waiting and len(seen) - len(waiting) < FILES_MAX:
         path, depth, certain = waiting.popleft()
-        shown = _shown(path, cwd, folder)
+        shown = _display_path(path, cwd, folder)
         try:
-            data = _bytes(host, path, shown)
+            data = _read_file(host, path, shown)
         except CannotObserve:
             if path == start:
                 raise
@@ -156,9 +157,9 @@ def read(host: Host, script: str, cwd: str) -> Program:
         if left < 0:
             break
         try:
-            module = parsed(data, shown, path)
+            module = parse_module(data, shown, path)
         except SyntaxError as error:
-            broken += [_broken(error, data, shown)] if certain else []
+            broken += [_syntax_error(error, data, shown)] if certain else []
             continue
         except (ValueError, RecursionError, MemoryError) as error:
             if path == start:
@@ -173,17 +174,17 @@ def read(host: Host, script: str, cwd: str) -> Program:
     return Program(tuple(modules), tuple(broken))
 
 
-def parsed(data: bytes, shown: str, path: str = "") -> Module:
+def parse_module(data: bytes, shown: str, path: str = "") -> Module:
     """A file's text as a module; SyntaxError and what else the parser has against it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that are none: not our affair
         tree = ast.parse(data, shown)
     lines = data.decode(errors="replace").splitlines()
     scopes = _scopes(tree)
-    return Module(shown, path, tree, lines, _names(tree), _ignored(data), scopes)
+    return Module(shown, path, tree, lines, _imported_names(tree), _ignored_lines(data), scopes)
 
 
-def _bytes(host: Host, path: str, shown: str) -> bytes:
+def _read_file(host: Host, path: str, shown: str) -> bytes:
     """A regular file's bytes; a pipe or a device is not even waited for."""
     try:
         file = os.open(host.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -207,7 +208,7 @@ def _is_python(data: bytes) -> bool:
     return b"\0" not in data and (not first.startswith(b"#!") or b"python" in first)
 
 
-def _shown(path: str, cwd: str, folder: str) -> str:
+def _display_path(path: str, cwd: str, folder: str) -> str:
     """As short as is clear: from the working directory, else from the script's folder."""
     for base in (cwd, folder):
         if path.startswith(base.rstrip("/") + "/"):
@@ -215,14 +216,14 @@ def _shown(path: str, cwd: str, folder: str) -> str:
     return path
 
 
-def _broken(error: SyntaxError, data: bytes, shown: str) -> Hit:
+def _syntax_error(error: SyntaxError, data: bytes, shown: str) -> Hit:
     line = error.lineno or 1
     lines = data.decode(errors="replace").splitlines()
     text = lines[line - 1].strip() if line <= len(lines) else ""
     return Hit("syntax-error", shown, line, "", text[:TEXT_MAX], str(error.msg)[:TEXT_MAX])
 
 
-def _ignored(data: bytes) -> frozenset[int]:
+def _ignored_lines(data: bytes) -> frozenset[int]:
     """The lines with a comment that asks for silence; a string that reads the same is none."""
     if IGNORE.encode() not in data:
         return frozenset()
@@ -236,7 +237,7 @@ def _ignored(data: bytes) -> frozenset[int]:
         return frozenset()
 
 
-def _names(tree: ast.Module) -> dict[str, str]:
+def _imported_names(tree: ast.Module) -> dict[str, str]:
     """What the imports of a file bind, those inside functions too."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -253,16 +254,16 @@ def _names(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def _scopes(tree: ast.Module) -> list[Scope]:
+def _scopes(tree: ast.Module) -> list[NameScope]:
     """The module's scope and all inside it, without recursion."""
-    found = [Scope(tree, "", None)]
-    waiting: list[tuple[ast.AST, Scope]] = [(tree, found[0])]
+    found = [NameScope(tree, "", None)]
+    waiting: list[tuple[ast.AST, NameScope]] = [(tree, found[0])]
     while waiting:
         node, scope = waiting.pop()
         inner = scope
         if isinstance(node, SCOPES):
             name = getattr(node, "name", "lambda")
-            inner = Scope(node, f"{scope.name}.{name}" if scope.name else name, scope)
+            inner = NameScope(node, f"{scope.name}.{name}" if scope.name else name, scope)
             found.append(inner)
             scope.nodes.append(node)
             if not isinstance(node, ast.Lambda):
@@ -278,7 +279,7 @@ def _scopes(tree: ast.Module) -> list[Scope]:
     return found
 
 
-def _bind(node: ast.AST, scope: Scope) -> None:
+def _bind(node: ast.AST, scope: NameScope) -> None:
     """What a statement binds. Names are enough: attributes may be changed from anywhere."""
     pairs: list[tuple[ast.AST, ast.expr | None]] = []
     if isinstance(node, ast.Assign):

@@ -5,39 +5,28 @@ collect() looks; the functions at the end are pure and say which of NCCL's ways 
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
 
-from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.params import c10d_bool, strtoll, switched_on
-from preflight.domains.settings.variables import SLIPS, TORCH_FAMILIES, known, stranger, unread
+from preflight.domains.settings.nccl_conf import VALUE_KEPT, Variable, conf_lines, conf_problem
+from preflight.domains.settings.variables import (
+    SLIPS,
+    TORCH_FAMILIES,
+    known_variables,
+    unknown_name,
+    unread_names,
+)
+from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.redact import clip, redact
+from preflight.redact import redact
+from preflight.sanitize import clip
 
 PREFIXES = ("NCCL_", "GLOO_", "UCX_", "FI_", *TORCH_FAMILIES)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 OTHERS = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 KEPT = 400
 """Variables and lines that are kept; the largest known recipe has about 60."""
-VALUE_KEPT = 1024
-"""What NCCL itself keeps of a line's value (src/misc/param.cc)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A setting and where it stands: line `line` of `file`, or the environment when `file` is
-    empty. name is what is left of the first `=`; `assigned` is False where a line has none."""
-
-    name: str
-    value: str
-    file: str = ""
-    line: int = 0
-    assigned: bool = True
-
-    @property
-    def place(self) -> str:
-        return f"{self.file} line {self.line}" if self.file else "environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +51,25 @@ class Settings:
     proxies: Mapping[str, str] = field(default_factory=dict)
 
 
-def collect(host: Host, mark: Callable[[str], None]) -> Settings:
-    """What is set here; `mark` is told what comes next."""
+def collect_settings(
+    host: Host, mark: Callable[[str], None], rdma_ports: Iterable[tuple[str, str]] = ()
+) -> Settings:
+    """What is set here; `mark` gets what comes next. `rdma_ports`: (device:port, link layer) of the
+    active ones."""
     environ = host.environ
-    mine = sorted((n for n in environ if _concerns(n)), key=lambda n: (n not in known(), n))
+    mine = sorted(
+        (n for n in environ if _concerns(n)), key=lambda n: (n not in known_variables(), n)
+    )
     variables = [Variable(clip(n, 80), redact(n, environ[n], VALUE_KEPT)) for n in mine[:KEPT]]
     mark("nccl.conf")
-    lines, problem = _conf(host)
+    lines = list(_conf_lines(host))
     mark("hardware")
     gpus, models, amd = _gpus(host)
-    ports = tuple(rdma_ports(host))
+    ports = tuple(rdma_ports)
     return Settings(
         variables=(*variables, *lines[:KEPT]),
         left_out=len(mine[KEPT:]) + len(lines[KEPT:]),
-        conf_problem=problem,
+        conf_problem=conf_problem(host),
         gpus=gpus,
         models=models,
         amd=amd,
@@ -90,46 +84,20 @@ def _concerns(name: str) -> bool:
     return (
         name.startswith(PREFIXES)
         or name in OTHERS
-        or name in known()
-        or name in unread()
-        or (first in SLIPS and stranger(name) is not None)
+        or name in known_variables()
+        or name in unread_names()
+        or (first in SLIPS and unknown_name(name) is not None)
         or (first != first.upper() and first.upper() in ("NCCL", "GLOO"))
     )
 
 
-def _conf(host: Host) -> tuple[list[Variable], str]:
-    """The lines of nccl.conf that are about variables of ours, the user's file first; and why the
-    file that NCCL_CONF_FILE names can't be read."""
-    named, home = host.environ.get("NCCL_CONF_FILE", ""), host.environ.get("HOME", "")
-    own = named or (f"{home}/.nccl.conf" if home else "")
-    lines: list[Variable] = []
-    problem = "~ is not expanded" if named.startswith("~") else ""
-    for path in (own, "/etc/nccl.conf"):
-        # a relative path is relative to wherever the ranks will run
-        if not path.startswith("/"):
-            continue
-        why = _unreadable(host, path)
-        text = None if why else host.read_or_none(path)
-        if path == named and text is None:
-            problem = why or "not readable"
-        for number, line in enumerate((text or "").split("\n"), 1):
-            name, sign, value = line.partition("=")
-            bare = name.strip().removeprefix("export ").strip()
-            if not line.startswith("#") and _concerns(bare.partition(" ")[0]):
-                kept = redact(bare, value, VALUE_KEPT)
-                lines.append(Variable(clip(name, 80), kept, path, number, bool(sign)))
-    return lines, problem
-
-
-def _unreadable(host: Host, path: str) -> str:
-    """Why there is no file to read at a path; reading a FIFO would never end."""
-    try:
-        mode = host.path(path).stat().st_mode
-    except OSError as error:
-        return error.strerror or "no such file"
-    except ValueError as error:  # a null byte
-        return str(error)
-    return "" if stat.S_ISREG(mode) else "no regular file"
+def _conf_lines(host: Host) -> Iterator[Variable]:
+    """The lines of nccl.conf that are about variables of ours, clipped and without secrets."""
+    for line in conf_lines(host):
+        bare = line.name.strip().removeprefix("export ").strip()
+        if _concerns(bare.partition(" ")[0]):
+            value = redact(bare, line.value, VALUE_KEPT)
+            yield replace(line, name=clip(line.name, 80), value=value)
 
 
 def _gpus(host: Host) -> tuple[int, tuple[str, ...], bool]:
@@ -149,6 +117,7 @@ def _gpus(host: Host) -> tuple[int, tuple[str, ...], bool]:
 
 
 def watchdogs_off(counts: Mapping[str, Variable]) -> Iterator[Variable]:
+    """The settings that keep torch from ending a collective that hangs."""
     # a blocking wait ends a hang by its own means
     waits = any(
         name in counts and c10d_bool(counts[name].value)
@@ -163,7 +132,7 @@ def watchdogs_off(counts: Mapping[str, Variable]) -> Iterator[Variable]:
         yield monitoring
 
 
-def paths_off(
+def fast_paths_off(
     counts: Mapping[str, Variable], settings: Settings, several: bool
 ) -> Iterator[tuple[Variable, str]]:
     """(what is off, the hardware that has it)."""

@@ -1,128 +1,56 @@
 """The environment variables of NCCL, torch.distributed, torchrun and Gloo, and near misses of them.
 
 Names and ranges after NCCL's user guide and source (2.18 to 2.30), torch's source and binaries (2.4
-to 2.14). The tables are parsed when first asked for; what a kind of value means is in readers.py.
+to 2.14). The tables are parsed when first asked for; what a kind of value means is in parsers.py.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-# `NAME kind argument…`, the names without NCCL_. An int's arguments are its least and greatest
-# documented value, - for none.
+# `kind argument…: NAME…`, the names without NCCL_. An int's arguments are its least and greatest
+# documented value, - for none. An indented line goes on with the names.
 NCCL = """
-SOCKET_IFNAME interfaces
-SOCKET_FAMILY word AF_INET AF_INET6
-SOCKET_MAGIC int - -
-SOCKET_RETRY_CNT int 0 -
-SOCKET_RETRY_SLEEP_MSEC int 0 -
-SOCKET_POLL_TIMEOUT_MSEC int 0 -
-SOCKET_NTHREADS int 0 16
-NSOCKS_PERTHREAD int 0 64
-CROSS_NIC int 0 2
-IB_HCA interfaces
-IB_TIMEOUT int 1 31
-IB_RETRY_CNT int 0 7
-IB_GID_INDEX int 0 -
-IB_ADDR_FAMILY word AF_INET AF_INET6
-IB_ADDR_RANGE text
-IB_ROCE_VERSION_NUM int 1 2
-IB_SL int 0 15
-IB_TC int 0 255
-IB_FIFO_TC int 0 255
-IB_RETURN_ASYNC_EVENTS flag
-OOB_NET_ENABLE flag
-OOB_NET_IFNAME interfaces
-UID_STAGGER_THRESHOLD int 1 -
-UID_STAGGER_RATE int 1 -
-NET text
-NET_PLUGIN text
-TUNER_PLUGIN text
-PROFILER_PLUGIN text
-ENV_PLUGIN text
-IGNORE_CPU_AFFINITY flag
-CONF_FILE text
-DEBUG debug
-DEBUG_FILE text
-DEBUG_SUBSYS subsystems
-DEBUG_TIMESTAMP_FORMAT any
-DEBUG_TIMESTAMP_LEVELS text
-COLLNET_ENABLE flag
-COLLNET_NODE_THRESHOLD int 0 -
-CTA_POLICY text
-NETDEVS_POLICY text
-MULTI_RANK_GPU_ENABLE flag
-TOPO_FILE text
-TOPO_DUMP_FILE text
-SET_THREAD_NAME flag
-P2P_DISABLE flag
-P2P_LEVEL level
-P2P_DIRECT_DISABLE flag
-SHM_DISABLE flag
-BUFFSIZE int 4096 -
-NTHREADS int 32 1024
-MAX_NCHANNELS int 1 -
-MIN_NCHANNELS int 1 -
-CHECKS_DISABLE flag
-CHECK_POINTERS flag
-CHECK_MODE text
-LAUNCH_MODE text
-IB_DISABLE flag
-IB_AR_THRESHOLD int 0 -
-IB_OOO_RQ flag
-IB_QPS_PER_CONNECTION int 1 128
-IB_SPLIT_DATA_ON_QPS flag
-IB_PCI_RELAXED_ORDERING int 0 2
-IB_ADAPTIVE_ROUTING flag
-IB_ECE_ENABLE flag
-MEM_SYNC_DOMAIN int 0 1
-CUMEM_ENABLE flag
-CUMEM_HOST_ENABLE flag
-NET_GDR_LEVEL level
-NET_GDR_C2C flag
-NET_GDR_READ flag
-NET_SHARED_BUFFERS flag
-NET_SHARED_COMMS flag
-IGNORE_NET_MISMATCH flag
-IGNORE_COLLNET_MISMATCH flag
-ALGO algorithms
-PROTO protocols
-NVB_DISABLE flag
-PXN_DISABLE flag
-P2P_PXN_LEVEL int 0 2
-PXN_C2C flag
-RUNTIME_CONNECT flag
-GRAPH_REGISTER flag
-LOCAL_REGISTER flag
-LEGACY_CUDA_REGISTER flag
-WIN_ENABLE flag
-SET_STACK_SIZE flag
-GRAPH_MIXING_SUPPORT flag
-GRAPH_STREAM_ORDERING flag
-DMABUF_ENABLE flag
-P2P_NET_CHUNKSIZE int 1 -
-P2P_LL_THRESHOLD int 0 -
-ALLOC_P2P_NET_LL_BUFFERS flag
-COMM_BLOCKING flag
-CGA_CLUSTER_SIZE int 0 8
-MAX_CTAS int 1 64
-MIN_CTAS int 1 64
-NVLS_ENABLE int 0 2
-IB_MERGE_NICS flag
-NET_MERGE_POLICY text
-MNNVL_ENABLE int 0 2
-MNNVL_UUID int - -
-MNNVL_CLIQUE_ID int - -
-RAS_ENABLE flag
-RAS_ADDR text
-RAS_TIMEOUT_FACTOR int 0 -
-LAUNCH_ORDER_IMPLICIT flag
-LAUNCH_RACE_FATAL flag
-IPC_USE_ABSTRACT_SOCKET flag
-SYM_GIN_KERNELS_ENABLE flag
+interfaces: SOCKET_IFNAME IB_HCA OOB_NET_IFNAME
+word AF_INET AF_INET6: SOCKET_FAMILY IB_ADDR_FAMILY
+int - -: SOCKET_MAGIC MNNVL_UUID MNNVL_CLIQUE_ID
+int 0 -: SOCKET_RETRY_CNT SOCKET_RETRY_SLEEP_MSEC SOCKET_POLL_TIMEOUT_MSEC IB_GID_INDEX
+  COLLNET_NODE_THRESHOLD IB_AR_THRESHOLD P2P_LL_THRESHOLD RAS_TIMEOUT_FACTOR
+int 0 16: SOCKET_NTHREADS
+int 0 64: NSOCKS_PERTHREAD
+int 0 2: CROSS_NIC IB_PCI_RELAXED_ORDERING P2P_PXN_LEVEL NVLS_ENABLE MNNVL_ENABLE
+int 1 31: IB_TIMEOUT
+int 0 7: IB_RETRY_CNT
+text: IB_ADDR_RANGE NET NET_PLUGIN TUNER_PLUGIN PROFILER_PLUGIN ENV_PLUGIN CONF_FILE DEBUG_FILE
+  DEBUG_TIMESTAMP_LEVELS CTA_POLICY NETDEVS_POLICY TOPO_FILE TOPO_DUMP_FILE CHECK_MODE LAUNCH_MODE
+  NET_MERGE_POLICY RAS_ADDR
+int 1 2: IB_ROCE_VERSION_NUM
+int 0 15: IB_SL
+int 0 255: IB_TC IB_FIFO_TC
+flag: IB_RETURN_ASYNC_EVENTS OOB_NET_ENABLE IGNORE_CPU_AFFINITY COLLNET_ENABLE MULTI_RANK_GPU_ENABLE
+  SET_THREAD_NAME P2P_DISABLE P2P_DIRECT_DISABLE SHM_DISABLE CHECKS_DISABLE CHECK_POINTERS
+  IB_DISABLE IB_OOO_RQ IB_SPLIT_DATA_ON_QPS IB_ADAPTIVE_ROUTING IB_ECE_ENABLE CUMEM_ENABLE
+  CUMEM_HOST_ENABLE NET_GDR_C2C NET_GDR_READ NET_SHARED_BUFFERS NET_SHARED_COMMS IGNORE_NET_MISMATCH
+  IGNORE_COLLNET_MISMATCH NVB_DISABLE PXN_DISABLE PXN_C2C RUNTIME_CONNECT GRAPH_REGISTER
+  LOCAL_REGISTER LEGACY_CUDA_REGISTER WIN_ENABLE SET_STACK_SIZE GRAPH_MIXING_SUPPORT
+  GRAPH_STREAM_ORDERING DMABUF_ENABLE ALLOC_P2P_NET_LL_BUFFERS COMM_BLOCKING IB_MERGE_NICS
+  RAS_ENABLE LAUNCH_ORDER_IMPLICIT LAUNCH_RACE_FATAL IPC_USE_ABSTRACT_SOCKET SYM_GIN_KERNELS_ENABLE
+int 1 -: UID_STAGGER_THRESHOLD UID_STAGGER_RATE MAX_NCHANNELS MIN_NCHANNELS P2P_NET_CHUNKSIZE
+debug: DEBUG
+subsystems: DEBUG_SUBSYS
+any: DEBUG_TIMESTAMP_FORMAT
+level: P2P_LEVEL NET_GDR_LEVEL
+int 4096 -: BUFFSIZE
+int 32 1024: NTHREADS
+int 1 128: IB_QPS_PER_CONNECTION
+int 0 1: MEM_SYNC_DOMAIN
+algorithms: ALGO
+protocols: PROTO
+int 0 8: CGA_CLUSTER_SIZE
+int 1 64: MAX_CTAS MIN_CTAS
 """
 
 # Read by some NCCL from 2.18 on, or by its own example plug-ins, but in no guide: nothing is said
@@ -182,104 +110,58 @@ PLACES = (
 
 # Read neither by NCCL nor by torch, and what does what the name promises.
 UNREAD = """
-NCCL_TIMEOUT=init_process_group(timeout=…)
-NCCL_TIMEOUT_MS=init_process_group(timeout=…)
-NCCL_TIMEOUT_SECOND=init_process_group(timeout=…)
-NCCL_TIMEOUT_SECONDS=init_process_group(timeout=…)
-NCCL_TIMEOUT_MINUTES=init_process_group(timeout=…)
-NCCL_LAUNCH_TIMEOUT=init_process_group(timeout=…)
-NCCL_SOCKET_TIMEOUT=NCCL_SOCKET_RETRY_CNT and NCCL_SOCKET_RETRY_SLEEP_MSEC
-NCCL_SOCKET_TIMEOUT_MS=NCCL_SOCKET_RETRY_CNT and NCCL_SOCKET_RETRY_SLEEP_MSEC
-TORCH_DISTRIBUTED_TIMEOUT=init_process_group(timeout=…)
-TORCH_DISTRIBUTED_TIMEOUTS=init_process_group(timeout=…)
-TORCH_NCCL_TIMEOUT=init_process_group(timeout=…)
-NCCL_SOCKET_INTERFACE=NCCL_SOCKET_IFNAME
-NCCL_IFNAME=NCCL_SOCKET_IFNAME
-GLOO_IFNAME=GLOO_SOCKET_IFNAME
-GLOO_SOCKET_INTERFACE=GLOO_SOCKET_IFNAME
-NCCL_SOCKET_PORT=net.ipv4.ip_local_port_range: NCCL takes ephemeral ports
-NCCL_PORT_RANGE=net.ipv4.ip_local_port_range: NCCL takes ephemeral ports
-NCCL_IB_ENABLE=NCCL_IB_DISABLE
-NCCL_DISABLE_IB=NCCL_IB_DISABLE
-NCCL_P2P_ENABLE=NCCL_P2P_DISABLE
-NCCL_DISABLE_P2P=NCCL_P2P_DISABLE
+NCCL_TIMEOUT NCCL_TIMEOUT_MS NCCL_TIMEOUT_SECOND NCCL_TIMEOUT_SECONDS NCCL_TIMEOUT_MINUTES
+  NCCL_LAUNCH_TIMEOUT TORCH_DISTRIBUTED_TIMEOUT TORCH_DISTRIBUTED_TIMEOUTS
+  TORCH_NCCL_TIMEOUT=init_process_group(timeout=…)
+NCCL_SOCKET_TIMEOUT NCCL_SOCKET_TIMEOUT_MS=NCCL_SOCKET_RETRY_CNT and NCCL_SOCKET_RETRY_SLEEP_MSEC
+NCCL_SOCKET_INTERFACE NCCL_IFNAME=NCCL_SOCKET_IFNAME
+GLOO_IFNAME GLOO_SOCKET_INTERFACE=GLOO_SOCKET_IFNAME
+NCCL_SOCKET_PORT NCCL_PORT_RANGE=net.ipv4.ip_local_port_range: NCCL takes ephemeral ports
+NCCL_IB_ENABLE NCCL_DISABLE_IB=NCCL_IB_DISABLE
+NCCL_P2P_ENABLE NCCL_DISABLE_P2P=NCCL_P2P_DISABLE
 NCCL_SHM_ENABLE=NCCL_SHM_DISABLE
 NCCL_NVLS_DISABLE=NCCL_NVLS_ENABLE
-NCCL_NET_GDR_DISABLE=NCCL_NET_GDR_LEVEL
-NCCL_IB_GDR_LEVEL=NCCL_NET_GDR_LEVEL
-NCCL_IB_CUDA_SUPPORT=NCCL_NET_GDR_LEVEL
-NCCL_BUFFER_SIZE=NCCL_BUFFSIZE
-NCCL_BUFFLE_SIZE=NCCL_BUFFSIZE
+NCCL_NET_GDR_DISABLE NCCL_IB_GDR_LEVEL NCCL_IB_CUDA_SUPPORT=NCCL_NET_GDR_LEVEL
+NCCL_BUFFER_SIZE NCCL_BUFFLE_SIZE=NCCL_BUFFSIZE
 NCCL_DEBUG_LEVEL=NCCL_DEBUG
-NCCL_SINGLE_RING_THRESHOLD=NCCL_ALGO
+NCCL_SINGLE_RING_THRESHOLD NCCL_TREE_THRESHOLD=NCCL_ALGO
 NCCL_LL_THRESHOLD=NCCL_PROTO
-NCCL_TREE_THRESHOLD=NCCL_ALGO
 """
 
 # torch's, torchrun's and Gloo's, by their whole names. c10d-…: getCvarBool and getCvarInt
 # (torch/csrc/distributed/c10d/Utils.hpp); py-…: int() and float() in Python
 TORCH = """
-TORCH_DISTRIBUTED_DEBUG debug-level
-TORCH_CPP_LOG_LEVEL log-level
-TORCH_SHOW_CPP_STACKTRACES checked
-TORCH_DIST_INIT_BARRIER py-int
-TORCH_DISTRIBUTED_USE_TORCHCOMMS any
-TORCH_DISTRIBUTED_COMPILE_ON_ONE_RANK nonempty
-TORCH_GLOO_LAZY_INIT c10d-bool
-TORCH_FR_BUFFER_SIZE recorder-int
-TORCH_NCCL_TRACE_BUFFER_SIZE recorder-int
-TORCH_FR_CPP_STACK recorder-bool
-TORCH_NCCL_TRACE_CPP_STACK recorder-bool
-TORCH_FR_DUMP_TEMP_FILE any
-TORCH_NCCL_DEBUG_INFO_TEMP_FILE any
-TORCH_FR_DUMP_DYNAMIC_FILE_NAME nccl-bool
-TORCH_INCLUDE_STACK_TRACE any
-TORCH_INCLUDE_ONLY_ACTIVE any
-TORCH_NCCL_ASYNC_ERROR_HANDLING nccl-int 0 3
-TORCH_NCCL_BLOCKING_WAIT nccl-bool
-TORCH_NCCL_DESYNC_DEBUG nccl-bool
-TORCH_NCCL_ENABLE_TIMING nccl-bool
-TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK nccl-bool
-TORCH_NCCL_DUMP_ON_TIMEOUT nccl-bool
-TORCH_NCCL_EXTRA_DUMP_ON_EXEC any
-TORCH_NCCL_PROPAGATE_ERROR nccl-bool
-TORCH_NCCL_ENABLE_MONITORING nccl-bool
-TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC nccl-int 1 -
-TORCH_NCCL_RETHROW_CUDA_ERRORS nccl-bool
-TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC nccl-int 1 -
-TORCH_NCCL_COORD_CHECK_MILSEC nccl-int 1 -
-TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN nccl-bool
-TORCH_NCCL_CUDA_EVENT_CACHE nccl-bool
-TORCH_NCCL_RANKS_PER_ROOT nccl-int 1 -
-TORCH_NCCL_NAN_CHECK nccl-bool
-TORCH_NCCL_HIGH_PRIORITY nccl-bool
-TORCH_NCCL_BCAST_UNIQUEID any
-TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING any
-TORCH_NCCL_AVOID_RECORD_STREAMS nccl-bool
-TORCH_NCCL_USE_COMM_NONBLOCKING checked
-TORCH_NCCL_NONBLOCKING_TIMEOUT any
-TORCH_NCCL_ABORT_IN_DESTROY_PG any
-TORCH_NCCL_DEBUG_INFO_PIPE_FILE any
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE one
-TORCHELASTIC_USE_AGENT_STORE python-true
-TORCHELASTIC_ENABLE_FILE_TIMER one
-PYTORCH_NVML_BASED_CUDA_CHECK one
-USE_LIBUV one
-PET_STANDALONE py-int
-PET_MODULE py-int
-PET_NO_PYTHON py-int
-PET_RUN_PATH py-int
-PET_VIRTUAL_LOCAL_RANK py-int
-PET_MAX_RESTARTS py-int
-PET_SHUTDOWN_TIMEOUT py-int
-PET_MONITOR_INTERVAL py-float
-GLOO_SOCKET_IFNAME gloo-interfaces
-GLOO_DEVICE_TRANSPORT transport
-GLOO_DISABLE_CONNECTION_RETRIES gloo-bool
-GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER gloo-bool
-GLOO_ENABLE_STORE_V2_API gloo-bool
-GLOO_LOG_LEVEL any
-OMP_NUM_THREADS openmp
+debug-level: TORCH_DISTRIBUTED_DEBUG
+log-level: TORCH_CPP_LOG_LEVEL
+checked: TORCH_SHOW_CPP_STACKTRACES TORCH_NCCL_USE_COMM_NONBLOCKING
+py-int: TORCH_DIST_INIT_BARRIER PET_STANDALONE PET_MODULE PET_NO_PYTHON PET_RUN_PATH
+  PET_VIRTUAL_LOCAL_RANK PET_MAX_RESTARTS PET_SHUTDOWN_TIMEOUT
+any: TORCH_DISTRIBUTED_USE_TORCHCOMMS TORCH_FR_DUMP_TEMP_FILE TORCH_NCCL_DEBUG_INFO_TEMP_FILE
+  TORCH_INCLUDE_STACK_TRACE TORCH_INCLUDE_ONLY_ACTIVE TORCH_NCCL_EXTRA_DUMP_ON_EXEC
+  TORCH_NCCL_BCAST_UNIQUEID TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING
+  TORCH_NCCL_NONBLOCKING_TIMEOUT TORCH_NCCL_ABORT_IN_DESTROY_PG TORCH_NCCL_DEBUG_INFO_PIPE_FILE
+  GLOO_LOG_LEVEL
+nonempty: TORCH_DISTRIBUTED_COMPILE_ON_ONE_RANK
+c10d-bool: TORCH_GLOO_LAZY_INIT
+recorder-int: TORCH_FR_BUFFER_SIZE TORCH_NCCL_TRACE_BUFFER_SIZE
+recorder-bool: TORCH_FR_CPP_STACK TORCH_NCCL_TRACE_CPP_STACK
+nccl-bool: TORCH_FR_DUMP_DYNAMIC_FILE_NAME TORCH_NCCL_BLOCKING_WAIT TORCH_NCCL_DESYNC_DEBUG
+  TORCH_NCCL_ENABLE_TIMING TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK TORCH_NCCL_DUMP_ON_TIMEOUT
+  TORCH_NCCL_PROPAGATE_ERROR TORCH_NCCL_ENABLE_MONITORING TORCH_NCCL_RETHROW_CUDA_ERRORS
+  TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN TORCH_NCCL_CUDA_EVENT_CACHE TORCH_NCCL_NAN_CHECK
+  TORCH_NCCL_HIGH_PRIORITY TORCH_NCCL_AVOID_RECORD_STREAMS
+nccl-int 0 3: TORCH_NCCL_ASYNC_ERROR_HANDLING
+nccl-int 1 -: TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC
+  TORCH_NCCL_COORD_CHECK_MILSEC TORCH_NCCL_RANKS_PER_ROOT
+one: TORCH_DISABLE_SHARE_RDZV_TCP_STORE TORCHELASTIC_ENABLE_FILE_TIMER PYTORCH_NVML_BASED_CUDA_CHECK
+  USE_LIBUV
+python-true: TORCHELASTIC_USE_AGENT_STORE
+py-float: PET_MONITOR_INTERVAL
+gloo-interfaces: GLOO_SOCKET_IFNAME
+transport: GLOO_DEVICE_TRANSPORT
+gloo-bool: GLOO_DISABLE_CONNECTION_RETRIES GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER
+  GLOO_ENABLE_STORE_V2_API
+openmp: OMP_NUM_THREADS
 """
 
 # Names that torch reads no longer, or with a warning only, and what they are called since 2.2.
@@ -311,15 +193,20 @@ class Known(NamedTuple):
     args: tuple[str, ...] = ()
 
 
+def _rows(table: str, sign: str) -> Iterator[tuple[str, str, str]]:
+    """The rows of a table, parted at the first `sign`."""
+    return (row.partition(sign) for row in table.strip().replace("\n  ", " ").split("\n"))
+
+
 @cache
-def known() -> Mapping[str, Known]:
+def known_variables() -> Mapping[str, Known]:
     """Every variable of the tables by its name."""
     found: dict[str, Known] = {}
     for prefix, table in (("NCCL_", NCCL), ("", TORCH)):
-        for line in table.split("\n"):
-            name, *rest = line.split() or [""]
-            if name:
-                found[prefix + name] = Known(prefix + name, rest[0], tuple(rest[1:]))
+        for kinds, _, names in _rows(table, ":"):
+            kind, *args = kinds.split()
+            for name in names.split():
+                found[prefix + name] = Known(prefix + name, kind, tuple(args))
     for name in NCCL_UNDOCUMENTED.split():
         found.setdefault("NCCL_" + name, Known("NCCL_" + name, "any"))
     for old, new in RENAMED.items():
@@ -328,37 +215,40 @@ def known() -> Mapping[str, Known]:
 
 
 @cache
-def unread() -> Mapping[str, str]:
-    """Names that nobody reads, and what to use in their place."""
-    pairs = (line.partition("=") for line in UNREAD.split("\n") if line)
-    return {name: instead for name, _, instead in pairs}
+def unread_names() -> Mapping[str, str]:
+    """Names that neither NCCL nor torch reads, and what to use instead."""
+    return {name: instead for names, _, instead in _rows(UNREAD, "=") for name in names.split()}
 
 
 @lru_cache(maxsize=4096)
-def stranger(name: str) -> str | None:
-    """None when a name is known, or may be somebody else's; otherwise the nearest known name, ""
-    when none is near."""
-    if name in known() or name in unread():
+def unknown_name(name: str) -> str | None:
+    """None when a name is known, or may belong to other software; otherwise the nearest known name,
+    "" when none is near."""
+    if name in known_variables() or name in unread_names():
         return None
     first, sign, rest = name.partition("_")
-    if first in SLIPS and sign and f"{SLIPS[first]}_{rest}" in known():
+    if first in SLIPS and sign and f"{SLIPS[first]}_{rest}" in known_variables():
         return f"{SLIPS[first]}_{rest}"
-    if name.upper() != name and name.upper() in known() and first.upper() in ("NCCL", "GLOO"):
+    if (
+        name.upper() != name
+        and name.upper() in known_variables()
+        and first.upper() in ("NCCL", "GLOO")
+    ):
         return name.upper()
     if first == "NCCL" and sign:
         other = rest.startswith(FAMILIES) or rest in SINGLE_NAMES or re.fullmatch(PLACES, rest)
-        return None if other else nearest(name) or ""
+        return None if other else nearest_name(name) or ""
     if first == "GLOO" or name.startswith(TORCH_FAMILIES):
-        return nearest(name) or None
+        return nearest_name(name) or None
     return None
 
 
-def nearest(name: str) -> str:
+def nearest_name(name: str) -> str:
     """The known name that is at most two slips of the finger away, else one that looks alike."""
     if len(name) > 80:
         return ""
     family = name.partition("_")[0]
-    names = [n for n in known() if n.startswith(family)]
+    names = [n for n in known_variables() if n.startswith(family)]
     best = min(((_distance(name, n), n) for n in names), default=(9, ""))
     if best[0] <= SLIPS_MOST:
         return best[1]

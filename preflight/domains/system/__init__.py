@@ -1,0 +1,1 @@
+"""The node's operating system: directories, file systems, containers, inventory."""

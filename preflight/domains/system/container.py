@@ -1,4 +1,4 @@
-"""What changes inside a container: whether this is one, and who its user is."""
+"""Tells whether this is a container and of which kind, and whether its user has a name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ with one of the signs in it."""
 KUBERNETES, OTHER = "kubernetes", "container"
 
 SHM_SIZE = "docker, podman: --shm-size=8g; pod: emptyDir with medium Memory at /dev/shm"
-"""Advice of all checks for which /dev/shm is too small."""
+"""FindingType of all checks for which /dev/shm is too small."""
 
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """The variables in which getpass.getuser() looks for the user's name, in its order."""

@@ -1,6 +1,6 @@
-"""The places that a job writes to, and how far somebody who tries to write there gets.
+"""Probes the directories that a job writes to: looks them up, measures, writes and locks.
 
-Everything here that touches a place does so in a child (touch.py): the caller always gets its
+Everything here that touches a place does so in a child (fs_probe.py): the caller always gets its
 answer in time, however dead a mount is.
 """
 
@@ -12,19 +12,18 @@ import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from preflight.domains.system.fs_probe import Touched, touch
+from preflight.domains.system.fs_probe import ProbeResult, probe_in_children
+from preflight.frozen import dataclass
 from preflight.host import Host, Mount, Space
 from preflight.model import CannotObserve
+from preflight.sanitize import escaped
 
 WRITTEN = bytes(64 * 1024)
 PATH_TRIED = 8192
 """Characters of a path that are tried: enough for the kernel to say that it is too long."""
-PATH_KEPT = 200
-"""Characters of a path that are kept for the report."""
 
 
 class Role(StrEnum):
@@ -47,8 +46,8 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One place and how far its child got with it.
+class ProbedPath:
+    """One path that the job uses, and how far the child got that probed it.
 
     path       as the job names it, made absolute and cut; for an init file the file itself
     bytes      how long the path really is
@@ -82,7 +81,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class InitFileUrl:
     """The address of an init file as torch reads it: `path` is used, `netloc` is dropped."""
 
     text: str
@@ -91,32 +90,32 @@ class Address:
     path: str
 
 
-def init_address(host: Host, given: str) -> Address | None:
+def init_file_url(host: Host, given: str) -> InitFileUrl | None:
     """`given` (a path or an address), else the first variable that holds a file:// address."""
     from urllib.parse import urlsplit
 
     if given and "://" not in given:
-        return Address(shown(given), "init_file", "", given)
+        return InitFileUrl(escaped(given), "init_file", "", given)
     variables = ((f"env {n}", host.environ.get(n, "")) for n in ("INIT_METHOD", "DIST_URL"))
     for source, text in (("init_file", given), *variables):
         if text.startswith("file://"):
             try:
                 parts = urlsplit(text)
             except ValueError:  # file://[
-                return Address(shown(text), source, "", "")
-            return Address(shown(text), source, shown(parts.netloc), parts.path)
+                return InitFileUrl(escaped(text), source, "", "")
+            return InitFileUrl(escaped(text), source, escaped(parts.netloc), parts.path)
     return None
 
 
-def places(host: Host, options: Mapping[str, Any], seconds: float) -> tuple[Place, ...]:
+def probe_paths(host: Host, options: Mapping[str, Any], seconds: float) -> tuple[ProbedPath, ...]:
     """TMPDIR and every other place, each once, all tried at the same time within `seconds`."""
     wanted = tuple(_wanted(host, options))
     work = [functools.partial(_try, host, role, path) for role, path, _ in wanted]
     try:
-        answers = touch(work, seconds)
+        answers = probe_in_children(work, seconds)
     except OSError as error:
         raise CannotObserve(f"no process could be forked: {error.strerror}") from None
-    return tuple(_place(host, *w, a, seconds) for w, a in zip(wanted, answers, strict=True))
+    return tuple(_result(host, *w, a, seconds) for w, a in zip(wanted, answers, strict=True))
 
 
 def _wanted(host: Host, options: Mapping[str, Any]) -> Iterator[tuple[Role, str, str]]:
@@ -126,7 +125,7 @@ def _wanted(host: Host, options: Mapping[str, Any]) -> Iterator[tuple[Role, str,
     found = [(Role.TMPDIR, host.environ.get(named, "/tmp"), f"env {named}" if named else "default")]
     if checkpoints := str(options.get("checkpoint_dir") or ""):
         found.append((Role.CHECKPOINT, checkpoints, "checkpoint_dir"))
-    init = init_address(host, str(options.get("init_file") or ""))
+    init = init_file_url(host, str(options.get("init_file") or ""))
     if init is not None and init.path:
         found.append((Role.INIT, init.path, init.source))
     cwd = host.readlink("/proc/self/cwd") or "/"
@@ -217,7 +216,9 @@ def _locks(file: int) -> str:
     return ""
 
 
-def _place(host: Host, role: Role, path: str, source: str, answer: Touched, waited: float) -> Place:
+def _result(
+    host: Host, role: Role, path: str, source: str, answer: ProbeResult, waited: float
+) -> ProbedPath:
     facts = answer.facts
     tested = facts.get("tested", os.path.dirname(path) if role is Role.INIT else path)
     try:
@@ -225,12 +226,12 @@ def _place(host: Host, role: Role, path: str, source: str, answer: Touched, wait
     except CannotObserve:
         mount = None
     problem, name = facts.get("problem", ("", ""))
-    return Place(
+    return ProbedPath(
         role=role,
-        path=shown(path),
+        path=escaped(path),
         bytes=len(path.encode(errors="replace")),  # an undecodable byte counts as one
         source=source,
-        tested=shown(tested),
+        tested=escaped(tested),
         gone=facts.get("gone", 0),
         mount=mount,
         doing=facts.get("doing", "starting"),
@@ -244,9 +245,3 @@ def _place(host: Host, role: Role, path: str, source: str, answer: Touched, wait
         locks=facts.get("locks"),
         leftover=Leftover(*facts["leftover"]) if "leftover" in facts else None,
     )
-
-
-def shown(path: str) -> str:
-    """A path that can be printed, bounded."""
-    path = path[:PATH_KEPT]
-    return path if path.isprintable() else ascii(path)[1:-1]

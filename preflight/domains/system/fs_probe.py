@@ -1,4 +1,4 @@
-"""Touch places that may never answer, each in a child of its own.
+"""Runs probes of paths that may never answer, each in a child process of its own.
 
 Whoever touches a dead NFS or Lustre mount sleeps in the kernel, and not even SIGKILL ends that
 before the server is back. So the process that has to report never touches such a place itself: it
@@ -16,18 +16,19 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Work = Callable[[], Iterator[tuple[str, Any]]]
+from preflight.frozen import dataclass
+
+Probe = Callable[[], Iterator[tuple[str, Any]]]
 """What a child does: it yields (name, JSON data) as soon as it knows a fact. A later fact of the
 same name replaces the earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
-    """What a child told. `state` is empty when it ended in time; else it is the letter of
+class ProbeResult:
+    """What a child found out. `state` is empty when it ended in time; else it is the letter of
     proc_pid_stat(5) of a child that did not (D can't be killed, R got no CPU) and `wchan` the
     function of the kernel in which it sleeps, where that is known."""
 
@@ -36,8 +37,8 @@ class Touched:
     wchan: str = ""
 
 
-def touch(work: Sequence[Work], seconds: float) -> tuple[Touched, ...]:
-    """Does all work at the same time and answers within `seconds`, in the order of `work`.
+def probe_in_children(work: Sequence[Probe], seconds: float) -> tuple[ProbeResult, ...]:
+    """Runs all probes at the same time and returns within `seconds`, in the order of `work`.
 
     RuntimeError when a child ended before its work did; its traceback is on stderr.
     """
@@ -48,10 +49,10 @@ def touch(work: Sequence[Work], seconds: float) -> tuple[Touched, ...]:
     children: dict[int, int] = {}  # reading end of its pipe -> pid
     try:
         for steps in work:
-            reading, pid = _start(steps)
+            reading, pid = _fork_child(steps)
             children[reading] = pid
-        told, late = _listen(children, until)
-        asleep = {reading: _asleep(children[reading]) for reading in late}
+        received, late = _read_pipes(children, until)
+        asleep = {reading: _sleep_state(children[reading]) for reading in late}
     finally:
         statuses = [_reap(pid) for pid in children.values()]
         for reading in children:
@@ -59,25 +60,25 @@ def touch(work: Sequence[Work], seconds: float) -> tuple[Touched, ...]:
     for reading, status in zip(children, statuses, strict=True):
         if status and reading not in late:
             raise RuntimeError(f"a child ended early: {os.waitstatus_to_exitcode(status)}")
-    return tuple(Touched(_facts(told[r]), *asleep.get(r, ())) for r in children)
+    return tuple(ProbeResult(_facts(received[r]), *asleep.get(r, ())) for r in children)
 
 
-def _listen(readings: Iterable[int], until: float) -> tuple[dict[int, bytes], set[int]]:
+def _read_pipes(readings: Iterable[int], until: float) -> tuple[dict[int, bytes], set[int]]:
     """What came out of each pipe, and the pipes that were still open when the time was over."""
-    told = dict.fromkeys(readings, b"")
+    received = dict.fromkeys(readings, b"")
     with selectors.DefaultSelector() as selector:
-        for reading in told:
+        for reading in received:
             selector.register(reading, selectors.EVENT_READ)
         while selector.get_map() and (left := until - time.monotonic()) > 0:
             for key, _ in selector.select(left):
                 piece = os.read(key.fd, 1 << 16)
-                told[key.fd] += piece
+                received[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-        return told, {key.fd for key in selector.get_map().values()}
+        return received, {key.fd for key in selector.get_map().values()}
 
 
-def _start(steps: Work) -> tuple[int, int]:
+def _fork_child(steps: Probe) -> tuple[int, int]:
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # Python 3.12 warns of forks beside threads; the child calls nothing that takes a lock
@@ -100,12 +101,12 @@ def _start(steps: Work) -> tuple[int, int]:
         os._exit(status)
 
 
-def _facts(told: bytes) -> dict[str, Any]:
+def _facts(received: bytes) -> dict[str, Any]:
     """The complete lines of a child."""
-    return dict(json.loads(line) for line in told.split(b"\n")[:-1])
+    return dict(json.loads(line) for line in received.split(b"\n")[:-1])
 
 
-def _asleep(pid: int) -> tuple[str, str]:
+def _sleep_state(pid: int) -> tuple[str, str]:
     """State and wait channel of a child; not a process of the machine that is looked at."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

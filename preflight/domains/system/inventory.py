@@ -1,15 +1,16 @@
-"""What a node is made of, as the job sees it: its names, network interfaces, GPUs, CPUs, memory."""
+"""Takes the inventory of a node: names, network interfaces, GPUs, CPUs and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from preflight.check import Context
-from preflight.domains.gpu import nvml as nvidia
-from preflight.domains.gpu import vendor
-from preflight.domains.net import interface_rules as ifname
-from preflight.domains.net.interfaces import NCCL, Ways, chosen
+from preflight.domains.gpu import nvml, vendor
+from preflight.domains.net import interface_rules
+from preflight.domains.net.interfaces import NCCL, ListenAddresses, listen_addresses
+from preflight.domains.settings.nccl_conf import nccl_setting
+from preflight.frozen import dataclass
 from preflight.host import Host, Interface
 from preflight.model import CannotObserve
 
@@ -53,47 +54,46 @@ class Hardware:
     @property
     def outside(self) -> tuple[Interface, ...]:
         """The interfaces that may lead to other hosts."""
-        return tuple(i for i in self.interfaces if not ifname.isolated(i.name))
+        return tuple(i for i in self.interfaces if not interface_rules.isolated(i.name))
 
 
-def taken(host: Host, ctx: Context) -> Hardware:
+def take_inventory(host: Host, ctx: Context) -> Hardware:
     """Everything about this node; no threshold, no opinion."""
-    ways = chosen(host, ctx) if host.live else Ways(())
+    ways = listen_addresses(host, ctx) if host.live else ListenAddresses(())
     loops = {i.name for i in host.interfaces if i.loopback}
     used = dict.fromkeys([*(way.interface for way in ways.found), ways.meeting])
     names = [name for name in used if name and name not in loops]
     rdma = bool(host.listdir("/sys/class/infiniband"))
     by_rdma = rdma and any(way.library == NCCL for way in ways.found)
     real = [i for i in host.interfaces if not i.loopback]
-    real.sort(key=lambda i: (i.name not in names, ifname.virtual(i.name), not i.running))
+    real.sort(key=lambda i: (i.name not in names, interface_rules.virtual(i.name), not i.running))
     speeds = {i.name: host.read_int(f"/sys/class/net/{i.name}/speed") or 0 for i in real[:KEPT]}
-    conf = host.nccl_conf().get("NCCL_HOSTID")
     hidden = host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
     return Hardware(
         host=host.hostname()[:TEXT],
         boot=(host.read_or_none("/proc/sys/kernel/random/boot_id") or "").strip()[:TEXT],
         space=host.readlink("/proc/self/ns/net")[:TEXT],
-        hostid=host.environ.get("NCCL_HOSTID", conf.value if conf else "")[:TEXT],
+        hostid=nccl_setting(host, "NCCL_HOSTID")[:TEXT],
         interfaces=tuple(real[:KEPT]),
         speeds={name: speed for name, speed in speeds.items() if speed > 0},
         used=tuple(names),
         carries="" if by_rdma else next(iter(names), ""),
-        gpus=_gpus(host) if host.gpu_files() else (),
+        gpus=_gpu_names(host) if host.gpu_files() else (),
         off=hidden in ("", "-1", "NoDevFiles"),
         cpus=len(host.affinity()),
-        memory=_memory(host),
+        memory=_total_memory(host),
     )
 
 
-def _gpus(host: Host) -> tuple[str, ...] | None:
+def _gpu_names(host: Host) -> tuple[str, ...] | None:
     """The names of the GPUs that the driver shows; asked in a thread, since a driver may hang."""
     import threading
 
-    answers: list[nvidia.Answer] = []
+    answers: list[nvml.GpuListing] = []
 
     def ask() -> None:
         try:
-            answers.append(vendor.found(host).ask(host, lambda _: None, PATIENCE / 2))
+            answers.append(vendor.detect(host).list_gpus(host, lambda _: None, PATIENCE / 2))
         except CannotObserve:
             return  # gpu.visible says so
 
@@ -105,7 +105,7 @@ def _gpus(host: Host) -> tuple[str, ...] | None:
     return tuple(gpu.name for gpu in answers[0].gpus[:KEPT])
 
 
-def _memory(host: Host) -> int:
+def _total_memory(host: Host) -> int:
     for line in (host.read_or_none("/proc/meminfo") or "").splitlines():
         name, _, rest = line.partition(":")
         if name == "MemTotal" and rest.split()[:1]:

@@ -6,10 +6,10 @@ functions; using a device starts CUDA or HIP and may hang: only in a worker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from preflight.check import Context
+from preflight.frozen import dataclass
 from preflight.model import NotApplicable
 
 
@@ -62,8 +62,8 @@ class Devices:
         return int(self.module.mem_get_info(index)[0])
 
 
-def found() -> Devices:
-    """Those of this machine."""
+def torch_gpus() -> Devices:
+    """The GPUs of this machine that torch sees."""
     import torch
 
     if not torch.cuda.is_available():

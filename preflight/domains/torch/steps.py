@@ -1,4 +1,4 @@
-"""The way of one rank through an observation, step by step."""
+"""Marks and times the steps of one rank through an observation, and keeps torch's error."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from preflight.check import Context
+from preflight.frozen import dataclass
 
 TEXT = 300
 """Characters kept of what torch says."""
@@ -24,8 +24,8 @@ class Trouble:
 
 
 class Steps:
-    """The way of one rank through an observation: every step is marked before it is taken, so that
-    the marks tell who waits for whom. `seconds` holds the steps that were completed."""
+    """The steps of one rank through an observation: each is marked before it is taken, so that the
+    marks tell which rank waits for which. `seconds` holds the steps that were completed."""
 
     def __init__(self, ctx: Context) -> None:
         self._mark = ctx.mark

@@ -17,13 +17,13 @@ NAMES = (
 )
 
 
-class Waiting:
+class TorchImports:
     """A finder that finds nothing itself: it has the other finders find the modules above, and is
-    told when one of them has been loaded."""
+    called when one of them has been loaded."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.inside = None
+        self.responder = None
 
     def find_spec(self, name, path=None, target=None):
         if name not in NAMES:
@@ -48,11 +48,11 @@ class Waiting:
                 pass
         return spec
 
-    def over(self):
+    def settle(self):
         """The last thing before the interpreter is taken down. A thread that came back to it out of
         native code would end the process with SIGABRT, so that ours may not be there any more."""
         try:
-            state = self.inside and self.inside["State"]
+            state = self.responder and self.responder["Responder"]
             if state and os.getpid() == state.pid:
                 state.answering.acquire(True, QUIET_SECONDS)
                 state.calling.acquire(True, QUIET_SECONDS)
@@ -62,11 +62,11 @@ class Waiting:
     def loaded(self, name, module):
         """Whatever goes wrong in what is ours: the user's program goes on as without us."""
         try:
-            if self.inside is None:
-                inside = self.load("inside")
-                inside["State"].recorder = self.load("recorder")
-                self.inside = inside
-            self.inside["imported"](name, module, self.folder)
+            if self.responder is None:
+                responder = self.load("preflight_responder")
+                responder["Responder"].recorder = self.load("preflight_flight_recorder")
+                self.responder = responder
+            self.responder["imported"](name, module, self.folder)
         except Exception:
             pass
 
@@ -75,12 +75,12 @@ class Waiting:
         path = os.path.join(self.folder, name + ".py")
         with open(path, encoding="utf-8") as file:
             code = compile(file.read(), path, "exec")
-        known = {"__name__": "preflight_" + name, "__file__": path}
+        known = {"__name__": name, "__file__": path}
         exec(code, known)
         return known
 
 
-def _next():
+def _load_next():
     """The sitecustomize that this one stands before, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
@@ -98,7 +98,7 @@ def _next():
 
 _FOLDER = os.environ.get("PREFLIGHT_WATCHED", "")
 if _FOLDER and os.path.isdir(_FOLDER):
-    _WAITING = Waiting(_FOLDER)
-    sys.meta_path.insert(0, _WAITING)
-    atexit.register(_WAITING.over)  # before all others, which makes it the last of them
-_next()
+    _FINDER = TorchImports(_FOLDER)
+    sys.meta_path.insert(0, _FINDER)
+    atexit.register(_FINDER.settle)  # before all others, which makes it the last of them
+_load_next()

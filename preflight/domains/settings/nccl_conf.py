@@ -1,0 +1,84 @@
+"""The one reader of the nccl.conf files, and a variable of NCCL as NCCL finds it.
+
+NCCL looks into the environment, then into the file of NCCL_CONF_FILE or ~/.nccl.conf, then into
+/etc/nccl.conf; the first that has a name counts (src/misc/param.cc). A line is split at its first
+`=` and nothing is trimmed.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Mapping
+
+from preflight.frozen import dataclass
+from preflight.host import Host
+from preflight.model import Fact
+
+VALUE_KEPT = 1024
+"""What NCCL itself keeps of a line's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A setting and where it stands: line `line` of `file`, or the environment when `file` is
+    empty. name is what is left of the first `=`; `assigned` is False where a line has none."""
+
+    name: str
+    value: str
+    file: str = ""
+    line: int = 0
+    assigned: bool = True
+
+    @property
+    def place(self) -> str:
+        return f"{self.file} line {self.line}" if self.file else "environment"
+
+
+def conf_lines(host: Host) -> Iterator[Variable]:
+    """Every line of the files that is no comment, in the order in which NCCL takes them."""
+    home = host.environ.get("HOME", "")
+    own = host.environ.get("NCCL_CONF_FILE") or (home and f"{home}/.nccl.conf")
+    for path in (own, "/etc/nccl.conf"):
+        # a relative path is relative to wherever the ranks will run
+        if not path.startswith("/") or _unreadable(host, path):
+            continue
+        for number, line in enumerate((host.read_or_none(path) or "").split("\n"), 1):
+            name, sign, value = line.partition("=")
+            if not line.startswith("#"):
+                yield Variable(name, value, path, number, bool(sign))
+
+
+def conf_problem(host: Host) -> str:
+    """Why the file of NCCL_CONF_FILE can't be read; empty when it can, or is not set."""
+    named = host.environ.get("NCCL_CONF_FILE", "")
+    if not named.startswith("/"):
+        return "~ is not expanded" if named.startswith("~") else ""
+    why = _unreadable(host, named)
+    return why or ("not readable" if host.read_or_none(named) is None else "")
+
+
+def _unreadable(host: Host, path: str) -> str:
+    """Why there is no regular file to read at a path; reading a FIFO would never end."""
+    try:
+        mode = host.path(path).stat().st_mode
+    except OSError as error:
+        return error.strerror or "no such file"
+    except ValueError as error:  # a null byte
+        return str(error)
+    return "" if stat.S_ISREG(mode) else "no regular file"
+
+
+def nccl_variables(host: Host) -> Mapping[str, Fact]:
+    """Every NCCL_* variable that is set, each with its source: `env` or a file."""
+    found = {n: Fact(v, "env") for n, v in host.environ.items() if n.startswith("NCCL_")}
+    for line in conf_lines(host):
+        if line.assigned and line.name.startswith("NCCL_"):
+            name, value = line.name[: VALUE_KEPT - 1], line.value[: VALUE_KEPT - 1]
+            found.setdefault(name, Fact(value, line.file))
+    return found
+
+
+def nccl_setting(host: Host, name: str) -> str:
+    """The value of one NCCL_* variable; empty where it is not set."""
+    fact = nccl_variables(host).get(name)
+    return (fact.value if fact else "")[:VALUE_KEPT].encode(errors="replace").decode()

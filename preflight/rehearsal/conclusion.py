@@ -1,0 +1,143 @@
+"""The record of a rehearsal, from all that the watch has seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from preflight.domains.job.record import End, Life, RehearsalRecord, Rehearsed, WatchedCommand
+from preflight.frozen import dataclass
+from preflight.rehearsal import aggregate, client
+from preflight.rehearsal.history import History
+
+STOPPED = "KeyboardInterrupt"
+
+Answer = Mapping[str, Any]
+"""What preflight_responder.py tells: hostile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the watch knows of a command when it is over. Keys are process ids.
+
+    began, over  on the monotonic clock; `wall`: by how much the wall clock is ahead of it
+    cut          a signal ended the command
+    ranks        by their numbers; `starting`: processes that are to become ranks
+    known        all that have imported torch.distributed; `parents`: who started each of them
+    ends         when each ended, and its exit status
+    dumps        the last full answer of each; `words`: what it left behind when it ended
+    crashes      what faulthandler wrote of each that crashed
+    problem      why less was seen than usual
+    memory       limit and what is left; `shm`: bytes that came in /dev/shm, `shm_free`: left there
+    """
+
+    command: WatchedCommand
+    began: float
+    over: float
+    wall: float
+    cut: bool
+    ranks: tuple[History, ...]
+    starting: tuple[History, ...]
+    known: Mapping[int, History]
+    parents: Mapping[int, int]
+    ends: Mapping[int, tuple[float, int | None]]
+    dumps: Mapping[int, Answer]
+    words: Mapping[int, Answer]
+    crashes: Mapping[int, str]
+    cpus: Mapping[int, int]
+    problem: str
+    oom_kills: int
+    memory: tuple[int, int]
+    shm: int
+    shm_free: int
+
+
+def record_of(seen: Watched) -> RehearsalRecord:
+    """What is known of each rank, in the order of the ranks."""
+    reraised = _reraised(seen)
+    here = len(seen.ranks) + len(seen.starting)
+    found = []
+    for history in [*seen.ranks, *seen.starting]:
+        dump = seen.dumps.get(history.pid, {})
+        end = _end(seen, history.pid, reraised.get(history.pid) or seen.words.get(history.pid))
+        if end is not None and dump:
+            history.add_answer(seen.over, dump)
+        life = Life(
+            former=_former_ends(seen, history),
+            command=seen.command,
+            rank=history.rank,
+            world=history.world,
+            here=here,
+            pid=history.pid,
+            joined=history.joined,
+            end=end,
+            watched=history.watched,
+            problem="" if history.inside else seen.problem,
+            starting=0.0 if history.inside else round(seen.over - history.born, 1),
+            oom_kills=seen.oom_kills,
+        )
+        how, why = end.how if end else "", seen.command.why
+        found.append(
+            Rehearsed(
+                life,
+                aggregate.calls_of(history, dump, how, why, seen.over, seen.began),
+                aggregate.pace_of(history, dump, seen.cpus.get(history.pid, 0) / here),
+                aggregate.growth_of(
+                    history,
+                    seen.began,
+                    seen.memory,
+                    here,
+                    seen.shm,
+                    seen.shm_free,
+                    ended=end is not None,
+                ),
+            )
+        )
+    return aggregate.record_of_ranks(found, seen.command, _problem(seen))
+
+
+def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
+    """How a process ended; None while it lives and has not begun to end."""
+    gone = seen.ends.get(pid)
+    if gone is None and word is None:
+        return None
+    at, code = gone or (seen.over, None)
+    crash = client.parse_faulthandler(seen.crashes.get(pid, ""))
+    end = aggregate.end_of(word, at + seen.wall, code, crash)
+    end = aggregate.with_last_look(end, seen.known.get(pid), at)
+    if seen.cut and (end.at > seen.over + seen.wall or end.text.startswith(STOPPED)):
+        return None  # it ended by the signal
+    return end
+
+
+def _former_ends(seen: Watched, latest: History) -> tuple[End, ...]:
+    """How those ended that had its rank before, with its own last word for each."""
+    pids = [h.pid for h in seen.known.values() if h.rank == latest.rank and h is not latest]
+    peers = [p for p in pids if seen.parents.get(p) == seen.parents.get(latest.pid)]
+    found = (_end(seen, pid, seen.words.get(pid)) for pid in peers)
+    return tuple(end for end in found if end is not None)
+
+
+def _reraised(seen: Watched) -> dict[int, Answer]:
+    """pid -> the last word of a rank whose exception was caught and raised again where it was
+    started: by torch.multiprocessing.spawn."""
+    found: dict[int, Answer] = {}
+    ranks = {h.pid for h in seen.ranks}
+    for pid in set(seen.known) - ranks:
+        word = seen.words.get(pid, {})
+        of = word.get("of")
+        if type(of) is int and of in ranks and of in seen.ends:
+            text, frames = client.parse_traceback(word.get("trace"))
+            at = seen.ends[of][0] + seen.wall
+            frame_list = client.frames_to_json(frames)
+            found[of] = {"how": "raised", "at": at, "text": text, "frames": frame_list}
+    return found
+
+
+def _problem(seen: Watched) -> str:
+    """Why no rank was seen."""
+    if seen.problem:
+        return seen.problem
+    if seen.known:
+        return "it imports torch.distributed, but nothing makes a rank of it"
+    return "nothing of it has imported torch.distributed"

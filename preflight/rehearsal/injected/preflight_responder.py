@@ -1,0 +1,367 @@
+"""What runs inside of a process of the rehearsed command, from its import of torch.distributed on.
+
+It answers over a Unix socket where the main thread is, what the flight recorder has, how many steps
+and batches there were; leaves a word when the process ends; and opens torch's own worker server,
+which answers without the interpreter's lock. It changes nothing that the program computes, and an
+error here is swallowed: the user's program goes on as without us.
+
+Loaded from its text by sitecustomize.py into the user's Python, any from 3.8 on: the standard
+library only.
+"""
+
+import _thread
+import atexit
+import functools
+import json
+import os
+import socket
+import sys
+import time
+from collections import deque
+
+FRAMES = 40
+TEXT = 300
+
+LIBRARY = os.path.dirname(os.__file__) + os.sep
+INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+
+class Responder:
+    """What is known in this process. There is one: its attributes are set on the class."""
+
+    recorder = {}  # what is in preflight_flight_recorder.py
+    folder = here = ""
+    pid = main = batches = 0
+    server = fault = c10d = binding = loader = store = None
+    steps, last = {}, {}
+    durations, waits = deque(maxlen=512), deque(maxlen=512)
+    adding, added, stand = False, [0, 0], [0, 0]
+    # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
+    answering, calling = _thread.allocate_lock(), _thread.allocate_lock()
+
+
+def imported(name, module, folder):
+    """Called when a module that sitecustomize.py waits for has been loaded."""
+    if name.endswith("distributed_c10d"):
+        start(module, folder)
+    elif name.endswith("optimizer"):
+        module.register_optimizer_step_post_hook(stepped)
+    else:
+        watch_loader(module._BaseDataLoaderIter)
+
+
+def start(module, folder):
+    Responder.folder, Responder.pid, Responder.c10d = folder, os.getpid(), module
+    # now, in the thread that imports: what answers later must not wait for an import of anybody's
+    Responder.binding = sys.modules["torch._C._distributed_c10d"]
+    Responder.main = _thread.get_ident()
+    try:
+        Responder.here = os.getcwd()
+    except OSError:
+        pass
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(os.path.join(folder, f"{Responder.pid}.sock"))
+    listener.listen(8)
+    atexit.register(write_end)
+    report_crashes(folder)
+    _thread.start_new_thread(serve, (listener,))
+    open_torchs_server(folder)
+    environ = {name: os.environ[name][:20] for name in VARIABLES if name in os.environ}
+    write_word(
+        "hello", {"pid": Responder.pid, "ppid": os.getppid(), "at": time.time(), "env": environ}
+    )
+
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+
+
+def open_torchs_server(folder):
+    """It says to stderr that it listens, which the user's terminal is not for."""
+    try:
+        from torch._C._distributed_c10d import _WorkerServer
+    except ImportError:
+        return
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        Responder.server = _WorkerServer(os.path.join(folder, f"{Responder.pid}.torch"))
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def report_crashes(folder):
+    """Of a crash (SIGSEGV, SIGABRT …) the Python stacks go to the watch. A program that wants them
+    elsewhere has said so, or says so later."""
+    import faulthandler
+
+    if not faulthandler.is_enabled():
+        try:
+            Responder.fault = line_to_watch(folder)
+        except OSError:
+            return
+        faulthandler.enable(Responder.fault)
+
+
+def line_to_watch(folder):
+    """Its buffer takes a few words: a crash waits until the watch reads them, see crashes.py."""
+    line = socket.socket(socket.AF_UNIX)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    line.settimeout(2.0)
+    line.connect(os.path.join(folder, "crashes"))
+    line.sendall(b"%d\n" % Responder.pid)
+    line.settimeout(None)
+    return line
+
+
+# --- what the program does ---
+
+
+def stepped(optimizer, args, kwargs):
+    """After every step of every optimizer: with two of them, as for a GAN, a step of the program is
+    one of the first."""
+    now = time.monotonic()
+    key = id(optimizer)
+    Responder.steps[key] = Responder.steps.get(key, 0) + 1
+    if len(Responder.steps) == 1 or key == next(iter(Responder.steps)):
+        before = Responder.last.get(key)
+        if before is not None:
+            Responder.durations.append((round(now, 4), round(now - before, 6)))
+        Responder.last[key] = now
+    if len(Responder.steps) > 64:  # a new optimizer every step is not the program's clock
+        Responder.steps.clear()
+
+
+def watch_loader(iterator):
+    """How long the program waits for its batches. The wrapper is a plain call away from the
+    original, for iterators of both kinds."""
+    original = iterator.__next__
+
+    @functools.wraps(original)
+    def __next__(self):
+        if os.getpid() != Responder.pid:
+            return original(self)
+        if Responder.loader is None or Responder.loader["id"] != id(self):
+            Responder.loader = describe_loader(self)
+        loader = Responder.loader
+        began = time.monotonic()
+        try:
+            batch = original(self)
+        except StopIteration:
+            loader["exhausted"] = True
+            raise
+        now = time.monotonic()
+        Responder.waits.append((round(now, 4), round(now - began, 6)))
+        Responder.batches += 1
+        loader["given"] += 1
+        return batch
+
+    iterator.__next__ = __next__
+
+
+def describe_loader(iterator):
+    known = {"id": id(iterator), "given": 0, "exhausted": False, "length": None, "workers": 0}
+    try:
+        known["workers"] = int(getattr(iterator, "_num_workers", 0))
+        sampler = getattr(iterator, "_index_sampler", None)
+        known["sampler"] = type(getattr(sampler, "sampler", sampler)).__name__[:60]
+        if sampler is not None and str(getattr(iterator, "_dataset_kind", "")) != "1":
+            known["length"] = len(sampler)
+    except Exception:
+        pass
+    return known
+
+
+# --- the answers ---
+
+
+def serve(listener):
+    """Answer one question after the other, in a thread of its own."""
+    while True:
+        try:
+            line, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            line.settimeout(2.0)
+            asked = line.recv(64).split()
+            with Responder.answering:
+                try:
+                    told = ANSWERS[asked[0]](*asked[1:])
+                except Exception as error:
+                    told = {"error": f"{type(error).__name__}: {error}"[:TEXT]}
+                line.sendall(json.dumps(told).encode("utf-8", "replace"))
+        except OSError:
+            pass
+        finally:
+            line.close()
+
+
+def pulse():
+    """What is asked for at every look: counts and the stack of the main thread."""
+    told = {
+        "steps": max(Responder.steps.values()) if Responder.steps else 0,
+        "batches": Responder.batches,
+        "loader": Responder.loader,
+        "stack": stack(sys._current_frames().get(Responder.main)),
+        "groups": Responder.recorder["counts"](Responder.binding),
+    }
+    told.update(rank_and_world())
+    told["raised"] = uncaught_exception() is not None
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        told["gpu"] = [int(cuda.memory_allocated()), int(cuda.mem_get_info()[1])]
+    return told
+
+
+def rank_and_world():
+    """Rank and world: the process group's, else what the launcher says. Lightning gives those that
+    it starts no RANK; on the first node it is the rank there, also of the one that starts them."""
+    c10d = Responder.c10d
+    if c10d.is_initialized():
+        return {"rank": c10d.get_rank(), "world": c10d.get_world_size(), "joined": True}
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    by_node = not rank and os.environ.get("NODE_RANK") == "0"
+    if by_node:
+        rank = os.environ.get("LOCAL_RANK", "")
+    return {
+        "rank": int(rank) if rank.isdigit() else None,
+        "world": int(world) if world.isdigit() else 0,
+        "joined": False,
+        "by_node": by_node,
+    }
+
+
+def dump():
+    """Everything that is asked for once, at the end of the watch."""
+    told = pulse()
+    told["recorded"] = Responder.recorder["recorded"](Responder.binding, first_own)
+    told["members"] = Responder.recorder["members"](Responder.c10d)
+    told["waits"] = waits = list(Responder.waits)
+    between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
+    told["durations"] = list(Responder.durations) or between
+    return told
+
+
+def first_own(frames):
+    """The user's line among the recorder's frames, the innermost first."""
+    found = ((f["filename"], f["line"], f["name"]) for f in frames if is_own(f["filename"]))
+    path, line, name = next(found, ("", 0, ""))
+    return [display_path(path), line, name[:80], True] if path else None
+
+
+def is_own(path):
+    return not (
+        path.startswith((LIBRARY, "<", Responder.folder)) or any(part in path for part in INSTALLED)
+    )
+
+
+def display_path(path):
+    """As the user would type it, where he has started the command."""
+    here = Responder.here + os.sep
+    beside = Responder.here and path.startswith(here) and is_own(path)
+    return path[len(here) :] if beside else path[-TEXT:]
+
+
+def stack(frame):
+    """The innermost first."""
+    found = []
+    while frame is not None and len(found) < FRAMES:
+        code = frame.f_code
+        if not code.co_filename.startswith(Responder.folder):
+            path = code.co_filename
+            found.append([display_path(path), frame.f_lineno or 0, code.co_name[:80], is_own(path)])
+        frame = frame.f_back
+    return found
+
+
+# --- ranks on other machines ---
+
+
+CONNECT_SECONDS = 2.0
+KEYS = "preflight/%s/" % os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")[:20]
+
+
+def stand(*counts):
+    """How many ranks of all machines stand still, and how many machines have one that waits, as far
+    as known. `counts` are those of this machine: added to two numbers in the job's own store, over
+    a connection of ours, by a thread: this one goes on answering."""
+    if not Responder.adding:
+        Responder.adding = True
+        _thread.start_new_thread(add_counts, ([int(count) for count in counts],))
+    return {"stand": Responder.stand, "added": Responder.added}
+
+
+def add_counts(counts):
+    try:
+        with Responder.calling:
+            if Responder.store is None:
+                Responder.store = connect_to_store()
+            for number, name in enumerate(("idle", "waits")):
+                change = counts[number] - Responder.added[number]
+                Responder.added[number] += change
+                Responder.stand[number] = Responder.store.add(KEYS + name, change)
+        Responder.adding = False
+    except Exception:
+        Responder.stand = None  # and never again: what has arrived there is not known
+
+
+def connect_to_store():
+    host, port = store_address()
+    # the store's own client would complain to the user's terminal
+    socket.create_connection((host, port), CONNECT_SECONDS).close()
+    seconds = Responder.c10d.timedelta(seconds=CONNECT_SECONDS)
+    return Responder.binding.TCPStore(host, port, None, False, seconds, wait_for_workers=False)
+
+
+def store_address():
+    if Responder.c10d.is_initialized():
+        store = Responder.c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        return store.host, store.port
+    return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+
+ANSWERS = {b"pulse": pulse, b"dump": dump, b"stand": stand}
+
+
+# --- the end ---
+
+
+def uncaught_exception():
+    """The exception that ends the program: set before any hook for it is called."""
+    return getattr(sys, "last_value", None)
+
+
+def write_end():
+    """Leave the last word of this process: how it ended, and all that is known."""
+    if os.getpid() != Responder.pid:
+        return
+    error = uncaught_exception()
+    word = {"at": time.time(), "how": "exited" if error is None else "raised"}
+    if error is not None:
+        word["text"] = f"{type(error).__name__}: {error}"[: 10 * TEXT]
+        frames, trace = [], getattr(error, "__traceback__", None)
+        while trace is not None and len(frames) < 1000:
+            code = trace.tb_frame.f_code
+            path = code.co_filename
+            frames.append([display_path(path), trace.tb_lineno, code.co_name[:80], is_own(path)])
+            trace = trace.tb_next
+        word["frames"] = frames[::-1][:FRAMES]
+        if isinstance(getattr(error, "error_pid", None), int):  # torch.multiprocessing.spawn's
+            word["of"], word["trace"] = error.error_pid, str(error)[-20 * TEXT :]
+    try:
+        word["dump"] = dump()
+    except Exception:
+        pass
+    write_word("end", word)
+
+
+def write_word(kind, word):
+    """Put a file into the folder of the rehearsal, whole or not at all."""
+    path = os.path.join(Responder.folder, f"{Responder.pid}.{kind}")
+    with open(path + "~", "w", encoding="utf-8", errors="replace") as file:
+        json.dump(word, file)
+    os.rename(path + "~", path)

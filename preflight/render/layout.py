@@ -1,0 +1,46 @@
+"""Lines of a screen: broken where we want them broken, commands left whole for pasting. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+
+
+def cut(text: str, room: int, more: str = "…") -> str:
+    """`text` in at most `room` characters, ended between two words where one ends near."""
+    if len(text) <= room:
+        return text
+    kept = text[: max(0, room - len(more))]
+    start, blank, _ = kept.rpartition(" ")
+    if blank and text[len(kept)] != " " and len(start) >= len(kept) * 2 // 3:
+        kept = start
+    return kept.rstrip(" ·|,;:") + more
+
+
+def wrapped(text: str, room: int, hang: int = 0) -> list[str]:
+    """Lines of at most `room` characters, the further ones indented by `hang`; a longer word (a
+    path, a value) is left whole, so that it can be copied."""
+    return textwrap.wrap(
+        text,
+        max(room, 16),
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def action(text: str, remark: str, room: int) -> list[str]:
+    """A command that can be pasted, with its remark as a comment behind it or, where that is too
+    long, above it."""
+    if not remark:
+        return [text]
+    if len(text) + len(remark) + 5 <= room:
+        return [f"{text}   # {remark}"]
+    return [*(f"# {line}" for line in wrapped(remark, room - 2)), text]
+
+
+def pasteable(text: str, room: int) -> list[str]:
+    """A `do now`: where three blanks divide it, a command and a remark; else a sentence."""
+    command, blanks, remark = text.partition("   ")
+    if not blanks:
+        return wrapped(text, room)
+    return action(command, remark.strip(), room)

@@ -1,0 +1,108 @@
+"""Text that others wrote, made safe: host names, values of variables, logs, what a rank printed.
+
+The rule. What an observation keeps is valid UTF-8 and bounded: clip(), or one_line() where it comes
+from a log or another process. What a screen, a log or a metric shows has passed legible() besides:
+one line of at most LONGEST characters, in which control characters, what overrides the direction of
+writing (bidi), what has no width, and lone surrogates are written out (`\\x1b`). JSON keeps all
+of a text and escapes for itself what UTF-8 cannot hold: encodable(). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+LIMIT = 256
+"""Characters kept of a text: longer than any host name that is one."""
+
+LINE = 300
+"""Characters kept of a line that a process or a log says."""
+
+LONGEST = 600
+"""Characters of one foreign text that a screen shows; the JSON report holds all of it."""
+
+PLAIN = str.maketrans(
+    {
+        "·": "|",
+        "–": "-",
+        "—": "-",
+        "…": "...",
+        "→": "->",
+        "≥": ">=",
+        "≤": "<=",
+        "×": "x",
+        "±": "+-",
+        "µ": "u",
+        "‘": "'",
+        "’": "'",
+        "“": '"',
+        "”": '"',
+    }
+)
+
+BLANK = re.compile(r"[\t\n\v\f]+")
+# control characters, what overrides the direction of writing or has no width, lone surrogates, tags
+UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def encodable(text: str) -> str:
+    """`text` with lone surrogates written out: os.environ and os.listdir hold them for bytes that
+    are not UTF-8 (PEP 383), and no report can."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def json_text(data: Any) -> str:
+    """A JSON document of ours as text that ends with a newline, encodable in UTF-8."""
+    return encodable(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def clip(text: str, limit: int = LIMIT) -> str:
+    """At most `limit` characters, ending in `…` if it was longer, encodable in UTF-8."""
+    made = encodable(text[: limit + 1])
+    return made if len(made) <= limit else made[: limit - 1] + "…"
+
+
+def quoted(value: str, limit: int = 80) -> str:
+    """repr() of a value, so that blanks and line ends show; cut to `limit` characters."""
+    return clip(repr(clip(value, limit * 2)), limit)
+
+
+def one_line(text: object, most: int = LINE) -> str:
+    """At most `most` characters in one line; blanks in place of what cannot be printed."""
+    letters = (c if c.isprintable() else " " for c in str(text)[: 4 * most])
+    return " ".join("".join(letters).split())[:most]
+
+
+def escaped(text: str | bytes, most: int = 200) -> str:
+    """The start of a path or of a stranger's bytes: as it is if printable, else with Python's
+    escapes (`\\n`)."""
+    text = text[:most]
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "backslashreplace")
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def legible(text: str, ascii_only: bool = False, longest: int = LONGEST) -> str:
+    """`text` on one line and bounded, in ASCII where that is asked for; what a terminal would obey
+    or hide is written out (`\\x1b`)."""
+    if len(text) > longest:
+        text = f"{text[:longest]}… ({len(text)} characters)"
+    if not text.isascii() or not text.isprintable():
+        text = UNSAFE.sub(_escape, BLANK.sub(" ", text))
+    return plain(text) if ascii_only else text
+
+
+def plain(text: str) -> str:
+    """`text` in ASCII; what has no counterpart there becomes `?`."""
+    if text.isascii():
+        return text
+    return text.translate(PLAIN).encode("ascii", "replace").decode()

@@ -1,0 +1,56 @@
+"""Ctrl-C, or a scheduler's SIGTERM, during a rehearsal: what was seen until then is judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import command
+
+pytestmark = pytest.mark.torch
+
+SCRIPT = """\
+import time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+for step in range(10):
+    if dist.get_rank() == 1 and step == 5:
+        print("sleeping", flush=True)
+        time.sleep(600)
+    dist.all_reduce(torch.ones(8))
+"""
+LINE = "train.py:9"
+
+
+def test_who_was_waited_for_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    torchrun = Path(sys.executable).with_name("torchrun")
+    with (tmp_path / "out").open("wb") as out:
+        running = command.start(
+            *("rehearse", "--stuck", "90s", "-o", f"json={tmp_path}/report.json", "--"),
+            *(torchrun, "--standalone", "--nproc-per-node=2", script),
+            stdout=out,
+        )
+        until = time.monotonic() + 60
+        while "sleeping" not in (tmp_path / "out").read_text() and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(20)  # job.collectives says who is waited for after 10 s, looks of a busy machine
+        os.kill(running.process.pid, signal.SIGINT)
+        done = running.end(40)
+    assert done.code == 128 + signal.SIGINT, done.err
+    assert not done.left
+    report = json.loads((tmp_path / "report.json").read_bytes())
+    assert report["interrupted"] == "SIGINT"
+    (found,) = report["findings"]
+    assert (found["check"], found["code"]) == ("job.collectives", "rank-busy")
+    assert found["subjects"][0]["ranks"] == [1]
+    assert LINE in found["saw"]
+    assert {row["id"] for row in report["checks"]} >= {"job.ranks", "job.collectives", "job.pace"}

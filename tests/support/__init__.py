@@ -1,0 +1,1 @@
+"""Helpers of the tests, and stand-ins for what this machine lacks."""

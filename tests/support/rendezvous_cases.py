@@ -1,0 +1,1100 @@
+"""Meetings as rdzv.reach sees them, its table by the module of domains/rendezvous that each case is
+about, and what every case must show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from preflight.checks import rdzv_reach
+from preflight.domains.rendezvous.attempts import AbsentHost, Reach
+from preflight.domains.rendezvous.tcp_probe import Probe
+from preflight.identity.slurm_hosts import ExpectedHost
+from preflight.model import (
+    Blame,
+    Cause,
+    Confidence,
+    Finding,
+    Missing,
+    Node,
+    Status,
+    Topology,
+)
+from preflight.roster import Arrival, Attempt, Roll, Stranger
+from support.cases import Case, judged, topology
+
+PORT = 29500
+QUIET = "no sign of life for 15 s"
+UP = (Probe("10.0.0.4", 22, "ECONNREFUSED", 0.0002), Probe("10.0.0.4", 9, "ECONNREFUSED", 0.0002))
+SILENT = (Probe("10.0.0.4", 22, "ETIMEDOUT", 0.8), Probe("10.0.0.4", 9, "ETIMEDOUT", 0.8))
+MASTER_UP = (Probe("10.0.0.1", 22, "ECONNREFUSED", 0.0002),)
+MASTER_DOWN = (Probe("10.0.0.1", 22, "ETIMEDOUT", 0.8),)
+
+
+def ranks_of(node: int) -> tuple[int, ...]:
+    """Two ranks a node, nodes counted from 1."""
+    return (2 * node - 2, 2 * node - 1)
+
+
+def came(node: int, size: int = 8, **changes: Any) -> Arrival:
+    """Node 1 is the host of the meeting, and MASTER_ADDR its address."""
+    made = Arrival(
+        node=f"n{node}",
+        host=f"n{node}",
+        identity=f"id{node}",
+        pid=100 + node,
+        ranks=ranks_of(node),
+        size=size,
+        addr="" if node == 1 else f"10.0.0.{node}",
+        claims=f"n1:{PORT}",
+        mine=node == 1,
+        at=0.1 * (node - 1),
+    )
+    return dataclasses.replace(made, **changes)
+
+
+ALL = tuple(map(came, (1, 2, 3, 4)))
+
+
+def hosting(*arrivals: Arrival, size: int = 8, **changes: Any) -> Reach:
+    """What the host of the meeting knows; `changes` of the Reach, or of its Roll."""
+    roll = Roll(
+        hosts=True,
+        name="n1",
+        port=PORT,
+        size=size,
+        ranks=(0, 1),
+        host="n1",
+        pid=101,
+        ips=("10.0.0.1",),
+        mine=True,
+        reached=0.0,
+        waited=30.0,
+        patience=30.0,
+        arrivals=arrivals,
+    )
+    return _made(Reach(roll, addresses=("10.0.0.1",)), changes)
+
+
+def _made(reach: Reach, changes: Mapping[str, Any]) -> Reach:
+    own = {f.name for f in dataclasses.fields(Reach)}
+    roll = dataclasses.replace(reach.roll, **{k: v for k, v in changes.items() if k not in own})
+    return dataclasses.replace(reach, roll=roll, **{k: v for k, v in changes.items() if k in own})
+
+
+def rung(error: str = "", answer: str = "", ip: str = "10.0.0.1", **changes: Any) -> Attempt:
+    made = Attempt(ip, PORT, error, answer, seconds=0.0003, tries=40)
+    return dataclasses.replace(made, **changes)
+
+
+IN = rung(answer="ours", tries=1)
+REFUSED = rung("ECONNREFUSED")
+DROPPED = rung("ETIMEDOUT", seconds=4.0, tries=7)
+DEAD = rung("EHOSTUNREACH", seconds=3.06, tries=9)
+PROHIBITED = rung("EHOSTUNREACH")
+V6_DROPPED = rung("ETIMEDOUT", ip="fd00::1", seconds=4.0, tries=1)
+
+
+def guest(node: int, *ladder: Attempt, **changes: Any) -> Reach:
+    """A guest's own part: it got in."""
+    roll = Roll(
+        hosts=False,
+        name="n1",
+        port=PORT,
+        size=8,
+        ranks=ranks_of(node),
+        host=f"n{node}",
+        pid=100 + node,
+        ips=("10.0.0.1",),
+        ladder=ladder or (IN,),
+        reached=0.3,
+    )
+    return _made(Reach(roll, addresses=(f"10.0.0.{node}",)), changes)
+
+
+def out(node: int, *ladder: Attempt, **changes: Any) -> Reach:
+    """The part of an agent that never got in."""
+    return guest(node, *ladder, **({"reached": None, "waited": 30.0} | changes))
+
+
+def nodes(*numbers: int, size: int = 8, **changes: Any) -> Topology:
+    """The nodes that met, two ranks each."""
+    made = tuple(Node(f"n{n}", ranks_of(n), f"10.0.0.{n}") for n in numbers)
+    return topology(nodes=made, size=size, master_addr="n1", master_port=PORT, **changes)
+
+
+def alone(node: int) -> Topology:
+    """What an agent by itself knows."""
+    return nodes(node)
+
+
+LIST = tuple(ExpectedHost(f"n{n}", ranks_of(n)) for n in (1, 2, 3, 4))
+
+
+def here(host: Reach, **others: Reach | Missing) -> dict[str, Reach | Missing]:
+    """All observations: the host's is n1's."""
+    return {"n1": host, **others}
+
+
+SRUN_SAID = (
+    "srun: error: Task launch for StepId=4.0 failed on node n4: Communication connection failure\n"
+    "srun started nothing there"
+)
+SSH_SAID = "ssh: connect to host n4 port 22: Connection refused\nssh ended with exit code 255"
+
+
+def unheard(program: str, words: str) -> Missing:
+    """What the place that starts all agents makes of one that said nothing."""
+    return Missing(Cause.NOT_ARRIVED, words, by=program)
+
+
+def three(*changed: Arrival, **changes: Any) -> Reach:
+    """The host's view when node 4 did not come."""
+    return hosting(*(changed or ALL[:3]), **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row(Case):
+    """about: the nodes that any finding may be about; says: what is in the words of this one."""
+
+    about: tuple[str, ...] = ()
+    sure: Confidence | None = None
+    blame: Blame | None = None
+    says: tuple[str, ...] = ()
+
+
+def row(name: str, saw: Mapping[str, Reach | Missing], code: str | None = None, **more: Any) -> Row:
+    more.setdefault("topology", nodes(*(int(k[1:].partition("#")[0]) for k in saw)))
+    if code is not None:
+        more.setdefault("status", Status.FAIL)
+    return Row(name, saw, code, **more)
+
+
+BAD = rung("ECONNREFUSED", ip="10.0.0.99")
+
+
+HEALTHY: tuple[Row, ...] = (
+    # healthy worlds, however unusual
+    row("all came", here(hosting(*ALL), n2=guest(2), n3=guest(3), n4=guest(4))),
+    row(
+        "one agent a rank on one machine, localhost",
+        here(
+            hosting(
+                *(came(1, 2, pid=101 + r, ranks=(r,)) for r in (0, 1)),
+                name="localhost",
+                size=2,
+                ranks=(0,),
+                ips=("127.0.0.1",),
+            )
+        ),
+        topology=nodes(1, size=2),
+    ),
+    row(
+        "an address that is translated: nobody has it, all came",
+        here(hosting(came(1, mine=False), *ALL[1:], mine=False)),
+    ),
+    row(
+        "a late start of everybody but the host",
+        here(hosting(came(1), *(came(n, at=20.0 + n) for n in (2, 3, 4)))),
+    ),
+    row(
+        "two nodes, and one came 20 s later: who was early can't be told",
+        here(hosting(came(1, 4), came(2, 4, at=20.0), size=4)),
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "scanners and health checks",
+        here(
+            hosting(
+                *ALL,
+                strangers=(
+                    Stranger("10.9.9.9", "http", 30),
+                    Stranger("10.9.9.8", "garbage"),
+                    Stranger("10.9.9.7", "silent"),
+                    Stranger("10.9.9.6", "half-open"),
+                ),
+            )
+        ),
+    ),
+    row(
+        "IPv6 refused at once, then IPv4",
+        here(hosting(*ALL), n2=guest(2, rung("ECONNREFUSED", ip="fd00::1"), IN)),
+    ),
+    row(
+        "IPv6 without a route, then IPv4",
+        here(hosting(*ALL), n2=guest(2, rung("ENETUNREACH", ip="fd00::1"), IN)),
+    ),
+    row(
+        "refused for a while until the host listened",
+        here(hosting(*ALL), n2=guest(2, dataclasses.replace(IN, tries=20))),
+    ),
+    row(
+        "under torchrun rank 0 need not be at MASTER_ADDR",
+        here(hosting(came(1, mine=False), came(2, mine=True), *ALL[2:], agent=True, mine=False)),
+    ),
+    row("names given in other forms", here(hosting(*ALL[:3], came(4, claims=f"10.0.0.1:{PORT}")))),
+    row("a pause that nobody minded", here(hosting(*ALL, stood=9.0)), None),
+    row(
+        "agents of one machine, at an address that is translated",
+        here(
+            hosting(
+                *(came(1, 2, pid=101 + r, ranks=(r,), mine=False) for r in (0, 1)),
+                size=2,
+                ranks=(0,),
+                mine=False,
+                ips=("10.96.0.7",),
+            )
+        ),
+        topology=nodes(1, size=2),
+    ),
+)
+
+ABSENT_RANKS: tuple[Row, ...] = (
+    # who did not come
+    row(
+        "absent, and nothing says from where",
+        here(three()),
+        "absent",
+        status=Status.MISSING,
+        subject="rank 6",
+        about=("",),
+        sure=Confidence.POSSIBLE,
+        says=(
+            "6 of 8 ranks arrived in 200 ms",
+            "ranks 6-7 never connected within 30.0 s",
+            "n1, n2, n3",
+        ),
+    ),
+    row(
+        "absent host that is up",
+        here(three(expected=LIST, sought=(AbsentHost("n4", ("10.0.0.4",), "", UP),))),
+        "absent-host-up",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=(
+            "nobody from n4 (ranks 6-7)",
+            "from n1: n4 is 10.0.0.4: port 22 refused after 0.2 ms",
+        ),
+    ),
+    row(
+        "absent host that is silent",
+        here(three(expected=LIST, sought=(AbsentHost("n4", ("10.0.0.4",), "", SILENT),))),
+        "absent-host-silent",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+    ),
+    row(
+        "absent host without an address",
+        here(three(expected=LIST, sought=(AbsentHost("n4", (), "EAI_NONAME"),))),
+        "absent",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.POSSIBLE,
+        says=("n4 does not resolve (EAI_NONAME)",),
+    ),
+    row(
+        "absent host whose ranks the list does not tell",
+        here(
+            three(
+                expected=tuple(ExpectedHost(e.host) for e in LIST),
+                sought=(AbsentHost("n4", ("10.0.0.4",), "", UP),),
+            )
+        ),
+        "absent-host-up",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+    ),
+    row(
+        "the launcher deals otherwise than the list: hosts only",
+        here(
+            hosting(
+                ALL[0],
+                came(3, ranks=(2, 3)),
+                came(2, ranks=(4, 5)),
+                expected=LIST,
+                sought=(AbsentHost("n4", ("10.0.0.4",), "", UP),),
+            )
+        ),
+        "absent-host-up",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+    ),
+    row(
+        "the list has other names than the machines",
+        here(
+            three(
+                *(dataclasses.replace(a, host=f"ip-{a.node}") for a in ALL[:3]),
+                host="ip-n1",
+                expected=LIST,
+            )
+        ),
+        "absent",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+    ),
+    row(
+        "one rank of a node that came",
+        here(hosting(*ALL[:3], came(4, ranks=(6,)), expected=LIST)),
+        "absent",
+        status=Status.MISSING,
+        subject="n4 · rank 7",
+        about=("n4",),
+        says=("rank 7 never", "of n4, from where others came"),
+    ),
+    row(
+        "one was turned away",
+        here(three(strangers=(Stranger("10.0.0.4", "token"),))),
+        "absent",
+        status=Status.MISSING,
+        about=("", "n1"),
+        says=("10.0.0.4 was turned away: token",),
+    ),
+    row(
+        "a Kubernetes service in front of rank 0",
+        here(hosting(ALL[0], mine=False, kubernetes=True)),
+        "absent",
+        status=Status.MISSING,
+        about=("",),
+        topology=alone(1),
+    ),
+    row(
+        "localhost, one process a rank: the others may be meant to run here",
+        here(hosting(came(1, ranks=(0,)), name="localhost", ips=("127.0.0.1",), ranks=(0,))),
+        "absent",
+        status=Status.MISSING,
+        about=("",),
+        topology=topology(nodes=(Node("n1", (0,)),), size=8),
+    ),
+    row(
+        "the name of rank 0's node is in its own /etc/hosts as 127.0.1.1",
+        here(hosting(ALL[0], ips=("127.0.1.1",))),
+        "absent",
+        status=Status.MISSING,
+        about=("",),
+        topology=alone(1),
+    ),
+    # started from one place, which knows more than the host of the meeting
+    row(
+        "srun could not launch on one node",
+        here(hosting(*ALL[:3], size=6), n2=guest(2), n3=guest(3), n4=unheard("srun", SRUN_SAID)),
+        "not-launched",
+        topology=nodes(1, 2, 3),
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        says=("nothing came from n4 · srun: error: Task launch", "Communication connection"),
+    ),
+    row(
+        "ssh is refused by one host: told once, with its ranks",
+        here(three(expected=LIST), n2=guest(2), n3=guest(3), n4=unheard("ssh", SSH_SAID)),
+        "not-reached",
+        topology=nodes(1, 2, 3),
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        says=("nothing came from n4 · ssh: connect to host n4 port 22: Connection refused",),
+    ),
+    row(
+        "ssh is refused by the host of the meeting: the others miss it, and are not to blame",
+        {"n2": out(2, REFUSED), "n3": out(3, REFUSED), "n1": unheard("ssh", SSH_SAID)},
+        "not-reached",
+        topology=nodes(2, 3),
+        status=Status.MISSING,
+        subject="n1",
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "nobody was reached",
+        {f"n{n}": unheard("ssh", SSH_SAID.replace("n4", f"n{n}")) for n in (1, 2, 3, 4)},
+        "not-reached",
+        topology=nodes(),
+        status=Status.MISSING,
+        says=("nothing came from n[1-4] · ssh: connect to host n1 port 22",),
+    ),
+)
+
+ARRIVALS: tuple[Row, ...] = (
+    # who came late, was lost, or came twice
+    row(
+        "late",
+        here(hosting(*ALL[:3], came(4, at=9.0))),
+        "agent-late",
+        status=Status.WARN,
+        subject="n4",
+        about=("n4",),
+        says=("n4 came 8.8 s after most",),
+    ),
+    row(
+        "two nodes with the same node rank, and nothing says which is right",
+        here(hosting(*ALL[:3], came(4, ranks=(2, 3)))),
+        "rank-duplicate",
+        subject="n2",
+        about=("n2", "n4"),
+        sure=Confidence.CERTAIN,
+        blame=Blame.JOB,
+        says=("ranks 2-3", "n2 (pid 102", "n4 (pid 104", "2 nodes think that they are node rank 1"),
+    ),
+    row(
+        "the node list tells which",
+        here(hosting(*ALL[:3], came(4, ranks=(2, 3)), expected=LIST)),
+        "rank-duplicate",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=("the node list has ranks 2-3 on n2",),
+    ),
+    row(
+        "two leaders: MASTER_ADDR is one's",
+        here(hosting(*ALL[:3], came(4, ranks=(0, 1)))),
+        "leader-duplicate",
+        subject="n4",
+        about=("n4",),
+        says=("2 nodes think that they are node rank 0", "MASTER_ADDR is an address of n1"),
+    ),
+    row(
+        "two leaders, each with a meeting of its own",
+        here(
+            hosting(came(1, 4, mine=True), size=4),
+            n2=hosting(came(2, 4, ranks=(0, 1), mine=True), size=4, host="n2", pid=102),
+        ),
+        "leader-duplicate",
+        about=("n1", "n2"),
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "one rank twice",
+        here(hosting(*ALL[:3], came(4, ranks=(3,)), came(4, ranks=(6, 7), pid=9))),
+        "rank-duplicate",
+        about=("n2", "n4"),
+    ),
+    row(
+        "started twice on one machine",
+        here(hosting(*ALL, came(3, pid=999))),
+        "rank-duplicate",
+        about=("n3",),
+        says=("the command was started twice there",),
+    ),
+    # WORLD_SIZE
+    row(
+        "one of four thinks otherwise",
+        here(hosting(*ALL[:3], came(4, 6))),
+        "size-differs",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.CERTAIN,
+    ),
+    row(
+        "one of four thinks otherwise, and one is absent",
+        here(hosting(*ALL[:2], came(3, 12), size=8)),
+        "size-differs",
+        subject="n3",
+        about=("n3", ""),
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "of two, the one whose number really came is right",
+        here(hosting(came(1, 4), came(2, 6), size=4)),
+        "size-differs",
+        subject="n2",
+        about=("n2",),
+        sure=Confidence.LIKELY,
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "of two, and neither came: both",
+        here(hosting(came(1, 8), came(2, 6))),
+        "size-differs",
+        about=("n1", "n2", ""),
+        sure=Confidence.POSSIBLE,
+        topology=nodes(1, 2),
+    ),
+    row(
+        "the majority against the number that came: both",
+        here(hosting(*ALL[:3], came(4, 6, ranks=(4,)))),
+        "size-differs",
+        sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "another job's ranks",
+        here(hosting(*ALL, strangers=(Stranger("10.9.9.9", "c10d", 3),))),
+        "stranger-job",
+        status=Status.WARN,
+        about=("n1",),
+        says=("3 times", "10.9.9.9"),
+    ),
+    row(
+        "another job's agent",
+        here(hosting(*ALL, strangers=(Stranger("10.0.0.2", "other job"),))),
+        "stranger-job",
+        status=Status.WARN,
+        about=("n1",),
+        says=("10.0.0.2 (n2)",),
+    ),
+    row(
+        "a wrong token",
+        here(hosting(*ALL, strangers=(Stranger("10.9.9.9", "token"),))),
+        "stranger-token",
+        status=Status.WARN,
+        about=("n1",),
+    ),
+)
+
+ATTEMPTS: tuple[Row, ...] = (
+    # one agent by itself that did not get in: what it saw
+    *(
+        row(f"by itself: {name}", {"n2": part}, code, topology=alone(2), subject=subject, sure=sure)
+        for name, part, code, subject, sure in (
+            (
+                "unknown name",
+                out(2, lookup="EAI_NONAME", ladder=(), ips=()),
+                "name-unknown",
+                "n2",
+                Confidence.CERTAIN,
+            ),
+            (
+                "no name server",
+                out(2, lookup="EAI_AGAIN", ladder=(), ips=()),
+                "resolver-timeout",
+                "n2",
+                Confidence.CERTAIN,
+            ),
+            (
+                "silent name server",
+                out(2, lookup="SILENT", ladder=(), ips=()),
+                "resolver-timeout",
+                "n2",
+                Confidence.CERTAIN,
+            ),
+            ("refused", out(2, REFUSED), "refused", "n2->n1 · port 29500", Confidence.POSSIBLE),
+            (
+                "dropped, other ports refuse",
+                out(2, DROPPED, elsewhere=MASTER_UP),
+                "dropped",
+                None,
+                Confidence.LIKELY,
+            ),
+            (
+                "nothing answers",
+                out(2, DROPPED, elsewhere=MASTER_DOWN),
+                "dropped",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            (
+                "prohibited, other ports answer",
+                out(2, PROHIBITED, elsewhere=MASTER_UP),
+                "prohibited",
+                None,
+                Confidence.LIKELY,
+            ),
+            (
+                "prohibited by an own rule",
+                out(2, rung("EACCES")),
+                "prohibited",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            ("dead", out(2, DEAD), "host-dead", None, Confidence.POSSIBLE),
+            ("no route", out(2, rung("ENETUNREACH")), "no-route", None, Confidence.POSSIBLE),
+            (
+                "blackhole route",
+                out(2, rung("EINVAL"), routes={"10.0.0.1": "EINVAL"}),
+                "no-route",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            (
+                "unreachable route",
+                out(2, PROHIBITED, routes={"10.0.0.1": "EHOSTUNREACH"}),
+                "no-route",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            (
+                "accepts and is silent",
+                out(2, rung(answer="silent", seconds=3.0)),
+                "not-a-meeting",
+                None,
+                Confidence.LIKELY,
+            ),
+            ("accepts and closes", out(2, rung(answer="closed")), "not-a-meeting", None, None),
+            (
+                "a web server",
+                out(2, rung(answer="stranger", heard="HTTP/1.0 400")),
+                "not-a-meeting",
+                None,
+                None,
+            ),
+            (
+                "the meeting of another job",
+                out(2, rung(answer="other job", heard="77")),
+                "other-meeting",
+                None,
+                Confidence.CERTAIN,
+            ),
+            ("another token", out(2, rung(answer="token")), "token", None, Confidence.CERTAIN),
+            (
+                "another version",
+                out(2, rung(answer="version", heard="0.9")),
+                "handshake-incomplete",
+                None,
+                None,
+            ),
+            (
+                "greeted and no more",
+                out(2, rung(answer="ours")),
+                "handshake-incomplete",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            (
+                "IPv6 without a route, IPv4 refused",
+                out(2, rung("ENETUNREACH", ip="fd00::1"), REFUSED),
+                "refused",
+                None,
+                None,
+            ),
+        )
+    ),
+)
+
+DISCONNECTED: tuple[Row, ...] = (
+    row(
+        "lost",
+        here(hosting(*ALL[:3], came(4, lost="connection reset", mark="net.mesh: edges"))),
+        "lost",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=("n4 (pid 104, 10.0.0.4), ranks 6-7", "connection reset", "'net.mesh: edges'"),
+    ),
+    row(
+        "all ended",
+        here(hosting(ALL[0], *(came(n, lost="it closed the connection") for n in (2, 3, 4)))),
+        "lost",
+        sure=Confidence.POSSIBLE,
+        says=("n1 lost all of them",),
+    ),
+    row(
+        "all fell silent at once",
+        here(hosting(ALL[0], *(came(n, lost=QUIET) for n in (2, 3, 4)))),
+        "cut-off",
+        subject="n1",
+        about=("n1",),
+        sure=Confidence.POSSIBLE,
+        says=("all of n[2-4]", "the network of n1 was cut", "all the others were stopped"),
+    ),
+    row(
+        "all fell silent at once, and live",
+        here(
+            hosting(ALL[0], *(came(n, lost=QUIET) for n in (2, 3, 4))),
+            n2=guest(2, lost=QUIET),
+            n4=guest(4, lost=QUIET),
+        ),
+        "cut-off",
+        subject="n1",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        says=("n[2,4] lived, and lost n1",),
+    ),
+    row(
+        "one of several fell silent: the others were heard all the time",
+        here(hosting(*ALL[:3], came(4, lost=QUIET)), n4=guest(4, lost=QUIET)),
+        "lost",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "one of two fell silent: nobody can tell",
+        {"n1": hosting(*ALL[:1], came(2, lost=QUIET), size=4)},
+        "lost",
+        topology=nodes(1, 2, size=4),
+        subject="n2",
+        sure=Confidence.POSSIBLE,
+        says=("n2 is down, or stopped", "the network between them broke"),
+    ),
+    row(
+        "one of two fell silent, and lives",
+        {"n1": hosting(*ALL[:1], came(2, lost=QUIET), size=4), "n2": guest(2, lost=QUIET)},
+        "lost",
+        topology=nodes(1, 2, size=4),
+        subject="n1->n2",
+        about=("n1",),
+        blame=Blame.NETWORK,
+        sure=Confidence.POSSIBLE,
+        says=("it lives, and says the same", "broke at n1", "broke at n2"),
+    ),
+    row(
+        "the host itself was stopped for a while",
+        here(
+            hosting(ALL[0], *(came(n, lost=f"it gave up: {QUIET}") for n in (2, 3, 4)), stood=9.0)
+        ),
+        "agent-paused",
+        subject="n1",
+        about=("n1",),
+        blame=Blame.NODE,
+        sure=Confidence.CERTAIN,
+        says=("did nothing at all for 9.0 s", "n[2-4]"),
+    ),
+    row(
+        "a guest was stopped for a while",
+        here(hosting(*ALL[:3], came(4, lost=QUIET)), n4=guest(4, lost="reset", stood=9.0, pid=104)),
+        "agent-paused",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.CERTAIN,
+        says=("did nothing at all for 9.0 s", f"n1 had lost it: {QUIET}"),
+    ),
+    row(
+        "by itself: the host was lost",
+        {"n2": guest(2, lost=QUIET)},
+        "lost",
+        subject="n2->n1 · port 29500",
+        topology=alone(2),
+        sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "by itself: the host ended",
+        {"n2": guest(2, lost="Connection reset by peer")},
+        "lost",
+        subject="n1 · port 29500",
+        topology=alone(2),
+        sure=Confidence.LIKELY,
+        says=("the meeting at n1 10.0.0.1:29500 ended without a word: n2: Connection reset",),
+    ),
+    row(
+        "several lost the host, and it gave no part",
+        {f"n{n}": guest(n, lost=QUIET) for n in (2, 3, 4)},
+        "lost",
+        subject="n1 · port 29500",
+        sure=Confidence.LIKELY,
+        says=("fell silent: n2: no sign of life",),
+    ),
+    row(
+        "two lost the host, and the third found nobody any more",
+        {"n2": guest(2, lost="reset"), "n3": guest(3, lost="reset"), "n4": out(4, REFUSED)},
+        "lost",
+        subject="n1 · port 29500",
+        sure=Confidence.LIKELY,
+        says=("ended without a word: n2: reset · n3: reset", "n4 found nobody there any more"),
+    ),
+    row(
+        "the host and its guest lost each other: told once",
+        here(hosting(*ALL[:3], came(4, lost="reset")), n4=guest(4, lost="reset")),
+        "lost",
+        subject="n4",
+        about=("n4",),
+    ),
+    row(
+        "the host of the meeting was lost: that is said already",
+        {**{f"n{n}": guest(n, lost=QUIET) for n in (2, 3, 4)}, "n1": unheard("srun", SRUN_SAID)},
+        "lost",
+        topology=nodes(2, 3, 4),
+        subject="n1 · port 29500",
+    ),
+)
+
+LEADER_ADDRESS: tuple[Row, ...] = (
+    # the leader
+    row(
+        "rank 0 is not where MASTER_ADDR leads",
+        here(
+            guest(1),
+            n2=hosting(
+                came(2, mine=True, addr=""),
+                came(1, mine=False, addr="10.0.0.1"),
+                *ALL[2:],
+                host="n2",
+                pid=102,
+                ranks=(2, 3),
+                ips=("10.0.0.2",),
+            ),
+        ),
+        "leader-elsewhere",
+        subject="n1 · MASTER_ADDR",
+        about=("n1",),
+        sure=Confidence.CERTAIN,
+        says=("an address of n2", "rank 0 runs on n1"),
+    ),
+    row(
+        "nobody has MASTER_ADDR: by itself",
+        here(hosting(ALL[0], mine=False, ips=("10.0.0.99",))),
+        "leader-elsewhere",
+        subject="n1 · MASTER_ADDR",
+        about=("n1",),
+        sure=Confidence.POSSIBLE,
+        topology=alone(1),
+    ),
+    row(
+        "nobody has MASTER_ADDR: all parts",
+        here(hosting(ALL[0], mine=False, ips=("10.0.0.99",)), n2=out(2, BAD), n3=out(3, BAD)),
+        "leader-elsewhere",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        says=("n2: 10.0.0.99:29500 refused",),
+    ),
+    row(
+        "nobody has MASTER_ADDR, and rank 0 dialled it too",
+        here(out(1, BAD, ips=("10.0.0.99",))),
+        "leader-elsewhere",
+        about=("n1",),
+        topology=alone(1),
+    ),
+    row(
+        "localhost: rank 0's part",
+        here(hosting(ALL[0], name="localhost", ips=("127.0.0.1",))),
+        "localhost",
+        subject="n1 · MASTER_ADDR",
+        about=("n1",),
+        sure=Confidence.CERTAIN,
+        topology=alone(1),
+    ),
+    row(
+        "localhost: the parts of two nodes, each with a meeting of its own",
+        here(
+            hosting(ALL[0], name="127.0.0.1", ips=("127.0.0.1",)),
+            n2=hosting(
+                came(2, mine=True),
+                name="127.0.0.1",
+                ips=("127.0.0.1",),
+                ranks=(2, 3),
+                host="n2",
+                pid=102,
+            ),
+        ),
+        "localhost",
+        about=("n1", "n2"),
+    ),
+    row(
+        "the port is taken",
+        here(hosting(failed="EADDRINUSE")),
+        "cannot-listen",
+        subject="n1 · MASTER_PORT · port 29500",
+        about=("n1",),
+        says=("EADDRINUSE, somebody holds it",),
+    ),
+    row(
+        "the port needs privileges", here(hosting(failed="EACCES")), "cannot-listen", about=("n1",)
+    ),
+)
+
+NOT_ADMITTED: tuple[Row, ...] = (
+    row(
+        "too late",
+        here(hosting(*ALL[:3], began=1000.0), n4=out(4, REFUSED, began=1038.0)),
+        "agent-too-late",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=("n4 began 38.0 s after n1", "waited for 30.0 s", "the two clocks differ"),
+    ),
+    row(
+        "in time, and refused",
+        here(hosting(*ALL[:3], began=1000.0), n4=out(4, REFUSED, began=1018.0)),
+        "refused",
+        subject="n4",
+    ),
+    # the parts of several, joined
+    row(
+        "one is not in, the others are: its own side",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, DROPPED, elsewhere=MASTER_UP)),
+        "dropped",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("10.0.0.1:29500 no answer in 4.0 s (7 tries)", "2 other nodes got in"),
+    ),
+    row(
+        "one is not in, one is: whose side can't be told",
+        here(hosting(*ALL[:2], size=6), n2=guest(2), n3=out(3, DROPPED)),
+        "dropped",
+        subject="n3",
+        about=("n3",),
+        sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "two nodes, and one is not in: either side",
+        here(hosting(came(1, 4), size=4), n2=out(2, DROPPED)),
+        "dropped",
+        subject="n2->n1",
+        sure=Confidence.POSSIBLE,
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "nobody gets in: the host's side",
+        here(hosting(ALL[0]), n2=out(2, DROPPED), n3=out(3, DROPPED), n4=out(4, DROPPED)),
+        "dropped",
+        subject="n1 · port 29500",
+        sure=Confidence.LIKELY,
+        blame=Blame.NETWORK,
+        says=("n2: ", "n3: ", "n4: "),
+    ),
+    row(
+        "nobody gets in, and the host gave no part",
+        {"n2": out(2, REFUSED), "n3": out(3, REFUSED)},
+        "refused",
+        subject="n1 · port 29500",
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "half get in: something between",
+        here(
+            hosting(*ALL[:3], size=10),
+            n2=guest(2),
+            n3=guest(3),
+            n4=out(4, DROPPED),
+            n5=out(5, DROPPED),
+        ),
+        "dropped",
+        subject="n4->n1",
+        sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "most don't get in: the host's side, possibly",
+        here(hosting(*ALL[:2]), n2=guest(2), n3=out(3, DROPPED), n4=out(4, DROPPED)),
+        "dropped",
+        subject="n1 · port 29500",
+        sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "refused while the meeting was held",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, REFUSED)),
+        "refused",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "no route from one node",
+        here(
+            three(),
+            n2=guest(2),
+            n3=guest(3),
+            n4=out(4, rung("EINVAL"), routes={"10.0.0.1": "EINVAL"}),
+        ),
+        "no-route",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("this node's routing: EINVAL",),
+    ),
+    row(
+        "the name leads one node elsewhere",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, BAD)),
+        "address-elsewhere",
+        subject="n4",
+        about=("n4",),
+        blame=Blame.NODE,
+        says=("10.0.0.99:29500 refused", "the meeting is at 10.0.0.1"),
+    ),
+    row(
+        "one does not resolve the name",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, lookup="EAI_NONAME", ladder=(), ips=())),
+        "name-unknown",
+        subject="n4",
+        about=("n4",),
+    ),
+    row(
+        "one absent, another not in: each its own finding",
+        here(hosting(*ALL[:2]), n2=guest(2), n3=out(3, PROHIBITED, elsewhere=MASTER_UP)),
+        "prohibited",
+        subject="n3",
+        about=("n3", ""),
+    ),
+    # in, but torch would not be
+    row(
+        "IPv6 first and silent from everywhere",
+        here(hosting(*ALL), **{f"n{n}": guest(n, V6_DROPPED, IN) for n in (2, 3, 4)}),
+        "address-silent",
+        subject="n1 · MASTER_ADDR",
+        sure=Confidence.CERTAIN,
+        blame=Blame.NETWORK,
+        says=("[fd00::1]:29500 no answer in 4.0 s (1 try)", "only then 10.0.0.1:29500 led"),
+    ),
+    row(
+        "IPv6 silent from one node only",
+        here(
+            hosting(*ALL),
+            n2=guest(2, V6_DROPPED, IN),
+            **{f"n{n}": guest(n, rung(answer="ours", ip="fd00::1")) for n in (3, 4)},
+        ),
+        "address-silent",
+        subject="n2",
+        about=("n2",),
+        sure=Confidence.LIKELY,
+    ),
+    row(
+        "IPv6 silent between two",
+        here(hosting(came(1, 4), came(2, 4), size=4), n2=guest(2, V6_DROPPED, IN)),
+        "address-silent",
+        subject="n2->n1",
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "a dead address first: torch goes on after 3 s",
+        here(
+            hosting(*ALL),
+            **{
+                f"n{n}": guest(n, rung("EHOSTUNREACH", ip="10.0.0.9", seconds=3.06), IN)
+                for n in (2, 3, 4)
+            },
+        ),
+        "address-silent",
+        status=Status.WARN,
+    ),
+    row(
+        "another machine answers at the first address",
+        here(hosting(*ALL), n2=guest(2, rung(answer="silent", ip="10.0.0.9"), IN)),
+        "address-silent",
+    ),
+    row(
+        "by itself: a router says that there is no way",
+        {"n2": out(2, rung("ENETUNREACH"), routes={"10.0.0.1": ""}, elsewhere=MASTER_UP)},
+        "prohibited",
+        topology=alone(2),
+    ),
+)
+
+ALL_CASES: tuple[Row, ...] = (
+    *HEALTHY,
+    *ABSENT_RANKS,
+    *ARRIVALS,
+    *ATTEMPTS,
+    *DISCONNECTED,
+    *LEADER_ADDRESS,
+    *NOT_ADMITTED,
+)
+
+
+def findings_of(case: Row) -> list[Finding]:
+    """What the case is about first, then all that was found beside it."""
+    return sorted(judged(rdzv_reach, case), key=lambda f: f.code != case.code)
+
+
+def assert_says_who_and_how_sure(case: Row) -> None:
+    finding = findings_of(case)[0]
+    for words in case.says:
+        assert words in " · ".join((finding.saw, *finding.alternatives))
+    if case.sure is not None:
+        assert finding.confidence is case.sure, finding.saw
+    if case.blame is not None:
+        assert finding.blame is case.blame
+    if finding.confidence is Confidence.POSSIBLE:
+        assert finding.alternatives
+
+
+def assert_accuses_nobody_else(case: Row) -> None:
+    accused = {s.node for f in findings_of(case) for s in f.subjects}
+    assert accused <= set(case.about)

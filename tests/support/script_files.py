@@ -1,0 +1,25 @@
+"""Training scripts as text, for the rules that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from preflight.domains.script import linter, source
+from preflight.domains.script.source import Hit
+from preflight.host import Host
+
+
+def looked_at(
+    path: Path | str, environ: Mapping[str, str] | None = None, gpu: bool = False
+) -> tuple[Hit, ...]:
+    """What the rules say of a script, in the order of its lines."""
+    program = source.read_program(Host(), str(path), "/")
+    return linter.hits(program, environ or {}, gpu)
+
+
+def write_script(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path

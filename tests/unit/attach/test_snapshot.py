@@ -1,0 +1,69 @@
+"""Which processes a running job has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from preflight.attach import snapshot
+from preflight.rehearsal import procfs
+
+
+def test_the_ranks_of_a_launcher_are_found(tmp_path: Path) -> None:
+    """Those that were given a RANK, and not what they have started themselves."""
+    code = (
+        "import os, subprocess, sys, time\n"
+        "c = [sys.executable, '-c', 'import os, subprocess, sys, time;"
+        'p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]);'
+        "time.sleep(60)']\n"
+        "p = [subprocess.Popen(c, env={**os.environ, 'RANK': str(r), 'WORLD_SIZE': '2'})"
+        " for r in (0, 1)]\n"
+        "print(*(q.pid for q in p), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert launcher.stdout is not None
+        ranks = {int(word) for word in launcher.stdout.readline().split()}
+        until = time.monotonic() + 10
+        while not all(procfs.children(pid) for pid in ranks) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert set(snapshot._find_ranks({"pid": launcher.pid})) == ranks
+        assert {procfs.rank_of(pid) for pid in ranks} == {(0, 2), (1, 2)}
+    finally:
+        os.killpg(launcher.pid, 9)
+        launcher.communicate()
+
+
+def test_nothing_to_attach_to_is_said_in_a_line() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "preflight", "attach", "99999999"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "preflight: no Python process of pid 99999999 on this machine\n"
+
+
+def test_what_is_no_python_is_not_called_well() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "preflight", "attach", str(process.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        process.kill()
+        process.wait()
+    assert ended.returncode == 2
+    assert "no Python process" in ended.stderr

@@ -1,0 +1,140 @@
+"""Whether the ranks make the same calls in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.cases import world
+from support.rehearsed_worlds import call, group, pair, rank, turns
+
+from preflight.checks import job_collectives
+from preflight.domains.job.collective_order import (
+    Amount,
+    calls_by_seq,
+    groups_by_key,
+    last_seq,
+    mismatches,
+    parse_shape,
+    swaps,
+)
+from preflight.domains.job.record import Calls
+from preflight.expect import Expect
+from preflight.model import Finding
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ("[8, 3] Float", Amount(24, "Float")),
+        ("[] Long", Amount(1, "Long")),
+        ("[8] Float; [4] Float", Amount(12, "Float")),
+        ("[8] Float; [4] Half", Amount(12, "Float Half")),
+        ("[0] Float", Amount(0, "Float")),
+        ("", None),
+        ("Float", None),
+        ("[8", None),
+        ("[-1] Float", None),
+        ("[8] Float;", None),
+        ("[٣] Float", None),
+    ],
+)
+def test_shapes(shape: str, expected: Amount | None) -> None:
+    assert parse_shape(shape) == expected
+
+
+@given(st.text(max_size=400))
+def test_any_shape(text: str) -> None:
+    parse_shape(text)
+
+
+def test_shapes_of_one_size_are_equal() -> None:
+    known = {
+        ("0", ()): {0: group(call(7, shape="[8, 2] Float")), 1: group(call(7, shape="[16] Float"))}
+    }
+    assert mismatches(known) == ()
+
+
+def test_parts_of_a_coalesced_call_are_left_out() -> None:
+    coalesced = group(call(7, "all_gather"), call(7, "reduce"))
+    assert 7 not in calls_by_seq(coalesced)
+    assert mismatches({("0", ()): {0: coalesced, 1: group(call(7))}}) == ()
+
+
+def test_calls_between_two_are_not_compared() -> None:
+    known = {("0", ()): {0: group(call(7, "send 0->1", p2p=True)), 1: group(call(7))}}
+    assert mismatches(known) == ()
+    assert last_seq(known["0", ()][0]) == 6
+
+
+def test_groups_of_other_ranks_are_other_groups() -> None:
+    calls = {
+        0: rank("own", pair(call(7), name="tp")),
+        2: rank("own", replace(pair(call(7, "broadcast"), name="tp"), ranks=(2, 3))),
+    }
+    assert mismatches(groups_by_key(calls)) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "odd"),
+    [
+        (([1, 2, 3], [1, 3, 2], [1, 2, 3]), {1}),
+        (([1, 2], [2, 1], [1, 2], [1, 2]), {1}),
+        (([1, 2, 9, 3], [3, 2, 9, 1], [1, 2, 9, 3]), {1}),
+        (([1, 2], [2, 1]), {0, 1}),
+        (([1, 1, 2], [1, 2, 2]), set()),  # a shift, which will end in a hang
+        (([1, 2, 1], [2, 2, 2], [1, 2, 1]), set()),  # a branch of its own
+        (([1, 2], [3, 4]), set()),
+        (([1, 2, 2], [2, 1, 2], [2, 2, 1]), set()),  # each is the first in turn
+    ],
+)
+def test_swaps(lines: tuple[list[int], ...], odd: set[int]) -> None:
+    known = {("0", ()): {r: turns(*of) for r, of in enumerate(lines)}}
+    assert {r for swap in swaps(known) for r in swap.odd} == odd
+
+
+def test_a_swap_is_silent_where_not_all_are_seen() -> None:
+    one, other = (replace(turns(*lines), ranks=(0, 1, 2)) for lines in ((1, 2), (2, 1)))
+    assert swaps({("0", (0, 1, 2)): {0: one, 1: other}}) == ()
+
+
+OPS = st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"])
+
+
+def told(calls: dict[int, Calls]) -> list[Finding]:
+    saw = {f"n{r // 4}/{r}": replace(seen, rank=r) for r, seen in calls.items()}
+    return list(job_collectives.judge(world("job.collectives", saw), Expect({})))
+
+
+def named(findings: list[Finding]) -> set[int]:
+    return {r for finding in findings for subject in finding.subjects for r in subject.ranks}
+
+
+@given(st.integers(3, 12), st.integers(1, 40), OPS, OPS, st.data())
+def test_who_calls_something_else(
+    size: int, seq: int, usual: str, other: str, data: st.DataObject
+) -> None:
+    culprit = data.draw(st.integers(0, size - 1))
+    ranks = tuple(range(size))
+    calls = {}
+    for r in ranks:
+        one = call(seq, other if r == culprit else usual, 77 if r == culprit else 38)
+        calls[r] = rank("collective", group(one, done=seq - 1, ranks=ranks), world=size)
+    findings = told(calls)
+    if usual == other:
+        # from another line is no fault: then all have come
+        assert [f.code for f in findings] == ["fabric-stuck"]
+        return
+    assert [f.code for f in findings] == ["collective-mismatch"]
+    assert named(findings) == {culprit}
+
+
+@given(st.integers(2, 8), st.lists(st.sampled_from([11, 12, 13, 14]), min_size=2, max_size=30))
+def test_equal_orders_are_silent(size: int, lines: list[int]) -> None:
+    calls = {
+        r: rank("own", turns(*lines), why="time", still=0.1, quiet=0.1, world=size)
+        for r in range(size)
+    }
+    assert told(calls) == []

@@ -1,0 +1,25 @@
+"""Who waits for whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.rehearsed_worlds import call, pair, rank
+
+from preflight.domains.job.wait_graph import wait_graph
+
+
+def test_in_init_they_wait_for_who_has_no_group() -> None:
+    seen = wait_graph({0: replace(rank("init"), groups=()), 1: replace(rank("init"), groups=())})
+    assert seen.behind == dict.fromkeys((0, 1), frozenset({2, 3}))
+    assert seen.unseen == (2, 3)
+    calls = {0: replace(rank("init"), groups=(), world=2)}
+    calls[1] = replace(rank("own"), groups=(), world=2)
+    seen = wait_graph(calls)
+    assert (seen.behind, seen.roots) == ({0: frozenset({1})}, (1,))
+
+
+def test_a_mate_is_found_by_its_number_in_the_group() -> None:
+    inside = replace(pair(call(1, "send 0->1", p2p=True), name="pp"), ranks=(4, 6))
+    seen = wait_graph({4: rank("collective", inside), 6: rank("own", replace(inside, calls=()))})
+    assert seen.behind[4] == {6}

@@ -1,0 +1,103 @@
+"""The nccl.conf files as NCCL reads them, and what counts when a variable is set twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from preflight.domains.settings.nccl_conf import (
+    Variable,
+    conf_lines,
+    conf_problem,
+    nccl_setting,
+    nccl_variables,
+)
+from preflight.host import Host
+from preflight.model import Fact
+
+
+def planted(root: Path, files: Mapping[str, str], environ: Mapping[str, str]) -> Host:
+    """A machine that has these files."""
+    for name, text in files.items():
+        path = root / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Host(str(root), environ)
+
+
+FILES = {
+    "/etc/nccl.conf": "NCCL_DEBUG=WARN\nNCCL_IB_HCA = mlx5\n# x\nOTHER=1\nNCCL_NET Socket\n",
+    "/home/me/.nccl.conf": "NCCL_DEBUG=INFO\nNCCL_X=a=b\n",
+    "/own.conf": "NCCL_Y=1\n",
+}
+
+
+def test_the_users_file_comes_first(tmp_path: Path) -> None:
+    host = planted(tmp_path, FILES, {"HOME": "/home/me"})
+    assert nccl_variables(host) == {
+        "NCCL_DEBUG": Fact("INFO", "/home/me/.nccl.conf"),
+        "NCCL_X": Fact("a=b", "/home/me/.nccl.conf"),
+        "NCCL_IB_HCA ": Fact(" mlx5", "/etc/nccl.conf"),
+    }
+
+
+def test_a_named_file_stands_for_the_users(tmp_path: Path) -> None:
+    host = planted(tmp_path, FILES, {"HOME": "/home/me", "NCCL_CONF_FILE": "/own.conf"})
+    found = nccl_variables(host)
+    assert found["NCCL_Y"].source == "/own.conf"
+    assert found["NCCL_DEBUG"].source == "/etc/nccl.conf"
+    relative = nccl_variables(planted(tmp_path, {}, {"NCCL_CONF_FILE": "relative.conf"}))
+    assert {n for n, fact in relative.items() if fact.source != "env"} == {
+        "NCCL_DEBUG",
+        "NCCL_IB_HCA ",
+    }
+
+
+def test_lines_keep_their_place_and_what_sets_nothing(tmp_path: Path) -> None:
+    found = list(conf_lines(planted(tmp_path, FILES, {})))
+    assert Variable("NCCL_DEBUG", "WARN", "/etc/nccl.conf", 1) in found
+    assert Variable("NCCL_NET Socket", "", "/etc/nccl.conf", 5, assigned=False) in found
+    assert all("#" not in line.name for line in found)
+    assert found[0].place == "/etc/nccl.conf line 1"
+
+
+def test_a_carriage_return_is_part_of_the_value(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/nccl.conf").write_bytes(b"NCCL_IB_DISABLE=1\r\nNCCL_NET=IB\n")
+    assert {n: f.value for n, f in nccl_variables(Host(str(tmp_path), {})).items()} == {
+        "NCCL_IB_DISABLE": "1\r",
+        "NCCL_NET": "IB",
+    }
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    os.mkfifo(tmp_path / "etc/nccl.conf")
+    assert list(conf_lines(Host(str(tmp_path), {}))) == []
+
+
+def test_a_setting_comes_from_the_environment_first(tmp_path: Path) -> None:
+    files = {"/etc/nccl.conf": "NCCL_IB_HCA=mlx5_9\nNCCL_IB_PKEY=2\nNCCL_DEBUG=INFO"}
+    host = planted(tmp_path, files, {"NCCL_IB_HCA": "mlx5_0", "NCCL_DEBUG": ""})
+    names = ("NCCL_IB_HCA", "NCCL_IB_PKEY", "NCCL_NET", "NCCL_DEBUG")
+    assert [nccl_setting(host, name) for name in names] == ["mlx5_0", "2", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        ("/opt/none.conf", "No such file or directory"),
+        ("/" + "x" * 5000, "File name too long"),
+        ("/a\0b", "embedded null byte"),
+        ("/etc", "no regular file"),
+        ("~/x.conf", "~ is not expanded"),
+        ("relative.conf", ""),
+        ("", ""),
+    ],
+)
+def test_why_a_named_file_is_not_read(tmp_path: Path, named: str, problem: str) -> None:
+    host = planted(tmp_path, {"/etc/nccl.conf": "NCCL_DEBUG=INFO"}, {"NCCL_CONF_FILE": named})
+    assert conf_problem(host) == problem

@@ -1,0 +1,358 @@
+"""Every launcher's numbers, each with its source; contradictions are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+from support.launcher_environments import processes
+
+from preflight.identity.discover import discover, first_host, split_address
+from preflight.identity.launchers import wants_gpus
+from preflight.model import PreflightError, Topology
+
+
+def found(environ: dict[str, str] | None = None, **flags: object) -> Topology:
+    return discover(environ or {}, "n1", **flags)  # type: ignore[arg-type]
+
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "gpu-1",
+    "MASTER_PORT": "29400",
+}
+SLURM = {
+    "SLURM_JOB_ID": "48121",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_STEP_NODELIST": "gpu-b[07-08]",
+    "SLURM_NODEID": "1",
+}
+
+
+def test_alone() -> None:
+    top = found()
+    assert (top.size, top.ranks_of("n1"), top.launcher) == (1, (0,), "local")
+    assert top.master_addr == "127.0.0.1"
+    assert top.master_port > 0
+    assert top.facts["master_port"].source == "a free port"
+
+
+def test_nproc() -> None:
+    top = found(nproc=4)
+    assert (top.size, top.ranks_of("n1")) == (4, (0, 1, 2, 3))
+    assert top.facts["nproc"].source == "--nproc"
+
+
+def test_visible_gpus_stand_in() -> None:
+    top = found(gpus=8, gpus_source="CUDA_VISIBLE_DEVICES")
+    assert top.size == 8
+    assert top.facts["nproc"].source == "CUDA_VISIBLE_DEVICES"
+
+
+def test_torchrun_owns_one_rank() -> None:
+    top = found(TORCHRUN)
+    assert (top.launcher, top.size, top.ranks_of("n1")) == ("torchrun", 8, (5,))
+    assert (top.master_addr, top.master_port) == ("gpu-1", 29400)
+    assert top.facts["size"].source == "env WORLD_SIZE"
+
+
+def test_torchrun_and_nproc_is_refused_by_name() -> None:
+    with pytest.raises(PreflightError, match="RANK=5 says that torchrun"):
+        found(TORCHRUN, nproc=4)
+
+
+def test_one_task_a_node_may_own_several_ranks() -> None:
+    environ = SLURM | {
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_PROCID": "1",
+    }
+    top = found(environ, nproc=4)
+    assert (top.size, top.ranks_of("n1")) == (8, (4, 5, 6, 7))
+    assert top.master_addr == "gpu-b07"
+
+
+def test_srun_with_a_task_a_rank() -> None:
+    top = found(SLURM)
+    assert (top.launcher, top.job, top.size, top.ranks_of("n1")) == ("SLURM", "48121", 4, (3,))
+    assert (top.master_addr, top.master_port) == ("gpu-b07", 29500)
+
+
+def test_a_batch_script_is_no_task() -> None:
+    environ = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+    top = found(environ, nproc=2)
+    assert (top.launcher, top.job, top.size) == ("local", "7", 2)
+
+
+@pytest.mark.parametrize(
+    ("environ", "launcher"),
+    [
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "2",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            },
+            "Open MPI",
+        ),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"}, "MPI (PMI)"),
+    ],
+)
+def test_mpi(environ: dict[str, str], launcher: str) -> None:
+    top = found(environ | {"MASTER_ADDR": "h1", "MASTER_PORT": "29500"})
+    assert (top.launcher, top.size, top.ranks_of("n1")) == (launcher, 4, (2,))
+
+
+def test_trainer_v2() -> None:
+    environ = {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "train-node-0-0.train",
+        "PET_MASTER_PORT": "29400",
+    }
+    top = found(environ)
+    assert (top.size, top.ranks_of("n1")) == (8, (4, 5, 6, 7))
+    assert (top.master_addr, top.master_port) == ("train-node-0-0.train", 29400)
+
+
+def test_pytorchjob_that_says_both() -> None:
+    """Newer operators set RANK to the pod's number and WORLD_SIZE to all ranks, beside PET_*."""
+    environ = {
+        "RANK": "1",
+        "WORLD_SIZE": "8",
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": "1",
+        "MASTER_ADDR": "m-0",
+        "MASTER_PORT": "23456",
+    }
+    top = found(environ, nproc=4)
+    assert (top.size, top.ranks_of("n1")) == (8, (4, 5, 6, 7))
+
+
+def test_pet_variables_left_in_an_image_do_not_count_for_ranks() -> None:
+    environ = {"PET_NNODES": "2", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    top = found(environ | {"MASTER_ADDR": "h", "MASTER_PORT": "1"})
+    assert (top.launcher, top.size, top.ranks_of("n1")) == ("environment", 2, (1,))
+
+
+def test_trainer_v2_with_auto_takes_the_gpus() -> None:
+    environ = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "0"}
+    assert found(environ, gpus=2, gpus_source="NVML").size == 2
+
+
+def test_pytorchjob_counts_pods() -> None:
+    environ = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "m-0", "MASTER_PORT": "23456"}
+    top = found(environ, nproc=4)
+    assert (top.size, top.ranks_of("n1")) == (8, (4, 5, 6, 7))
+    assert "read as nodes" in top.facts["nodes"].source
+
+
+def test_exported_variables_of_one_machine_are_not_pods() -> None:
+    environ = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    top = found(environ, nproc=4)
+    assert (top.size, top.master_port) == (4, 29500)
+
+
+def test_several_nodes_without_a_meeting_point() -> None:
+    with pytest.raises(PreflightError, match="--meet"):
+        found(nproc=4, nodes=2, node_rank=0)
+
+
+def test_meet() -> None:
+    top = found(nproc=4, nodes=2, node_rank=1, meet="10.0.0.1:29501")
+    assert (top.master_addr, top.master_port, top.size) == ("10.0.0.1", 29501, 8)
+
+
+def test_node_rank_out_of_range() -> None:
+    with pytest.raises(PreflightError, match="node rank 2"):
+        found(nproc=1, nodes=2, node_rank=2, meet="h:1")
+
+
+@pytest.mark.parametrize("port", ["abc", "70000", "0", "'29500'"])
+def test_a_port_that_is_none_is_left_to_the_checks(port: str) -> None:
+    top = found({"MASTER_PORT": port}, nproc=2)
+    assert top.master_port == 0
+    assert top.facts["master_port"].value == port
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "99999999999", "\x00", "1" * 100_000])
+def test_hostile_numbers_are_not_believed(value: str) -> None:
+    top = found({"RANK": value, "WORLD_SIZE": value, "MASTER_ADDR": "127.0.0.1"}, nproc=2)
+    assert top.met == 2
+
+
+def test_split_address() -> None:
+    assert split_address("[fd00::1]:29500") == ("fd00::1", 29500)
+    for bad in ("h", "h:0", "h:70000", ":1", "http://h:1"):
+        with pytest.raises(PreflightError):
+            split_address(bad)
+
+
+def test_first_host() -> None:
+    assert first_host("gpu-[007-009,012]") == "gpu-007"
+    assert first_host("a,b[1-2]") == "a"
+    assert first_host("n[1-2]-ib") == "n1-ib"
+
+
+# --- one process a node, and --nproc: what the launcher counts are nodes ---
+
+TORCHRUN_A_NODE = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "n1",
+}
+OMPI_A_NODE = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    "MASTER_ADDR": "n1",
+}
+PMI_A_NODE = {
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+    "MPI_LOCALRANKID": "0",
+    "MPI_LOCALNRANKS": "1",
+    "MASTER_ADDR": "n1",
+}
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN_A_NODE, OMPI_A_NODE, PMI_A_NODE])
+def test_one_process_a_node_may_own_several_ranks(environ: dict[str, str]) -> None:
+    top = discover(environ, "n2", nproc=4)
+    assert (top.size, top.ranks_of("n2")) == (8, (4, 5, 6, 7))
+    assert top.facts["nodes"].value == "2"
+    assert "one process a node" in top.facts["nodes"].source
+    assert "read as the node's" in top.facts["node_rank"].source
+
+
+@pytest.mark.parametrize("name", ["srun-task-a-node", "sbatch-srun"])
+def test_srun_with_one_task_a_node(name: str) -> None:
+    tops = [discover(p.environ, p.host, nproc=4) for p in processes(name)]
+    assert [top.nodes[0].ranks for top in tops] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert tops[1].facts["nodes"].source == "env SLURM_STEP_NUM_NODES"
+    assert tops[1].facts["node_rank"].source == "env SLURM_NODEID"
+
+
+@pytest.mark.parametrize("name", ["srun-task-a-rank", "srun-uneven", "openmpi", "mpich"])
+def test_several_processes_a_node_and_nproc_are_refused(name: str) -> None:
+    for process in processes(name):
+        with pytest.raises(PreflightError, match="has already started one process a rank"):
+            discover(process.environ, process.host, nproc=4)
+
+
+# --- what nothing says is asked for, not made up ---
+
+
+@pytest.mark.parametrize("name", ["indexed-job", "jobset"])
+def test_an_index_alone_does_not_say_how_many(name: str) -> None:
+    for process in processes(name):
+        with pytest.raises(PreflightError, match="--nodes"):
+            discover(process.environ, process.host, nproc=4)
+
+
+def test_pods_that_do_not_meet_are_each_alone() -> None:
+    top = discover({"JOB_COMPLETION_INDEX": "3"}, "p3", nproc=2)
+    assert (top.launcher, top.size, top.ranks_of("p3")) == ("Indexed Job", 2, (0, 1))
+    assert "node_rank" not in top.facts
+
+
+def test_which_node_this_is_must_be_said() -> None:
+    with pytest.raises(PreflightError, match="--node-rank"):
+        discover({}, "n1", nproc=2, nodes=2, meet="n1:29500")
+    with pytest.raises(PreflightError, match="--node-rank"):
+        discover({"PET_NNODES": "2", "PET_MASTER_ADDR": "n1"}, "n1", nproc=2)
+
+
+def test_an_elastic_job_says_how_many_nodes_are_to_meet() -> None:
+    elastic = {"PET_NNODES": "1:4", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "n1"}
+    with pytest.raises(PreflightError, match="PET_NNODES='1:4' is a range"):
+        discover(elastic, "n1", nproc=2)
+    assert discover(elastic, "n1", nproc=2, nodes=3).size == 6
+    assert discover(elastic | {"PET_NNODES": "3:3"}, "n1", nproc=2).size == 6
+
+
+def test_lightning_says_no_rank() -> None:
+    first, _, third, _ = processes("lightning")
+    assert discover(first.environ, "n1").ranks_of("n1") == (0,)
+    with pytest.raises(PreflightError, match="--nodes"):
+        discover(third.environ, "n2")
+    with pytest.raises(PreflightError, match="leave --nproc out"):
+        discover(third.environ, "n2", nodes=2, nproc=2)
+
+
+def test_what_lightning_wants_on_every_node() -> None:
+    given = {"NODE_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    top = discover(given | {"WORLD_SIZE": "8"}, "n2", nproc=4)
+    assert (top.size, top.ranks_of("n2")) == (8, (4, 5, 6, 7))
+    assert top.facts["nodes"].source == "env WORLD_SIZE=8, 4 on each"
+    with pytest.raises(PreflightError, match="no multiple of 3"):
+        discover(given | {"WORLD_SIZE": "8"}, "n2", nproc=3)
+    with pytest.raises(PreflightError, match="--nodes"):
+        discover(given, "n2", nproc=4)
+    assert discover({"NODE_RANK": "0", "MASTER_ADDR": "localhost"}, "n1", nproc=4).size == 4
+
+
+def test_pmix_alone_does_not_say_how_many() -> None:
+    with pytest.raises(PreflightError, match="set WORLD_SIZE"):
+        discover({"PMIX_RANK": "3", "MASTER_ADDR": "n1"}, "n1")
+    top = discover({"PMIX_RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1"}, "n1")
+    assert (top.launcher, top.size, top.ranks_of("n1")) == ("MPI (PMIx)", 4, (3,))
+
+
+# --- SLURM's pitfalls ---
+
+
+def test_the_master_is_never_where_srun_was_typed() -> None:
+    for name in ("srun-task-a-rank", "srun-uneven", "sbatch-srun"):
+        for process in processes(name):
+            assert process.environ["SLURM_LAUNCH_NODE_IPADDR"]
+            assert discover(process.environ, process.host).master_addr == "n1"
+
+
+def test_a_step_of_part_of_the_job_meets_on_its_own_first_node() -> None:
+    step = processes("srun-task-a-rank")[4].environ | {"SLURM_STEP_NODELIST": "n[3-4]"}
+    assert discover(step, "n4").master_addr == "n3"
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_NODELIST", "SLURM_NODELIST"])
+def test_older_and_newer_names_of_the_node_list(variable: str) -> None:
+    lists = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+    step = {k: v for k, v in processes("srun-task-a-rank")[4].environ.items() if k not in lists}
+    top = discover(step | {variable: "gpu-[007-009]"}, "gpu-008")
+    assert top.master_addr == "gpu-007"
+    assert top.facts["master_addr"].source == f"first of {variable}"
+
+
+def test_the_number_of_gpus_that_slurm_spells_with_a_type_is_not_read() -> None:
+    step = processes("srun-task-a-node")[0].environ | {"SLURM_GPUS_PER_NODE": "a100:4"}
+    assert discover(step, "n1") == discover(processes("srun-task-a-node")[0].environ, "n1")
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, True),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto"}, True),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "gpu"}, True),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "cpu"}, False),
+        ({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"}, False),
+        ({"JOB_COMPLETION_INDEX": "0"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, False),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, False),
+    ],
+)
+def test_gpus_are_counted_only_where_nothing_says_how_many_ranks(
+    environ: dict[str, str], wanted: bool
+) -> None:
+    assert wants_gpus(environ) is wanted

@@ -1,0 +1,49 @@
+"""judge.fallbacks: what is advised where a check could not look fits the reason that it gives."""
+
+from __future__ import annotations
+
+import pytest
+from support.cases import topology
+
+from preflight.judge.fallbacks import missing
+from preflight.model import Cause, Finding, FindingType, Missing, World
+
+PERMISSION = "run it with the permission"
+MEMORY = "end what has it"
+OTHER = "see to what it names"
+
+
+def unseen(why: str, cause: Cause = Cause.CANNOT_OBSERVE) -> Finding:
+    world: World[object] = World("x.y", {"n1": Missing(cause, why)}, topology())
+    return missing("x.y", cause, ["n1"], world)
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        ("/proc/self/mountinfo: Permission denied", PERMISSION),
+        ("/dev/kmsg: Operation not permitted", PERMISSION),
+        ("nvmlInit: Insufficient Permissions (4)", PERMISSION),
+        ("no state of a port is readable in /sys/class/infiniband", PERMISSION),
+        ("neither can the port be tried nor are its sockets readable", PERMISSION),
+        ("NVML does not tell: the number of GPUs", PERMISSION),
+        ("only 0.2 GiB are free on GPU 3: gpu.health names who has the rest", MEMORY),
+        ("less than 2 GiB are free on the GPU of a rank", MEMORY),
+        ("matmul bf16 on GPU 0: CUDA out of memory. Tried to allocate 2 GiB", MEMORY),
+        ("the package nvidia-ml-py is not installed", OTHER),
+        ("the round trip is too unsteady", OTHER),
+        ("no CPU was left to touch the places: this machine is too busy", OTHER),
+    ],
+)
+def test_the_advice_fits_the_reason(why: str, text: str) -> None:
+    found = unseen(why)
+    assert isinstance(found.advice, FindingType)
+    assert found.advice.text.startswith(text)
+    assert found.advice.text.endswith("or leave the check out by --skip")
+    assert found.saw == why
+
+
+def test_what_was_killed_is_no_matter_of_a_permission() -> None:
+    found = unseen("Permission denied", Cause.TIMED_OUT)
+    assert isinstance(found.advice, FindingType)
+    assert PERMISSION not in found.advice.text

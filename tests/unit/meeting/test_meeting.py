@@ -1,0 +1,599 @@
+"""The meeting: real sockets, agents that behave, and everybody else who may come to a port."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preflight.meeting import connection, coordinator, handshake, protocol
+from preflight.meeting.coordinator import Guest, Meeting
+from preflight.meeting.member import Attendance
+from preflight.meeting.protocol import Hello, Said
+from preflight.model import Cause, Mark, Missing, Seen
+from preflight.process.pool import Workers
+from preflight.roster import Arrival
+from preflight.serde import encode
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def loop() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made.close()
+
+
+def hello(*ranks: int, size: int = 4, **changes: Any) -> Hello:
+    values: dict[str, Any] = {
+        "version": "1",
+        "job": "",
+        "host": f"n{ranks[0]}",
+        "identity": f"id{ranks[0]}",
+        "pid": 100 + ranks[0],
+        "ranks": ranks,
+        "size": size,
+        "claims": "n0:29500",
+        "mine": False,
+        "nonce": f"nonce{ranks[0]}",
+    }
+    return Hello(**(values | changes))
+
+
+class Party:
+    """A meeting with its guests, all in this process."""
+
+    def __init__(
+        self, loop: Workers, me: Hello | None = None, token: str = "", port: int = 0
+    ) -> None:
+        self.loop = loop
+        listeners = handshake.listen(port)
+        self.port = int(listeners[0].getsockname()[1])
+        self.host = Meeting(loop, listeners, me or hello(0), token)
+        self.guests: list[Attendance] = []
+        self.strangers: list[socket.socket] = []
+
+    def guest(
+        self, *ranks: int, token: str = "", ips: tuple[str, ...] = (HERE,), **of: Any
+    ) -> Attendance:
+        made = Attendance(self.loop, hello(*ranks, **of), token, ips, self.port)
+        self.guests.append(made)
+        return made
+
+    def until(self, done: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Let things happen until `done`; a test that waits in vain fails."""
+        limit = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < limit, "it never came to that"
+            self.turn()
+
+    def turn(self) -> None:
+        self.host.tend()
+        for guest in self.guests:
+            guest.tend()
+        for _ in self.loop.run(time.monotonic() + 0.02):
+            pass
+
+    def pass_time(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            self.turn()
+
+    def all_here(self) -> bool:
+        return all(g.reached is not None for g in self.guests)
+
+    def stranger(self, data: bytes = b"") -> socket.socket:
+        sock = socket.create_connection((HERE, self.port), timeout=5)
+        self.strangers.append(sock)
+        if data:
+            sock.sendall(data)
+        return sock
+
+    def kinds(self) -> dict[str, int]:
+        return {s.kind: s.count for s in self.host.strangers}
+
+    def guest_of(self, rank: int) -> Guest:
+        return next(g for g in self.host.guests if rank in g.hello.ranks)
+
+    def close(self) -> None:
+        for guest in self.guests:
+            guest.close()
+        self.host.close()
+        for sock in self.strangers:
+            sock.close()
+
+
+@pytest.fixture
+def party(loop: Workers) -> Iterator[Party]:
+    made = Party(loop)
+    yield made
+    made.close()
+
+
+def me() -> Arrival:
+    return Arrival("n0", "n0", "id0", 1, (0,), 4)
+
+
+# --- coming and sitting down ---
+
+
+def test_all_ranks_come_and_get_a_seat(party: Party) -> None:
+    party.guest(2, 3)
+    party.guest(1)
+    assert not party.host.complete()
+    party.until(party.host.complete)
+    assert party.host.whole
+    nodes = party.host.seats()
+    assert [(n.name, n.ranks) for n in nodes] == [("n0", (0,)), ("n1", (1,)), ("n2", (2, 3))]
+    party.until(lambda: all(g.seat is not None for g in party.guests))
+    seat = party.guests[0].seat
+    assert seat is not None
+    assert (seat.node, seat.number, seat.nodes, seat.voice, seat.met) == ("n2", 2, 3, True, 4)
+
+
+def test_two_machines_of_one_name_are_two_nodes(party: Party) -> None:
+    party.guest(1, host="gpu")
+    party.guest(2, 3, host="gpu")
+    party.until(party.host.complete)
+    assert [n.name for n in party.host.seats()] == ["n0", "gpu", "gpu#2"]
+
+
+def test_agents_of_one_machine_are_one_node_with_one_voice(party: Party) -> None:
+    for rank in (3, 1, 2):
+        party.guest(rank, host="gpu", identity="same", pid=rank)
+    party.until(party.host.complete)
+    assert [(n.name, n.ranks) for n in party.host.seats()] == [("n0", (0,)), ("gpu", (1, 2, 3))]
+    assert {g.hello.ranks: g.voice for g in party.host.guests} == {
+        (1,): True,
+        (2,): False,
+        (3,): False,
+    }
+
+
+def test_duplicates_are_let_in_and_end_the_waiting(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(coordinator, "QUIET_SECONDS", 0.2)
+    party.guest(1, 2)
+    party.guest(1, 2, identity="other", pid=7)
+    party.until(party.host.complete)
+    assert not party.host.whole
+    assert [a.pid for a in party.host.arrivals(me()) if 1 in a.ranks] == [101, 7]
+
+
+def test_who_believes_in_a_smaller_world_ends_the_waiting(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(coordinator, "QUIET_SECONDS", 0.2)
+    party.guest(1, size=2)
+    party.until(party.host.complete)
+    assert [a.size for a in party.host.arrivals(me())] == [4, 2]
+
+
+def test_the_clocks_are_compared(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(protocol, "BEAT_SECONDS", 0.05)
+    guest = party.guest(1)
+    party.until(lambda: guest.clock.offset is not None and guest._pings > 3)
+    assert guest.clock.uncertainty is not None
+    assert abs(guest.clock.offset or 0.0) <= guest.clock.uncertainty < 0.5
+
+
+# --- strangers ---
+
+
+STRANGERS = {
+    "http": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\n",
+    "c10d": b"\x00\xce\xf7\x85\x3c\x0d\x01\x02\x03\x04\n",
+    "garbage": b"\x00\xff\xfe{{{[[[\n",
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_a_stranger_is_counted_and_told_nothing(party: Party, kind: str) -> None:
+    sock = party.stranger(STRANGERS[kind])
+    party.until(lambda: kind in party.kinds())
+    said = b""
+    try:
+        while chunk := sock.recv(4096):
+            said += chunk
+    except ConnectionResetError:
+        pass
+    assert said.count(b"\n") == 1, "the banner and nothing else"
+    party.guest(1, 2, 3)
+    party.until(party.host.complete)
+    assert party.kinds() == {kind: 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]\n",
+        b"null\n",
+        b"{}\n",
+        b'{"hello": 7}\n',
+        b'{"hello": {"version": "1"}}\n',
+        b"[" * 4000 + b"\n",
+        b'{"hello": {"ranks": [-1]}}\n',
+        b"x" * 20000,
+    ],
+)
+def test_hostile_first_lines(party: Party, line: bytes) -> None:
+    party.stranger(line)
+    party.until(lambda: party.kinds().get("garbage") == 1)
+    assert party.host.guests == []
+
+
+@pytest.mark.parametrize("more", ['{"seen":["a.b","n1/9",{}]}', '{"value":["x",1]}', "[]"])
+def test_nonsense_that_comes_along_with_a_hello_loses_that_guest_only(
+    party: Party, more: str
+) -> None:
+    first = json.dumps({"hello": encode(hello(1)), "t": 0.0})
+    party.stranger(f"{first}\n{more}\n".encode())
+    party.guest(2)
+    party.until(lambda: party.all_here() and (party.kinds() or party.host.guests[0].lost != ""))
+    assert not [g for g in party.host.guests if g.hello.ranks == (1,) and not g.lost]
+
+
+def test_the_silent_and_the_half_open(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(handshake, "GREETING_SECONDS", 0.3)
+    party.stranger().close()
+    party.stranger()
+    party.until(lambda: party.kinds() == {"half-open": 1, "silent": 1})
+
+
+def test_a_crowd_of_strangers_does_not_keep_an_agent_out(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(handshake, "GREETING_SECONDS", 0.5)
+    for _ in range(300):
+        party.stranger()
+    party.guest(1, 2, 3)
+    party.until(party.host.complete, 20)
+    assert sum(party.kinds().values()) >= 300 - handshake.WAITING_LIMIT
+
+
+def test_another_job_and_another_version(loop: Workers) -> None:
+    party = Party(loop, hello(0, job="17"))
+    other, newer = party.guest(1, job="18"), party.guest(2, job="17", version="2")
+    nameless = party.guest(3)
+    party.until(lambda: bool(other.refused and newer.refused and nameless.reached is not None))
+    assert (other.refused, newer.refused) == ("other job", "version")
+    assert other.ladder[0].answer == "other job"
+    assert set(party.kinds()) == {"other job", "version"}
+    party.close()
+
+
+# --- a token ---
+
+
+def test_a_token_lets_in_who_knows_it(loop: Workers) -> None:
+    party = Party(loop, token="sesame")
+    party.guest(1, 2, token="sesame")
+    wrong, without = party.guest(3, token="guess"), party.guest(3, pid=5)
+    party.until(lambda: bool(wrong.refused and without.refused))
+    assert (wrong.refused, without.refused) == ("token", "token")
+    party.until(lambda: party.guests[0].reached is not None)
+    assert [g.hello.ranks for g in party.host.guests] == [(1, 2)]
+    # and what is said afterwards is proven too, in both directions
+    party.guests[0].send_seen("a.b", "n1/1", Seen({"x": 1}))
+    party.until(lambda: bool(party.host.taken))
+    party.host.start("net.mesh")
+    party.until(lambda: party.guests[0].started == ["net.mesh"])
+    party.close()
+
+
+def test_a_host_that_does_not_know_the_token_is_not_believed(loop: Workers) -> None:
+    party = Party(loop)
+    guest = party.guest(1, token="sesame")
+    party.until(lambda: guest.refused == "token")
+    assert party.host.guests == []
+    party.close()
+
+
+def test_a_line_that_was_tampered_with_ends_the_connection(loop: Workers) -> None:
+    party = Party(loop, token="sesame")
+    guest = party.guest(1, token="sesame")
+    party.until(party.all_here)
+    assert guest._wire is not None
+    guest._wire.sock.sendall(b"0" * 32 + b' {"done":"machine"}\n')
+    party.until(lambda: bool(party.guest_of(1).lost))
+    assert party.guest_of(1).lost == "it can't prove the token"
+    party.close()
+
+
+# --- observations ---
+
+
+def test_equal_values_travel_once(party: Party) -> None:
+    for rank in (1, 2, 3):
+        party.guest(rank)
+    party.until(party.all_here)
+    value = {"settings": ["x" * 100] * 500}
+    before = sum(g.wire.received for g in party.host.guests)
+    for rank, guest in enumerate(party.guests, 1):
+        guest.send_seen("a.b", f"n{rank}", Seen(value, 0.5, (Mark("m", 0.1),)))
+    party.until(lambda: len(party.host.taken) == 3)
+    party.host.seats()
+    assert [t.key for t in party.host.taken] == ["n1", "n2", "n3"]
+    assert all(t.observation == Seen(value, 0.5, (Mark("m", 0.1),)) for t in party.host.taken)
+    size = len(json.dumps(value))
+    received = sum(g.wire.received for g in party.host.guests) - before
+    assert size < received < size * 1.2
+    first, _, third = (t.observation for t in party.host.taken)
+    assert isinstance(first, Seen)
+    assert isinstance(third, Seen)
+    assert first.value is third.value, "and it is kept once"
+
+
+def test_the_only_one_who_has_a_value_leaves_before_it_was_sent(party: Party) -> None:
+    """Then another one is asked that has offered the same."""
+    one, other = party.guest(1), party.guest(2)
+    party.until(party.all_here)
+    value = ["y" * 1000]
+    digest = protocol.digest_of(protocol.text_of(value))
+    data = {"seconds": 0.0, "marks": [], "digest": digest}
+    one._send({"seen": ["a.b", "n1", data]})  # and never answers
+    party.until(lambda: bool(party.guest_of(1).owed))
+    other.send_seen("a.b", "n2", Seen(value))
+    party.until(lambda: bool(party.guest_of(2).owed))
+    one.close()
+    party.until(lambda: len(party.host.taken) == 2)
+
+
+def test_a_missing_observation_comes_as_it_is(party: Party) -> None:
+    guest = party.guest(1, 2, 3)
+    early = Missing(Cause.TIMED_OUT, "no answer in 2 s", 2.0, (Mark("nvmlInit", 0.0),))
+    guest.send_seen("gpu.visible", "n1", early)  # before it got in
+    party.until(lambda: bool(party.host.taken))
+    assert party.host.taken[0].observation == early
+
+
+LIES: dict[str, Any] = {
+    "of another rank": {"seen": ["a.b", "n2/2", {"value": 1}]},
+    "a value that is not its digest's": {"value": ["0" * 64, "x"]},
+    "marks that are none": {"seen": ["a.b", "n1", {"value": 1, "marks": [1, 2]}]},
+    "seconds that are none": {"seen": ["a.b", "n1", {"value": 1, "seconds": "soon"}]},
+    "nothing": {"seen": ["a.b", "n1", {}]},
+    "a missing without a cause": {"seen": ["a.b", "n1", {"missing": {"cause": "whim"}}]},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_guest_that_lies_is_given_up(party: Party, lie: str) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    guest._send(LIES[lie])
+    party.until(lambda: bool(party.guest_of(1).lost))
+    assert party.guest_of(1).lost.startswith("it sent what makes no sense")
+    assert party.host.taken == []
+    assert not party.host.whole
+
+
+@pytest.mark.parametrize("word", [{"beat": 1}, {"said": []}, {"new in version 9": {}}, {}])
+def test_unknown_words_are_passed_over(party: Party, word: Any) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    guest._send(word)
+    guest.send_done("machine")
+    party.until(lambda: "machine" in party.guest_of(1).done)
+    assert party.guest_of(1).lost == ""
+
+
+# --- what observers say ---
+
+
+def test_what_one_says_reaches_those_who_are_meant(party: Party) -> None:
+    for rank in (1, 2, 3):
+        party.guest(rank)
+    party.until(lambda: party.host.complete() and party.all_here())
+    party.host.seats()
+    party.guests[0].send_said(Said("net.mesh", 1, "listen", [1, 2], (3,)))
+    party.until(lambda: bool(party.host.said))
+    for said in party.host.said:
+        party.host.relay(said, by_node=True)
+    party.until(lambda: bool(party.guests[2].said))
+    assert party.guests[2].said == [Said("net.mesh", 1, "listen", [1, 2], (3,))]
+    party.host.relay(Said("world.gloo", 0, "port", 4711, None), by_node=False)
+    party.until(lambda: all(g.said for g in party.guests))
+    assert len(party.guests[2].said) == 2
+    assert len(party.guests[1].said) == 1
+
+
+def test_nobody_speaks_for_another_rank(party: Party) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    party.host.seats()
+    guest.send_said(Said("world.gloo", 3, "port", 1, None))
+    guest.send_done("x")
+    party.until(lambda: "x" in party.guest_of(1).done)
+    assert party.host.said == []
+
+
+# --- losing each other ---
+
+
+def test_a_guest_that_falls_silent_is_lost(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(protocol, "SILENT_SECONDS", 0.4)
+    guest = party.guest(1)
+    party.until(party.all_here)
+    guest.mark = "net.mesh: dial 3"
+    party.until(lambda: party.guest_of(1).mark != "", 5)
+    party.guests.clear()  # nobody tends it any more
+    party.until(lambda: bool(party.guest_of(1).lost))
+    assert party.guest_of(1).lost.startswith("no sign of life")
+    guest.close()
+
+
+def test_a_guest_that_stops_reading_is_lost(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(connection, "UNSENT_LIMIT", 1 << 20)
+    guest = party.guest(1)
+    party.until(party.all_here)
+    party.loop.unwatch(guest._wire.sock)  # type: ignore[union-attr]
+    party.guests.clear()
+    for _ in range(80):
+        party.host.relay(Said("g", 0, "t", "z" * 100_000, None), by_node=False)
+    assert party.guest_of(1).lost == "it stopped reading"
+    guest.close()
+
+
+def test_a_line_without_end_is_cut_off(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr(connection, "LINE_LIMIT", 1 << 16)
+    guest = party.guest(1)
+    party.until(party.all_here)
+    assert guest._wire is not None
+    guest._wire._unsent += b"[" * (1 << 18)
+    guest._wire.flush()
+    party.until(lambda: party.guest_of(1).lost == "its line is too long")
+
+
+def test_a_host_that_is_gone_is_noticed(party: Party) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    party.host.close()
+    party.until(lambda: bool(guest.lost))
+    assert guest.over is None
+
+
+def test_a_host_that_falls_silent_is_noticed(party: Party, monkeypatch: Any) -> None:
+    monkeypatch.setattr("preflight.meeting.protocol.SILENT_SECONDS", 0.4)
+    guest = party.guest(1)
+    party.until(party.all_here)
+    party.loop.unwatch(party.guest_of(1).wire.sock)
+    party.until(lambda: guest.lost.startswith("no sign of life"), 5)
+
+
+def test_who_dials_again_is_the_same_guest(party: Party) -> None:
+    first = party.guest(1)
+    party.until(party.all_here)
+    first.close()
+    party.guests.clear()
+    party.guest(1)
+    party.until(lambda: party.all_here() and len(party.host.guests) == 1)
+    assert party.guest_of(1).lost == ""
+
+
+# --- the end ---
+
+
+def sockets_of(port: int) -> list[str]:
+    """States of all sockets whose local port is this one."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            parts = line.split()
+            if parts[1].endswith(f":{port:04X}"):
+                found.append(parts[3])
+    return found
+
+
+def test_everybody_hears_the_end_and_the_port_is_left_as_it_was(party: Party) -> None:
+    party.guest(1)
+    party.guest(2, 3)
+    party.until(party.host.complete)
+    party.host.close_door()
+    again = handshake.listen(party.port)  # the connections stay, and the port is free
+    for sock in again:
+        sock.close()
+    party.host.seats()
+    party.host.over({"verdict": "not_ready", "exit": 3}, {"n1": 3})
+    party.until(lambda: all(g.over is not None for g in party.guests) and party.host.gone)
+    assert party.guests[0].over == {"verdict": "not_ready", "exit": 3, "own": 3}
+    assert party.guests[1].over == {"verdict": "not_ready", "exit": 3, "own": 0}
+    party.close()
+    assert sockets_of(party.port) == []
+
+
+def test_who_leaves_early_says_why(party: Party) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    guest.leave("interrupted by SIGTERM")
+    party.until(lambda: party.guest_of(1).over)
+    assert party.guest_of(1).lost == "interrupted by SIGTERM"
+
+
+# --- the ladder ---
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((HERE, 0))
+        return int(sock.getsockname()[1])
+
+
+def ladder(loop: Workers, port: int, seconds: float, *ips: str) -> Attendance:
+    guest = Attendance(loop, hello(1), "", ips or (HERE,), port)
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        guest.tend()
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    guest.close()
+    return guest
+
+
+def test_nobody_listens(loop: Workers) -> None:
+    (rung,) = ladder(loop, closed_port(), 0.5).ladder
+    assert (rung.ip, rung.error, rung.answer) == (HERE, "ECONNREFUSED", "")
+    assert rung.tries > 1
+
+
+def test_each_address_has_its_rung(party: Party) -> None:
+    guest = party.guest(1, ips=("127.0.0.99", "0.0.0.256", HERE))
+    party.host.close_door()
+    party.until(lambda: len(guest.ladder) == 3)
+    assert [r.error != "" for r in guest.ladder] == [True, True, True]
+
+
+def test_a_host_that_opens_late_is_found(loop: Workers) -> None:
+    port = closed_port()
+    guest = Attendance(loop, hello(1), "", (HERE,), port)
+    limit = time.monotonic() + 0.4
+    while time.monotonic() < limit:
+        guest.tend()
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    party = Party(loop, port=port)
+    party.guests.append(guest)
+    party.until(party.all_here)
+    assert guest.ladder[0].answer == "ours"
+    party.close()
+
+
+@pytest.mark.parametrize(
+    ("says", "answer"), [(b"", "silent"), (b"220 smtp ready\r\n", "stranger"), (None, "closed")]
+)
+def test_somebody_else_answers(
+    loop: Workers, monkeypatch: Any, says: bytes | None, answer: str
+) -> None:
+    """And gets not one byte from us."""
+    monkeypatch.setattr("preflight.meeting.member.BANNER_SECONDS", 0.2)
+    server = socket.create_server((HERE, 0))
+    server.setblocking(False)
+    guest = Attendance(loop, hello(1), "", (HERE,), server.getsockname()[1])
+    accepted: list[socket.socket] = []
+    limit = time.monotonic() + 5
+    while not guest.ladder and time.monotonic() < limit:
+        guest.tend()
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+        try:
+            sock = server.accept()[0]
+        except BlockingIOError:
+            continue
+        if says is None:
+            sock.close()
+        else:
+            sock.sendall(says)
+            accepted.append(sock)
+    assert guest.ladder[0].answer == answer
+    assert guest.ladder[0].heard == ("220 smtp ready\\r\\n" if says else "")
+    guest.close()
+    for sock in accepted:
+        sock.settimeout(2)
+        try:
+            assert sock.recv(100) == b"", "an agent that knows no banner says nothing"
+        except ConnectionResetError:
+            pass
+        sock.close()
+    server.close()

@@ -1,0 +1,297 @@
+"""Whatever a worker does, the call ends in time with the right one of four results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support import misbehave
+
+from preflight.process import call as calls
+from preflight.process import pool
+from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
+
+TESTS = str(Path(__file__).parents[2])
+
+
+@pytest.fixture(params=["started", "forked"])
+def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """Both kinds of fork server: an interpreter of its own, and a fork of this process."""
+    made = Workers()
+    open_light(made, request.param)
+    yield made
+    made.close()
+
+
+def open_light(made: Workers, kind: str = "started") -> None:
+    if kind == "forked":
+        made.fork("light")
+    else:
+        made.open("light", env={"PYTHONPATH": TESTS})
+
+
+def until_ended(workers: Workers, seconds: float) -> list[Any]:
+    """run() until nothing is in flight: it also returns when a server becomes ready."""
+    until = time.monotonic() + seconds
+    ended = []
+    while workers.busy and time.monotonic() < until:
+        ended += workers.run(until)
+    return ended
+
+
+def result(workers: Workers, name: str, args: Any = None, seconds: float = 5.0) -> Any:
+    workers.call("light", getattr(misbehave, name), args, seconds=seconds)
+    (ended,) = until_ended(workers, 20)
+    return ended.result
+
+
+def gone(pid: int, within: float = 2.0) -> bool:
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_returned(workers: Workers) -> None:
+    found = result(workers, "double", 21)
+    assert isinstance(found, Returned)
+    assert found.value == 42
+    assert [m.name for m in found.marks] == ["doubling"]
+
+
+@pytest.mark.parametrize("name", ["hang", "ignore_term", "stop"])
+def test_killed_at_the_deadline(workers: Workers, name: str) -> None:
+    began = time.monotonic()
+    found = result(workers, name, seconds=0.5)
+    assert isinstance(found, TimedOut)
+    assert found.left_behind is None
+    assert found.marks
+    assert time.monotonic() - began < 0.5 + pool.TERM_GRACE + pool.KILL_GRACE + 1
+
+
+def test_a_hang_leaves_its_stack(workers: Workers) -> None:
+    assert "in hang" in result(workers, "hang", seconds=0.5).stderr
+
+
+def test_died_of_a_signal(workers: Workers) -> None:
+    found = result(workers, "segfault")
+    assert isinstance(found, Died)
+    assert found.code == -signal.SIGSEGV
+    assert found.marks[-1].name == "about to crash"
+
+
+def test_died_without_an_answer(workers: Workers) -> None:
+    found = result(workers, "leave")
+    assert isinstance(found, Died)
+    assert found.code == 0
+    assert "leaving without an answer" in found.stderr
+
+
+def test_a_grandchild_does_not_keep_us_and_does_not_stay(workers: Workers) -> None:
+    began = time.monotonic()
+    found = result(workers, "fork")
+    assert isinstance(found, Returned)
+    assert time.monotonic() - began < 3
+    assert gone(found.value)
+
+
+def test_a_grandchild_that_left_the_group_ends_with_the_server(workers: Workers) -> None:
+    found = result(workers, "escape")
+    workers.close()
+    workers.__init__()  # type: ignore[misc]  the fixture closes once more
+    assert gone(found.value)
+
+
+def test_chatter_is_cut_to_its_end(workers: Workers) -> None:
+    found = result(workers, "chatty", seconds=20)
+    assert isinstance(found, Returned)
+    assert len(found.stderr) <= calls.TAIL
+    assert "199999" in found.stderr
+
+
+@pytest.mark.parametrize("name", ["flood", "nonsense", "nested", "not_json"])
+def test_an_answer_that_is_none(workers: Workers, name: str) -> None:
+    began = time.monotonic()
+    found = result(workers, name)
+    assert isinstance(found, Raised)
+    assert found.kind == "InvalidAnswer"
+    assert time.monotonic() - began < 4
+
+
+def test_raised(workers: Workers) -> None:
+    found = result(workers, "fail")
+    assert (found.kind, found.message) == ("RuntimeError", "on purpose")
+    assert "misbehave.py" in found.traceback
+
+
+def test_system_exit_is_an_answer_too(workers: Workers) -> None:
+    assert result(workers, "exit_three").kind == "SystemExit"
+
+
+def test_a_function_that_no_worker_can_find_is_refused(workers: Workers) -> None:
+    def inside(args: Any, channel: Any, preloaded: Any) -> None:
+        pass
+
+    for target in (inside, lambda args, channel, preloaded: None):
+        with pytest.raises(ValueError, match="at the top of no module"):
+            workers.call("light", target, None, seconds=1)
+
+
+def test_a_module_that_no_worker_can_import(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("not_there")
+    exec("def go(args, channel, preloaded): ...", vars(module))
+    monkeypatch.setitem(sys.modules, "not_there", module)
+    workers.open("other")
+    workers.call("other", module.go, None, seconds=5)
+    (ended,) = until_ended(workers, 20)
+    assert ended.result.kind == "ModuleNotFoundError"
+
+
+def test_ranks_hear_each_other(workers: Workers) -> None:
+    for rank in range(3):
+        workers.call("light", misbehave.meet, rank * 10, seconds=5, group="g", rank=rank)
+    answers = [c.result.value for c in until_ended(workers, 10)]  # type: ignore[union-attr]
+    assert answers == [[[0, 0], [1, 10], [2, 20]]] * 3
+
+
+def test_hearing_nobody_ends(workers: Workers) -> None:
+    assert result(workers, "wait_for_nobody").value == []
+
+
+def test_a_killed_server_ends_its_calls(workers: Workers) -> None:
+    workers.call("light", misbehave.hang, None, seconds=20)
+    workers.call("light", misbehave.kill_server, None, seconds=20)
+    began = time.monotonic()
+    ended = until_ended(workers, 15)
+    assert [type(c.result) for c in ended] == [Died, Died]
+    assert time.monotonic() - began < 3
+    assert all(gone(c.pid) for c in ended)
+    late = workers.call("light", misbehave.double, 1, seconds=1)
+    assert until_ended(workers, 1) == [late]
+    assert isinstance(late.result, Died)
+
+
+def test_a_stopped_server_does_not_stop_us(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "FORK_LIMIT", 0.5)
+    # it may stop before it says that it has forked: then that call is the one that times out
+    found = [result(workers, "stop_server"), result(workers, "double", 1)]
+    assert any(isinstance(f, TimedOut) for f in found)
+
+
+def test_a_preload_that_fails_is_told(workers: Workers, tmp_path: Path) -> None:
+    (tmp_path / "brokenlib.py").write_text("raise ImportError('libfoo.so.1: cannot open')\n")
+    workers.open("heavy", preload=("brokenlib", "nosuchlib"), env={"PYTHONPATH": str(tmp_path)})
+    assert workers.preloaded("heavy") is None
+    until_ended(workers, 10)
+    preloaded = workers.preloaded("heavy")
+    assert preloaded is not None
+    assert "libfoo.so.1" in preloaded["brokenlib"]["error"]
+    assert not preloaded["brokenlib"]["absent"]
+    assert preloaded["nosuchlib"]["absent"]
+
+
+def test_a_preload_that_hangs_ends(workers: Workers, tmp_path: Path) -> None:
+    (tmp_path / "slowlib.py").write_text("import time; time.sleep(600)\n")
+    path = f"{TESTS}:{tmp_path}"
+    preload = ("slowlib", "preflight.model")
+    workers.open("heavy", preload=preload, seconds=0.5, env={"PYTHONPATH": path})
+    call = workers.call("heavy", misbehave.double, 1, seconds=5)
+    began = time.monotonic()
+    assert until_ended(workers, 10) == [call]
+    assert time.monotonic() - began < 3
+    assert "importing slowlib did not end" in workers.preloaded("heavy")[""]["error"]  # type: ignore[index]
+
+
+def test_a_server_forked_from_a_server(workers: Workers, tmp_path: Path) -> None:
+    (tmp_path / "firstlib.py").write_text("import time; time.sleep(0.2)\n")
+    (tmp_path / "secondlib.py").write_text("import firstlib\n")
+    path = f"{TESTS}:{tmp_path}"
+    workers.open("one", preload=("firstlib",), env={"PYTHONPATH": path})
+    workers.open("two", preload=("secondlib",), parent="one")
+    call = workers.call("two", misbehave.double, 4, seconds=5)
+    assert until_ended(workers, 10) == [call]
+    assert call.result.value == 8  # type: ignore[union-attr]
+    assert set(workers.preloaded("two") or {}) == {"firstlib", "secondlib"}
+
+
+def test_environment_of_one_call(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers.call(
+        "light",
+        misbehave.environment,
+        ["RANK", "PYTHONPATH"],
+        seconds=5,
+        env={"RANK": "3"},
+        unset=("PYTHONPATH",),
+    )
+    (ended,) = until_ended(workers, 5)
+    assert ended.result.value == ["3", None]  # type: ignore[union-attr]
+
+
+PARENT = """
+import sys, time, json
+sys.path.insert(0, sys.argv[1])
+from support import misbehave
+from preflight.process.pool import Workers
+workers = Workers()
+workers.open("light", env={"PYTHONPATH": sys.argv[1]})
+calls = [workers.call("light", misbehave.hang, None, seconds=600) for _ in range(3)]
+while not all(c.pid for c in calls):
+    list(workers.run(time.monotonic() + 0.1))
+print(json.dumps([c.pid for c in calls] + [s.pid for s in workers._servers.values()]), flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_survives_a_killed_parent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, TESTS], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            pids = json.loads(parent.stdout.readline())
+            assert all(os.path.exists(f"/proc/{pid}") for pid in pids)
+        finally:
+            parent.kill()
+    assert len(pids) == 4
+    assert all(gone(pid) for pid in pids)
+
+
+def test_close_ends_what_still_runs(workers: Workers) -> None:
+    call = workers.call("light", misbehave.ignore_term, None, seconds=600)
+    while not call.pid:
+        list(workers.run(time.monotonic() + 0.1))
+    began = time.monotonic()
+    assert workers.close() == ()
+    assert time.monotonic() - began < 1.5
+    assert gone(call.pid)
+    workers.__init__()  # type: ignore[misc]
+
+
+def test_no_descriptor_is_lost() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        workers = Workers()
+        workers.open("light", env={"PYTHONPATH": TESTS})
+        for name in ("double", "segfault", "leave"):
+            result(workers, name, 1)
+        workers.close()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,249 @@
+"""What is put into the user's interpreters: it stays out of the way, and it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preflight.rehearsal import client
+
+OURS = Path(__file__).parents[4] / "preflight/rehearsal/injected"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "w"
+    found.mkdir()
+    shutil.copy(OURS / "sitecustomize.py", found)
+    shutil.copy(OURS / "preflight_responder.py", found)
+    shutil.copy(OURS / "preflight_flight_recorder.py", found)
+    return found
+
+
+def python(folder: Path, code: str, *paths: str, **more: str) -> subprocess.CompletedProcess[str]:
+    search = os.pathsep.join([str(folder), *paths])
+    environ = {**os.environ, "PYTHONPATH": search, "PREFLIGHT_WATCHED": str(folder), **more}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def words(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in folder.glob(f"*.{kind}")]
+
+
+def test_a_program_without_torch_leaves_no_trace(folder: Path) -> None:
+    ended = python(folder, "import json, sys; print('torch' in sys.modules)")
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("False\n", "", 0)
+    left = {path.name for path in folder.iterdir()} - {"__pycache__"}
+    assert left == {"sitecustomize.py", "preflight_responder.py", "preflight_flight_recorder.py"}
+
+
+def test_the_users_own_sitecustomize_is_loaded(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine', __name__, __file__)\nX = 1\n")
+    ended = python(folder, "import sitecustomize; print(sitecustomize.X)", str(tmp_path))
+    path = tmp_path / "sitecustomize.py"
+    assert ended.stdout == f"mine sitecustomize {path}\n1\n"
+
+
+def test_without_the_variable_or_the_folder_nothing_is_hooked(folder: Path) -> None:
+    code = "import sys; print(sum('TorchImports' in type(f).__name__ for f in sys.meta_path))"
+    assert python(folder, code).stdout == "1\n"
+    assert python(folder, code, PREFLIGHT_WATCHED="").stdout == "0\n"
+    assert python(folder, code, PREFLIGHT_WATCHED="/gone").stdout == "0\n"
+
+
+@pytest.mark.torch
+def test_an_error_of_ours_is_swallowed(folder: Path) -> None:
+    (folder / "preflight_responder.py").write_text("raise ValueError('ours')\n")
+    ended = python(folder, "import torch.distributed; print('on')")
+    assert (ended.stdout, ended.returncode) == ("on\n", 0)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("code", "how", "status"),
+    [
+        ("pass", "exited", 0),
+        ("import sys; sys.exit(3)", "exited", 3),
+        ("def f():\n    raise ValueError('x' * 9000)\nf()", "raised", 1),
+        ("import sys; sys.excepthook = lambda *a: None\n1/0", "raised", 1),
+    ],
+)
+def test_its_last_word(folder: Path, code: str, how: str, status: int) -> None:
+    ended = python(folder, f"import torch.distributed\n{code}")
+    assert ended.returncode == status
+    (word,) = words(folder, "end")
+    assert word["how"] == how
+    if how == "raised":
+        assert word["frames"][-1][2] == "<module>"
+        assert len(word["text"]) <= 3000
+
+
+@pytest.mark.torch
+def test_stderr_is_the_programs_own(folder: Path) -> None:
+    ended = python(folder, "import torch.distributed, sys; print('on', file=sys.stderr)")
+    assert ended.stderr == "on\n"
+
+
+@pytest.mark.torch
+def test_it_answers_while_the_program_waits(folder: Path) -> None:
+    code = """
+import time, torch, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+w = torch.nn.Linear(2, 2)
+o = torch.optim.SGD(w.parameters(), lr=0.1)
+for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(6, 2)), 2):
+    w(x).sum().backward()
+    o.step()
+def here():
+    time.sleep(60)
+here()
+"""
+    environ = {**os.environ, "PYTHONPATH": str(folder), "PREFLIGHT_WATCHED": str(folder)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environ)
+    try:
+        told: dict[str, Any] = {}
+        until = time.monotonic() + 50
+        while told.get("batches") != 3 and time.monotonic() < until:
+            time.sleep(0.2)
+            paths = {process.pid: str(folder / f"{process.pid}.sock")}
+            told = client.ask_responders(paths, "pulse", 2.0).get(process.pid, {})
+        assert (told["rank"], told["world"], told["steps"]) == (0, 1, 3)
+        assert told["loader"]["exhausted"]
+        assert told["loader"]["length"] == 3
+        time.sleep(0.3)
+        dump = client.ask_responders(paths, "dump", 5.0)[process.pid]
+        assert [call["op"] for call in dump["recorded"]["0"]] == ["all_reduce"]
+        assert dump["stack"][0][2] == "here"
+        served = client.post_handler(
+            {process.pid: str(folder / f"{process.pid}.torch")}, "ping", 5.0
+        )
+        assert process.pid in served
+        text = client.post_handler(
+            {process.pid: str(folder / f"{process.pid}.torch")}, "dump_traceback", 5.0
+        )
+        assert [f.function for f in client.parse_faulthandler(text[process.pid])] == [
+            "here",
+            "<module>",
+        ]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_who_gives_no_answer_is_not_waited_for(tmp_path: Path) -> None:
+    """A listener that accepts and is silent, one that talks nonsense, one that is gone."""
+    silent, chatty = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    paths = {1: str(tmp_path / "s"), 2: str(tmp_path / "c"), 3: str(tmp_path / "gone")}
+    for listener, path in ((silent, paths[1]), (chatty, paths[2])):
+        listener.bind(path)
+        listener.listen()
+    began = time.monotonic()
+    with silent, chatty:
+        assert client.ask_responders(paths, "pulse", 0.5) == {}
+    assert time.monotonic() - began < 5
+
+
+TRACE = """Fatal Python error: Aborted
+
+Thread 0x00007f7f6c80ab00 (most recent call first):
+  File "/tmp/preflight-x/preflight_responder.py", line 165 in serve
+
+{current}Thread 0x00007f7f6c80ab80 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/x.py", line 9 in y
+  File "/job/train.py", line 12 in step
+  File "/job/train.py", line 30 in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("current", "first"),
+    [
+        (
+            "Current thread 0x00007f7f4b1fc6c0 (most recent call first):\n  <no Python frame>\n\n",
+            "y",
+        ),
+        ('Current thread 0x1 (most recent call first):\n  File "/job/io.py", line 2 in w\n\n', "w"),
+        ("", "y"),
+    ],
+)
+def test_which_thread_of_a_crash_matters(current: str, first: str) -> None:
+    found = client.parse_faulthandler(TRACE.format(current=current))
+    assert found[0].function == first
+    assert [f.own for f in found if f.file == "/job/train.py"] in ([True, True], [])
+
+
+@pytest.mark.parametrize("text", ["", "hread 0x", 'Thread 0x1\n  File "', "\0" * 100])
+def test_a_trace_that_is_none(text: str) -> None:
+    assert client.parse_faulthandler(text) == ()
+
+
+@pytest.mark.torch
+def test_a_question_at_the_very_end_does_not_abort_the_program(folder: Path) -> None:
+    """A thread in native code that wants its interpreter back while that is taken down would."""
+    code = """
+import sys, time, torch.distributed
+inside = next(f.responder for f in sys.meta_path if type(f).__name__ == "TorchImports")
+asked = []
+def slow():
+    asked.append(True)
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        torch.ones(100) + 1
+    return {"answered": True}
+inside["ANSWERS"][b"slow"] = slow
+open(sys.argv[1], "w").close()
+while not asked:
+    time.sleep(0.01)
+"""
+    environ = {**os.environ, "PYTHONPATH": str(folder), "PREFLIGHT_WATCHED": str(folder)}
+    ready = folder / "ready"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, ready], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until = time.monotonic() + 50
+        while not ready.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        paths = {process.pid: str(folder / f"{process.pid}.sock")}
+        assert client.ask_responders(paths, "slow", 20.0) == {process.pid: {"answered": True}}
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.torch
+def test_a_dump_imports_nothing_into_the_program(folder: Path) -> None:
+    """torch would import its compiler to look for the frames of compiled code."""
+    code = """
+import json, os, socket, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+before = set(sys.modules)
+line = socket.socket(socket.AF_UNIX)
+line.connect(os.path.join(os.environ["PREFLIGHT_WATCHED"], f"{os.getpid()}.sock"))
+line.sendall(b"dump")
+told = b"".join(iter(lambda: line.recv(1 << 16), b""))
+print(len(json.loads(told)["recorded"]["0"]), sorted(set(sys.modules) - before))
+print(torch._inductor.__name__, "torch._inductor" in sys.modules)
+"""
+    ended = python(folder, code)
+    assert ended.stdout == "1 []\ntorch._inductor True\n", ended.stderr

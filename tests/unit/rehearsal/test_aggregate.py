@@ -1,0 +1,49 @@
+"""From the histories of processes to the record."""
+
+from __future__ import annotations
+
+from preflight.domains.job.record import (
+    Frame,
+)
+from preflight.rehearsal import aggregate
+from preflight.rehearsal.history import History, ProcessSample
+
+
+def test_a_rank_that_is_seen_from_outside_is_in_the_call_of_its_stack() -> None:
+    history = History(1, 0.0, inside=False)
+    file = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    stack = [[file, 9, "all_reduce", False], ["/job/t.py", 4, "f", True]]
+    history.add_sample(ProcessSample(1.0, 0.0, 0, pulse={"stack": stack}))
+    (group,) = aggregate.groups_of(history, {})
+    assert group.open is not None
+    assert (group.open.op, group.open.frame) == ("all_reduce", Frame("/job/t.py", 4, "f", True))
+
+
+def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
+    history = History(1, 0.0)
+    for at, (steps, mib) in enumerate([(1, 300), (2, 320), (3, 340), (4, 200), (4, 90)]):
+        told = {"stack": [], "steps": steps}
+        history.add_sample(ProcessSample(float(at), 0.0, mib << 20, pulse=told))
+    for ended, kept in ((True, [300, 320, 340]), (False, [300, 320, 340, 200, 90])):
+        growth = aggregate.growth_of(history, 0.0, (1 << 40, 1 << 39), 1, ended=ended)
+        assert [rss >> 20 for _, _, rss, _ in growth.samples] == kept
+
+
+def test_what_a_child_says_when_it_crashes_is_not_its_parents() -> None:
+    here = (Frame("train.py", 3, "step", own=True),)
+    assert aggregate.end_of(None, 1.0, -6, here).frames == here
+    assert aggregate.end_of(None, 1.0, None, here).frames == here
+    assert aggregate.end_of(None, 1.0, 3, here).frames == ()
+
+
+def test_where_one_was_seen_last_is_told_where_nothing_else_is() -> None:
+    here = (Frame("train.py", 3, "step", own=True),)
+    seen = History(7, 0.0, stack=here, answered=41.3)
+    lost = aggregate.end_of(None, 1e9, -9)
+    told = aggregate.with_last_look(lost, seen, 42.0)
+    assert (told.last, told.ago) == (here, 0.7)
+    assert aggregate.with_last_look(lost, None, 42.0) == lost
+    crashed = aggregate.end_of(None, 1e9, -11, here)
+    assert aggregate.with_last_look(crashed, seen, 42.0) == crashed
+    left = aggregate.end_of({"how": "exited"}, 1e9, 0)
+    assert aggregate.with_last_look(left, seen, 42.0) == left

@@ -1,0 +1,161 @@
+"""When a command is stuck and when it is only slow; looks are data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from preflight.domains.job.record import ChildProcess, Frame
+from preflight.rehearsal.history import SAMPLES, History, ProcessSample, activity, all_stuck
+
+C10D = ["/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3252]
+WAITING = [[*C10D, "all_reduce", False], ["/job/train.py", 8, "step", True]]
+INIT = [[*C10D, "init_process_group", False], ["/job/train.py", 3, "main", True]]
+LOADING = [
+    ["/usr/lib/python3.11/multiprocessing/connection.py", 900, "wait", False],
+    ["/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1285, "_try", False],
+    ["/job/train.py", 6, "epoch", True],
+]
+BACKWARD = [
+    ["/venv/lib/python3.11/site-packages/torch/autograd/graph.py", 824, "_engine_run", False],
+    ["/job/train.py", 7, "step", True],
+]
+SLEEP = [["/job/train.py", 20, "tokenise", True]]
+
+
+def pulse(stack: list[Any], *, steps: int = 0, groups: Any = None, **more: Any) -> dict[str, Any]:
+    return {"stack": stack, "steps": steps, "batches": 0, "groups": groups or {}, "rank": 0, **more}
+
+
+def seen(*looks: tuple[float, Any], cpu: float = 0.0) -> History:
+    """A process after these looks; `cpu` is what it uses of one."""
+    history = History(1, 0.0)
+    for at, told in looks:
+        history.add_sample(ProcessSample(at, at * cpu, 1 << 20, "S", pulse=told))
+    return history
+
+
+def standing(stack: list[Any], *, until: float = 10.0, cpu: float = 0.0, **more: Any) -> History:
+    """One that shows the same at every look."""
+    looks = [(at / 2, pulse(stack, **more)) for at in range(int(2 * until) + 1)]
+    return seen(*looks, cpu=cpu)
+
+
+def test_one_waits_and_the_other_stands_still_in_its_own_code() -> None:
+    ranks = [standing(WAITING, groups={"0": [6, 5]}), standing(SLEEP, groups={"0": [5, 5]})]
+    assert all_stuck(ranks, (), 10.0, 6.0)
+    assert not all_stuck(ranks, (), 10.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(standing(SLEEP, cpu=0.9), id="computes"),
+        pytest.param(standing(SLEEP, until=10.0, cpu=0.06), id="works a little, as one that reads"),
+        pytest.param(
+            seen(*((t / 2, pulse([["/job/train.py", t, "f", True]])) for t in range(21))),
+            id="goes on from line to line",
+        ),
+        pytest.param(
+            seen(*((t / 2, pulse(WAITING, groups={"1": [t, t]})) for t in range(21))),
+            id="does collectives in another group",
+        ),
+        pytest.param(
+            seen(*((t / 2, pulse(SLEEP, batches=t)) for t in range(21))), id="gets batches"
+        ),
+    ],
+)
+def test_nobody_is_called_stuck_while_one_does_something(other: History) -> None:
+    assert not all_stuck([standing(WAITING), other], (), 10.0, 6.0)
+
+
+def test_all_in_their_own_code_is_no_hang() -> None:
+    assert not all_stuck([standing(SLEEP), standing(SLEEP)], (), 10.0, 6.0)
+
+
+def test_a_gpu_that_spins_in_a_collective_is_waiting() -> None:
+    """NCCL's waiting costs a whole CPU."""
+    gpu = [5 << 30, 80 << 30]
+    ranks = [standing(WAITING, cpu=1.0, groups={"0": [6, 5]}, gpu=gpu), standing(SLEEP)]
+    assert all_stuck(ranks, (), 10.0, 6.0)
+
+
+def test_one_that_would_go_on_if_it_were_given_a_cpu_is_not_stuck() -> None:
+    history = standing(WAITING)
+    history.add_sample(ProcessSample(9.0, 0.0, 0, "R", pulse=pulse(WAITING)))
+    assert not all_stuck([history, standing(SLEEP)], (), 10.0, 6.0)
+
+
+def test_where_all_are_on_their_way_in_more_time_is_given() -> None:
+    assert not all_stuck([standing(INIT), standing(INIT)], (), 10.0, 6.0)
+    assert all_stuck([standing(INIT, until=20.0), standing(INIT, until=20.0)], (), 20.0, 6.0)
+    assert all_stuck([standing(INIT), standing(SLEEP)], (), 10.0, 6.0)
+
+
+def test_a_rank_that_has_not_come_to_torch_yet_and_works_is_waited_for() -> None:
+    busy = History(2, 0.0, inside=False)
+    idle = History(3, 0.0, inside=False)
+    for at in range(11):
+        busy.add_sample(ProcessSample(float(at), at * 0.5, 0))
+        idle.add_sample(ProcessSample(float(at), 0.0, 0))
+    assert not all_stuck([standing(INIT)], [busy], 10.0, 6.0)
+    assert all_stuck([standing(INIT)], [idle], 10.0, 6.0)
+
+
+def test_a_child_that_comes_or_goes_is_a_sign_of_life() -> None:
+    history = standing(SLEEP, until=9.0)
+    worker = ChildProcess(7, "python", "S")
+    history.add_sample(ProcessSample(9.5, 0.0, 0, children=(worker,), pulse=pulse(SLEEP)))
+    history.add_sample(ProcessSample(10.0, 0.0, 0, children=(), pulse=pulse(SLEEP)))
+    assert history.moved == 10.0
+
+
+@pytest.mark.parametrize(
+    ("stack", "where"),
+    [
+        (WAITING, "collective"),
+        (INIT, "init"),
+        (LOADING, "loader"),
+        (BACKWARD, "own"),
+        (SLEEP, "own"),
+    ],
+)
+def test_where_a_stack_is(stack: list[Any], where: str) -> None:
+    assert activity(Frame(*frame) for frame in stack) == where
+
+
+def test_backward_waits_once_its_collective_is_open_for_long() -> None:
+    assert standing(BACKWARD, until=2.0, groups={"0": [6, 5]}).at == "own"
+    assert standing(BACKWARD, until=8.0, groups={"0": [6, 5]}).at == "collective"
+
+
+def test_an_inside_that_gives_no_answer_is_unknown() -> None:
+    history = standing(SLEEP, until=2.0)
+    for at in (3.0, 4.0, 5.0, 6.0):
+        history.add_sample(ProcessSample(at, 0.0, 0, "D"))
+    assert (history.at, history.state) == ("unknown", "D")
+
+
+def test_memory_is_kept_for_any_length_of_time() -> None:
+    history = seen(*((float(t), pulse(SLEEP, steps=t)) for t in range(5000)))
+    assert len(history.samples) <= SAMPLES
+    assert history.samples[0][0] < 100
+    assert history.samples[-1][0] > 4800
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"rank": "0", "world": [], "groups": [], "stack": {}, "loader": 1},
+        {"rank": -1, "steps": 1e99, "groups": {"0": ["6", None]}, "stack": [[1, 2], None, "x"]},
+        {"rank": 1 << 40, "world": -5, "stack": [["f\n\x1b[2J", 1, "g", True]] * 1000},
+        {"error": "ValueError: x"},
+    ],
+)
+def test_what_a_process_tells_is_hostile(told: dict[str, Any]) -> None:
+    history = seen((0.5, told), (1.0, told))
+    assert history.rank is None
+    assert all("\x1b" not in f.file and "\n" not in f.file for f in history.stack)
+    assert len(history.stack) <= 12

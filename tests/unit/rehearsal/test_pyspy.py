@@ -1,0 +1,40 @@
+"""Stacks that py-spy reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from preflight.rehearsal import pyspy
+
+
+@pytest.mark.parametrize(
+    "told", [b"", b"[", b"{}", b"[1]", b'[{"os_thread_id": 8}]', b'[{"os_thread_id": 7}]']
+)
+def test_what_pyspy_prints_may_be_anything(told: bytes) -> None:
+    assert not pyspy.parse_dump(told, 7)
+
+
+def test_pyspy_tells_the_main_threads_stack(tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import time\ndef here():\n    time.sleep(60)\nprint(1, flush=True)\nhere()\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        time.sleep(0.2)
+        found, problem = pyspy.stacks([process.pid, 999_999_999])
+        assert problem.startswith("py-spy: ")
+        assert [(f.function, f.line, f.own) for f in found[process.pid]] == [
+            ("here", 3, True),
+            ("<module>", 5, True),
+        ]
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,177 @@
+"""Metrics for the textfile collector: read by Prometheus' own parser, linted as promtool does."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import datetime
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from support.scenarios import NAMES, hostile, judged
+
+from preflight.humanize import epoch
+from preflight.model import Report, Status
+from preflight.render import prometheus
+
+every_scenario = pytest.mark.parametrize("scenario", NAMES)
+
+METRICS = {
+    "preflight_ready": set(),
+    "preflight_check_status": {"check", "status"},
+    "preflight_check_duration_seconds": {"check"},
+    "preflight_run_timestamp_seconds": set(),
+    "preflight_build_info": {"version"},
+}
+"""The contract: each name with its labels."""
+
+
+def read(of: Report) -> dict[str, Metric]:
+    families = list(text_string_to_metric_families(prometheus.render(of)))
+    assert len({family.name for family in families}) == len(families)
+    return {family.name: family for family in families}
+
+
+def value(of: Report, name: str) -> float:
+    (sample,) = read(of)[name].samples
+    return float(sample.value)
+
+
+@pytest.mark.slow
+@every_scenario
+def test_the_names_of_the_contract_and_no_others(scenario: str) -> None:
+    families = read(judged(scenario))
+    assert set(families) == set(METRICS)
+    for name, family in families.items():
+        assert family.type == "gauge"
+        assert family.documentation
+        for sample in family.samples:
+            assert sample.name == name
+            assert set(sample.labels) == METRICS[name]
+            assert sample.timestamp is None, "the collector refuses them"
+
+
+@pytest.mark.slow
+@every_scenario
+def test_no_series_is_there_twice(scenario: str) -> None:
+    for family in read(judged(scenario)).values():
+        series = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert len(set(series)) == len(series)
+
+
+@every_scenario
+def test_it_says_what_the_report_says(scenario: str) -> None:
+    of = judged(scenario)
+    families = read(of)
+    assert value(of, "preflight_ready") == (of.exit_code == 0)
+    on = {
+        sample.labels["check"]: sample.labels["status"]
+        for sample in families["preflight_check_status"].samples
+        if sample.value
+    }
+    assert on == {row.id: str(row.status) for row in of.rows}
+    assert len(families["preflight_check_status"].samples) == len(of.rows) * len(Status)
+    taken = {
+        s.labels["check"]: s.value for s in families["preflight_check_duration_seconds"].samples
+    }
+    assert taken == pytest.approx({row.id: row.seconds for row in of.rows}, rel=1e-5)
+    started = datetime.fromisoformat(of.observations.started)
+    assert value(of, "preflight_run_timestamp_seconds") == started.timestamp()
+    (about,) = families["preflight_build_info"].samples
+    assert about.labels == {"version": of.observations.tool["version"]}
+
+
+def test_as_many_series_for_many_nodes_as_for_one() -> None:
+    def series(scenario: str) -> int:
+        of = judged(scenario)
+        return sum(len(family.samples) for family in read(of).values()) - 7 * len(of.rows)
+
+    assert series("nodes-64") == series("healthy") == 3
+
+
+def test_help_and_type_are_the_same_in_every_file() -> None:
+    """Two files that describe one metric in two ways spoil the scrape of both."""
+    comments = {
+        tuple(line for line in prometheus.render(judged(name)).splitlines() if line[0] == "#")
+        for name in NAMES
+    }
+    assert len(comments) == 1
+
+
+@every_scenario
+def test_the_lines_are_whole(scenario: str) -> None:
+    text = prometheus.render(judged(scenario))
+    assert text.endswith("\n")
+    assert "\n\n" not in text
+    assert text.isascii()
+
+
+# what promtool's linter finds fault with in names
+KINDS = ("gauge", "counter", "summary", "histogram", "untyped")
+ABBREVIATED = ("s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "m", "h", "d")
+NOT_BASE = ("milliseconds", "minutes", "hours", "days", "kilobytes", "megabytes", "percent")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_names_pass_a_linter(name: str) -> None:
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+    words = name.split("_")
+    assert words[0] == "preflight"
+    assert "" not in words
+    assert not set(words) & {*KINDS, *ABBREVIATED, *NOT_BASE}
+    assert not name.endswith(("_total", "_count", "_sum", "_bucket")), "these are no gauges"
+    if {"duration", "timestamp"} & set(words):
+        assert words[-1] == "seconds"
+
+
+@settings(deadline=None)
+@given(st.text(alphabet=st.characters(), max_size=30))
+@example("\\")
+@example("a\\nb")
+@example('a"} 1')
+@example('\\"')
+def test_whatever_a_report_holds_it_is_read_back(foreign: str) -> None:
+    of = hostile(foreign)
+    families = read(of)
+    assert set(families) == set(METRICS)
+    checks = {sample.labels["check"] for sample in families["preflight_check_status"].samples}
+    assert len(checks) == 1
+    (check,) = checks
+    assert check.isascii()
+    assert check.isprintable()
+    if foreign.isascii() and foreign.isprintable():
+        assert check == foreign
+        (about,) = families["preflight_build_info"].samples
+        assert about.labels["version"] == foreign
+
+
+def test_a_run_that_was_cut_short_is_not_ready() -> None:
+    of = dataclasses.replace(judged("healthy"), exit_code=143)
+    assert value(of, "preflight_ready") == 0
+
+
+@pytest.mark.parametrize(
+    ("started", "seconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2024-02-29T12:00:01Z", 1709208001),
+        ("2025-11-20T23:05:11Z", 1763679911),
+        ("2025-02-29T12:00:00Z", None),
+        ("2025-13-01T00:00:00Z", None),
+        ("2025-11-20T24:00:00Z", None),
+        ("1969-12-31T23:59:59Z", None),
+        ("0000-00-00T00:00:00Z", None),
+        ("2025-11-20T23:05:11", None),
+        ("٢٠٢٥-11-20T23:05:11Z", None),
+        ("", None),
+    ],
+)
+def test_the_time_of_a_report(started: str, seconds: int | None) -> None:
+    assert epoch(started) == seconds
+    of = judged("healthy")
+    seen = dataclasses.replace(of.observations, started=started)
+    found = read(dataclasses.replace(of, observations=seen))["preflight_run_timestamp_seconds"]
+    assert [sample.value for sample in found.samples] == ([] if seconds is None else [seconds])

@@ -1,0 +1,142 @@
+"""serde: our dataclasses to JSON and back; whatever comes back is refused by name or fits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preflight.model import Kind, Subject
+from preflight.serde import DEPTH, decode, encode
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    name: str
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    inner: Inner
+    colour: Colour = Colour.RED
+    share: float = 0.0
+    sure: bool = False
+    perhaps: int | None = None
+    pair: tuple[str, int] = ("", 0)
+    many: tuple[Inner, ...] = ()
+    by_name: Mapping[str, Inner] = field(default_factory=dict)
+    anything: Any = None
+
+
+INNERS = st.builds(Inner, st.text(max_size=5), st.lists(st.integers(), max_size=3).map(tuple))
+OUTERS = st.builds(
+    Outer,
+    INNERS,
+    st.sampled_from(Colour),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.none() | st.integers(),
+    st.tuples(st.text(max_size=3), st.integers()),
+    st.lists(INNERS, max_size=3).map(tuple),
+    st.dictionaries(st.text(max_size=3), INNERS, max_size=3),
+    st.none() | st.text(max_size=3) | st.booleans(),
+)
+
+
+@given(OUTERS)
+def test_there_and_back(value: Outer) -> None:
+    text = json.dumps(encode(value), allow_nan=False)
+    assert decode(Outer, json.loads(text)) == value
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_numbers_that_json_has_not(number: float) -> None:
+    back = decode(Outer, encode(Outer(Inner("x"), share=number))).share
+    assert back == number or (math.isnan(back) and math.isnan(number))
+
+
+def test_what_is_missing_takes_its_default_and_what_is_new_is_ignored() -> None:
+    assert decode(Outer, {"inner": {"name": "x", "newer": 1}, "newer": {}}) == Outer(Inner("x"))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (3, "$: expected an object for Outer"),
+        ({}, "$.inner: missing"),
+        ({"inner": None}, "$.inner: expected an object for Inner"),
+        ({"inner": {}}, "$.inner.name: missing"),
+        ({"inner": {"name": 3}}, "$.inner.name: expected str, got int"),
+        ({"inner": {"name": "x", "numbers": 3}}, "$.inner.numbers: expected a list"),
+        ({"inner": {"name": "x", "numbers": "12"}}, "$.inner.numbers: expected a list"),
+        (
+            {"inner": {"name": "x", "numbers": [1, "2"]}},
+            "$.inner.numbers[1]: expected int",
+        ),
+        ({"inner": {"name": "x", "numbers": [True]}}, "$.inner.numbers[0]: expected int, got bool"),
+        ({"inner": {"name": "x", "numbers": [1.0]}}, "$.inner.numbers[0]: expected int, got float"),
+        ({"inner": {"name": "x"}, "colour": "green"}, "$.colour: 'green' is no Colour"),
+        ({"inner": {"name": "x"}, "colour": ["red"]}, "$.colour: ['red'] is no Colour"),
+        ({"inner": {"name": "x"}, "share": "much"}, "$.share: expected float, got str"),
+        ({"inner": {"name": "x"}, "share": True}, "$.share: expected float, got bool"),
+        ({"inner": {"name": "x"}, "sure": 1}, "$.sure: expected bool, got int"),
+        ({"inner": {"name": "x"}, "perhaps": "x"}, "$.perhaps: expected"),
+        ({"inner": {"name": "x"}, "pair": ["x"]}, "$.pair: expected 2 items, got 1"),
+        ({"inner": {"name": "x"}, "by_name": []}, "$.by_name: expected an object"),
+        (
+            {"inner": {"name": "x"}, "by_name": {"k": 1}},
+            "$.by_name.k: expected an object",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_place(data: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=r"^\$") as error:
+        decode(Outer, data)
+    assert str(error.value).startswith(said)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+FIELDS = st.sampled_from([*Outer.__dataclass_fields__, *Inner.__dataclass_fields__])
+
+
+@given(JSON | st.dictionaries(FIELDS, JSON, max_size=6))
+def test_anything_is_refused_or_fits(data: Any) -> None:
+    for cls in (Outer, Inner, tuple[Inner, ...], Mapping[str, int], int | None, Subject, Kind):
+        try:
+            value = decode(cls, data)
+        except ValueError:
+            continue
+        assert decode(cls, encode(value)) == value
+
+
+def test_depth_is_bounded() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Holder:
+        inside: Any = None
+
+    deep: Any = 1
+    for _ in range(DEPTH + 3):
+        deep = [deep]
+    kind: Any = int
+    for _ in range(DEPTH + 3):
+        kind = tuple[kind, ...]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decode(kind, deep)
+    assert decode(Holder, {"inside": deep}).inside == deep, "what is not looked into may be deep"
