@@ -13,8 +13,9 @@ Fails if     torch is there, but can't be imported, or its import hangs; another
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; torch on a GPU machine is built for the CPU only;
              the user has no name where torch.compile needs one (torch before 2.13)
-Undecided    nobody tried to import torch in this process, or that was killed from outside while
-             it did; the driver hangs
+Undecided    torch is older than 2.4, and so the checks that need it are not run; nobody tried to
+             import torch in this process, or that was killed from outside while it did; the driver
+             hangs
 Not covered  whether nodes agree (agree.software); other packages; CUDA itself, which is not started
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch
@@ -31,7 +32,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from preflight.check import Check, Context, Level, Scope, Stage
+from preflight.check import OLDEST_TORCH, Check, Context, Level, Scope, Stage
 from preflight.domains.gpu import nccl_library, nvml, vendor
 from preflight.domains.system import container
 from preflight.expect import Expect, numbers
@@ -115,6 +116,13 @@ FINDINGS = {
         "compile it once (python -m compileall)",
         status=Status.WARN,
         explains=(),
+    ),
+    "torch-too-old": FindingType(
+        who="image author",
+        cause="an image or environment from before July 2024",
+        means="the job may run; preflight can't tell: its checks that need torch are not run",
+        text="update torch to {oldest} or later",
+        status=Status.UNDECIDED,
     ),
     "two-nccl": FindingType(
         who="image author",
@@ -377,6 +385,7 @@ def judge(world: World[TorchSoftware], expect: Expect) -> Iterator[Found]:
             yield _import_failed(torch, seen)
         elif not seen.absent:
             yield from _import(torch, seen)
+            yield from _too_old(torch, seen)
             yield from _nccl(torch, seen)
             yield from _driver_and_gpus(torch, seen, world)
             yield from _backends(torch, seen, world.topology.size > 1)
@@ -450,6 +459,13 @@ def _import(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
         sure = Confidence.CERTAIN if remote else Confidence.LIKELY
         goal = f"less than {duration(SLOW_IMPORT)}"
         yield Found("torch-slow-import", (torch,), saw, goal, confidence=sure)
+
+
+def _too_old(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
+    if numbers(seen.build.version) and numbers(seen.build.version) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        saw, goal = f"torch {seen.build.version}", f"torch {oldest} or later"
+        yield Found("torch-too-old", (torch,), saw, goal, fields={"oldest": oldest})
 
 
 def _nccl(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:

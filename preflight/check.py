@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+OLDEST_TORCH = (2, 4)
+"""The oldest release with which the checks that need torch have been seen to be right."""
+
+
 class Scope(StrEnum):
     """Who observes: once a node, every rank alone, pairs of nodes, or all ranks together."""
 

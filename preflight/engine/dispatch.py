@@ -6,9 +6,10 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from preflight.check import Requirement, Scope
+from preflight.check import OLDEST_TORCH, Check, Requirement, Scope
 from preflight.engine import tasks
 from preflight.engine.plan import Plan
+from preflight.expect import numbers
 from preflight.frozen import dataclass
 from preflight.humanize import duration
 from preflight.model import Cause, Mark, Missing, Observation, Seen, key_of
@@ -80,7 +81,7 @@ def ask(
             "MASTER_PORT": str(top.master_port),
         }
     return workers.call(
-        loaded.id if check.preload else TORCH if check.torch else LIGHT,
+        server_of(check),
         tasks.perform,
         tasks.request(loaded.id, plan.root, encoded, **context),
         seconds=seconds,
@@ -90,6 +91,11 @@ def ask(
         env=env,
         unset=AGENT_VARIABLES if env and not plan.launchers_store else (),
     )
+
+
+def server_of(check: Check) -> str:
+    """The fork server that forks a check's workers; checks that preload the same share one."""
+    return ",".join(check.preload) if check.preload else TORCH if check.torch else LIGHT
 
 
 def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -> Missing | None:
@@ -110,6 +116,9 @@ def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -
         return Missing(Cause.SKIPPED, "torch is not installed here")
     if any(preloaded[name]["error"] for name in TORCH_MODULES):
         return Missing(Cause.BLOCKED, by=of_torch)
+    version = preloaded["torch"]["version"]
+    if numbers(version) and numbers(version) < OLDEST_TORCH:
+        return Missing(Cause.BLOCKED, f"torch {version} is too old", by=of_torch)
     return None
 
 

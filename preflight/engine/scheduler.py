@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from preflight.check import LOCAL, Requirement, Scope, Stage
-from preflight.engine.dispatch import Place, ask, observation_of, without_torch
+from preflight.engine.dispatch import Place, ask, observation_of, server_of, without_torch
 from preflight.engine.plan import Outcome, Plan, Progress
 from preflight.humanize import plural
 from preflight.model import Cause, Missing, Node, Observation, Status, Topology, key_of, place_of
@@ -197,10 +197,9 @@ class Run:
 
     def _open_preloads(self) -> None:
         for loaded in self.waiting:
-            if loaded.check.preload and not self.plan.selected[loaded.id]:
-                self.workers.open(
-                    loaded.id, preload=loaded.check.preload, parent=TORCH, seconds=TORCH_SECONDS
-                )
+            preload, name = loaded.check.preload, server_of(loaded.check)
+            if preload and not self.plan.selected[loaded.id] and not self.workers.opened(name):
+                self.workers.open(name, preload=preload, parent=TORCH, seconds=TORCH_SECONDS)
 
     # --- what may start ---
 

@@ -131,6 +131,8 @@ CASES = (
     Case("the driver hangs: not ours", silent(Cause.TIMED_OUT, "", "packages", "nvmlInit")),
     Case("a fault of ours: can't tell", silent(Cause.CRASHED, "KeyError", "packages")),
     Case("20 s", but(seconds=20.0)),
+    Case("the oldest that is supported", built(version="2.4.0a0+gitd990dad")),
+    Case("older", built(version="2.3.1+cu121"), "torch-too-old", Status.UNDECIDED),
     Case("slow", but(seconds=41.0), "torch-slow-import", WARN),
     # NCCL
     Case("a symbol gone", broken(SYMBOL, libraries=(SEARCHED,)), "two-nccl", FAIL),

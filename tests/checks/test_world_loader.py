@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.cases import Case, assert_case, world
+from support.cases import Case, assert_case, context, world
 from support.ranks import run_ranks
 
 from preflight.check import conforms
 from preflight.checks import world_loader
 from preflight.checks.world_loader import LoaderRate, Loading, usable_cpus
-from preflight.domains.torch.steps import Trouble
+from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.model import Cause, Mark, Missing, Status
@@ -69,6 +69,8 @@ CASES = (
     Case("gone", failed("DataLoader worker (pid(s) 8) exited unexpectedly"), "worker-died"),
     Case("slow", failed("DataLoader timed out after 5 seconds"), "worker-hung", Status.FAIL),
     Case("deadlock", ended(Cause.TIMED_OUT, "4 workers"), "worker-hung", Status.FAIL),
+    Case("no start", failed("1 of 4 workers did not start within 8.0 s"), "worker-hung"),
+    Case("slow imports say nothing", ended(Cause.TIMED_OUT, "imports of workers")),
     Case("pinning", failed(PINNED, "4 workers, pinned"), "pin-failed", Status.FAIL),
     Case("else", failed("a text that nobody knows"), "loader-failed", Status.FAIL),
     Case("slow without workers says nothing", ended(Cause.TIMED_OUT, "0 workers")),
@@ -84,6 +86,46 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(world_loader, case)
+
+
+@pytest.mark.parametrize(
+    ("said", "looks"),
+    [
+        ((), 1),
+        (("DataLoader timed out after 5.0 seconds",), 2),
+        (("1 of 1 worker did not start within 5.0 s",), 2),
+        ((BUS,), 1),
+    ],
+)
+def test_a_worker_that_is_late_gets_a_second_look(
+    said: tuple[str, ...], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other workers and more patience; any other trouble is told at once."""
+    troubles, patience = list(said), []
+
+    def read(workers: int, pinned: bool, seconds: float) -> LoaderRate:
+        patience.append(seconds)
+        if troubles:
+            raise RuntimeError(troubles.pop())
+        return RATES[1]
+
+    monkeypatch.setattr(world_loader, "_read_batches", read)
+    ctx = context(seconds=20.0)
+    steps = Steps(ctx)
+    with steps.until_trouble():
+        world_loader._read_patiently(ctx, steps, 1, False)
+    assert len(patience) == looks
+    assert patience == sorted(patience)
+    assert (steps.trouble is None) == (said != (BUS,))
+
+
+def test_all_workers_have_to_start() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"11")
+    world_loader._wait_for_start(reader, 2, 5.0)
+    os.write(writer, b"1")
+    with pytest.raises(RuntimeError, match="1 of 2 workers did not start"):
+        world_loader._wait_for_start(reader, 2, 0.05)
 
 
 def test_the_quota_counts_as_well_as_the_mask(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
         rank=ctx.rank,
         world_size=ctx.world_size,
         timeout=timedelta(seconds=ctx.seconds * BEYOND) if nccl else timeout,
-        device_id=device if nccl else None,
+        **({"device_id": device} if nccl else {}),
     )
 
 

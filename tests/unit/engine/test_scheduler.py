@@ -12,7 +12,7 @@ import pytest
 
 from preflight import registry
 from preflight.check import Requirement
-from preflight.engine.dispatch import observation_of
+from preflight.engine.dispatch import observation_of, without_torch
 from preflight.engine.plan import Outcome, Plan, Progress
 from preflight.engine.scheduler import Passed, Run
 from preflight.model import (
@@ -28,7 +28,7 @@ from preflight.model import (
 )
 from preflight.process.call import Call
 from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
-from preflight.process.servers import LIGHT, TORCH
+from preflight.process.servers import LIGHT, TORCH, TORCH_MODULES
 from preflight.registry import Catalogue
 
 
@@ -222,6 +222,25 @@ def test_a_lost_import_of_torch(catalogue: Catalogue, workers: Workers) -> None:
     found = missing(outcome, "host.software")
     assert found.cause is Cause.TIMED_OUT
     assert found.last_mark == "import torch"
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("2.3.1+cu121", "torch 2.3.1+cu121 is too old"),
+        ("2.4.0a0+git", ""),
+        ("2.15.0", ""),
+        ("", ""),
+    ],
+)
+def test_a_torch_that_is_too_old(catalogue: Catalogue, version: str, why: str) -> None:
+    """What needs torch is not run, what reports on it is."""
+    imported = {"seconds": 1.0, "error": "", "absent": False, "version": version}
+    preloaded = dict.fromkeys(TORCH_MODULES, imported)
+    blocked = Missing(Cause.BLOCKED, why, by="host.software") if why else None
+    of_torch = catalogue.of_torch
+    assert without_torch(catalogue.checks["world.gloo"], preloaded, of_torch) == blocked
+    assert without_torch(catalogue.checks["host.software"], preloaded, of_torch) is None
 
 
 @pytest.mark.torch
