@@ -17,7 +17,6 @@ Seen as      "DataLoader worker (pid 123) is killed by signal: Bus error. It is 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import re
@@ -236,8 +235,10 @@ def _read_patiently(ctx: Context, steps: Steps, workers: int, pinned: bool) -> L
 def _end_workers() -> None:
     """Kill workers that hang, for which torch would wait 5 s each; its handler of SIGCHLD would
     take their end for an accident."""
+    from torch.multiprocessing import active_children
+
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for worker in multiprocessing.active_children():
+    for worker in active_children():
         worker.kill()
         worker.join(1.0)
 
