@@ -11,7 +11,8 @@ Fails if     ranks have other calls under one number, or in another order; one h
              does not reach one or knows that it has launched less, or all have come to the same
              call and it does not end
 Warns if     at the end of the watch others wait at least 10 s for a rank that is still at work
-Undecided    no collective and no step was seen in the time
+Undecided    no collective and no step was seen in the time; a process group counts calls, and
+             neither torch nor preflight could record them
 Not covered  calls of other libraries (MPI, Horovod); the order of calls that come from one line;
              whether what a rank brings to a call is what was meant
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
@@ -133,6 +134,12 @@ FINDINGS = {
         commands=(Command("preflight run --only net,world", "all nodes", "the fabric, 1 min"),),
         blame=Blame.NETWORK,
     ),
+    "calls-unrecorded": for_author(
+        cause="a backend without a flight recorder, or a recorder that the program switches off",
+        means="nothing: no statement about the collectives of this command",
+        text="rehearse it with torch 2.8 or newer, without TORCH_FR_BUFFER_SIZE in the program",
+        status=Status.UNDECIDED,
+    ),
     "nothing-seen": for_author(
         cause="a start that takes longer than the watch; a training loop without torch.optim",
         means="nothing: no statement about this command",
@@ -156,6 +163,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
         or uneven_data_at_end(hang)
         or hang_cause(hang)
         or _swapped(hang)
+        or _unrecorded(hang)
         or _nothing(hang)
     )
     if first:
@@ -212,6 +220,22 @@ def _swapped(hang: Hang) -> Found | None:
         expected="one order on all ranks",
         confidence=LIKELY,
         alternatives=hang.either(first.odd) if first.tie else (),
+    )
+
+
+def _unrecorded(hang: Hang) -> Found | None:
+    """Ranks whose process group counts calls of which there is no record. Not so those that have
+    joined and made none: a group without a call counts none."""
+    blind = {rank: seen.unrecorded for rank, seen in hang.calls.items() if seen.unrecorded}
+    if not blind:
+        return None
+    return Found(
+        "calls-unrecorded",
+        hang.subjects(blind),
+        saw=f"{rank_list(tuple(blind))} made calls that could not be seen: "
+        + next(iter(blind.values())),
+        expected="a record of every rank's calls",
+        confidence=Confidence.CERTAIN,
     )
 
 

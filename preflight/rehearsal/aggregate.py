@@ -178,6 +178,7 @@ def calls_of(
         batches=history.batches,
         loader=history.loader,
         groups=groups_of(history, dump),
+        unrecorded=history.unrecorded,
         children=history.children,
         lost=history.lost,
         ended=ended,

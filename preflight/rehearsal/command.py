@@ -18,15 +18,18 @@ TICK = 0.05
 
 SIZE = "2000"
 """Entries of the flight recorder, as by default."""
-SWITCHES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+SWITCH, FORMER = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
+"""The second one is deprecated, which torch says where it is set; for torch before 2.7, which knows
+no other, it is set in the processes themselves."""
 
 
 def variables(environ: Mapping[str, str], folder: str, name: str) -> dict[str, str]:
     """What is set for the command, beside what it would have without us."""
     paths = [folder, *filter(None, [environ.get("PYTHONPATH", "")])]
     found = {name: folder, "PYTHONPATH": os.pathsep.join(paths)}
-    found |= {switch: SIZE for switch in SWITCHES if environ.get(switch, "").strip() == "0"}
-    return found
+    # torch 2.7 to 2.10 record nothing unless it is set
+    said = {name: environ[name].strip() for name in (SWITCH, FORMER) if name in environ}
+    return found | {name: SIZE for name in said or (SWITCH,) if said.get(name, "0") == "0"}
 
 
 class Running:

@@ -98,6 +98,8 @@ class History:
     wchan: str = ""
     children: tuple[ChildProcess, ...] = ()
     lost: int = 0
+    unrecorded: str = ""
+    """Calls.unrecorded"""
     gpu_limit: int = 0
     raised: bool = False
     answered: float = 0.0
@@ -162,6 +164,7 @@ class History:
         self.joined = self.joined or pulse.get("joined") is True
         self.by_node = pulse.get("by_node") is True
         self.raised = self.raised or pulse.get("raised") is True
+        self.unrecorded = one_line(pulse.get("unrecorded", ""))
         groups = _groups(pulse.get("groups"))
         done = (count_of(pulse, "steps"), count_of(pulse, "batches"), groups)
         if done != (self.steps, self.batches, self.groups):

@@ -14,7 +14,12 @@ from preflight.rehearsal import procfs
 
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")
 """Short names: the path of a Unix socket has 107 bytes at most."""
-INJECTED = ("sitecustomize.py", "preflight_responder.py", "preflight_flight_recorder.py")
+INJECTED = (
+    "sitecustomize.py",
+    "preflight_responder.py",
+    "preflight_flight_recorder.py",
+    "preflight_dispatched_calls.py",
+)
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"
 """Names the folder to the command's processes; whoever has it in its environment is one of them."""

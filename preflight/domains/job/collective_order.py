@@ -60,7 +60,8 @@ def calls_by_seq(group: Group) -> dict[int, Collective]:
 
 def last_seq(group: Group) -> int:
     """The number of the latest collective that a rank has entered, 0 when none."""
-    return max((call.seq for call in group.calls if not call.p2p), default=group.enqueued)
+    without = 0 if group.calls else group.enqueued
+    return max((call.seq for call in group.calls if not call.p2p), default=without)
 
 
 @dataclass(frozen=True, slots=True)

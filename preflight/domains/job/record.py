@@ -199,6 +199,9 @@ class Calls:
     ended: str = ""
     seconds: float = 0.0
     """Of the watch."""
+    unrecorded: str = ""
+    """Why the calls of one of its groups are not known, though it made some: torch's version, and
+    what it has no recorder for."""
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
 

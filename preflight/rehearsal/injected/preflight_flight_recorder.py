@@ -1,12 +1,15 @@
-"""Reads torch's flight recorder inside a process of the rehearsed command.
+"""What the process groups of a process of the rehearsed command have called: read out of torch's
+flight recorders, of which each backend has its own, or recorded here where torch has none.
 
 Loaded from its text beside preflight_responder.py into the user's Python, any from 3.8 on: the
 standard library only.
 """
 
 import _thread
+import functools
 import json
 import math
+import os
 import pickle
 import sys
 from collections import deque
@@ -16,47 +19,198 @@ RECORDED = 200
 """Calls kept of every process group."""
 
 
-def counts(binding):
-    """Group -> collectives enqueued and completed, as the flight recorder counts them."""
-    read = getattr(binding, "_dump_nccl_trace_json", None) or binding._dump_fr_trace_json
-    status = json.loads(read(False, False)).get("pg_status", {})
-    return {
-        group: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
-        for group, s in list(status.items())[:64]
-    }
+OURS = "preflight_dispatched_calls"
+READERS = {"nccl": ("_dump_nccl_trace", "_dump_nccl_trace_json")}
+READERS["gloo"] = ("_dump_fr_trace", "_dump_fr_trace_json")
+"""Backend -> what reads its records, of all calls and of their counts alone."""
+
+
+class Recorder:
+    """What is known of the recording in this process. There is one."""
+
+    calls = {}  # what is in preflight_dispatched_calls.py, once it is needed
+    backends = {}  # of each group by its name, also when it is there no more
+    problem = ""
+
+
+def follow_groups(c10d, binding, is_own):
+    """From now on look at each process group that is made: whether torch keeps a record of it.
+    Before 2.7 it has one for NCCL alone, that is off unless this variable says otherwise."""
+    size = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    if not hasattr(binding, "_dump_fr_trace") and os.environ.get(size, "0").strip() == "0":
+        os.environ[size] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
+    make = c10d._new_process_group_helper
+
+    @functools.wraps(make)
+    def _new_process_group_helper(*args, **kwargs):
+        made = make(*args, **kwargs)
+        try:
+            record(c10d, binding, made[0], kwargs.get("timeout"), is_own)
+        except Exception as error:
+            Recorder.problem = f"{type(error).__name__}: {error}"[:TEXT]
+        return made
+
+    c10d._new_process_group_helper = _new_process_group_helper
+
+
+def record(c10d, binding, group, timeout, is_own):
+    """Of a group that torch has no record of its calls are recorded here."""
+    backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
+    lacking = {backend for backend in backends.values() if not reader(binding, backend)}
+    if not lacking:
+        return
+    if not Recorder.calls:
+        path = os.path.join(os.path.dirname(__file__), OURS + ".py")
+        with open(path, encoding="utf-8") as file:
+            known = {"__name__": OURS, "__file__": path}
+            exec(compile(file.read(), path, "exec"), known)
+        known["install"](is_own)
+        Recorder.calls = known
+    devices = {device for device, backend in backends.items() if backend in lacking}
+    seconds = timeout.total_seconds() if timeout is not None else 0.0
+    known, whole = Recorder.calls, lacking == set(backends.values())
+    name = known_as(group.group_name, min(lacking))
+    known["GROUPS"][group.group_name] = name, known["Group"](
+        group.rank(), seconds, () if whole else devices
+    )
+
+
+def reader(binding, backend, which=0):
+    return getattr(binding, READERS[backend][which], None) if backend in READERS else None
+
+
+def backends_of(c10d, group):
+    """Kind of tensors -> the backend that carries them, as `cpu:gloo,cuda:nccl,xpu:xccl` says: the
+    default has devices in it that this machine has not."""
+    config = str(c10d._world.pg_backend_config.get(group, ""))
+    pairs = (pair.partition(":") for pair in config.split(",") if ":" in pair)
+    return {device: backend for device, _, backend in pairs if is_there(device)}
+
+
+def is_there(device):
+    """CUDA is not asked: that would forbid the program to fork."""
+    available = getattr(getattr(sys.modules["torch"], device, None), "is_available", None)
+    return device in ("cpu", "cuda") or (available is not None and available())
+
+
+def known_as(name, backend):
+    """A group with two backends has two histories, each with numbers of its own."""
+    several = len(set(Recorder.backends.get(name, {}).values())) > 1
+    return f"{name} {backend}" if several else name
+
+
+def groups_of(c10d):
+    """Name -> group, of those that there are."""
+    world = getattr(c10d, "_world", None)
+    found = {str(name): group for group, name in getattr(world, "pg_names", {}).items()}
+    for name, group in found.items():
+        if name not in Recorder.backends:
+            Recorder.backends[name] = backends_of(c10d, group)
+    return found
+
+
+def counts(c10d, binding):
+    """Group -> collectives enqueued and completed."""
+    groups, found = groups_of(c10d), {}
+    for backend in READERS:
+        for group, two in counts_of(binding, backend, groups).items():
+            found[known_as(group, backend)] = two
+    for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
+        found[name] = group.counts()
+    return dict(list(found.items())[:64])
+
+
+def counts_of(binding, backend, groups):
+    """As torch's recorder counts them: torch 2.4 has no counts, but lists the calls under way."""
+    read = reader(binding, backend, 1)
+    if read is not None:
+        status = json.loads(read(False, False)).get("pg_status", {})
+        return {
+            group: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
+            for group, s in list(status.items())[:64]
+        }
+    found = {}
+    if reader(binding, backend) is not None:
+        active = [group for group, _ in entries_of(binding, backend, True)]
+        for name, group in groups.items():
+            if backend in Recorder.backends[name].values() and (made := number(group)):
+                found[name] = [made, max(0, made - active.count(name))]
+    return found
+
+
+def number(group):
+    """How many calls a group has had, as it counts itself; None where it does not."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except Exception:
+        return None
+
+
+def unrecorded(c10d, binding, found):
+    """Why calls of this process are not known, though there were some; empty where all are."""
+    for name, group in groups_of(c10d).items():
+        backends = Recorder.backends[name]
+        seen = any(known_as(name, backend) in found for backend in backends.values())
+        if seen or group.size() < 2 or number(group) == 0:
+            continue
+        backend = ", ".join(sorted(set(backends.values()))) or "this backend"
+        text = f"torch {sys.modules['torch'].__version__}: "
+        if all(reader(binding, backend) for backend in backends.values()):
+            return text + f"the flight recorder for {backend} is empty"
+        text += f"no flight recorder for {backend}, and preflight could not record the calls"
+        return text + (f" ({Recorder.problem})" if Recorder.problem else "")
+    return ""
 
 
 def members(c10d):
     """Group -> the ranks in it."""
     world = getattr(c10d, "_world", None)
-    names, ranks = getattr(world, "pg_names", {}), getattr(world, "pg_group_ranks", {})
-    return {str(name): sorted(ranks.get(group, ()))[:4096] for group, name in names.items()}
+    ranks, found = getattr(world, "pg_group_ranks", {}), {}
+    for name, group in groups_of(c10d).items():
+        here = sorted(ranks.get(group, ()))[:4096]
+        names = {known_as(name, backend) for backend in Recorder.backends[name].values()}
+        found.update({one: here for one in names or {name}})
+    return found
 
 
-def recorded(binding, first_own):
-    """Group -> its latest calls. The recorder's frames come as a pickle of torch's own making, read
-    here, where it was made: it crosses no border."""
-    read = getattr(binding, "_dump_nccl_trace", None) or binding._dump_fr_trace
-    with InductorUnasked():
-        raw = read(True, True, False)
+def recorded(c10d, binding, first_own):
+    """Group -> its latest calls."""
+    groups_of(c10d)
     found = {}
-    for entry in pickle.loads(raw).get("entries", ()):
-        group = str(next(iter(entry.get("process_group", ())), "?"))
-        calls = found.setdefault(group, deque(maxlen=RECORDED))
-        p2p = bool(entry.get("is_p2p"))
-        calls.append(
-            {
-                "seq": entry.get("p2p_seq_id" if p2p else "collective_seq_id", 0),
-                "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
-                "shape": shape(entry),
-                "bytes": size(entry),
-                "frame": first_own(entry.get("frames", ())),
-                "p2p": p2p,
-                "done": bool(entry.get("retired")) or entry.get("state") == "completed",
-                "timeout": entry.get("timeout_ms", 0) / 1e3,
-            }
-        )
+    for backend in READERS:
+        for group, entry in entries_of(binding, backend, False):
+            name = known_as(group, backend)
+            found.setdefault(name, deque(maxlen=RECORDED)).append(call(entry, first_own))
+    for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
+        found[name] = [call(entry, first_own) for entry in Recorder.calls["entries"](group)]
     return {group: list(calls) for group, calls in list(found.items())[:64]}
+
+
+def entries_of(binding, backend, active):
+    """Group and entry. The frames come as a pickle of torch's own making, read here, where it was
+    made: it crosses no border."""
+    read = reader(binding, backend)
+    if read is None:
+        return
+    with InductorUnasked():
+        raw = read(True, not active, active)
+    for entry in pickle.loads(raw).get("entries", ()):
+        yield str(next(iter(entry.get("process_group", ())), "?")), entry
+
+
+def call(entry, first_own):
+    """As the record has it."""
+    p2p = bool(entry.get("is_p2p"))
+    return {
+        "seq": entry.get("p2p_seq_id" if p2p else "collective_seq_id", 0),
+        "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
+        "shape": shape(entry),
+        "bytes": size(entry),
+        "frame": first_own(entry.get("frames", ())),
+        "p2p": p2p,
+        "done": bool(entry.get("retired")) or entry.get("state") == "completed",
+        "timeout": entry.get("timeout_ms", 0) / 1e3,
+    }
 
 
 class InductorUnasked:

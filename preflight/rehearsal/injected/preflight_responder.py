@@ -20,6 +20,7 @@ import time
 from collections import deque
 
 FRAMES = 40
+DISPATCHED = os.sep + "preflight_dispatched_calls.py"
 TEXT = 300
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -55,6 +56,7 @@ def start(module, folder):
     # now, in the thread that imports: what answers later must not wait for an import of anybody's
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
     Responder.main = _thread.get_ident()
+    Responder.recorder["follow_groups"](module, Responder.binding, is_own)
     try:
         Responder.here = os.getcwd()
     except OSError:
@@ -205,9 +207,12 @@ def pulse():
         "batches": Responder.batches,
         "loader": Responder.loader,
         "stack": stack(sys._current_frames().get(Responder.main)),
-        "groups": Responder.recorder["counts"](Responder.binding),
+        "groups": Responder.recorder["counts"](Responder.c10d, Responder.binding),
     }
     told.update(rank_and_world())
+    told["unrecorded"] = Responder.recorder["unrecorded"](
+        Responder.c10d, Responder.binding, told["groups"]
+    )
     told["raised"] = uncaught_exception() is not None
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda.is_initialized():
@@ -236,7 +241,9 @@ def rank_and_world():
 def dump():
     """Everything that is asked for once, at the end of the watch."""
     told = pulse()
-    told["recorded"] = Responder.recorder["recorded"](Responder.binding, first_own)
+    told["recorded"] = Responder.recorder["recorded"](
+        Responder.c10d, Responder.binding, first_own
+    )
     told["members"] = Responder.recorder["members"](Responder.c10d)
     told["waits"] = waits = list(Responder.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
@@ -269,8 +276,10 @@ def stack(frame):
     found = []
     while frame is not None and len(found) < FRAMES:
         code = frame.f_code
-        if not code.co_filename.startswith(Responder.folder):
-            path = code.co_filename
+        path = code.co_filename
+        if path.endswith(DISPATCHED):
+            found.clear()  # what is within is torch's dispatcher, on our behalf
+        if not path.startswith(Responder.folder):
             found.append([display_path(path), frame.f_lineno or 0, code.co_name[:80], is_own(path)])
         frame = frame.f_back
     return found

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from preflight.rehearsal import client
+from preflight.rehearsal.workdir import INJECTED
 
 OURS = Path(__file__).parents[4] / "preflight/rehearsal/injected"
 
@@ -23,9 +24,8 @@ OURS = Path(__file__).parents[4] / "preflight/rehearsal/injected"
 def folder(tmp_path: Path) -> Path:
     found = tmp_path / "w"
     found.mkdir()
-    shutil.copy(OURS / "sitecustomize.py", found)
-    shutil.copy(OURS / "preflight_responder.py", found)
-    shutil.copy(OURS / "preflight_flight_recorder.py", found)
+    for name in INJECTED:
+        shutil.copy(OURS / name, found)
     return found
 
 
@@ -50,7 +50,7 @@ def test_a_program_without_torch_leaves_no_trace(folder: Path) -> None:
     ended = python(folder, "import json, sys; print('torch' in sys.modules)")
     assert (ended.stdout, ended.stderr, ended.returncode) == ("False\n", "", 0)
     left = {path.name for path in folder.iterdir()} - {"__pycache__"}
-    assert left == {"sitecustomize.py", "preflight_responder.py", "preflight_flight_recorder.py"}
+    assert left == set(INJECTED)
 
 
 def test_the_users_own_sitecustomize_is_loaded(folder: Path, tmp_path: Path) -> None:
