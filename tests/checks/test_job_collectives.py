@@ -242,6 +242,7 @@ STANDS = (
 )  # fmt: skip
 
 LATE = rank("collective", group(call(7)), still=12.0, quiet=12.0)
+BLIND = "torch 2.6.0: no flight recorder for gloo, and preflight could not record the calls"
 CASES = (
     *launched_cases.CASES,
     *HEALTHY,
@@ -276,6 +277,20 @@ CASES = (
         {"n1/0": replace(BEHIND, world=0, groups=(), steps=0)},
         status=UNDECIDED,
     ),
+    finds(
+        "calls-unrecorded",
+        "no recorder",
+        over("ended", *[rank("own", Group(""), unrecorded=BLIND, steps=200)] * 2),
+        status=UNDECIDED,
+    ),
+    finds(
+        "calls-unrecorded",
+        "no recorder for one of two groups",
+        over("ended", *[replace(GOES, unrecorded=BLIND)] * 2),
+        status=UNDECIDED,
+    ),
+    Case("joined, and called nothing", over("ended", *[rank("own", Group(""), steps=0)] * 2)),
+    Case("between two ranks only", over("ended", rank("own", SENDER), rank("own", RECEIVER))),
     Case("no record", {"n1/0": Missing(Cause.CANNOT_OBSERVE, "no such file")}),
 )
 
@@ -365,6 +380,12 @@ def test_a_stop_that_nobody_explains_is_undecided() -> None:
     told = judged(job_collectives, Case("", job(silent, silent)))
     assert [f.code for f in told] == ["nothing-seen"]
     assert told[0].status is UNDECIDED
+
+
+def test_it_is_said_why_calls_are_not_known() -> None:
+    told = found("no recorder")
+    assert told.saw == f"ranks 0-1 made calls that could not be seen: {BLIND}"
+    assert [s.name for s in told.subjects] == ["0", "1"]
 
 
 def test_what_is_measured() -> None:

@@ -108,7 +108,7 @@ def kernel_of(name, torch, is_own):
 
     def begun(args):
         _, group = GROUPS.get(group_of(args[place]).group_name, ("", None))
-        tensors = tensors_in(args[: place][-1:])
+        tensors = tensors_in(args[:place][-1:])
         if group is None or (group.devices and tensors[0].device.type not in group.devices):
             return None
         call = Call()

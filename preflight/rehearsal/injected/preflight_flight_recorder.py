@@ -70,8 +70,9 @@ def record(c10d, binding, group, timeout, is_own):
     seconds = timeout.total_seconds() if timeout is not None else 0.0
     known, whole = Recorder.calls, lacking == set(backends.values())
     name = known_as(group.group_name, min(lacking))
-    known["GROUPS"][group.group_name] = name, known["Group"](
-        group.rank(), seconds, () if whole else devices
+    known["GROUPS"][group.group_name] = (
+        name,
+        known["Group"](group.rank(), seconds, () if whole else devices),
     )
 
 
@@ -169,7 +170,7 @@ def members(c10d):
     for name, group in groups_of(c10d).items():
         here = sorted(ranks.get(group, ()))[:4096]
         names = {known_as(name, backend) for backend in Recorder.backends[name].values()}
-        found.update({one: here for one in names or {name}})
+        found.update(dict.fromkeys(names or {name}, here))
     return found
 
 

@@ -241,9 +241,7 @@ def rank_and_world():
 def dump():
     """Everything that is asked for once, at the end of the watch."""
     told = pulse()
-    told["recorded"] = Responder.recorder["recorded"](
-        Responder.c10d, Responder.binding, first_own
-    )
+    told["recorded"] = Responder.recorder["recorded"](Responder.c10d, Responder.binding, first_own)
     told["members"] = Responder.recorder["members"](Responder.c10d)
     told["waits"] = waits = list(Responder.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]

@@ -23,3 +23,11 @@ def test_a_mate_is_found_by_its_number_in_the_group() -> None:
     inside = replace(pair(call(1, "send 0->1", p2p=True), name="pp"), ranks=(4, 6))
     seen = wait_graph({4: rank("collective", inside), 6: rank("own", replace(inside, calls=()))})
     assert seen.behind[4] == {6}
+
+
+def test_calls_between_two_are_no_collectives() -> None:
+    """Whoever has only those has entered no collective yet, however many they are."""
+    sent = tuple(call(seq, "send 1->0", p2p=True, done=True) for seq in range(1, 9))
+    ahead = rank("own", replace(pair(), enqueued=8, completed=8, calls=sent))
+    seen = wait_graph({0: rank("collective", pair(call(1))), 1: ahead})
+    assert seen.behind[0] == {1}
