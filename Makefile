@@ -6,6 +6,8 @@
 # make readme-tables   only its tables and --help, for a new check or flag: no lab, no torch
 # make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour,
 #              then every training script of tests/rehearse: docs/rehearsals.md
+# make compat  the same scripts and `run` with each torch that people have, CUDA wheels among them:
+#              writes docs/compatibility.md, ten minutes and 6 GB for each; ONLY="2.6.0 cuda"
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
 # make gpu     on a machine with GPUs: figures, and the tests that need one: writes docs/measured.md
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
@@ -34,14 +36,18 @@ ifneq ($(strip $(TORCH)),$(strip $(LAST_TORCH)))
 $(READY): CHANGED
 endif
 
-.PHONY: run check test lint bench coverage faults healthy gpu scale readme readme-tables clean debian
-.PHONY: CHANGED
+.PHONY: run check test lint bench coverage faults healthy compat gpu scale readme readme-tables
+.PHONY: clean cuda debian CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
 
-test: $(TESTABLE) debian lint
+test: $(TESTABLE) debian lint cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# rehearsals read other recorders in a torch with CUDA, GPU or not
+cuda: $(TESTABLE)
+	@$(BIN)/python tools/cuda_wheel.py $(VENV)-cuda
 
 # tests/conftest.py says what is slow
 check: lint
@@ -65,6 +71,9 @@ faults: $(TESTABLE) debian
 	$(BIN)/python tools/detection.py $(FAULTS)
 	@$(if $(FAULTS),,$(BIN)/python tools/rehearsals.py)
 
+compat: $(TESTABLE)
+	$(BIN)/python tools/compatibility.py $(ONLY)
+
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)
 
@@ -82,7 +91,7 @@ readme-tables: $(READY)
 	$(BIN)/python tools/readme.py --tables
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-cuda build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # the lab of the tests: what is missing, where we may
 debian:

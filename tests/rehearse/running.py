@@ -50,8 +50,8 @@ class Told:
         return f"exit {self.code}, {self.after} s\n{findings}\n{self.err[-3000:]}"
 
 
-def rehearse(row: Row) -> Told:
-    """Run `preflight rehearse … -- launcher script` in a folder of its own."""
+def rehearse(row: Row, python: Path = Path(sys.executable)) -> Told:
+    """Run `preflight rehearse … -- launcher script` in a folder of its own; both by this Python."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "lock").touch()
@@ -64,7 +64,8 @@ def rehearse(row: Row) -> Told:
             running = command.start(
                 "rehearse",
                 *("--stuck", f"{row.stuck:g}s", "--for", f"{row.limit:g}s", "-o", f"json={report}"),
-                *("--", *argv(row, folder)),
+                *("--", *argv(row, folder, python)),
+                python=(str(python),),
                 env=environ,
                 stdin=given,
                 stdout=out,
@@ -83,11 +84,10 @@ def rehearse(row: Row) -> Told:
         )
 
 
-def argv(row: Row, folder: Path) -> Iterator[str]:
+def argv(row: Row, folder: Path, python: Path) -> Iterator[str]:
     """The command of a row."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    python = Path(sys.executable)
     known = {
         "torchrun": python.with_name("torchrun"),
         "python": python,

@@ -1,0 +1,44 @@
+"""The rows that read torch's recorders, with a torch that has CUDA in it, as most people's has:
+there are two recorders then, and Gloo's calls are in one of them. No GPU is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rehearse.catalogue import FAULTS, HEALTHY
+from rehearse.judged import wrong
+from rehearse.running import rehearse
+from support import command
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+
+FOLDER = command.REPOSITORY / ".venv-cuda"
+BY_NAME = {row.name: row for row in (*FAULTS, *HEALTHY)}
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    found = FOLDER / "bin/python"
+    if not found.exists():
+        why = FOLDER / "why"
+        # not a failure in CI either: whether an index has this wheel is not ours
+        said = why.read_text() if why.exists() else "make cuda"
+        pytest.skip(f"no CUDA wheel: {said}")
+    return found
+
+
+@pytest.mark.parametrize("name", ["op_differs", "order_swapped", "subgroup_differs"])
+def test_the_culprit_is_named(name: str, python: Path) -> None:
+    row = BY_NAME[name]
+    told = rehearse(row, python)
+    assert not list(wrong(row, told)), told.shown()
+
+
+@pytest.mark.parametrize("name", ["ddp", "groups"])
+def test_nothing_is_found_where_nothing_is_wrong(name: str, python: Path) -> None:
+    told = rehearse(BY_NAME[name], python)
+    assert told.code == 0, told.shown()
+    assert not told.findings("fail", "warn", "undecided"), told.shown()
+    (row,) = (row for row in told.report["checks"] if row["id"] == "job.collectives")
+    assert row["measured"]["collectives"] > 0, row
