@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from preflight.check import Level
+from preflight.config import file
 from preflight.expect import KEYS, Expect, value_of
 from preflight.frozen import dataclass
 from preflight.humanize import nearest
@@ -58,6 +59,8 @@ class Output:
 
     format: str
     file: str = "-"
+    below: bool = False
+    """Only below the working directory, whatever links are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +150,12 @@ def resolve(
     today: datetime.date,
 ) -> Config:
     """The setup of a run; PreflightError for anything unknown, with the nearest name."""
-    where = f"config {config_name}"
+    where, found_here = f"config {config_name}", config_name == file.HERE
     _known(config, TOP_KEYS, where)
     shown: dict[str, Setting] = {}
+    if config:
+        source = "working directory" if found_here else "config file"
+        shown["config"] = Setting(absolute(config_name), source)
 
     def pick(name: str) -> Any:
         given = getattr(flags, name)
@@ -217,7 +223,7 @@ def resolve(
         budgets=budgets,
         options=options,
         enabled=enabled,
-        outputs=outputs(flags, config.get("output", []), where),
+        outputs=outputs(flags, config.get("output", []), where, found_here),
         shown={name: s for name, s in shown.items() if s.value not in ((), "")},
     )
 
@@ -343,25 +349,33 @@ def _waivers(
     return found
 
 
-def outputs(flags: Flags, config: object, where: str) -> tuple[Output, ...]:
-    """Every `-o`; human on stdout unless something else goes there."""
+def outputs(
+    flags: Flags, config: object, where: str, found_here: bool = False
+) -> tuple[Output, ...]:
+    """Every `-o`; human on stdout unless something else goes there. A config file that came with a
+    working directory, as with a repository of somebody else, says nothing of files outside."""
     found = []
     for text in flags.output:
-        name, sign, file = text.partition("=")
+        name, sign, path = text.partition("=")
         place = flags.source("output")
-        if sign and not file:
+        if sign and not path:
             raise PreflightError(f"{place} {text:.40} names no file")
-        found.append(Output(known_format(name, place), file or "-"))
+        found.append(Output(known_format(name, place), path or "-"))
     if not flags.output:
         if not isinstance(config, list) or not all(isinstance(e, dict) for e in config):
             raise PreflightError(f"{where}: output wants to be written as [[output]]")
         for entry in config:
             place = f"{where}: [[output]]"
             _known(entry, OUTPUT_KEYS, place)
-            name, file = known_format(entry.get("format", ""), place), entry.get("file", "-")
-            if not isinstance(file, str) or not file:
+            name, path = known_format(entry.get("format", ""), place), entry.get("file", "-")
+            if not isinstance(path, str) or not path:
                 raise PreflightError(f"{place} file wants the name of a file")
-            found.append(Output(name, file))
+            if found_here and (path[0] in "/~" or ".." in path.split("/")):
+                raise PreflightError(
+                    f"{place} file {path!r:.60}: outside of the working directory; only a file "
+                    "that --config names may say that"
+                )
+            found.append(Output(name, path, below=found_here))
     if sum(output.file == "-" for output in found) > 1:
         raise PreflightError("only one -o can go to stdout; give the others a file: -o json=FILE")
     if not any(output.file == "-" for output in found):

@@ -101,7 +101,7 @@ def configured(
 def found_config(wish: Wish) -> tuple[str, str]:
     """Name and text of the config file; both empty where there is none."""
     path = file.find(wish.config_file, os.environ, root=os.geteuid() == 0)
-    return (str(path), file.text(path)) if path else ("", "")
+    return (path, file.text(path)) if path else ("", "")
 
 
 @dataclass(frozen=True, slots=True)

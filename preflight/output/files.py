@@ -55,7 +55,12 @@ def publish(
                 output = replace(output, file=f"{stem}.{part}{extension}")
             # the collector is another user, whatever the umask of this one
             mode = 0o644 if metrics else None
-            args = {"path": resolve.absolute(output.file), "text": text, "mode": mode}
+            args = {
+                "path": resolve.absolute(output.file),
+                "text": text,
+                "mode": mode,
+                "below": os.getcwd() if output.below else "",
+            }
             problem = _in_worker(workers, tasks.write_file, args, output.file, str)
             if output.format == "json" and not problem:
                 saved = saved or output.file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -9,34 +10,38 @@ from typing import Any
 
 from preflight.process.worker import Channel
 
+LINKS = 40
+"""Symbolic links in a row that are followed, as the kernel does."""
+
 
 def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
     """Write a report: a temporary file beside it, then a rename, so that nobody reads half of it.
-    What is no regular file (a FIFO, /dev/stderr) is written to directly. `mode`: of the file; None:
-    as the umask has it; `new`: a file that is there stays as it is. Why not, or empty."""
+    What is no regular file (a FIFO, /dev/stderr) is written to directly; one that is there keeps
+    its mode and owner. `mode`: of a new file; None: as the umask has it; `new`: a file that is
+    there stays as it is; `below`: the folder that it has to be in. Why not, or empty."""
     path = args["path"]
     try:
         if args.get("new") and os.path.isfile(path):
             return f"{path}: is there already"
-        if os.path.exists(path) and not os.path.isfile(path):
+        target, there = _followed(path)
+        folder = os.path.dirname(target) or "."
+        if (below := args.get("below")) and not _is_below(folder, below):
+            return f"{path}: outside of the working directory"
+        if there is not None and not os.path.isfile(path):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(args["text"])
             return ""
-        target = os.path.realpath(path)
         import tempfile
 
-        handle, temporary = tempfile.mkstemp(
-            prefix=".preflight-", dir=os.path.dirname(target) or "."
-        )
+        handle, temporary = tempfile.mkstemp(prefix=".preflight-", dir=folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(args["text"])
                 file.flush()
                 os.fsync(file.fileno())  # a full disk or quota is told here, if not before
-            umask = os.umask(0)
-            os.umask(umask)
-            mode = args.get("mode")
-            os.chmod(temporary, 0o666 & ~umask if mode is None else mode)
+            os.chmod(temporary, _mode_of_new(args.get("mode")))
+            if there is not None:
+                _make_like(temporary, there)
             os.replace(temporary, target)
         except OSError:
             os.unlink(temporary)
@@ -44,6 +49,73 @@ def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> 
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""
+
+
+def _followed(path: str) -> tuple[str, os.stat_result | None]:
+    """What a path leads to, and what is there. A rename is none of the accesses in which the kernel
+    takes care of links (fs.protected_symlinks): where others may write, whoever puts a link there
+    would choose which of our files is replaced."""
+    target = path
+    for _ in range(LINKS):
+        _refuse_foreign_link(os.path.dirname(target))
+        try:
+            there = os.lstat(target)
+        except FileNotFoundError:
+            return target, None
+        if not stat.S_ISLNK(there.st_mode):
+            if _is_foreign(there) and _writable_by_all(os.path.dirname(target)) & stat.S_ISVTX:
+                raise PermissionError(errno.EPERM, "belongs to another user")
+            return target, there
+        if _is_foreign(there):
+            raise PermissionError(errno.EPERM, "is a link of another user")
+        if not os.path.isfile(target) and os.path.exists(target):
+            return target, there  # /dev/stderr, which leads to what has no name
+        target = os.path.join(os.path.dirname(target), os.readlink(target))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _refuse_foreign_link(folder: str) -> None:
+    """PermissionError where a folder of this path is a link that another user has put among
+    everybody's files."""
+    while folder not in ("", "/"):
+        above = os.path.dirname(folder)
+        if os.path.islink(folder) and _is_foreign(os.lstat(folder)) and _writable_by_all(above):
+            raise PermissionError(errno.EPERM, f"{folder} is a link of another user")
+        folder = above
+
+
+def _is_foreign(there: os.stat_result) -> bool:
+    return there.st_uid not in (os.geteuid(), 0)
+
+
+def _writable_by_all(folder: str) -> int:
+    """The mode of a folder in which every user may write, else 0."""
+    mode = os.stat(folder or ".").st_mode
+    return mode if mode & stat.S_IWOTH else 0
+
+
+def _is_below(folder: str, top: str) -> bool:
+    tops = os.path.realpath(top)
+    return os.path.commonpath((os.path.realpath(folder), tops)) == tops
+
+
+def _mode_of_new(given: int | None) -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask if given is None else given
+
+
+def _make_like(temporary: str, there: os.stat_result) -> None:
+    """Give a file the owner and mode of the one that it replaces; where the group can't be kept,
+    its permissions go to nobody else."""
+    mode = stat.S_IMODE(there.st_mode) & 0o777
+    made = os.stat(temporary)
+    if (there.st_uid, there.st_gid) != (made.st_uid, made.st_gid):
+        try:
+            os.chown(temporary, there.st_uid, there.st_gid)
+        except PermissionError:
+            mode &= ~stat.S_IRWXG
+    os.chmod(temporary, mode)
 
 
 def append_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:

@@ -111,6 +111,8 @@ def _header(report: Report, look: Look) -> Iterator[Line]:
         added = [name.removeprefix("set.") for name in seen.settings if name.startswith("set.")]
         told = [str(seen.settings["command"].value)]
         told += [f"set for it: {', '.join(added)}"] if added else []
+    if config := seen.settings.get("config"):
+        told.append(f"config {config.value} ({config.source})")
     yield from flow([look.say(part) for part in told], look, [], 2)
 
 

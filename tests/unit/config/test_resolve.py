@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ needs_no_etc = pytest.mark.skipif(os.path.exists(ETC), reason=f"this machine has
 def test_the_nearest_file_wins(places: dict[str, Path], tmp_path: Path) -> None:
     home, xdg = str(tmp_path / "home"), str(tmp_path / "xdg")
     assert found(given="x.toml", HOME=home) == "x.toml"
-    assert found(HOME=home, XDG_CONFIG_HOME=xdg) == "preflight.toml"
+    assert found(HOME=home, XDG_CONFIG_HOME=xdg) == "./preflight.toml"
     places["cwd"].unlink()
     assert found(HOME=home, XDG_CONFIG_HOME=xdg) == str(places["xdg"])
     assert found(HOME=home) == str(places["home"])
@@ -90,7 +91,80 @@ def test_root_takes_none_that_another_user_may_have_put_there(
     assert found(root=True, given="preflight.toml") == "preflight.toml", "unless asked to"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be it")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be it")
+STRANGER, STRANGERS = 54321, 54322
+
+
+@ROOT
+@needs_no_etc
+@pytest.mark.parametrize(
+    ("mode", "uid", "of", "why"),
+    [
+        (0o644, STRANGER, "cwd", "it belongs to another user"),
+        (0o666, 0, "cwd", "every user may write to it"),
+        (0o664, 0, "cwd", "other users may write to it"),
+        (0o755, STRANGER, "job", "its folder belongs to another user"),
+        (0o1777, 0, "job", "every user may write to its folder"),
+        (0o775, 0, "job", "other users may write to its folder"),
+    ],
+)
+def test_a_file_that_another_may_have_written_is_not_taken(
+    places: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
+    mode: int,
+    uid: int,
+    of: str,
+    why: str,
+) -> None:
+    home = {"XDG_CONFIG_HOME": str(places["xdg"].parents[1])}
+    for name, there in (("cwd", places["cwd"]), ("xdg", places["xdg"])):
+        path = there if of == "cwd" else there.parent
+        before = path.stat()
+        os.chown(path, uid, STRANGERS)
+        path.chmod(mode)
+        assert found(**home) == ("" if name == "xdg" else str(places["xdg"]))
+        told = "./preflight.toml" if name == "cwd" else str(there)
+        said = f"preflight: config {told}: not used: {why} (--config takes it all the same)"
+        assert said in capsys.readouterr().err.splitlines()
+        if name == "xdg":
+            os.chown(path, before.st_uid, before.st_gid)
+            path.chmod(before.st_mode)
+    assert found(given="preflight.toml") == "preflight.toml", "what is named is trusted"
+
+
+def test_a_group_of_ones_own_is_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the umask is 002 and everybody has a group alone; not with an ACL for others."""
+    mine = SimpleNamespace(pw_name="eve", gr_name="eve", gr_mem=["eve"])
+    monkeypatch.setattr(file.pwd, "getpwuid", lambda uid: mine)
+    monkeypatch.setattr(file.grp, "getgrgid", lambda gid: mine)
+    assert file._is_own_group(1000)
+    assert not file._is_own_group(0)
+    mine.gr_mem = ["eve", "mallory"]
+    assert not file._is_own_group(1000)
+    mine.gr_mem, mine.gr_name = [], "users"
+    assert not file._is_own_group(1000)
+
+
+@pytest.mark.parametrize("path", ["/tmp/x", "~/x", "../x", "a/../../x", "~root/x"])
+def test_a_file_that_was_found_here_names_none_elsewhere(catalogue: Catalogue, path: str) -> None:
+    table = {"output": [{"format": "json", "file": path}]}
+    with pytest.raises(PreflightError, match="outside of the working directory"):
+        config.resolve(Flags(), table, file.HERE, catalogue, TODAY)
+    given = config.resolve(Flags(), table, "preflight.toml", catalogue, TODAY)
+    assert given.outputs[1] == Output("json", path)
+
+
+def test_the_file_that_was_taken_is_a_setting(catalogue: Catalogue) -> None:
+    table = {"output": [{"format": "json", "file": "out/x.json"}]}
+    found_here = config.resolve(Flags(), table, file.HERE, catalogue, TODAY)
+    assert found_here.outputs[1] == Output("json", "out/x.json", below=True)
+    assert found_here.shown["config"] == Setting(
+        f"{os.getcwd()}/preflight.toml", "working directory"
+    )
+    assert "config" not in config.resolve(Flags(), {}, "", catalogue, TODAY).shown
+
+
+@ROOT
 def test_root_as_a_user_has_it(tmp_path: Path) -> None:
     (tmp_path / "preflight.toml").write_text("this is no TOML")
     (tmp_path / ".config" / "preflight").mkdir(parents=True)
@@ -150,7 +224,7 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_dev_null_is_an_empty_config() -> None:
-    assert file.read(Path("/dev/null")) == {}
+    assert file.read("/dev/null") == {}
 
 
 # --- unknown and wrong ---
@@ -309,7 +383,9 @@ def test_a_file_that_says_everything(resolve: Any) -> None:
     assert chosen.expect.number("shm_gib") == 0.5
     assert chosen.expect.text("nccl") == ">=2.26"
     assert chosen.outputs == (Output("human"), Output("json", "r.json"))
-    assert {s.source for n, s in chosen.shown.items()} == {"config f.toml"}
+    sources = {name: s.source for name, s in chosen.shown.items()}
+    assert sources.pop("config") == "config file"
+    assert {*sources.values()} == {"config f.toml"}
     tolerated = chosen.shown["tolerate.net.port"]
     assert tolerated.value == {"why": "INC-1", "until": "2026-05-01"}
 
