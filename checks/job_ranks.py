@@ -141,6 +141,13 @@ def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
         yield first
 
 
+def _subject(world: World[Life], ended: Ended) -> Subject:
+    """The rank, or of several processes that have not said which they are the one."""
+    if ended.rank is None and len(world.seen) > 1:
+        return Subject(Kind.JOB, place_of(ended.key)[0], f"pid {world.seen[ended.key].pid}")
+    return rank_subject(world.subject(ended.key), ended.rank)
+
+
 LATEST = 3.0
 """Seconds after a complaint in which the end that it is about may be noticed: processes are looked
 at by turns."""
@@ -153,14 +160,18 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
     first = found.causes[0]
     same = [e for e in found.causes if e.what == first.what and e.same == first.same]
     code, hint, what = describe(first, world.seen[first.key].oom_kills)
-    fine = all(life.command.exit == 0 for life in world.seen.values())
+    lives = world.seen.values()
+    # of a parent that does not look how its children ended 0 says nothing
+    fine = all(life.command.exit == 0 for life in lives) and any(
+        life.end is None or not ended_badly(life.end) for life in lives
+    )
     again = {life.rank for life in world.seen.values() if life.end is None}
     restarted = all(e.rank is not None and e.rank in again for e in same)
     symptom = first.misfit or first.mutual
     after = [e for e in found.all if e not in same]
     return Found(
         code,
-        tuple(rank_subject(world.subject(e.key), e.rank) for e in same),
+        tuple(_subject(world, e) for e in same),
         saw=f"{name_ranks(same)}: {what}{describe_later(after)}"
         + (" · the command ended with 0" if fine else " · it was started again" * restarted),
         expected="all ranks live until the end",

@@ -22,7 +22,8 @@ class Watched:
 
     began, over  on the monotonic clock; `wall`: by how much the wall clock is ahead of it
     cut          a signal ended the command
-    ranks        by their numbers; `starting`: processes that are to become ranks
+    ranks        by their numbers, at the end those that have none; `starting`: processes that are
+                 to become ranks
     known        all that have imported torch.distributed; `parents`: who started each of them
     ends         when each ended, and its exit status
     dumps        the last full answer of each; `words`: what it left behind when it ended
@@ -112,7 +113,8 @@ def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
 
 def _former_ends(seen: Watched, latest: History) -> tuple[End, ...]:
     """How those ended that had its rank before, with its own last word for each."""
-    pids = [h.pid for h in seen.known.values() if h.rank == latest.rank and h is not latest]
+    same = (h for h in seen.known.values() if h.rank == latest.rank is not None)
+    pids = [h.pid for h in same if h is not latest]
     peers = [p for p in pids if seen.parents.get(p) == seen.parents.get(latest.pid)]
     found = (_end(seen, pid, seen.words.get(pid)) for pid in peers)
     return tuple(end for end in found if end is not None)

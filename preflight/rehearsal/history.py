@@ -79,6 +79,8 @@ class History:
     rank: int | None = None
     world: int = 0
     joined: bool = False
+    child: bool = False
+    """Made by multiprocessing or by a fork: no launcher has given it a rank."""
     by_node: bool = False
     """Its rank is the one on its node, no launcher has given another: rank_and_world() of the
     responder."""

@@ -52,6 +52,33 @@ def select_ranks(
     return list({h.rank: h for h in sorted(ranks, key=lambda h: h.born)}.values())
 
 
+def select_unnumbered(
+    known: Mapping[int, History], above: Callable[[int], Iterable[int]]
+) -> list[History]:
+    """Children that may be ranks and have not said which yet: not those of a rank, and not those of
+    such a child."""
+    apart = {h.pid for h in known.values() if h.child or h.rank is not None}
+    found = (h for h in known.values() if h.child and h.rank is None)
+    return [h for h in found if not any(pid in apart for pid in above(h.pid))]
+
+
+def number_by_elimination(unnumbered: Iterable[History], ranks: Iterable[History]) -> None:
+    """Where there is one of them for each rank that nobody is. With several their order must be
+    that in which all were started."""
+    left, numbered = sorted(unnumbered, key=lambda h: h.pid), list(ranks)
+    world = max((h.world for h in numbered), default=0)
+    if not left or world != len(left) + len(numbered):
+        return
+    absent = sorted(set(range(world)) - {h.rank for h in numbered})
+    if len(absent) != len(left):
+        return
+    rank = {h.pid: h.rank for h in numbered} | dict(zip((h.pid for h in left), absent, strict=True))
+    in_order = [rank[pid] for pid in sorted(rank)] == list(range(world))
+    if len(left) == 1 or in_order:
+        for history in left:
+            history.rank, history.world = rank[history.pid], world
+
+
 def _known_of(pids: Iterable[int], here: Mapping[int, History]) -> Iterator[History]:
     return (here[pid] for pid in pids if pid in here)
 

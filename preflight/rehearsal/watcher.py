@@ -24,7 +24,12 @@ from preflight.rehearsal.history import (
     patience_of,
 )
 from preflight.rehearsal.other_agents import OtherAgents
-from preflight.rehearsal.sampling import sample_process, select_ranks
+from preflight.rehearsal.sampling import (
+    number_by_elimination,
+    sample_process,
+    select_ranks,
+    select_unnumbered,
+)
 from preflight.rehearsal.workdir import OVER
 from preflight.serde import encode
 
@@ -209,8 +214,12 @@ class Watcher:
             names = [entry.name for _, entry in zip(range(FOLDER), entries, strict=False)]
         for name in names:
             number, _, kind = name.partition(".")
-            if kind == "hello" and number.isdecimal() and int(number) not in self.known:
+            if not number.isdecimal():
+                continue
+            if kind == "hello" and int(number) not in self.known:
                 self._greet(int(number), self.word(name) or {})
+            elif kind == "child" and int(number) in self.known:
+                self.known[int(number)].child = True
 
     def _greet(self, pid: int, hello: Mapping[str, Any]) -> None:
         history = self.others.pop(pid, None) or History(pid, time.monotonic())
@@ -221,8 +230,13 @@ class Watcher:
             rank, world = (str(environ.get(name, "")) for name in procfs.RANKS[0])
             if rank.isdecimal() and world.isdecimal():
                 history.rank, history.world = int(rank[:7]), int(world[:7])
+        history.child = hello.get("child") is True
         parent = hello.get("ppid")
-        self.parents[pid] = parent if type(parent) is int else 0
+        self.parents[pid] = parent = parent if type(parent) is int else 0
+        # between a rank and its helper may be a process without torch: a fork server
+        for above in procfs.ancestors(parent):
+            self.parents.setdefault(parent, above)
+            parent = above
         if pid not in self.births:
             self._follow(pid)
 
@@ -310,6 +324,10 @@ class Watcher:
                 # a rank that has ended between two looks says who it was in its last word
                 if history.rank is None and pid not in answers:
                     history.add_answer(over, dump)
+        number_by_elimination(self.unnumbered(), self.ranks())
+        ranks = sorted(self.ranks(), key=lambda h: h.rank or 0)
+        # of the others those that an exception has ended before they could say it
+        ranks += [h for h in self.unnumbered() if words.get(h.pid, {}).get("how") == "raised"]
         kills = max(0, procfs.oom_kills() - self.oom_kills)
         shm, free = procfs.shared_memory()
         return Watched(
@@ -320,8 +338,8 @@ class Watcher:
             over=over,
             wall=self.wall,
             cut=self.cut > 0,
-            ranks=tuple(sorted(self.ranks(), key=lambda h: h.rank or 0)),
-            starting=tuple(h for h in self.starting() if h.pid not in self.ends),
+            ranks=tuple(ranks),
+            starting=tuple(h for h in self.starting() if not (h.inside or h.pid in self.ends)),
             known=self.known,
             parents=self.parents,
             ends=self.ends,
@@ -357,8 +375,17 @@ class Watcher:
         return [*inside, *(h for h in self.others.values() if h.stack)]
 
     def starting(self) -> list[History]:
-        """What is to become a rank, and that nothing can look into."""
-        return [h for h in self.others.values() if not h.stack]
+        """What is to become a rank: what nothing can look into, and children that have not said
+        which, while one is missing."""
+        found = [h for h in self.others.values() if not h.stack]
+        ranks = self.ranks()
+        if len(ranks) < max((h.world for h in ranks), default=0):
+            found += [h for h in self.unnumbered() if h.pid not in self.ends]
+        return found
+
+    def unnumbered(self) -> list[History]:
+        """Children that may be ranks and have not said which."""
+        return select_unnumbered(self.known, self._ancestors)
 
     def _ancestors(self, pid: int) -> Iterator[int]:
         for _ in range(64):

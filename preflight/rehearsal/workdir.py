@@ -19,6 +19,7 @@ INJECTED = (
     "preflight_responder.py",
     "preflight_flight_recorder.py",
     "preflight_dispatched_calls.py",
+    "preflight_rendezvous.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

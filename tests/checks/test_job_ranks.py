@@ -118,6 +118,7 @@ HEALTHY = (
     ),
     Case("stuck, all there: job.collectives'", running(None, None, why="stuck")),
     Case("an OOM kill of somebody else", running(None, None, oom_kills=1)),
+    Case("a pool that has ended its workers", job(TERM, TERM, exit=0)),
     Case("not joined yet", running(None, None, joined=False)),
     Case("a job of which this is a part", running(None, None, world=8)),
 )
@@ -168,6 +169,15 @@ RAISED = (
     raises("most are done, one wants more", job(told(100.4), WELL, WELL, WELL), 0),
     raises("own connection", job(raised(OTHER), told()), 0),
     raises("sizes differ", job(told(100.1), raised(MISFIT)), 1),
+    raises("by all, and nobody looked", job(raised(), raised(at=100.1), exit=0)),
+    raises("one, and its peer for it; nobody looked", job(told(), raised(), exit=0), 1),
+    Case(
+        "before they said who they are",
+        {key: replace(life, rank=None, world=0) for key, life in job(raised(), raised()).items()},
+        "rank-raised",
+        FAIL,
+        subject="n1 · pid 1000",
+    ),
     raises("interrupted by the launcher", job(raised("E: x"), raised("KeyboardInterrupt: ")), 0),
     raises(
         "a peer's end, noticed otherwise", job(told(100.1, PAIR + "Socket closed"), raised()), 1

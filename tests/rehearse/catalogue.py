@@ -25,11 +25,16 @@ STATIC = (
 PYTHON = ("{python}",)
 SHELL = ("bash", str(SCRIPTS / "launch.sh"), "{nproc}", "{port}", "{python}")
 """Ranks that no launcher of torch's has started, which also costs one import of torch less."""
+MODULE = ("{python}", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node={nproc}")
+SUBPROCESS = ("{python}", str(SCRIPTS / "starts_ranks.py"))
 ACCELERATE = (
     *("{python}", "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes={nproc}"),
     *("--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"),
     "--main_process_port={port}",
 )
+
+WAYS = ("forkserver", "spawn", "os.fork", "mp.spawn")
+"""How a script may start its ranks itself, beside fork."""
 
 RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
 
@@ -111,6 +116,11 @@ FAULTS = (
     raised("raised_at_checkpoint", 0, args=("{folder}/none/last.pt",)),
     raised("raised_with_own_hook", 1, launcher=SHELL),
     raised("spawned_raised", 1, launcher=PYTHON),
+    # ranks that no launcher has numbered, and that end before they say who they are
+    *(raised("made_raised", 1, launcher=PYTHON, args=(way,), word=way) for way in ("fork", *WAYS)),
+    raised("made_none", launcher=PYTHON, args=("fork",)),
+    hangs("made_late", "rank-stuck", 1, nproc=3, launcher=PYTHON, args=("fork",)),
+    raised("raised_at_step", 1, launcher=SUBPROCESS, word="subprocess"),
     raised("fsdp_raised", 0),
     raised("unused_parameters", 0, 1, exact=False, launcher=SHELL),
     raised("model_differs", 0, 1, exact=False),
@@ -225,6 +235,9 @@ HEALTHY = (
     Row("no_torch", launcher=PYTHON),
     Row("single", launcher=PYTHON),
     Row("spawns", launcher=PYTHON),
+    *(Row("made", launcher=PYTHON, args=(way,), word=way) for way in ("fork", *WAYS)),
+    Row("gan", launcher=SUBPROCESS, word="subprocess"),
+    Row("gan", launcher=MODULE, word="module"),
     Row("own_site", path="own_site"),
     Row("own_hook", launcher=SHELL),
     Row("chatty"),
@@ -249,6 +262,8 @@ AT_LENGTH = frozenset(
         *("new_group_by_some", "fsdp_stuck", "uneven_sampler"),
         *("loader_dominates", "many_small", "memory_grows", "slow_start"),
         *("ddp-static", "slow_start-of-one", "compiles", "accumulation", "gan", "checkpoint"),
+        *(f"{script}-{way}" for script in ("made", "made_raised") for way in WAYS),
+        *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),

@@ -169,6 +169,8 @@ def classify(lives: Mapping[str, Life], latest: float) -> Ends:
     causes = [e for e in found if id(e) not in apart]
     killed = [e for e in found if e.signal == "SIGKILL" or e.what == VANISHED]
     own = [e for e in asked if not _sent_by_launcher(e, causes, complaints, killed, latest)]
+    if not causes and not complaints and all(life.command.exit == 0 for life in lives.values()):
+        left, own = [*left, *own], []  # a pool ends its workers so, when they are done
     causes = sorted([*causes, *own], key=lambda e: e.at)
     gone = [e for e in left if e.what == VANISHED]
     if gone and (causes or complaints or asked):

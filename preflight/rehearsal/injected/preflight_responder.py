@@ -1,9 +1,10 @@
 """What runs inside of a process of the rehearsed command, from its import of torch.distributed on.
 
 It answers over a Unix socket where the main thread is, what the flight recorder has, how many steps
-and batches there were; leaves a word when the process ends; and opens torch's own worker server,
-which answers without the interpreter's lock. It changes nothing that the program computes, and an
-error here is swallowed: the user's program goes on as without us.
+and batches there were; leaves a word when the process joins a process group and when it ends; and
+opens torch's own worker server, which answers without the interpreter's lock. A child by fork has
+all of that anew once it is to be a rank. It changes nothing that the program computes, and an error
+here is swallowed: the user's program goes on as without us.
 
 Loaded from its text by sitecustomize.py into the user's Python, any from 3.8 on: the standard
 library only.
@@ -31,14 +32,26 @@ class Responder:
     """What is known in this process. There is one: its attributes are set on the class."""
 
     recorder = {}  # what is in preflight_flight_recorder.py
+    rendezvous = {}  # and in preflight_rendezvous.py
     folder = here = ""
-    pid = main = batches = 0
-    server = fault = c10d = binding = loader = store = None
-    steps, last = {}, {}
-    durations, waits = deque(maxlen=512), deque(maxlen=512)
-    adding, added, stand = False, [0, 0], [0, 0]
+    pid = main = 0
+    listener = fault = c10d = binding = None
+    servers = []  # a child keeps its parent's: torch would wait for its thread, which is not there
+
+
+def begin():
+    """What is of one process: what its parent has done before a fork is not its own, and the locks
+    of the parent's threads may be held for ever."""
+    Responder.batches, Responder.steps, Responder.last = 0, {}, {}
+    Responder.durations, Responder.waits = deque(maxlen=512), deque(maxlen=512)
+    Responder.loader = Responder.store = Responder.joins = None
+    Responder.adding, Responder.added, Responder.stand = False, [0, 0], [0, 0]
+    Responder.ended = False
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
-    answering, calling = _thread.allocate_lock(), _thread.allocate_lock()
+    Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
+
+
+begin()
 
 
 def imported(name, module, folder):
@@ -52,26 +65,40 @@ def imported(name, module, folder):
 
 
 def start(module, folder):
-    Responder.folder, Responder.pid, Responder.c10d = folder, os.getpid(), module
+    Responder.folder, Responder.c10d = folder, module
     # now, in the thread that imports: what answers later must not wait for an import of anybody's
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
-    Responder.main = _thread.get_ident()
     Responder.recorder["follow_groups"](module, Responder.binding, is_own)
     try:
         Responder.here = os.getcwd()
     except OSError:
         pass
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.path.join(folder, f"{Responder.pid}.sock"))
-    listener.listen(8)
     atexit.register(write_end)
-    report_crashes(folder)
-    _thread.start_new_thread(serve, (listener,))
-    open_torchs_server(folder)
+    module.init_process_group = announce(module.init_process_group)
+    enlist()
+    follow_multiprocessing()
+
+
+def enlist():
+    """From now on this process answers."""
+    if Responder.pid:
+        begin()
+        Responder.listener.close()
+    Responder.pid, Responder.main = os.getpid(), _thread.get_ident()
+    Responder.listener = socket.socket(socket.AF_UNIX)
+    Responder.listener.bind(os.path.join(Responder.folder, f"{Responder.pid}.sock"))
+    Responder.listener.listen(8)
+    report_crashes(Responder.folder)
+    _thread.start_new_thread(serve, (Responder.listener,))
+    open_torchs_server(Responder.folder)
+    write_hello()
+
+
+def write_hello():
     environ = {name: os.environ[name][:20] for name in VARIABLES if name in os.environ}
-    write_word(
-        "hello", {"pid": Responder.pid, "ppid": os.getppid(), "at": time.time(), "env": environ}
-    )
+    word = {"pid": os.getpid(), "ppid": os.getppid(), "at": time.time(), "env": environ}
+    word["child"] = os.getpid() != Responder.pid or is_child()
+    write_word("hello", word)
 
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
@@ -86,7 +113,7 @@ def open_torchs_server(folder):
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
-        Responder.server = _WorkerServer(os.path.join(folder, f"{Responder.pid}.torch"))
+        Responder.servers.append(_WorkerServer(os.path.join(folder, f"{Responder.pid}.torch")))
     finally:
         os.dup2(kept, 2)
         os.close(kept)
@@ -98,12 +125,16 @@ def report_crashes(folder):
     elsewhere has said so, or says so later."""
     import faulthandler
 
-    if not faulthandler.is_enabled():
-        try:
+    try:
+        if Responder.fault is not None:  # the parent's, wherever else it may report by now
+            line = line_to_watch(folder)
+            os.dup2(line.fileno(), Responder.fault.fileno(), False)
+            line.close()
+        elif not faulthandler.is_enabled():
             Responder.fault = line_to_watch(folder)
-        except OSError:
-            return
-        faulthandler.enable(Responder.fault)
+            faulthandler.enable(Responder.fault)
+    except OSError:
+        pass
 
 
 def line_to_watch(folder):
@@ -115,6 +146,67 @@ def line_to_watch(folder):
     line.sendall(b"%d\n" % Responder.pid)
     line.settimeout(None)
     return line
+
+
+# --- ranks, however they are made ---
+
+
+def announce(original):
+    """Before a process joins, it says where it does: the others may never come there."""
+
+    @functools.wraps(original)
+    def init_process_group(*args, **kwargs):
+        try:
+            if Responder.pid != os.getpid():
+                enlist()
+            joins = Responder.rendezvous["read_call"](original, args, kwargs)
+            frames = stack(sys._getframe(1))
+            joins["frame"] = next((frame for frame in frames if frame[3]), None)
+            Responder.joins = joins
+            write_word("joins", joins)
+        except Exception:
+            pass
+        return original(*args, **kwargs)
+
+    return init_process_group
+
+
+def follow_multiprocessing():
+    """Its children end by os._exit, so that atexit does not reach them."""
+    from multiprocessing import util
+
+    util.register_after_fork(Responder, begun)
+    if is_child():
+        util.Finalize(None, write_end, exitpriority=0)
+
+
+def begun(responder):
+    """In a child of multiprocessing, before what it is for. One that the user's own code is for may
+    become a rank, unless its parent is one: then it is a helper."""
+    from multiprocessing import process, util
+
+    util.Finalize(None, write_end, exitpriority=0)
+    child = process.current_process()
+    made_for = getattr(child, "_target", None) or type(child)
+    helper = str(getattr(made_for, "__module__", "")).startswith(HELPERS)
+    if helper or responder.c10d.is_initialized():
+        return
+    if responder.pid == os.getpid():  # it has imported the program anew, and was not known as one
+        write_word("child", {})
+    else:
+        enlist()
+
+
+HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.")
+"""Modules whose functions run in workers of a pool, of a DataLoader and the like."""
+
+
+def is_child():
+    """Whether multiprocessing has made this process. One that it has spawned imports the program
+    before it is told so."""
+    process = sys.modules["multiprocessing.process"]
+    spawned = any("spawn_main" in word for word in getattr(sys, "orig_argv", ()))
+    return spawned or process.parent_process() is not None
 
 
 # --- what the program does ---
@@ -223,9 +315,11 @@ def pulse():
 def rank_and_world():
     """Rank and world: the process group's, else what the launcher says. Lightning gives those that
     it starts no RANK; on the first node it is the rank there, also of the one that starts them."""
-    c10d = Responder.c10d
+    c10d, joins = Responder.c10d, Responder.joins
     if c10d.is_initialized():
         return {"rank": c10d.get_rank(), "world": c10d.get_world_size(), "joined": True}
+    if joins and joins["rank"] is not None:
+        return {"rank": joins["rank"], "world": joins["world"], "joined": False}
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     by_node = not rank and os.environ.get("NODE_RANK") == "0"
     if by_node:
@@ -338,14 +432,22 @@ ANSWERS = {b"pulse": pulse, b"dump": dump, b"stand": stand}
 
 
 def uncaught_exception():
-    """The exception that ends the program: set before any hook for it is called."""
-    return getattr(sys, "last_value", None)
+    """The exception that ends the program: set before any hook for it is called. In a child of
+    multiprocessing it is on its way when the last things are done."""
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    return None if isinstance(error, SystemExit) else error
 
 
 def write_end():
-    """Leave the last word of this process: how it ended, and all that is known."""
-    if os.getpid() != Responder.pid:
+    """Leave the last word of this process: how it ended, and all that is known. Of a child that was
+    nothing to us only that an exception ended it, unless it has been a helper of a rank."""
+    if Responder.ended:
         return
+    Responder.ended = True
+    if os.getpid() != Responder.pid:
+        if uncaught_exception() is None or Responder.c10d.is_initialized():
+            return
+        write_hello()
     error = uncaught_exception()
     word = {"at": time.time(), "how": "exited" if error is None else "raised"}
     if error is not None:
@@ -360,7 +462,8 @@ def write_end():
         if isinstance(getattr(error, "error_pid", None), int):  # torch.multiprocessing.spawn's
             word["of"], word["trace"] = error.error_pid, str(error)[-20 * TEXT :]
     try:
-        word["dump"] = dump()
+        if os.getpid() == Responder.pid:
+            word["dump"] = dump()
     except Exception:
         pass
     write_word("end", word)
@@ -368,7 +471,7 @@ def write_end():
 
 def write_word(kind, word):
     """Put a file into the folder of the rehearsal, whole or not at all."""
-    path = os.path.join(Responder.folder, f"{Responder.pid}.{kind}")
+    path = os.path.join(Responder.folder, f"{os.getpid()}.{kind}")
     with open(path + "~", "w", encoding="utf-8", errors="replace") as file:
         json.dump(word, file)
     os.rename(path + "~", path)

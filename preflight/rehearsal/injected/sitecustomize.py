@@ -65,6 +65,7 @@ class TorchImports:
             if self.responder is None:
                 responder = self.load("preflight_responder")
                 responder["Responder"].recorder = self.load("preflight_flight_recorder")
+                responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)
         except Exception:

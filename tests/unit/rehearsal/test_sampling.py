@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from preflight.rehearsal.history import History
-from preflight.rehearsal.sampling import select_ranks
+from preflight.rehearsal.sampling import (
+    number_by_elimination,
+    select_ranks,
+    select_unnumbered,
+)
 
 COMMAND, FIRST, SECOND, HELPER = 10, 20, 30, 40
 
@@ -64,3 +68,40 @@ def test_a_job_that_a_rank_runs_for_itself_is_not_the_job() -> None:
 
 def test_of_one_that_was_started_again_the_latest() -> None:
     assert ranks({}, process(FIRST, 0), process(SECOND, 0)) == {0: SECOND}
+
+
+def test_children_that_may_be_ranks_are_no_helpers() -> None:
+    """FIRST is a rank, HELPER its child, SECOND the command's; 50 is a child of SECOND."""
+    parents = {FIRST: COMMAND, SECOND: COMMAND, HELPER: FIRST, 50: SECOND}
+    found = [process(COMMAND, None), process(FIRST, 0)]
+    found += [process(pid, None, child=True) for pid in (SECOND, HELPER, 50)]
+
+    def above(pid: int) -> Iterator[int]:
+        while pid := parents.get(pid, 0):
+            yield pid
+
+    known = {h.pid: h for h in found}
+    assert [h.pid for h in select_unnumbered(known, above)] == [SECOND]
+
+
+@pytest.mark.parametrize(
+    ("world", "numbered", "unnumbered", "found"),
+    [
+        (2, {20: 0}, [30], [1]),
+        (2, {30: 1}, [20], [0]),
+        (2, {20: 1}, [30], [0]),  # there is but one that it can be
+        (4, {20: 0, 50: 3}, [30, 40], [1, 2]),
+        (4, {20: 3, 50: 0}, [30, 40], [None, None]),  # not started in their order
+        (2, {20: 0, 30: 1}, [40], [None]),  # all are there: a helper
+        (2, {20: 0}, [30, 40], [None, None]),  # one too many
+        (3, {20: 0, 30: 0}, [40], [None]),
+        (0, {}, [20], [None]),
+    ],
+)
+def test_who_has_no_number_has_the_one_that_is_left(
+    world: int, numbered: dict[int, int], unnumbered: list[int], found: list[int | None]
+) -> None:
+    ranks = [process(pid, rank, world) for pid, rank in numbered.items()]
+    rest = [process(pid, None, 0, child=True) for pid in unnumbered]
+    number_by_elimination(rest, ranks)
+    assert [h.rank for h in rest] == found

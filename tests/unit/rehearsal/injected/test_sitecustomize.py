@@ -94,6 +94,47 @@ def test_its_last_word(folder: Path, code: str, how: str, status: int) -> None:
         assert len(word["text"]) <= 3000
 
 
+CHILDREN = """
+import multiprocessing, os, sys, torch.distributed as dist
+
+def fails(rank):
+    raise KeyError(rank)
+
+def helps(rank):
+    pass
+
+def joins(rank):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+if __name__ == "__main__":
+    for target in (fails, joins):
+        child = multiprocessing.get_context("fork").Process(target=target, args=(1,))
+        child.start()
+        child.join()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(helps, range(4))
+    if not os.fork():
+        fails(2)
+    os.wait()
+"""
+
+
+@pytest.mark.torch
+def test_children_by_fork_answer_for_themselves(folder: Path) -> None:
+    """Those that may be ranks do; not the workers of a pool, and of another helper only that an
+    exception has ended it."""
+    ended = python(folder, CHILDREN)
+    assert ended.returncode == 0, ended.stderr
+    hello = {word["pid"]: word for word in words(folder, "hello")}
+    (parent,) = (pid for pid, word in hello.items() if not word["child"])
+    assert [word["ppid"] for pid, word in hello.items() if pid != parent] == [parent] * 3
+    said = [word.get("text", "") for word in words(folder, "end")]
+    assert sorted(said) == ["", "", "KeyError: 1", "KeyError: 2"]
+    (joins,) = words(folder, "joins")
+    assert (joins["how"], joins["rank"], joins["world"]) == ("store", 0, 1)
+    assert joins["frame"] is None or joins["frame"][2] == "joins"
+
+
 @pytest.mark.torch
 def test_stderr_is_the_programs_own(folder: Path) -> None:
     ended = python(folder, "import torch.distributed, sys; print('on', file=sys.stderr)")

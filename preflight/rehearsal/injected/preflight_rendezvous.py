@@ -1,0 +1,70 @@
+"""Reads from a call of init_process_group where the ranks are to meet, and as whom this one comes.
+
+Loaded from its text beside preflight_responder.py into the user's Python, any from 3.8 on: the
+standard library only.
+"""
+
+import inspect
+import os
+import time
+from urllib.parse import parse_qs, urlsplit
+
+TEXT = 300
+
+
+def read_call(function, args, kwargs):
+    """How: env, tcp, file, store or what the URL begins with; the address or the path; rank and
+    world size, None and 0 where nothing says so."""
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    told = {"how": "env", "host": "", "port": 0, "path": "", "at": time.time()}
+    asked = {}
+    store, method = given.get("store"), given.get("init_method")
+    if store is not None:
+        told["how"] = "store"
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        told.update(text(getattr(store, "host", "")), port=number(getattr(store, "port", 0)) or 0)
+        told["path"] = str(getattr(store, "path", ""))[:TEXT]
+    elif method is not None and not str(method).startswith("env:"):
+        url = urlsplit(str(method))
+        asked = parse_qs(url.query)
+        told["how"] = url.scheme[:20]
+        told.update(text(url.hostname or ""), port=url.port or 0, path=url.path[:TEXT])
+    else:
+        asked = parse_qs(urlsplit(str(method or "")).query)
+        host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+        told.update(text(host), port=number(port) or 0)
+    if told["how"] == "file":
+        told["file"] = file_facts(told["path"])
+    for name, key, variable in (("rank", "rank", "RANK"), ("world", "world_size", "WORLD_SIZE")):
+        found = number(given.get(key))
+        if found is None:
+            found = number(asked.get(key, [None])[0])
+        if found is None and told["how"] == "env":
+            found = number(os.environ.get(variable))
+        told[name] = found
+    told["world"] = told["world"] or 0
+    return told
+
+
+def text(host):
+    return {"host": str(host)[:TEXT]}
+
+
+def number(given):
+    """None for what is none, and for -1, which says nothing."""
+    try:
+        found = int(given)
+    except (TypeError, ValueError):
+        return None
+    return found if 0 <= found < 1 << 24 else None
+
+
+def file_facts(path):
+    """What is there before this rank comes: bytes, seconds since they were written; None where
+    there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return [found.st_size, round(time.time() - found.st_mtime, 1)]

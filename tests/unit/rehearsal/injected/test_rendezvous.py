@@ -1,0 +1,84 @@
+"""What a call of init_process_group says of where and as whom it joins."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from preflight.rehearsal.injected.preflight_rendezvous import read_call
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: object = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: object = None,
+) -> None:
+    """With the arguments of torch's."""
+
+
+def read(*args: object, **kwargs: object) -> dict[str, Any]:
+    found: dict[str, Any] = read_call(init_process_group, args, kwargs)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+
+
+TCP = "tcp://10.0.0.1:23456"
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "told"),
+    [
+        (("gloo",), {}, ("env", "n1", 29500, "", 1, 4)),
+        (("gloo", "env://"), {"rank": 2}, ("env", "n1", 29500, "", 2, 4)),
+        (("gloo", TCP, None, 2, 0), {}, ("tcp", "10.0.0.1", 23456, "", 0, 2)),
+        (("gloo", f"{TCP}?rank=1&world_size=3"), {}, ("tcp", "10.0.0.1", 23456, "", 1, 3)),
+        # RANK is not asked for by tcp://
+        ((), {"init_method": TCP}, ("tcp", "10.0.0.1", 23456, "", None, 0)),
+        ((), {"init_method": "tcp://[::1]:1", "rank": 0}, ("tcp", "::1", 1, "", 0, 0)),
+        ((), {"init_method": "file:///gone/x", "rank": 0}, ("file", "", 0, "/gone/x", 0, 0)),
+    ],
+)
+def test_where_and_as_whom(args: Any, kwargs: Any, told: tuple[object, ...]) -> None:
+    found = read(*args, **kwargs)
+    names = ("how", "host", "port", "path", "rank", "world")
+    assert tuple(found[name] for name in names) == told
+
+
+def test_a_store_says_where_it_is() -> None:
+    tcp = SimpleNamespace(underlying_store=SimpleNamespace(host="n7", port=1234))
+    found = read(store=tcp, rank=0, world_size=2)
+    assert (found["how"], found["host"], found["port"]) == ("store", "n7", 1234)
+    found = read(store=SimpleNamespace(path="/shared/x"), rank=0, world_size=2)
+    assert (found["how"], found["path"], found["world"]) == ("store", "/shared/x", 2)
+
+
+def test_what_a_file_was_before(tmp_path: Path) -> None:
+    path = tmp_path / "meet"
+    assert read(init_method=f"file://{path}")["file"] is None
+    path.write_bytes(b"x" * 70)
+    os.utime(path, (time.time() - 500,) * 2)
+    size, age = read(init_method=f"file://{path}")["file"]
+    assert size == 70
+    assert 500 <= age < 600
+
+
+@pytest.mark.parametrize("bad", ["tcp://h:port", "tcp://[", "tcp://h:99999"])
+def test_what_can_not_be_read_is_an_error_of_ours(bad: str) -> None:
+    """Which the caller swallows: what torch says of it is for the user."""
+    with pytest.raises(ValueError):  # noqa: PT011
+        print(read(init_method=bad, rank=0)["port"])
