@@ -38,6 +38,7 @@ from preflight.domains.job.hang_causes import hang_cause
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank
 from preflight.domains.job.ras_findings import from_ras
 from preflight.domains.job.record import Calls
+from preflight.domains.job.stack_sites import UNNUMBERED, from_stacks
 from preflight.domains.job.wait_graph import wait_graph
 from preflight.expect import Expect
 from preflight.host import Host
@@ -158,7 +159,8 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
     if not hang.calls:
         return
     first = (
-        _order(hang)
+        from_stacks(hang)
+        or _order(hang)
         or from_ras(hang)
         or uneven_data_at_end(hang)
         or hang_cause(hang)
@@ -173,6 +175,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
 def _order(hang: Hang) -> Found | None:
     """Other calls under one number."""
     found = collective_order.mismatches(hang.groups, equal=_equal(hang))
+    found = tuple(one for one in found if one.seq != UNNUMBERED)
     if not found:
         return None
     # the smallest number is not the earliest in another group: where there are several, one that
@@ -245,7 +248,7 @@ def _nothing(hang: Hang) -> Found | None:
     if all(seen.why == "ended" for seen in calls) or any(seen.ended for seen in calls):
         return None
     worked = any(seen.steps or any(group.completed for group in seen.groups) for seen in calls)
-    if not hang.stopped and (worked or not hang.distributed):
+    if not hang.stopped and (worked or not hang.distributed or all(s.moves for s in calls)):
         return None
     watched = duration(max(seen.seconds for seen in calls))
     where = hang.places()
@@ -270,6 +273,8 @@ def measured(world: World[Calls]) -> Measured:
     values = {"collectives": done, "steps": steps, "groups": groups, "seconds": watched}
     if not done and not steps and max(calls.world for calls in seen) < 2:
         return Measured("no collectives: not distributed", values)
+    if not done and all(calls.moves for calls in seen):
+        return Measured("all ranks move · calls can't be counted from outside", values)
     text = f"{done:,} collective{'s' * (done != 1)}, {steps:,} step{'s' * (steps != 1)}"
     text += f" in {duration(watched)}"
     pictured = wait_graph(dict(enumerate(seen)))

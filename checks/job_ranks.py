@@ -3,12 +3,14 @@
 Level        deep
 Looks at     how every rank of the rehearsed command ended: its exception and the line that raised
              it, its exit status or signal, the OOM killer; which ranks never came; how the command
-             itself ended
+             itself ended; of a job that already runs and waits in torchrun's rendezvous or in
+             init_process_group, who has come there, as its store tells
 Fails if     a rank raised, was killed, ran out of memory, or left while others waited for it; one
              never came; the command failed without any of that. The first cause is named: errors
              that only say that a peer is gone, and signals of the launcher, are its consequences
 Warns if     a rank failed and the command ended well all the same, as after a restart
-Undecided    nothing of the command could be watched; a rank left without a word at the very end
+Undecided    nothing of the command could be watched; a rank left without a word at the very end;
+             nodes or ranks have been waited for less than 10 s
 Not covered  why a rank waits (job.collectives); which is first where clocks of nodes differ
 Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv operation to
              complete", "Watchdog caught collective operation timeout", ChildFailedError, "Signal 9
@@ -23,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
+from preflight.domains.job import joining
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.rank_exits import (
     LAUNCHERS,
@@ -39,12 +42,13 @@ from preflight.domains.job.rank_exits import (
     signal_name,
     signal_of,
 )
-from preflight.domains.job.record import Life
+from preflight.domains.job.record import NO_PTRACE, NO_PYSPY, Life
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural, rank_list
 from preflight.model import (
     Blame,
+    Command,
     Confidence,
     Found,
     Kind,
@@ -102,11 +106,42 @@ FINDINGS = {
         "keys' elsewhere, after 10 to 30 minutes of silence",
         text="compare WORLD_SIZE with what the launcher starts on each node; look at what rank "
         "{rank} does before init_process_group",
+        status=(Status.FAIL, Status.UNDECIDED),
+    ),
+    "rendezvous-incomplete": for_author(
+        cause="a node on which the command was not started or has failed, another --nnodes, "
+        "endpoint, port or --rdzv-id there, the same --node-rank twice",
+        means="torchrun prints nothing, and ends after 10 minutes with RendezvousTimeoutError or "
+        "'Timed out after 600 seconds waiting for clients'",
+        now="{now}",
+        text="start torchrun on every node with the same --nnodes, endpoint and --rdzv-id, where "
+        "the endpoint is an address of one node that all can reach",
+        status=(Status.FAIL, Status.UNDECIDED),
+    ),
+    "rendezvous-unreachable": for_author(
+        cause="node rank 0 or rank 0 that has not been started, another port there, a name that "
+        "this node does not know, a firewall",
+        means="'The client socket has timed out … while trying to connect to ({place})' after up "
+        "to 10 minutes, or RendezvousConnectionError",
+        now="{now}",
+        text="look whether a store listens at {place}, by that name and port, and whether this "
+        "node can reach it: preflight run tells which of it is wrong",
+        commands=(Command("ss -ltnp", "{host}"), Command("getent ahosts {host}", "this node")),
+        status=(Status.FAIL, Status.UNDECIDED),
     ),
     "command-failed": for_author(
         cause="the launcher or the script failed before any rank was there",
         means="the same status from the job",
         text="read what the command printed last",
+    ),
+    "stacks-unreadable": for_author(
+        cause="an installation without py-spy, a container without the right to ptrace, another "
+        "user's processes",
+        means="nothing: no statement about this job",
+        now="{now}",
+        text="{text}",
+        status=Status.UNDECIDED,
+        blame=Blame.TOOL,
     ),
     "not-watched": for_author(
         cause="an isolated interpreter (python -I, -E or -S), ranks that a daemon or another "
@@ -121,7 +156,7 @@ FINDINGS = {
 
 
 def observe(host: Host, ctx: Context) -> Life:
-    return load_rank(host, ctx).life
+    return load_rank(host, ctx, launchers=True).life
 
 
 def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
@@ -131,6 +166,8 @@ def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
     found = classify(seen, LATEST)
     first = (
         _caused(world, found)
+        or _joining(world)
+        or _unreadable(world)
         or _absent(world, found)
         or _left(world, found)
         or _followed(world, found)
@@ -185,12 +222,55 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
     )
 
 
+def _joining(world: World[Life]) -> Found | None:
+    """Of a job that already runs: launchers and ranks that wait for others to come."""
+    lives = {key: life for key, life in world.seen.items() if life.joining is not None}
+    waiting = {key: life.joining for key, life in lives.items() if life.joining is not None}
+    launchers = {key: one for key, one in waiting.items() if one.who == joining.LAUNCHER}
+    ranks = {one.mine: key for key, one in waiting.items() if one.who == joining.RANK}
+    return (
+        joining.from_launchers(launchers)
+        or joining.launchers_without_ranks(launchers)
+        or joining.from_ranks(
+            {rank: waiting[key] for rank, key in ranks.items() if rank is not None},
+            {rank: place_of(key)[0] for rank, key in ranks.items() if rank is not None},
+            frozenset(life.rank for life in world.seen.values() if life.rank is not None),
+        )
+    )
+
+
+def _unreadable(world: World[Life]) -> Found | None:
+    """Of a job that already runs: that its stacks can't be read."""
+    blind = {
+        key: life
+        for key, life in world.seen.items()
+        if life.pid and not life.watched and life.problem.startswith((NO_PYSPY, NO_PTRACE))
+    }
+    if not blind:
+        return None
+    problem = next(iter(blind.values())).problem
+    missing = problem.startswith(NO_PYSPY)
+    return Found(
+        "stacks-unreadable",
+        tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items()),
+        saw=f"{problem}: where the processes are can't be seen",
+        expected="py-spy, and leave to read the job's processes",
+        fields={
+            "now": "pip install py-spy" if missing else "",
+            "text": "install py-spy beside preflight or on the PATH"
+            if missing
+            else "run attach as root or as the job's user with kernel.yama.ptrace_scope=0; in a "
+            "container with --cap-add SYS_PTRACE",
+        },
+    )
+
+
 def _absent(world: World[Life], found: Ends) -> Found | None:
     """Ranks that the others needed to begin, and that did not come. Where one has a process group,
     all have come."""
     seen = world.seen
     stopped = any(life.command.why == STUCK for life in seen.values()) or bool(found.complaints)
-    if not stopped or any(life.joined for life in seen.values()):
+    if not stopped or any(life.joined or life.joining for life in seen.values()):
         return None
     if any(life.watched and life.rank is None for life in seen.values()):
         return None  # it may be the one
@@ -353,6 +433,11 @@ def measured(world: World[Life]) -> Measured:
     seen = world.seen
     if not seen:
         return Measured()
+    inside = next((life.joining for life in seen.values() if life.joining is not None), None)
+    if inside is not None and inside.size:
+        waited = max(life.command.seconds for life in seen.values())
+        values = {"come": inside.come or 0, "of": inside.size, "seconds": waited}
+        return Measured(joining.describe(inside), values)
     ranks = {life.rank for life in seen.values() if life.rank is not None}
     size = max(life.world for life in seen.values())
     alive = sum(life.end is None and bool(life.watched) for life in seen.values())

@@ -58,7 +58,7 @@ MAY_IMPORT: Mapping[str, Set[str]] = {
     },
     "slurm": {"output", "render", "engine", "process", "config", "identity", "domains.net"},
     "rehearsal": {"output", "engine", "process", "config", "identity", "domains.job"},
-    "attach": {"rehearsal", "engine", "process", "config", "domains.job"},
+    "attach": {"rehearsal", "engine", "process", "config", "domains.job", "domains.net"},
     "cli": {"*"},
     "__main__": {"cli", "process"},
     "__init__": set(),

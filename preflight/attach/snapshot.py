@@ -9,15 +9,19 @@ reads them, and what NCCL's RAS service says of all of them. Runs in a worker; c
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from preflight.attach import debug_server, ras_client
+from preflight.attach import debug_server, ras_client, rendezvous
 from preflight.attach.debug_server import Servers
+from preflight.attach.launcher_options import LauncherOptions
+from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras, unchanged, with_ranks
-from preflight.domains.job.record import Life, Rehearsed, WatchedCommand
+from preflight.domains.job.record import Calls, Life, Rehearsed, WatchedCommand
+from preflight.domains.job.stack_sites import BACKWARD, UNNUMBERED, with_arguments
 from preflight.model import CannotObserve
 from preflight.process.worker import Channel
 from preflight.rehearsal import aggregate, client, procfs, pyspy, sampling
@@ -25,6 +29,12 @@ from preflight.rehearsal.history import History, all_stuck
 from preflight.serde import encode
 
 EVERY = 1.0
+INIT_CALL = "init_process_group"
+DISTRIBUTED = re.compile(r"/torch/(?:distributed|nn/parallel)/")
+IMPORTS = "<frozen importlib"
+STOPPED = ("T", "t")
+POLLS = 40
+"""Waits a second from which on a thread is one that polls."""
 MARGIN = 1.5
 """Seconds less than the whole look for which nothing must have gone on: the first look is later."""
 
@@ -34,9 +44,11 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
     began = time.monotonic()
     until = began + float(args["seconds"])
     channel.mark("processes of the job")
-    numbered = _find_ranks(args)
+    python = _python_processes(args)
+    started = rendezvous.launchers(python)
+    numbered = _find_ranks(python, started, args)
     if not numbered:
-        raise CannotObserve(f"no Python process of {_describe_target(args)} on this machine")
+        raise CannotObserve(_why_nothing(python, args))
     pids = list(numbered)
     histories = {pid: _history(pid, told, began) for pid, told in numbered.items()}
     worlds = {pid: history.world for pid, history in histories.items()}
@@ -45,6 +57,7 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
     channel.mark("NCCL's RAS")
     first, asked = ras_client.query_job(pids), time.monotonic()
     problem = ""
+    switched: dict[int, int] = {}
     while True:
         channel.mark("torch's worker server")
         pulses = servers.ask(worlds)
@@ -57,14 +70,22 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
         for pid, history in histories.items():
             if (seen := sampling.sample_process(pid, pulses.get(pid))) is not None:
                 history.add_sample(seen)
+            _note_progress(history, switched)
         if time.monotonic() + EVERY >= until:
             break
         time.sleep(EVERY)
     now = time.monotonic()
     counted = _unchanged_ras(first, asked, histories) if first is not None else None
     patience = max(EVERY, now - began - MARGIN)
+    for history in histories.values():
+        if not history.served:
+            _settle(history, now, patience)
     why = "stuck" if all_stuck(histories.values(), (), now, patience) else "time"
     command = WatchedCommand((_describe_target(args),), None, why, round(now - began, 2))
+    channel.mark("the job's store")
+    waiting = [pid for pid, h in histories.items() if h.at in ("init", "collective")]
+    called = pyspy.arguments(waiting) if waiting else {}
+    joining = _joining(histories, started, called, problem)
     memory = procfs.memory()
     dumps = _flight_records(servers, histories)
     ranks = [
@@ -75,11 +96,16 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
                 world=h.world,
                 here=len(histories),
                 pid=h.pid,
-                joined=bool(h.stack),
+                joined=bool(h.stack) and h.pid not in joining,
                 watched=h.watched if h.stack else "",
                 problem="" if h.served else problem,
+                joining=joining.get(h.pid),
             ),
-            aggregate.calls_of(h, dumps.get(h.pid, {}), "", why, now, began),
+            _from_outside(
+                aggregate.calls_of(h, dumps.get(h.pid, {}), "", why, now, began),
+                h,
+                called.get(h.pid, {}),
+            ),
             aggregate.pace_of(h, {}),
             aggregate.growth_of(h, began, memory, len(histories)),
         )
@@ -134,9 +160,7 @@ def _describe_target(args: Mapping[str, Any]) -> str:
     return f"SLURM job {args['job']}" if args.get("job") else f"pid {args['pid']}"
 
 
-def _find_ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
-    """The ranks of a job with their numbers: processes that a launcher has given one, and not what
-    these have started. Of a process without any such below it: itself."""
+def _python_processes(args: Mapping[str, Any]) -> list[int]:
     if job := args.get("job"):
         pids = [
             int(name)
@@ -145,10 +169,84 @@ def _find_ranks(args: Mapping[str, Any]) -> dict[int, tuple[int, int] | None]:
         ]
     else:
         pids = list(procfs.descendants(int(args["pid"])))
-    python = [pid for pid in pids if procfs.is_python(pid)]
+    return [pid for pid in pids if procfs.is_python(pid)]
+
+
+def _find_ranks(
+    python: Sequence[int], launchers: Container[int], args: Mapping[str, Any]
+) -> dict[int, tuple[int, int] | None]:
+    """The ranks of a job with their numbers: processes that a launcher has given one, and not what
+    these have started. A launcher is none, though a pod may give it a number. Without any: the
+    launchers, else the process itself if it has torch."""
+    workers = [pid for pid in python if pid not in launchers]
     for names in procfs.RANKS:
-        told = {pid: found for pid in python if (found := procfs.rank_of(pid, names))}
+        told = {pid: found for pid in workers if (found := procfs.rank_of(pid, names))}
         ranks = [pid for pid in told if not any(a in told for a in procfs.ancestors(pid))]
         if ranks:
             return {pid: told[pid] for pid in ranks}
-    return {pid: None for pid in python[:1] if args.get("pid")}
+    if waiting := [pid for pid in python if pid in launchers]:
+        return dict.fromkeys(waiting)
+    own = [pid for pid in python if args.get("pid") and procfs.has_torch(pid)]
+    return dict.fromkeys(own[:1])
+
+
+def _why_nothing(python: Sequence[int], args: Mapping[str, Any]) -> str:
+    target = _describe_target(args)
+    if not python:
+        return f"no Python process of {target} on this machine"
+    name = procfs.command_line(python[0], 80)
+    return f"{target} is no job of torch: no launcher, no rank, and torch is not loaded in {name!r}"
+
+
+def _joining(
+    histories: Mapping[int, History],
+    launchers: Mapping[int, LauncherOptions],
+    called: Mapping[int, Mapping[str, str]],
+    problem: str,
+) -> dict[int, Joining]:
+    """Of those that have no process group yet: where they wait for the others. called: what
+    pyspy.arguments() says."""
+    found = {
+        pid: rendezvous.launcher_joining(pid, launchers[pid], history.stack, problem)
+        for pid, history in histories.items()
+        if pid in launchers
+    }
+    for pid, history in histories.items():
+        inside = history.at == "init" and any(f.function == INIT_CALL for f in history.stack)
+        if inside and (waits := rendezvous.rank_joining(pid, called.get(pid, {}))) is not None:
+            found[pid] = waits
+    return found
+
+
+def _from_outside(calls: Calls, history: History, told: Mapping[str, str]) -> Calls:
+    """The same where only its stack is known: with what its call was called with, and whether it
+    was seen to go on."""
+    if history.served or not history.stack:
+        return calls
+    starts = history.at == "init" or any(f.file.startswith(IMPORTS) for f in history.stack)
+    moves = calls.why == "time" and calls.still < calls.seconds / 2 and not starts
+    unnumbered = [g for g in calls.groups if g.open is not None and g.open.seq == UNNUMBERED]
+    groups = [with_arguments(group, calls.rank or 0, told) for group in unnumbered]
+    return replace(calls, groups=tuple(groups) or calls.groups, moves=moves)
+
+
+def _note_progress(history: History, switched: dict[int, int]) -> None:
+    """A slow job may be met in the same call at every look: but its main threads wait for one thing
+    after the other, where those of a job that hangs wait once. What polls does so far more often.
+    switched: pid -> procfs.switches() at the last look."""
+    now = procfs.switches(history.pid)
+    times = now - switched.get(history.pid, now)
+    switched[history.pid] = now
+    if history.world > 1 and history.at != "init" and 0 < times < POLLS * EVERY:
+        history.moved = history.changed = history.samples[-1][0] if history.samples else 0.0
+
+
+def _settle(history: History, now: float, patience: float) -> None:
+    """What a stack alone does not tell, but the kernel: a process that is stopped is in no call,
+    and one that does nothing in a call of torch's that ends in C++ waits there for the others."""
+    if history.state in STOPPED:
+        history.at = "unknown"
+    elif history.at == "own" and history.stack and now - history.moved >= patience:
+        frame = history.stack[0]
+        if not frame.own and (frame.function == BACKWARD or DISTRIBUTED.search(frame.file)):
+            history.at = "collective" if history.world > 1 else "own"

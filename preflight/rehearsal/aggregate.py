@@ -24,6 +24,7 @@ from preflight.domains.job.record import (
     Rehearsed,
     WatchedCommand,
 )
+from preflight.domains.job.stack_sites import group_of_stack
 from preflight.redact import redact
 from preflight.rehearsal.client import (
     frame_from_json,
@@ -73,9 +74,7 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     """What a rank knows of its groups, as far as it told. Of one that is only seen from outside:
     the call that its main thread is in, as one of all ranks."""
     if not (history.inside or history.served) and history.at == "collective" and history.stack:
-        own = next((f for f in history.stack if f.own), None)
-        call = Collective(1, history.stack[0].function, "", own, done=False)
-        return (Group("0", tuple(range(min(history.world, 4096))), 1, 0, (call,)),)
+        return (group_of_stack(history.stack, history.world),)
     recorded, members = (mapping_or_empty(dump.get(name)) for name in ("recorded", "members"))
     names = list(dict.fromkeys([*history.groups, *recorded]))[:GROUPS]
     found = []

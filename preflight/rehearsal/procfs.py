@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from preflight.domains.job.record import ChildProcess
 from preflight.frozen import dataclass
 from preflight.identity.launchers import ENV, OUTER
+from preflight.redact import redact
+from preflight.sanitize import one_line
 
 CHILDREN = 64
 """Children of one process that are looked at."""
@@ -139,6 +141,25 @@ def is_python(pid: int) -> bool:
         return False
 
 
+def has_torch(pid: int) -> bool:
+    """Whether it has loaded torch's library."""
+    return "/libtorch" in read(f"/proc/{pid}/maps", 16 << 20)
+
+
+def switches(pid: int) -> int:
+    """How often its main thread has waited for something so far."""
+    for line in read(f"/proc/{pid}/task/{pid}/status", 8192).splitlines():
+        name, _, value = line.partition(":")
+        if name == "voluntary_ctxt_switches" and value.strip().isdecimal():
+            return int(value)
+    return 0
+
+
+def command_line(pid: int, most: int) -> str:
+    """What it was started as, for a reader."""
+    return redact("", one_line(read(f"/proc/{pid}/cmdline", 4096).replace("\0", " ")), most)
+
+
 def ancestors(pid: int) -> Iterator[int]:
     """Who started it, who started that one, and so on."""
     for _ in range(GENERATIONS):
@@ -156,8 +177,8 @@ a launcher of torch's may have been started by one of the others."""
 
 def rank_of(pid: int, names: tuple[str, str] = RANKS[0]) -> tuple[int, int] | None:
     """Rank and world size in the environment that a process was started with."""
-    environ = _environ(pid)
-    rank, size = (environ.get(name, "") for name in names)
+    started = environ(pid)
+    rank, size = (started.get(name, "") for name in names)
     if not all(value.isdecimal() and len(value) < 8 for value in (rank, size)):
         return None
     return int(rank), int(size)
@@ -165,10 +186,11 @@ def rank_of(pid: int, names: tuple[str, str] = RANKS[0]) -> tuple[int, int] | No
 
 def variable(pid: int, name: str) -> str:
     """What a process was started with under this name; empty where it had none."""
-    return _environ(pid).get(name, "")
+    return environ(pid).get(name, "")
 
 
-def _environ(pid: int) -> dict[str, str]:
+def environ(pid: int) -> dict[str, str]:
+    """What a process was started with; empty where that may not be read."""
     entries = (e.partition("=") for e in read(f"/proc/{pid}/environ", 1 << 20).split("\0"))
     return {name: value for name, _, value in entries}
 

@@ -8,19 +8,30 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from preflight.domains.job.record import FRAMES, Frame
+from preflight.domains.job.record import FRAMES, NO_PTRACE, NO_PYSPY, Frame
 from preflight.rehearsal.client import LIBRARIES, LIMIT
 from preflight.sanitize import one_line
 
 SECONDS = 3.0
 """For all of them together."""
 MOST = 64
+CALLS: Mapping[str, Mapping[str, str]] = {
+    "_create_c10d_store": {n: n for n in ("hostname", "port", "rank", "world_size")},
+    "_new_process_group_helper": {"group_rank": "rank", "group_size": "world_size"},
+    "init_process_group": {"init_method": "url", "rank": "rank", "world_size": "world_size"},
+    "send": {"dst": "dst"},
+    "recv": {"src": "src"},
+    "wrapper": {"kwargs": "given"},  # of all collectives: as they were called
+}
+GIVEN_GROUP = '"group": <'
+"""Functions of torch.distributed, and what each of their variables is called by us."""
 
 
 def find_pyspy() -> str:
@@ -33,19 +44,33 @@ def stacks(
     pids: Sequence[int], seconds: float = SECONDS
 ) -> tuple[dict[int, tuple[Frame, ...]], str]:
     """pid -> the main thread's frames, the innermost first; and why some can't be had."""
+    told, problem = _dumps(pids, seconds)
+    found = {pid: parse_dump(text, pid) for pid, text in told.items()}
+    return {pid: frames for pid, frames in found.items() if frames is not None}, problem
+
+
+def arguments(pids: Sequence[int], seconds: float = SECONDS) -> dict[int, dict[str, str]]:
+    """pid -> what its main thread has called torch.distributed with: variables of torch's own
+    functions, and of no others."""
+    told, _ = _dumps(pids, seconds, "--locals")
+    return {pid: parse_arguments(text, pid) for pid, text in told.items()}
+
+
+def _dumps(pids: Sequence[int], seconds: float, *options: str) -> tuple[dict[int, bytes], str]:
+    """pid -> what `py-spy dump --json` prints; and why some can't be had."""
     program = find_pyspy()
     if not program:
-        return {}, "py-spy is not installed"
+        return {}, NO_PYSPY
     until = time.monotonic() + seconds
     running = {}
     for pid in pids[:MOST]:
         running[pid] = subprocess.Popen(
-            [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
+            [program, "dump", "--nonblocking", "--json", *options, "--pid", str(pid)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-    found: dict[int, tuple[Frame, ...]] = {}
+    found: dict[int, bytes] = {}
     problem = ""
     for pid, process in running.items():
         try:
@@ -58,26 +83,61 @@ def stacks(
                 )  # one that can't be killed ends with this worker's group, or never
             problem = f"py-spy gave no answer in {seconds:g} s"
             continue
-        if process.returncode == 0 and (frames := parse_dump(told[:LIMIT], pid)) is not None:
-            found[pid] = frames
+        if process.returncode == 0 and told:
+            found[pid] = told[:LIMIT]
         else:
-            problem = one_line(f"py-spy: {said[-400:].decode(errors='replace')}")
+            problem = describe_failure(said[-4000:].decode(errors="replace"))
     return found, problem
+
+
+def describe_failure(said: str) -> str:
+    """Why py-spy could not, in a line; its own backtrace is left out."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    first = one_line(lines[0].removeprefix("Error: ") if lines else "no word", 200)
+    if re.search(r"[Pp]ermission denied|Operation not permitted|EPERM", said):
+        return f"{NO_PTRACE}: {first}"
+    return f"py-spy: {first}"
 
 
 def parse_dump(told: bytes, pid: int) -> tuple[Frame, ...] | None:
     """The main thread's, of what `py-spy dump --json` prints."""
+    frames = _main_thread(told, pid)
+    if frames is None:
+        return None
+    return tuple(f for f in map(_frame, frames) if f is not None)[:FRAMES]
+
+
+def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
+    """Of the innermost functions of torch.distributed in which the main thread is: of
+    init_process_group and what it calls hostname, port, rank and world_size, of the group of all
+    ranks alone; of a collective its `group` where one was given, of send and recv the other end."""
+    found: dict[str, str] = {}
+    for frame in _main_thread(told, pid) or ():
+        match frame:
+            case {"filename": str(file), "name": str(name), "locals": list(told_locals)}:
+                names = CALLS.get(name, {}) if "/torch/distributed/" in file else {}
+                for one in told_locals[:200]:
+                    match one:
+                        case {"name": str(variable), "repr": str(value)} if variable in names:
+                            text = one_line(value.strip("\"'"), 300)
+                            if text not in ("", "None", "-1", "{}"):
+                                found.setdefault(names[variable], text)
+    if GIVEN_GROUP in found.pop("given", ""):
+        found["group"] = "given"
+    if url := re.fullmatch(r"tcp://(\[[^]]+\]|[^:/?]+):(\d{1,5}).*", found.pop("url", "")):
+        found |= {"host": url[1].strip("[]"), "port": url[2]}
+    return found
+
+
+def _main_thread(told: bytes, pid: int) -> list[object] | None:
     try:
         threads = json.loads(told)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(threads, list):
-        return None
-    for thread in threads[:4096]:
+    for thread in threads[:4096] if isinstance(threads, list) else ():
         if isinstance(thread, dict) and thread.get("os_thread_id") == pid:
             frames = thread.get("frames")
-            sane = [_frame(f) for f in (frames if isinstance(frames, list) else [])[:200]]
-            return tuple(f for f in sane if f is not None)[:FRAMES]
+            return frames[:200] if isinstance(frames, list) else []
     return None
 
 

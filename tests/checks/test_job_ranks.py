@@ -12,7 +12,10 @@ from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_ranks
+from preflight.domains.job.joining import LAUNCHER, RANK, Joining
 from preflight.domains.job.record import (
+    NO_PTRACE,
+    NO_PYSPY,
     Calls,
     End,
     Frame,
@@ -238,8 +241,48 @@ ABSENT = (
     ),
 )
 
+STATIC = Joining(LAUNCHER, "gpu1:29500", 12.0, mine=0, size=2, come=1, command="torchrun t.py")
+WAITS = Joining(RANK, "gpu1:29500", 40.0, mine=0, size=3, come=2, known=(1,))
+
+
+def launcher(**changes: object) -> dict[str, Life]:
+    """A launcher without ranks, which attach has looked at."""
+    one = replace(STATIC, **changes)  # type: ignore[arg-type]
+    return {"n1/0": Life(WatchedCommand(("pid 7",), None, "time", 6.0), pid=7, joining=one)}
+
+
+def blind(problem: str) -> dict[str, Life]:
+    return away(None, None, why="time", watched="", problem=problem)
+
+
+ATTACHED = (
+    fails("rendezvous-incomplete", "a node is missing", launcher()),
+    fails("rendezvous-incomplete", "for a moment only", launcher(since=3.0), status=UNDECIDED),
+    fails("rendezvous-unreachable", "refused", launcher(error="ECONNREFUSED", come=None)),
+    fails(
+        "rendezvous-unreachable",
+        "refused for a moment",
+        launcher(error="ECONNREFUSED", come=None, since=3.0),
+        status=UNDECIDED,
+    ),
+    fails("not-watched", "no rank so far", launcher(size=0), status=UNDECIDED),
+    fails(
+        "rank-absent", "the store knows two", away(None, world=3, joining=WAITS), subject="rank 2"
+    ),
+    fails(
+        "rank-absent",
+        "the store knows two so far",
+        away(None, world=3, joining=replace(WAITS, since=2.0)),
+        status=UNDECIDED,
+    ),
+    Case("the store knows all", away(None, world=3, joining=replace(WAITS, come=3, known=(1, 2)))),
+    fails("stacks-unreadable", "without py-spy", blind(NO_PYSPY), status=UNDECIDED),
+    fails("stacks-unreadable", "without leave", blind(f"{NO_PTRACE}: no"), status=UNDECIDED),
+)
+
 CASES = (
     *HEALTHY,
+    *ATTACHED,
     Case("no rank, and it ended with 0", alone(0, "ended")),
     *RAISED,
     *KILLED,

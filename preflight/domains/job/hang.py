@@ -101,6 +101,11 @@ def describe_call(call: Collective) -> str:
     return f"{call.op or 'a collective'} {call.shape}".strip() + at
 
 
+def numbered(call: Collective) -> str:
+    """The same with its number, where that is known."""
+    return describe_call(call) + f", number {call.seq}" * bool(call.seq)
+
+
 def describe_mismatch(difference: CallMismatch) -> str:
     """Who calls what, those that differ first."""
     by_call: dict[str, list[int]] = {}

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 from preflight.domains.job import kernel_wait
 from preflight.domains.job.collective_order import last_seq
-from preflight.domains.job.hang import Hang, describe_call, frame_of, location, uneven_data
+from preflight.domains.job.hang import (
+    Hang,
+    describe_call,
+    frame_of,
+    location,
+    numbered,
+    uneven_data,
+)
 from preflight.domains.job.kernel_wait import BlockedOnStorage
 from preflight.domains.job.record import Calls, Collective
 from preflight.domains.job.wait_graph import (
@@ -116,8 +123,7 @@ def _extra_call(
     return Found(
         "collective-mismatch",
         hang.subjects(sorted(more)),
-        saw=f"{rank_list(more)}: {describe_call(call)}, number {call.seq}; {rank_list(left)} ended "
-        "without it",
+        saw=f"{rank_list(more)}: {numbered(call)}; {rank_list(left)} ended without it",
         expected="one call on all ranks",
         blame=blame,
         confidence=LIKELY,
@@ -152,7 +158,7 @@ def _describe_wait(hang: Hang, found: WaitGraph, ranks: Sequence[int]) -> str:
     text = f"{rank_list(ranks)} {verb} {_longest_wait(hang, ranks)} in "
     if wait is None:
         return text + "init_process_group"
-    text += f"{describe_call(wait.call)}, number {wait.call.seq}"
+    text += numbered(wait.call)
     limit = wait.call.timeout
     return text + (f"; torch gives up after {duration(limit)}" if limit else "")
 
@@ -262,7 +268,7 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
         # one of these is another one than it is for the others
         return _deadlock(hang, found, ranks)
     call = wait.call if wait is not None else None
-    what = f"{describe_call(call)}, number {call.seq}" if call is not None else "init_process_group"
+    what = numbered(call) if call is not None else "init_process_group"
     where = hang.group(wait.group) if wait is not None else ""
     return Found(
         "fabric-stuck",
@@ -270,5 +276,8 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
         saw=f"all of {rank_list(ranks)} are in {what}{where} since {_longest_wait(hang, ranks)}: "
         "none of them is late",
         expected="an end of the call",
-        confidence=LIKELY,
+        confidence=LIKELY if call is None or call.seq else Confidence.POSSIBLE,
+        alternatives=()
+        if call is None or call.seq
+        else ("one of them is a call ahead: stacks alone tell no numbers",),
     )

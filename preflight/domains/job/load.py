@@ -7,6 +7,7 @@ import json
 from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.job.joining import LAUNCHER
 from preflight.domains.job.record import RehearsalRecord, Rehearsed
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, FindingType, Kind, NotApplicable, Subject
@@ -30,8 +31,9 @@ LIMIT = 64 << 20
 """Bytes of a record. A rank has at most some hundred calls a group: far less than 1 MiB."""
 
 
-def load_rank(host: Host, ctx: Context) -> Rehearsed:
-    """What is known of this observer's rank."""
+def load_rank(host: Host, ctx: Context, *, launchers: bool = False) -> Rehearsed:
+    """What is known of this observer's rank; of a launcher without ranks only where `launchers`
+    are asked for."""
     path = str(ctx.options.get(OPTION, ""))
     if not path:
         raise NotApplicable("only of a command that is rehearsed: preflight rehearse -- CMD")
@@ -49,6 +51,8 @@ def load_rank(host: Host, ctx: Context) -> Rehearsed:
     if not 0 <= ctx.local_rank < len(ranks):
         raise CannotObserve(f"{path} has {len(ranks)} ranks, and not number {ctx.local_rank}")
     mine: Rehearsed = ranks[ctx.local_rank]
+    if not launchers and mine.life.joining is not None and mine.life.joining.who == LAUNCHER:
+        raise NotApplicable("the launcher has started no rank")
     return mine
 
 

@@ -7,6 +7,7 @@ come out of the user's processes: bounded and printable before they get here.
 
 from __future__ import annotations
 
+from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
 from preflight.frozen import dataclass
 
@@ -14,6 +15,9 @@ TEXT = 300
 """Characters kept of any text that comes out of the user's processes."""
 FRAMES = 12
 """Frames kept of a stack, the innermost first."""
+NO_PYSPY = "py-spy is not installed"
+NO_PTRACE = "the kernel does not let py-spy read the process (ptrace)"
+"""How Life.problem begins where a stack can't be read."""
 CALLS = 200
 """Collectives kept of every group, the latest."""
 
@@ -104,13 +108,15 @@ class Life:
     former: tuple[End, ...] = ()
     problem: str = ""
     """Why less could be seen than usual, in one sentence."""
+    joining: Joining | None = None
+    """Where it waits for the others; only of a job that already runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """One collective or point-to-point call of a rank. seq counts within its group (those between
-    two ranks apart), op is without its backend ("all_reduce"), shape is the input's "[8, 3] Float",
-    `frame` the user's line that called it."""
+    two ranks apart; 0 where nothing tells it, as of a stack alone), op is without its backend
+    ("all_reduce"), shape is the input's "[8, 3] Float", `frame` the user's line that called it."""
 
     seq: int
     op: str
@@ -202,6 +208,8 @@ class Calls:
     unrecorded: str = ""
     """Why the calls of one of its groups are not known, though it made some: torch's version, and
     what it has no recorder for."""
+    moves: bool = False
+    """Of one that is seen from outside: it went on while it was looked at."""
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
 

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from preflight.attach import snapshot
 from preflight.rehearsal import procfs
 
@@ -33,7 +35,8 @@ def test_the_ranks_of_a_launcher_are_found(tmp_path: Path) -> None:
         until = time.monotonic() + 10
         while not all(procfs.children(pid) for pid in ranks) and time.monotonic() < until:
             time.sleep(0.05)
-        assert set(snapshot._find_ranks({"pid": launcher.pid})) == ranks
+        args = {"pid": launcher.pid}
+        assert set(snapshot._find_ranks(snapshot._python_processes(args), (), args)) == ranks
         assert {procfs.rank_of(pid) for pid in ranks} == {(0, 2), (1, 2)}
     finally:
         os.killpg(launcher.pid, 9)
@@ -52,8 +55,15 @@ def test_nothing_to_attach_to_is_said_in_a_line() -> None:
     assert ended.stderr == "preflight: no Python process of pid 99999999 on this machine\n"
 
 
-def test_what_is_no_python_is_not_called_well() -> None:
-    process = subprocess.Popen(["sleep", "60"])
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["sleep", "60"], "no Python process"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], "is no job of torch"),
+    ],
+)
+def test_what_is_no_job_of_torch_is_a_usage_error(argv: list[str], words: str) -> None:
+    process = subprocess.Popen(argv)
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "preflight", "attach", str(process.pid)],
@@ -66,4 +76,4 @@ def test_what_is_no_python_is_not_called_well() -> None:
         process.kill()
         process.wait()
     assert ended.returncode == 2
-    assert "no Python process" in ended.stderr
+    assert words in ended.stderr

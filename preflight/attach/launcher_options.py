@@ -1,0 +1,141 @@
+"""What the command line and the environment of a launcher say of its nodes: torchrun and those that
+call it (`accelerate launch`). Pure; both are the user's, and anything may stand there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from preflight.frozen import dataclass
+
+MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+PROGRAMS = ("torchrun",)
+FILES = ("torch/distributed/run.py", "torch/distributed/launch.py", "commands/launch.py")
+SWITCHES = frozenset(
+    {
+        *("standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env"),
+        *("multi-gpu", "cpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "quiet", "debug"),
+        *("m", "q"),
+    }
+)
+"""Options without a value."""
+ALIASES = {
+    "num-machines": "nnodes",
+    "machine-rank": "node-rank",
+    "main-process-ip": "master-addr",
+    "main-process-port": "master-port",
+}
+"""How accelerate calls them."""
+WORDS = 200
+DEFAULT_PORTS = {"static": "29500", "c10d": "29400"}
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherOptions:
+    """least    nodes that must come (MIN of --nnodes MIN:MAX; static waits for MAX)
+    rank     its --node-rank, which only a static rendezvous heeds
+    words    the command as it was typed, without its interpreter
+    """
+
+    least: int
+    backend: str
+    host: str
+    port: int
+    run_id: str
+    rank: int
+    words: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    def started_as(self, rank: int | None) -> tuple[str, ...]:
+        """The same command for another node: with that --node-rank, where it has one."""
+        if rank is None:
+            return self.words
+        words, found = list(self.words), False
+        for i, word in enumerate(words[1:], 1):
+            name, equals, _ = word.partition("=")
+            if name.replace("_", "-") in ("--node-rank", "--machine-rank"):
+                found = True
+                if equals:
+                    words[i] = f"{name}={rank}"
+                elif i + 1 < len(words):
+                    words[i + 1] = str(rank)
+                break
+        if not found:
+            words[1:1] = ["--node-rank", str(rank)]
+        return tuple(words)
+
+
+def launcher_options(argv: Sequence[str], environ: Mapping[str, str]) -> LauncherOptions | None:
+    """None for what is no such launcher."""
+    words = _without_interpreter(argv[:WORDS])
+    if words is None:
+        return None
+    given = dict(_options(words[1:]))
+
+    def option(name: str, default: str = "") -> str:
+        return given.get(name) or environ.get(f"PET_{name.upper().replace('-', '_')}", default)
+
+    least, _, most = option("nnodes", "1").partition(":")
+    backend = option("rdzv-backend", "static")
+    endpoint = option("rdzv-endpoint")
+    if not endpoint and backend == "static":
+        endpoint = f"{option('master-addr', '127.0.0.1')}:{option('master-port', '29500')}"
+    host, port = _endpoint(endpoint or "localhost", DEFAULT_PORTS.get(backend, "29400"))
+    nodes = most if backend == "static" and most else least
+    return LauncherOptions(
+        least=1 if "standalone" in given else _number(nodes, 1),
+        backend=backend[:20],
+        host=host[:255],
+        port=_number(port, 0),
+        run_id=option("rdzv-id", "none")[:255],
+        rank=_number(option("node-rank", "0"), 0),
+        words=words,
+    )
+
+
+def _without_interpreter(argv: Sequence[str]) -> tuple[str, ...] | None:
+    """`torchrun …`, `python -m torch.distributed.run …`; None of another program."""
+    for i, word in enumerate(argv[:8]):
+        name = os.path.basename(word)
+        if name in PROGRAMS:
+            return (name, *argv[i + 1 :])
+        if name == "accelerate" and argv[i + 1 : i + 2] == ["launch"]:
+            return ("accelerate launch", *argv[i + 2 :])
+        if i and argv[i - 1] == "-m" and word in MODULES:
+            return (f"python -m {word}", *argv[i + 1 :])
+        if i and word.endswith(FILES):
+            return (f"python {word}", *argv[i + 1 :])
+        if i and not word.startswith("-"):
+            return None  # another script, which has such a word among its arguments
+    return None
+
+
+def _options(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and value of the options before the script."""
+    found = []
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        if name not in SWITCHES and not equals:
+            value = next(rest, "")
+        found.append((ALIASES.get(name, name), value))
+    return found
+
+
+def _endpoint(text: str, port: str) -> tuple[str, str]:
+    """As parse_rendezvous_endpoint takes it."""
+    text = text.strip()
+    head, colon, tail = text.rpartition(":")
+    if colon and tail.isdecimal() and not head.endswith(":"):
+        text, port = head, tail
+    return text.strip("[]"), port
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isdecimal() and len(text) < 8 else default
