@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PIN := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
 TORCH ?= $(PIN)
-PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3.10 python3
 # worksteal: the slow tests stand side by side, and would otherwise all fall to one process
 PYTEST_ARGS ?= -n 2 --dist worksteal
 
@@ -113,11 +113,11 @@ $(TESTABLE): $(READY)
 # python3.11 may be a shim that only complains, and Debian's python3 may lack ensurepip: ask each
 $(BIN)/python:
 	@for python in $(or $(PYTHON),$(PYTHONS)); do \
-	  "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	  "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' \
 	    2>/dev/null || continue; \
 	  echo "$$python -m venv $(VENV)"; \
 	  exec "$$python" -m venv --clear $(VENV); \
 	done; \
-	echo "no Python >= 3.11 with venv among: $(or $(PYTHON),$(PYTHONS))" >&2; \
+	echo "no Python >= 3.10 with venv among: $(or $(PYTHON),$(PYTHONS))" >&2; \
 	echo "Debian, Ubuntu: apt-get install python3-venv; or name one: make PYTHON=…" >&2; \
 	exit 1

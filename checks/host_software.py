@@ -117,6 +117,13 @@ FINDINGS = {
         status=Status.WARN,
         explains=(),
     ),
+    "python-unusable": FindingType(
+        who="job author",
+        cause="the Python that --python, torchrun or PATH names is too old, broken or no Python",
+        means="the job may run; preflight can't tell: its checks that need torch are not run",
+        text="name the job's interpreter: --python PATH; or install preflight beside its torch",
+        status=Status.UNDECIDED,
+    ),
     "torch-too-old": FindingType(
         who="image author",
         cause="an image or environment from before July 2024",
@@ -248,6 +255,7 @@ class TorchSoftware:
     nameless  the user's number where the user has no name: see container.nameless()
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
     amd_gpus  how many GPUs of AMD this process may open, where there are none of NVIDIA
+    found_by  what names this Python, where torch is another one's than preflight's own
     """
 
     python: str
@@ -267,6 +275,7 @@ class TorchSoftware:
     search: str = ""
     nameless: int | None = None
     amd_gpus: int = 0
+    found_by: str = ""
 
 
 def observe(host: Host, ctx: Context) -> TorchSoftware:
@@ -303,6 +312,7 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
         search=_search_path_without(host, driver_library[0]),
         nameless=nameless,
         amd_gpus=_amd_gpus(host),
+        found_by="" if torch.absent else torch.note,
         no_gpu=host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"),
         # last, since the driver may hang
         cards=_cards(host, ctx) if driver else (),
@@ -397,6 +407,8 @@ def _torch(here: Subject) -> Subject:
     return replace(here, kind=Kind.SOFTWARE, name="torch")
 
 
+# as preflight says of an interpreter that was named, or found, and gave no answer
+UNUSABLE = re.compile(r"^(.*) can't be used as the job's Python")
 # by SIGKILL, SIGTERM or SIGXCPU: from outside, which says nothing of torch
 KILLED = re.compile(r"with exit code -(9|15|24)\b")
 
@@ -405,6 +417,15 @@ def _never_imported(world: World[TorchSoftware]) -> Iterator[Found]:
     """The process that imports torch hung or died in it."""
     for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED).items():
         if missing.last_mark != IMPORT:
+            continue
+        if unusable := UNUSABLE.match(missing.detail):
+            first, *more = missing.detail[unusable.end() :].strip(" :\n").splitlines() or [""]
+            yield Found(
+                "python-unusable",
+                (replace(world.subject(key), kind=Kind.SOFTWARE, name="python"),),
+                saw=" · ".join([unusable[1], first[:200], *(line[:200] for line in more[-1:])]),
+                expected="an interpreter, Python 3.10 or later",
+            )
             continue
         hangs = missing.cause is not Cause.CRASHED
         if not hangs and KILLED.search(missing.detail):
@@ -625,7 +646,10 @@ def measured(world: World[TorchSoftware]) -> Measured:
         "driver": sorted({v.driver for v in values if v.driver}),
         "python": sorted({v.python for v in values}),
     }
-    parts = [f"{name} {', '.join(some[:3])}" for name, some in found.items() if some]
+    shown = {name: ", ".join(some[:3]) for name, some in found.items() if some}
+    if foreign := sorted({v.executable for v in there if v.found_by}):
+        shown["torch"] += f" of {', '.join(foreign[:3])}"
+    parts = [f"{name} {text}" for name, text in shown.items()]
     slowest = max((v.seconds for v in there), default=0.0)
     broken = any(v.build.version == "" for v in there)
     imported = "torch can't be imported" if broken else f"imported in {duration(slowest)}"

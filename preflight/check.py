@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from preflight.frozen import dataclass
 from preflight.model import Blame, Finding, FindingType, Found, Measured, Status, Topology, World
+from preflight.strenum import StrEnum
 
 if TYPE_CHECKING:
     from preflight.expect import Expect
@@ -145,12 +145,14 @@ class Peers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Preloaded:
-    """How an import in the fork server went. `error` is a traceback, empty when it succeeded."""
+    """How an import in the fork server went. `error` is a traceback, empty when it succeeded;
+    `note` says who names its Python where that is not ours, or why another one is not taken."""
 
     seconds: float
     error: str = ""
     absent: bool = False
     version: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -502,7 +502,7 @@ def _prefix(netmask: str | None) -> int:
     if not netmask:
         return 0
     family = socket.AF_INET6 if ":" in netmask else socket.AF_INET
-    return int.from_bytes(socket.inet_pton(family, netmask)).bit_count()
+    return int.from_bytes(socket.inet_pton(family, netmask), "big").bit_count()
 
 
 def _dotted(little_endian_hex: str) -> str:
@@ -510,5 +510,5 @@ def _dotted(little_endian_hex: str) -> str:
 
 
 def _inside(ip: str, network: str, prefix: int) -> bool:
-    left, right = (int.from_bytes(socket.inet_aton(a)) for a in (ip, network))
+    left, right = (int.from_bytes(socket.inet_aton(a), "big") for a in (ip, network))
     return left >> (32 - prefix) == right >> (32 - prefix)

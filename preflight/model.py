@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from preflight.frozen import dataclass
+from preflight.strenum import StrEnum
 
 T = TypeVar("T")
 

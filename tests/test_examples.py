@@ -23,6 +23,7 @@ from support.command import REPOSITORY
 from preflight import registry
 from preflight.cli import main as cli
 from preflight.cli.flags import flags_of
+from preflight.config import file
 from preflight.config import resolve as config
 from preflight.identity.discover import discover
 from preflight.judge.verdict import EXIT
@@ -404,11 +405,16 @@ def test_the_services_are_given_what_a_job_needs() -> None:
 
 
 def test_continuous_integration_runs_what_a_developer_can() -> None:
-    """The workflow has one command: whatever is tested there can be repeated anywhere."""
+    """Each job has one command: whatever is tested there can be repeated anywhere."""
     (workflow,) = documents(REPOSITORY / ".github/workflows/ci.yml")
-    (job,) = workflow["jobs"].values()
-    (command,) = [step["run"] for step in job["steps"] if "run" in step]
-    assert command.split()[-1] == ".ci/run"
+    jobs = workflow["jobs"]
+    whole, fast = ([s["run"] for s in jobs[n]["steps"] if "run" in s] for n in ("test", "pythons"))
+    assert [command.split()[-1] for command in whole] == [".ci/run"]
+    assert [command.split()[:2] for command in fast] == [["make", "check"]]
+    classifiers = file.read(REPOSITORY / "pyproject.toml")["project"]["classifiers"]
+    tested = [*jobs["pythons"]["strategy"]["matrix"]["python"], "3.11"]
+    said = [text.rpartition(" ")[2] for text in classifiers if ":: Python :: 3" in text]
+    assert said == sorted(tested)
 
 
 def test_hooks_of_a_commit_are_the_projects_own_tools() -> None:

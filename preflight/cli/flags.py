@@ -70,6 +70,10 @@ def _run_flags(
     checkpoint_dir: Annotated[
         str | None, option("--checkpoint-dir", help="Must be writable, too.")
     ] = None,
+    python: Annotated[
+        str | None,
+        option("--python", help="The job's Python, where preflight's own has no torch."),
+    ] = None,
     slurm: Annotated[
         bool, option("--slurm", help="In a batch script: an agent on every node, by srun.")
     ] = False,
@@ -148,6 +152,7 @@ def flags_of(ctx: typer.Context, given: dict[str, Any]) -> Flags:
         deadline=given["deadline"],
         strict=given["strict"],
         checkpoint_dir=given["checkpoint_dir"],
+        python=given["python"],
         sources=sources,
         **{name: tuple(given[name] or ()) for name in many},
     )

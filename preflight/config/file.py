@@ -138,10 +138,14 @@ def text(path: str) -> str:
 
 def parsed(path: str, text: str) -> dict[str, Any]:
     """The text of a config file as data."""
-    import tomllib  # most runs have no file
+    if sys.version_info >= (3, 11):  # here: most runs have no file
+        import tomllib
+    else:
+        import tomli as tomllib
 
     try:
-        return tomllib.loads(text)
+        found: dict[str, Any] = tomllib.loads(text)
+        return found
     except RecursionError:
         raise PreflightError(f"config {path}: nested too deeply") from None
     except ValueError as error:

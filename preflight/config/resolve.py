@@ -32,6 +32,7 @@ DEFAULTS: Mapping[str, Any] = {
     "only": (),
     "skip": (),
     "checkpoint_dir": "",
+    "python": "",
 }
 TOP_KEYS = (*DEFAULTS, "nproc", "expect", "checks", "tolerate", "output")
 CHECK_KEYS = ("timeout", "enabled")
@@ -82,6 +83,7 @@ class Flags:
     expect: tuple[str, ...] = ()
     timeout: tuple[str, ...] = ()
     checkpoint_dir: str | None = None
+    python: str | None = None
     output: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,6 +102,7 @@ class Config:
     nodes: int | None
     node_rank: int | None
     meet: str | None
+    python: str
     deadline: float
     arrive: float
     only: tuple[str, ...]
@@ -132,6 +135,11 @@ def wants_torch(flags: Flags, config: Mapping[str, Any]) -> bool:
     level = flags.level or config.get("level", DEFAULTS["level"])
     chosen = flags.only or flags.skip or config.get("only") or config.get("skip")
     return level != Level.QUICK and not chosen
+
+
+def job_python(flags: Flags, config: Mapping[str, Any]) -> str:
+    """The job's interpreter, as resolve() will find it; empty where nobody says it."""
+    return str(flags.python or config.get("python") or "")
 
 
 def level_needed(flags: Flags, config: Mapping[str, Any]) -> Level:
@@ -193,6 +201,9 @@ def resolve(
     for check_id, seconds in _timeouts(flags, catalogue).items():
         budgets[check_id] = seconds
         shown[f"timeout.{check_id}"] = Setting(seconds, flags.source("timeout"))
+    python = pick("python")
+    if not isinstance(python, str) or (not python and shown["python"].source != "default"):
+        raise PreflightError(f"{place('python')} wants the name of an interpreter")
     folder = pick("checkpoint_dir")
     if shown["checkpoint_dir"].source != "default":
         if not isinstance(folder, str) or not folder:
@@ -214,6 +225,7 @@ def resolve(
         nodes=flags.nodes,
         node_rank=flags.node_rank,
         meet=flags.meet,
+        python=python,
         deadline=deadline,
         arrive=arrive,
         only=only,

@@ -94,7 +94,7 @@ def configured(
     before_loading(table)
     level = config.level_needed(wish.flags, table) if to_run else check.Level.DEEP
     catalogue = registry.load(level=level)
-    today = datetime.datetime.now(datetime.UTC).date()
+    today = datetime.datetime.now(datetime.timezone.utc).date()
     return config.resolve(wish.flags, table, name, catalogue, today), catalogue
 
 
@@ -125,7 +125,8 @@ def ending_of(
 
     def begin(table: Mapping[str, Any]) -> None:
         if config.wants_torch(wish.flags, table):
-            open_torch(workers)  # before the checks themselves are loaded: its import takes longest
+            # before the checks themselves are loaded: its import takes longest
+            open_torch(workers, config.job_python(wish.flags, table))
 
     chosen, catalogue = configured(wish, begin, to_run=True)
     chosen = wish.adjust(chosen)
@@ -143,8 +144,9 @@ def ending_of(
         budgets=chosen.budgets,
         options=chosen.options,
         launchers_store=company is not None and company.agent.store,
+        python=chosen.python,
     )
-    started = datetime.datetime.now(datetime.UTC)
+    started = datetime.datetime.now(datetime.timezone.utc)
     run = Run(plan, workers, passes(catalogue, chosen), watch, lambda: interrupt.name, company)
     outcome = run.observe()
     outcome.seconds += wish.before
@@ -204,7 +206,7 @@ def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None
         return None
     store = os.environ.get(setup.STORE) == "True"
     if store:
-        open_torch(workers)
+        open_torch(workers, chosen.python)
     from preflight.meeting.discovery import Agent
     from preflight.meeting.session import Company
 

@@ -113,7 +113,8 @@ def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -
     if Requirement.TORCH not in loaded.check.requires:
         return None
     if preloaded["torch"]["absent"]:
-        return Missing(Cause.SKIPPED, "torch is not installed here")
+        note = preloaded["torch"].get("note")
+        return Missing(Cause.SKIPPED, "torch is not installed here" + (f": {note}" if note else ""))
     if any(preloaded[name]["error"] for name in TORCH_MODULES):
         return Missing(Cause.BLOCKED, by=of_torch)
     version = preloaded["torch"]["version"]

@@ -27,6 +27,8 @@ class Plan:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     launchers_store: bool = False
     """torchrun's own store has the port at MASTER_ADDR: the ranks use that, as the job will."""
+    python: str = ""
+    """The job's interpreter, where somebody says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Run:
                 missing = Missing(Cause.CRASHED, f"could not be loaded: {why}")
                 self.outcome.checks[check_id] = {self.node.name: missing}
         if any(c.check.torch and not self.plan.selected[c.id] for c in self.waiting):
-            open_torch(self.workers)
+            open_torch(self.workers, self.plan.python)
         open_light(self.workers)
         self._open_preloads()
         while not self._finished():

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from preflight.process import worker
+from preflight.process import bootstrap, worker
 
 REQUEST_SECONDS = 1.0
 """How long a server may take to take a request: only a stopped one fills its socket."""
@@ -42,6 +42,7 @@ class ForkServer:
 
     eager   it may be asked before it is ready: its imports are few
     parent  the server that it is to be a fork of
+    python  the interpreter that it is about to become, as it says; empty once it has
     """
 
     def __init__(self, name: str, *, preload: tuple[str, ...], eager: bool, parent: str) -> None:
@@ -55,6 +56,7 @@ class ForkServer:
         self.ready: Mapping[str, Any] | None = None
         self.lost = ""
         self.tail = b""
+        self.python = ""
         self.control, self._theirs = socket.socketpair()
         self.output, self._write = os.pipe()
         self.control.setblocking(False)
@@ -63,11 +65,12 @@ class ForkServer:
         self._unreaped = False
         self._rest = b""
 
-    def start(self, env: Mapping[str, str]) -> None:
-        """As an interpreter of its own."""
+    def start(self, env: Mapping[str, str], python: str) -> None:
+        """As an interpreter of its own; `python`: see Workers.open()."""
         arguments = [str(self._theirs.fileno()), str(os.getpid()), ",".join(self.preload)]
+        arguments += [python, "", ""]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "preflight.process.worker", *arguments],
+            [sys.executable, bootstrap.__file__, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=self._write,
             stderr=self._write,

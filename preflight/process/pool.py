@@ -56,6 +56,7 @@ LEAVE_GRACE = 0.2
 """Seconds for a server to leave by itself at the end."""
 NOT_STARTED = "can't be started"
 """What is said of a server that never was, in `preloaded()`."""
+NO_PYTHON = "can't be used as the job's Python"
 OURS = "preflight."
 """Our own modules are imported beside what a server is named after; nobody need know them."""
 SAID_LIMIT = 16384
@@ -95,14 +96,16 @@ class Workers:
         seconds: float = 30.0,
         env: Mapping[str, str] | None = None,
         parent: str = "",
+        python: str = "",
     ) -> None:
         """Start a fork server that imports `preload`, in an interpreter of its own, or with
         `parent` as a fork of that server once it is ready. `seconds` bounds the imports; calls
-        wait for them with their own deadline stopped."""
+        wait for them with their own deadline stopped. `python`: another interpreter than ours, or
+        interpreter.SEARCH for the job's where ours lacks the first module of `preload`."""
         server = self._add(ForkServer(name, preload=preload, eager=not preload, parent=parent))
         server.due = server.began + seconds
         if not parent:
-            self._begin(server, lambda: server.start(env or {}))
+            self._begin(server, lambda: server.start(env or {}, python))
         elif problem := server.fork_from(self._servers[parent], next(self._ids)):
             self._lose(self._servers[parent], problem)
 
@@ -280,6 +283,10 @@ class Workers:
             return
         if (fate := server.fate()) and fate not in why:  # a dead one is also one that takes nothing
             why = f"the {server.name} fork server died {fate}"
+        if server.output in self._selector.get_map():
+            server.tail = self._read_output(server.output, server.tail)
+        if server.python:
+            why = f"{server.python} {NO_PYTHON}: {why}"
         server.lost = f"{why}\n{server.tail.decode(errors='replace').strip()}".strip()
         server.due = float("inf")
         if server.control in self._selector.get_map():
@@ -322,6 +329,8 @@ class Workers:
                 for call in list(self._calls.values()):
                     if call.server == server.name and call.state is State.QUEUED:
                         self._ask(call)
+            elif "python" in message:
+                server.python = str(message["python"])[:TAIL]
             elif "forked" in message:
                 self._forked(message["forked"], message["pid"], server)
             elif "exited" in message:
@@ -386,7 +395,7 @@ class Workers:
             data = os.read(descriptor, 65536)
         except BlockingIOError:
             return tail
-        if not data:
+        if not data and descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
         return (tail + data)[-TAIL:]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from preflight.process.interpreter import SEARCH
 from preflight.process.pool import Workers
 
 LIGHT, TORCH = "light", "torch"
@@ -23,12 +24,15 @@ def open_light(workers: Workers) -> None:
         workers.fork(LIGHT)
 
 
-def open_torch(workers: Workers) -> None:
+def open_torch(workers: Workers, python: str = "") -> None:
     """The server that imports torch, beside everything else: begin it early. It also loads what
-    every rank's fork would load again: the checks that all ranks run together."""
+    every rank's fork would load again: the checks that all ranks run together. `python` is the
+    job's interpreter, where somebody says it."""
     if not workers.opened(TORCH):
         checks = Path(__file__).parent.parent / "checks"
         ours = sorted(path.stem for group in RANKS for path in checks.glob(f"{group}_*.py"))
         modules = ("preflight.engine.tasks", *(f"preflight.checks.{name}" for name in ours))
         preload = (*TORCH_MODULES, *modules)
-        workers.open(TORCH, preload=preload, env=TORCH_ENV, seconds=TORCH_SECONDS)
+        workers.open(
+            TORCH, preload=preload, env=TORCH_ENV, seconds=TORCH_SECONDS, python=python or SEARCH
+        )

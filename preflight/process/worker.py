@@ -1,15 +1,17 @@
 """The other end of the pipe: a fork server, and what a forked worker does.
 
-pool.py forks one of the agent itself for the light checks, and starts `python -P -m
-preflight.process.worker FD` for those that need torch: it imports torch (its preload) and runs
-nothing, so that a fork of it is a process with torch loaded for the price of a fork. A server can
-fork a further server that loads more (op "server"), without keeping its own callers waiting.
+pool.py forks one of the agent itself for the light checks, and starts `python bootstrap.py FD` for
+those that need torch: it imports torch (its preload) and runs nothing, so that a fork of it is a
+process with torch loaded for the price of a fork. Where our Python has no torch, that process
+becomes the job's Python first (interpreter.py). A server can fork a further server that loads more
+(op "server"), without keeping its own callers waiting.
 
 Control socket, JSON lines. To the server, with file descriptors attached:
     {"op": "fork", "id": 7, "target": "module:function", "args": …, "seconds": 5.0, "env": {…}}
     {"op": "server", "id": 8, "preload": […]}      {"op": "release", "pid": 1234}
 From the server:
     {"ready": {"torch": {"seconds": 0.8, "error": "", "absent": false, "version": …}}}
+    {"python": "/opt/conda/bin/python"}: it becomes that one; "": it has
     {"forked": 7, "pid": 1234}      {"exited": 1234, "code": 0}
 An ended worker stays a zombie until it is released: its pid can't be another's when it is killed.
 
@@ -23,6 +25,7 @@ import ctypes
 import faulthandler
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import select
@@ -126,6 +129,7 @@ class Server:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.preloaded: dict[str, Any] = {}
+        self.note = ""
         self.alive: set[int] = set()
         self.ended: set[int] = set()
         self.rest = b""
@@ -152,6 +156,7 @@ class Server:
                 "error": error,
                 "absent": absent,
                 "version": version,
+                "note": self.note if name == names[0] else "",
             }
         if names:
             gc.collect()  # only after imports: to look through the heap of a fork is to copy it
@@ -326,11 +331,15 @@ def _kill(how: Any, pid: int) -> None:
 
 
 def main_loop(
-    control: socket.socket, preload: list[str], preloaded: Mapping[str, Any] | None = None
+    control: socket.socket,
+    preload: list[str],
+    preloaded: Mapping[str, Any] | None = None,
+    note: str = "",
 ) -> NoReturn:
     """Serve until the parent is gone."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     server = Server(control)
+    server.note = note
     server.preloaded.update(preloaded or {})
     signal.signal(signal.SIGTERM, server.quit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -384,8 +393,44 @@ def main() -> NoReturn:
     control = socket.socket(fileno=int(sys.argv[1]))
     if os.getppid() != int(sys.argv[2]):
         os._exit(0)  # the parent died before the line above could tie us to it
-    main_loop(control, [name for name in sys.argv[3].split(",") if name])
+    preload = [name for name in sys.argv[3].split(",") if name]
+    wanted, note, nvml = sys.argv[4:7]
+    if wanted:
+        note = become_job_python(control, wanted, preload[0])
+    elif note:
+        _tell_python(control, "")
+        sys.meta_path.append(OurNvml(nvml))
+    main_loop(control, preload, note=note)
 
 
-if __name__ == "__main__":
-    main()
+def become_job_python(control: socket.socket, wanted: str, module: str) -> str:
+    """Go on as the interpreter that has the job's torch. Returns where that is this one, with a
+    note for the report."""
+    from preflight.process.interpreter import job_python
+
+    python, note = job_python(wanted, module, os.geteuid() == 0)
+    if python:
+        _tell_python(control, f"{python} ({note})")
+        nvml = importlib.util.find_spec("pynvml")
+        rest = ["", note, nvml.origin or "" if nvml is not None else ""]
+        try:
+            os.execv(python, [python, *sys.argv[:4], *rest])
+        except OSError as error:
+            sys.exit(f"{python}: {error.strerror}")
+    return note
+
+
+def _tell_python(control: socket.socket, python: str) -> None:
+    control.sendall(json.dumps({"python": python}).encode() + b"\n")
+
+
+class OurNvml:
+    """Finds pynvml, which is one file for any Python, where the job's Python has none."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        if name != "pynvml" or not self.file:
+            return None
+        return importlib.util.spec_from_file_location(name, self.file)

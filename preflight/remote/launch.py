@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from preflight import __version__, redact
@@ -280,7 +281,9 @@ def _start_agents(
         token=os.environ.get("PREFLIGHT_TOKEN", ""),
         root=wish.root,
     )
-    command = [sys.executable, "-P", "-m", "preflight", "agent"]
+    by_file = [str(Path(__file__).parents[1] / "__main__.py")]  # as safe, without -P
+    started = ["-P", "-m", "preflight"] if sys.version_info >= (3, 11) else by_file
+    command = [sys.executable, *started, "agent"]
     args: dict[str, Any] = {"hosts": list(hosts), "command": command}
     if launch.slurm:
         args |= {"orders": orders.line.decode(), "options": _srun_options(os.environ)}

@@ -98,7 +98,7 @@ def check_node(workers: Workers, node: str, config_file: str | None, root: str) 
         },
         options=options,
     )
-    started = datetime.datetime.now(datetime.UTC)
+    started = datetime.datetime.now(datetime.timezone.utc)
     open_light(workers)
     run = Run(plan, workers, agent.passes(catalogue, chosen))
     return agent.report_of(run, run.observe(), chosen, started)

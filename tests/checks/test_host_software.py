@@ -128,6 +128,19 @@ CASES = (
         "torch-import-killed",
         Status.UNDECIDED,
     ),
+    Case(
+        "no Python",
+        silent(Cause.CRASHED, "/x (p) can't be used as the job's Python: died", "import torch"),
+        "python-unusable",
+        Status.UNDECIDED,
+        subject="n1 · python",
+    ),
+    Case(
+        "a Python that hangs",
+        silent(Cause.TIMED_OUT, "/x (p) can't be used as the job's Python: no end", "import torch"),
+        "python-unusable",
+        Status.UNDECIDED,
+    ),
     Case("the driver hangs: not ours", silent(Cause.TIMED_OUT, "", "packages", "nvmlInit")),
     Case("a fault of ours: can't tell", silent(Cause.CRASHED, "KeyError", "packages")),
     Case("20 s", but(seconds=20.0)),
@@ -249,6 +262,8 @@ def test_measured() -> None:
     )
     text = host_software.measured(world("host.software", ABSENT)).text
     assert text == "python 3.11.9 · torch is not installed"
+    other = host_software.measured(world("host.software", but(found_by="torchrun on PATH"))).text
+    assert other.startswith("torch 2.11.0+cu130 of /opt/venv/bin/python · NCCL 2.28.9 · ")
 
 
 def test_observe_without_torch(tmp_path: Path) -> None:

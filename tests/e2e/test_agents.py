@@ -63,7 +63,7 @@ def agents(lab: Lab) -> list[str]:
         for host in lab
         if host.process.poll() is None
         for text in host.processes().values()
-        if "bin/preflight" in text or "preflight.process.worker" in text
+        if "bin/preflight" in text or "preflight/process/bootstrap.py" in text
     ]
 
 
@@ -112,7 +112,8 @@ class Outcome:
 
 def _started(ended: Ended) -> float:
     """To the second."""
-    return datetime.fromisoformat(document(ended)["started"]).timestamp()
+    started: str = document(ended)["started"]
+    return datetime.fromisoformat(started.replace("Z", "+00:00")).timestamp()
 
 
 def crashed(name: str) -> Act:

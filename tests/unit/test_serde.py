@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from preflight.model import Kind, Subject
 from preflight.serde import DEPTH, decode, encode
+from preflight.strenum import StrEnum
 
 
 class Colour(StrEnum):

@@ -24,7 +24,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from preflight.check import Context
 from preflight.domains.net import pairing
@@ -150,7 +150,7 @@ class MeshPeer:
         self._inside = 0
         self._pause = 0.002
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> MeshPeer:
         ports: dict[str, int] = {}
         for way in self._ways:
             try:

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Any, Self
+from typing import Any
 
 from preflight.check import Context
 from preflight.domains.net import pairing
@@ -78,7 +78,7 @@ class PairRounds:
         self.partners = [partner for _, partner in self.rounds]
         self.told = (ip, self.listener.getsockname()[1], self.nonce)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> PairRounds:
         return self
 
     def __exit__(self, *raised: object) -> None:

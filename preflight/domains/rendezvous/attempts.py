@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from enum import StrEnum
 
 from preflight.domains.net.dns import NO_RESOLVER
 from preflight.domains.rendezvous.tcp_probe import Probe
@@ -16,6 +15,7 @@ from preflight.humanize import duration, plural
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.model import Blame, Command, FindingType, Status
 from preflight.roster import Attempt, Roll
+from preflight.strenum import StrEnum
 
 # what an ICMP message or a rule of one's own needs; nobody answers ARP for 3 s
 AT_ONCE = 2.0

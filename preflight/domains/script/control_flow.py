@@ -43,6 +43,8 @@ WHOLE = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMemb
 
 # decorators after which a function still runs on the ranks that call it
 PLAIN = frozenset({"no_grad", "inference_mode", "record"})
+# except* came with Python 3.11
+TRIES: tuple[type[ast.Try], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 NESTED_MAX = 4
 LENGTH_MAX = 400
 """Collectives of one path; who has more of them is not followed to the end."""
@@ -167,7 +169,7 @@ class Walk:
                 steps = [s for i in node.items for s in self._expression(i, scope, guards)]
                 inside, left = self._block(node.body, scope, guards)
                 return steps + inside, left
-            case ast.Try() | ast.TryStar():
+            case _ if isinstance(node, TRIES):
                 steps, left = self._block([*node.body, *node.orelse], scope, guards)
                 for handler in node.handlers:
                     other, _ = self._block(handler.body, scope, guards)

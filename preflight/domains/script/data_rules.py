@@ -100,6 +100,7 @@ def _deals_out(module: Module) -> bool:
     cut by them, or is seeded by a rank: then each rank has data of its own."""
     top = module.scopes[0]
     functions = {s.name for s in module.scopes if s.parent is top and _is_function(s)}
+    looked_at: set[int] = set()  # within another one: what that does not mention, these don't
     for scope in module.scopes:
         for node in scope.nodes:
             match node:
@@ -108,7 +109,8 @@ def _deals_out(module: Module) -> bool:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if "seed" in name:
                     if _mentions([value], RANK_NAMES):
                         return True
-                case ast.Slice() | ast.Compare() | ast.BinOp():
+                case ast.Slice() | ast.Compare() | ast.BinOp() if id(node) not in looked_at:
+                    looked_at.update(map(id, ast.walk(node)))
                     if _mentions([node], RANK_NAMES) and _mentions([node], SIZE_NAMES):
                         return True
     return False

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
 from preflight.domains.params import c10d_bool, strtoll
 from preflight.domains.settings.variables import Known
 from preflight.sanitize import quoted
+from preflight.strenum import StrEnum
 
 TRUE_WORDS = frozenset(("true", "t", "yes", "y", "on", "enable", "enabled", "1"))
 FALSE_WORDS = frozenset(("false", "f", "no", "n", "off", "disable", "disabled", "none", "0", ""))

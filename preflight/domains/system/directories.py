@@ -12,7 +12,6 @@ import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any
 
 from preflight.domains.system.fs_probe import ProbeResult, probe_in_children
@@ -20,6 +19,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host, Mount, Space
 from preflight.model import CannotObserve
 from preflight.sanitize import escaped
+from preflight.strenum import StrEnum
 
 WRITTEN = bytes(64 * 1024)
 PATH_TRIED = 8192

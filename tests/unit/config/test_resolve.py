@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,9 +38,9 @@ def resolve(catalogue: Catalogue) -> Any:
     """resolve(flags, TOML text) -> Config."""
 
     def resolved(flags: Flags | None = None, text: str = "") -> Config:
-        import tomllib
-
-        return config.resolve(flags or Flags(), tomllib.loads(text), "f.toml", catalogue, TODAY)
+        return config.resolve(
+            flags or Flags(), file.parsed("f.toml", text), "f.toml", catalogue, TODAY
+        )
 
     return resolved
 
@@ -269,6 +270,8 @@ def test_dev_null_is_an_empty_config() -> None:
         ('[checks."host.storage"]\ninit_file = 2020-01-01', "init_file wants a text"),
         ("checkpoint_dir = 3", "checkpoint_dir wants the name of a folder"),
         ("checkpoint_dir = ''", "checkpoint_dir wants the name of a folder"),
+        ("python = 3", "python wants the name of an interpreter"),
+        ("python = ''", "python wants the name of an interpreter"),
         ("expect = 3", "expect wants to be a table"),
         ("[expect]\nnofile = 'many'", "[expect] nofile wants a number, got 'many'"),
         ("[expect]\nnofile = nan", "[expect] nofile wants a number, got nan"),
@@ -463,9 +466,7 @@ def test_a_relative_checkpoint_folder_is_that_of_the_caller(
 def test_torch_is_begun_early_where_it_is_surely_needed(
     flags: Flags, text: str, wants: bool
 ) -> None:
-    import tomllib
-
-    assert config.wants_torch(flags, tomllib.loads(text)) is wants
+    assert config.wants_torch(flags, file.parsed("f.toml", text)) is wants
 
 
 @pytest.mark.parametrize(
@@ -484,9 +485,7 @@ def test_torch_is_begun_early_where_it_is_surely_needed(
 def test_whoever_names_a_check_has_all_of_them_loaded(
     flags: Flags, text: str, level: Level
 ) -> None:
-    import tomllib
-
-    assert config.level_needed(flags, tomllib.loads(text)) is level
+    assert config.level_needed(flags, file.parsed("f.toml", text)) is level
 
 
 # --- the environment ---
@@ -517,6 +516,7 @@ def test_every_flag_from_its_variable(tmp_path: Path) -> None:
             "PREFLIGHT_MEET": "127.0.0.1:29511",
             "PREFLIGHT_TIMEOUT": "net.port=3s host.limits=4s",
             "PREFLIGHT_CHECKPOINT_DIR": "/tmp",
+            "PREFLIGHT_PYTHON": sys.executable,
             "PREFLIGHT_EXIT": "nagios",
             "PREFLIGHT_OUTPUT": f"human json={tmp_path}/r.json",
             "PREFLIGHT_QUIET": "1",
@@ -546,6 +546,7 @@ def test_every_flag_from_its_variable(tmp_path: Path) -> None:
         "deadline": "env PREFLIGHT_DEADLINE",
         "arrive": "env PREFLIGHT_ARRIVE",
         "checkpoint_dir": "env PREFLIGHT_CHECKPOINT_DIR",
+        "python": "env PREFLIGHT_PYTHON",
         "timeout.net.port": "env PREFLIGHT_TIMEOUT",
         "timeout.host.limits": "env PREFLIGHT_TIMEOUT",
         "expect.nofile": "env PREFLIGHT_EXPECT",

@@ -243,6 +243,15 @@ def test_a_torch_that_is_too_old(catalogue: Catalogue, version: str, why: str) -
     assert without_torch(catalogue.checks["host.software"], preloaded, of_torch) is None
 
 
+@pytest.mark.parametrize("note", ["", "root runs no Python that is only on PATH: --python /x"])
+def test_no_torch(catalogue: Catalogue, note: str) -> None:
+    nowhere = {"seconds": 0.0, "error": "…", "absent": True, "version": "", "note": note}
+    preloaded = dict.fromkeys(TORCH_MODULES, nowhere)
+    skipped = without_torch(catalogue.checks["world.gloo"], preloaded, catalogue.of_torch)
+    assert skipped is not None
+    assert skipped.detail == "torch is not installed here" + (f": {note}" if note else "")
+
+
 @pytest.mark.torch
 def test_ranks_meet_in_forks_of_one_import(catalogue: Catalogue, workers: Workers) -> None:
     outcome, _ = observe(catalogue, workers, "env.identity", "net.port", "rdzv.store")

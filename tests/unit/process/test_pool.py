@@ -221,6 +221,29 @@ def test_a_preload_that_hangs_ends(workers: Workers, tmp_path: Path) -> None:
     assert "importing slowlib did not end" in workers.preloaded("heavy")[""]["error"]  # type: ignore[index]
 
 
+@pytest.mark.parametrize(("python", "says"), [("/bin/true", "exit code 0"), ("/none", "No such")])
+def test_a_python_that_is_none_is_told(workers: Workers, python: str, says: str) -> None:
+    workers.open("heavy", preload=("json",), seconds=30, python=python)
+    call = workers.call("heavy", misbehave.double, 1, seconds=5)
+    assert until_ended(workers, 40) == [call]
+    lost = workers.preloaded("heavy")[""]["error"]  # type: ignore[index]
+    assert lost.startswith(f"{python} (--python) can't be used as the job's Python: ")
+    assert says in lost
+
+
+def test_another_python_is_taken(workers: Workers, tmp_path: Path) -> None:
+    """Here our own by another name."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    env = {"PYTHONPATH": TESTS}
+    workers.open("heavy", preload=("json",), seconds=30, python=str(python), env=env)
+    call = workers.call("heavy", misbehave.double, 4, seconds=5)
+    assert until_ended(workers, 40) == [call]
+    assert call.result.value == 8  # type: ignore[union-attr]
+    assert workers.preloaded("heavy")["json"]["note"] == "--python"  # type: ignore[index]
+
+
 def test_a_server_forked_from_a_server(workers: Workers, tmp_path: Path) -> None:
     (tmp_path / "firstlib.py").write_text("import time; time.sleep(0.2)\n")
     (tmp_path / "secondlib.py").write_text("import firstlib\n")

@@ -78,7 +78,7 @@ def test_it_says_what_the_report_says(scenario: str) -> None:
         s.labels["check"]: s.value for s in families["preflight_check_duration_seconds"].samples
     }
     assert taken == pytest.approx({row.id: row.seconds for row in of.rows}, rel=1e-5)
-    started = datetime.fromisoformat(of.observations.started)
+    started = datetime.fromisoformat(of.observations.started.replace("Z", "+00:00"))
     assert value(of, "preflight_run_timestamp_seconds") == started.timestamp()
     (about,) = families["preflight_build_info"].samples
     assert about.labels == {"version": of.observations.tool["version"]}
