@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
