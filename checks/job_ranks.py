@@ -2,12 +2,15 @@
 
 Level        deep
 Looks at     how every rank of the rehearsed command ended: its exception and the line that raised
-             it, its exit status or signal, the OOM killer; which ranks never came; how the command
-             itself ended; of a job that already runs and waits in torchrun's rendezvous or in
-             init_process_group, who has come there, as its store tells
+             it, its exit status or signal, the OOM killer; which ranks never came; where and as
+             whom each joined (init_method, rank and world_size of init_process_group); how the
+             command itself ended; of a job that already runs and waits in torchrun's rendezvous or
+             in init_process_group, who has come there, as its store tells
 Fails if     a rank raised, was killed, ran out of memory, or left while others waited for it; one
-             never came; the command failed without any of that. The first cause is named: errors
-             that only say that a peer is gone, and signals of the launcher, are its consequences
+             never came; ranks that don't meet were given different ports, files or world sizes, one
+             rank twice, the file of an earlier job, or an address where nobody answers; the command
+             failed without any of that. The first cause is named: errors that only say that a peer
+             is gone, and signals of the launcher, are its consequences
 Warns if     a rank failed and the command ended well all the same, as after a restart
 Undecided    nothing of the command could be watched; a rank left without a word at the very end;
              nodes or ranks have been waited for less than 10 s
@@ -43,6 +46,7 @@ from preflight.domains.job.rank_exits import (
     signal_of,
 )
 from preflight.domains.job.record import NO_PTRACE, NO_PYSPY, Life
+from preflight.domains.job.rendezvous import rendezvous_conflict, unreachable_address
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural, rank_list
@@ -129,6 +133,27 @@ FINDINGS = {
         commands=(Command("ss -ltnp", "{host}"), Command("getent ahosts {host}", "this node")),
         status=(Status.FAIL, Status.UNDECIDED),
     ),
+    "rank-duplicate": for_author(
+        cause="a rank computed wrongly, e.g. LOCAL_RANK taken for RANK on several nodes",
+        means="'address already in use' on one of them, or a hang in init_process_group",
+        text="give each process a rank of its own at {line}",
+    ),
+    "world-size-differs": for_author(
+        cause="world_size from different sources: an argument, WORLD_SIZE, a count of GPUs",
+        means="a hang in init_process_group, then 'Timed out … waiting for clients'",
+        text="give all ranks the same world_size at {line}",
+    ),
+    "rendezvous-differs": for_author(
+        cause="a port or a file that each process chooses for itself",
+        means="each rank waits for the others where they never come, for 5 to 30 minutes",
+        text="choose the address once, before the ranks are started, and give it to all at {line}",
+    ),
+    "rendezvous-file-stale": for_author(
+        cause="the file of an earlier job, which was killed before it could remove it",
+        means="a hang in init_process_group, or 'Connection refused' by ranks of that job",
+        now="rm {path}",
+        text="use a new file for each job at {line}, on a file system that all nodes share",
+    ),
     "command-failed": for_author(
         cause="the launcher or the script failed before any rank was there",
         means="the same status from the job",
@@ -165,10 +190,12 @@ def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
         return
     found = classify(seen, LATEST)
     first = (
-        _caused(world, found)
+        rendezvous_conflict(world)
+        or _caused(world, found)
         or _joining(world)
         or _unreadable(world)
         or _absent(world, found)
+        or _unreached(world, found)
         or _left(world, found)
         or _followed(world, found)
         or _failed(world)
@@ -317,6 +344,13 @@ def _absent(world: World[Life], found: Ends) -> Found | None:
         confidence=LIKELY,
         fields={"rank": str(ranks[0])},
     )
+
+
+def _unreached(world: World[Life], found: Ends) -> Found | None:
+    """Nobody has met, and that is over or will not end."""
+    lives = world.seen.values()
+    stopped = any(life.command.why == STUCK for life in lives) or bool(found.complaints)
+    return unreachable_address(world) if stopped and not any(x.joined for x in lives) else None
 
 
 def _silent(life: Life) -> bool:

@@ -18,6 +18,7 @@ from preflight.domains.job.record import (
     Frame,
     Group,
     Growth,
+    Joins,
     Life,
     Pace,
     RehearsalRecord,
@@ -36,6 +37,8 @@ from preflight.rehearsal.history import History, count_of
 from preflight.sanitize import one_line
 
 GROUPS = 64
+Place = tuple[str, int]
+"""Host and port."""
 FALL = 0.8
 """A process that ends falls below this part of what it had from one look to the next."""
 STEADY = 5
@@ -59,6 +62,31 @@ def end_of(
         code=code,
         text=redact("", one_line(word.get("text", "")), TEXT),
         frames=frames_from_json(word.get("frames"), FRAMES),
+    )
+
+
+def joins_of(word: object, pid: int, began: float, refused: Mapping[Place, str]) -> Joins | None:
+    """The word that preflight_responder.py leaves of a call of init_process_group. `began`: when
+    the command did, on the wall clock; `refused`: why nobody was reached at an address."""
+    if not isinstance(word, dict):
+        return None
+    port, rank, at = word.get("port"), word.get("rank"), word.get("at")
+    host = one_line(word.get("host", ""), 255)
+    stale = 0.0
+    match word.get("file"):
+        case [int(size), int() | float() as age] if size > 0 and isinstance(at, float):
+            stale = round(max(0.0, began - (at - age)), 1)
+    return Joins(
+        pid=pid,
+        how=one_line(word.get("how", ""), 20),
+        host=host,
+        port=port if type(port) is int and 0 < port < 1 << 16 else 0,
+        path=one_line(word.get("path", "")),
+        rank=rank if type(rank) is int and 0 <= rank < 1 << 24 else None,
+        world=count_of(word, "world"),
+        frame=frame_from_json(word.get("frame")),
+        stale=stale,
+        refused=refused.get((host, port if type(port) is int else 0), ""),
     )
 
 

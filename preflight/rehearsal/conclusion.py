@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from preflight.domains.job.record import End, Life, RehearsalRecord, Rehearsed, WatchedCommand
+from preflight.domains.job.record import (
+    End,
+    Joins,
+    Life,
+    RehearsalRecord,
+    Rehearsed,
+    WatchedCommand,
+)
 from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.history import History
@@ -27,6 +34,8 @@ class Watched:
     known        all that have imported torch.distributed; `parents`: who started each of them
     ends         when each ended, and its exit status
     dumps        the last full answer of each; `words`: what it left behind when it ended
+    joins        what each said when it called init_process_group; `refused`: addresses there of
+                 which nobody was reached at the end, and why
     crashes      what faulthandler wrote of each that crashed
     problem      why less was seen than usual
     memory       limit and what is left; `shm`: bytes that came in /dev/shm, `shm_free`: left there
@@ -44,6 +53,8 @@ class Watched:
     ends: Mapping[int, tuple[float, int | None]]
     dumps: Mapping[int, Answer]
     words: Mapping[int, Answer]
+    joins: Mapping[int, Answer]
+    refused: Mapping[tuple[str, int], str]
     crashes: Mapping[int, str]
     cpus: Mapping[int, int]
     problem: str
@@ -65,6 +76,8 @@ def record_of(seen: Watched) -> RehearsalRecord:
             history.add_answer(seen.over, dump)
         life = Life(
             former=_former_ends(seen, history),
+            joins=_joins(seen, history.pid),
+            twins=_twins(seen, history),
             command=seen.command,
             rank=history.rank,
             world=history.world,
@@ -109,6 +122,29 @@ def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
     if seen.cut and (end.at > seen.over + seen.wall or end.text.startswith(STOPPED)):
         return None  # it ended by the signal
     return end
+
+
+def _joins(seen: Watched, pid: int) -> Joins | None:
+    word = seen.joins.get(pid)
+    return aggregate.joins_of(word, pid, seen.began + seen.wall, seen.refused)
+
+
+def _twins(seen: Watched, history: History) -> tuple[Joins, ...]:
+    """Of other processes that called it as this rank and had not ended when this one did."""
+    mine = _called_at(seen.joins.get(history.pid))
+    found = []
+    for pid, word in seen.joins.items():
+        same = history.rank is not None and word.get("rank") == history.rank
+        end = _end(seen, pid, seen.words.get(pid))
+        there = mine and _called_at(word) and (end is None or end.at > mine)
+        if pid != history.pid and same and there and (joins := _joins(seen, pid)) is not None:
+            found.append(joins)
+    return tuple(found)
+
+
+def _called_at(word: Answer | None) -> float:
+    at = word.get("at") if word is not None else None
+    return at if isinstance(at, float) else 0.0
 
 
 def _former_ends(seen: Watched, latest: History) -> tuple[End, ...]:

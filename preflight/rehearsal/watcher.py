@@ -13,6 +13,7 @@ from typing import Any
 from preflight.domains.job.record import FRAMES, WatchedCommand
 from preflight.process.worker import Channel
 from preflight.rehearsal import client, procfs, pyspy
+from preflight.rehearsal.addresses import unreached
 from preflight.rehearsal.conclusion import Watched, record_of
 from preflight.rehearsal.crashes import Crashes
 from preflight.rehearsal.history import (
@@ -328,6 +329,9 @@ class Watcher:
         ranks = sorted(self.ranks(), key=lambda h: h.rank or 0)
         # of the others those that an exception has ended before they could say it
         ranks += [h for h in self.unnumbered() if words.get(h.pid, {}).get("how") == "raised"]
+        joins = {pid: w for pid in self.known if (w := self.word(f"{pid}.joins")) is not None}
+        waiting = {h.pid for h in ranks if h.at == "init" and h.pid not in self.ends}
+        refused = unreached(joins[pid] for pid in waiting & joins.keys()) if why == "stuck" else {}
         kills = max(0, procfs.oom_kills() - self.oom_kills)
         shm, free = procfs.shared_memory()
         return Watched(
@@ -345,6 +349,8 @@ class Watcher:
             ends=self.ends,
             dumps=dumps,
             words=words,
+            joins=joins,
+            refused=refused,
             crashes=self.crashes.text,
             cpus=self.cpus,
             problem=self.problem,

@@ -19,6 +19,7 @@ from preflight.domains.job.record import (
     Calls,
     End,
     Frame,
+    Joins,
     Life,
     RehearsalRecord,
     Rehearsed,
@@ -50,6 +51,8 @@ STORE = "DistStoreError: Timed out after 601 seconds waiting for clients. 2/3 cl
 KEYS = "DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cpu//0/2"
 MODEL = "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params"
 OTHER = "ConnectionResetError: [Errno 104] Connection reset by peer"
+IN_USE = "DistNetworkError: The server socket has failed to listen on any local network address. "
+IN_USE += "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, in use"
 PAIR = "RuntimeError: [enforce fail at /a/gloo/transport/tcp/pair.cc:456] "
 MISFIT = f"{PAIR}op.preamble.length <= op.nbytes. 36 vs 4. "
 FORK = "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."
@@ -181,6 +184,7 @@ RAISED = (
         FAIL,
         subject="n1 · pid 1000",
     ),
+    raises("its port is in use", job(raised(IN_USE), told(90.0, KEYS)), 0),
     raises("interrupted by the launcher", job(raised("E: x"), raised("KeyboardInterrupt: ")), 0),
     raises(
         "a peer's end, noticed otherwise", job(told(100.1, PAIR + "Socket closed"), raised()), 1
@@ -280,8 +284,42 @@ ATTACHED = (
     fails("stacks-unreadable", "without leave", blind(f"{NO_PTRACE}: no"), status=UNDECIDED),
 )
 
+MEET = Joins(1, "tcp", "n1", 29500, rank=0, world=2, frame=STEP)
+
+
+def meets(code: str, *said: Joins, why: str = "stuck") -> Case:
+    """Ranks that wait in init_process_group, with what they gave it."""
+    each = away(*[None] * len(said), why=why)
+    return fails(
+        code,
+        code,
+        {
+            key: replace(life, joins=joins)
+            for (key, life), joins in zip(each.items(), said, strict=True)
+        },
+    )
+
+
+MEETING = (
+    meets("rendezvous-differs", MEET, replace(MEET, port=29501)),
+    meets("world-size-differs", MEET, replace(MEET, world=3)),
+    meets("rendezvous-file-stale", replace(MEET, how="file", port=0, path="/x", stale=99.0)),
+    meets("rendezvous-unreachable", *[replace(MEET, refused="Connection refused")] * 2),
+    fails(
+        "rank-duplicate",
+        "as one rank",
+        but(
+            {k: replace(v, joins=MEET) for k, v in away(None, None).items()},
+            1,
+            twins=(replace(MEET, pid=2),),
+        ),
+        1,
+    ),
+)
+
 CASES = (
     *HEALTHY,
+    *MEETING,
     *ATTACHED,
     Case("no rank, and it ended with 0", alone(0, "ended")),
     *RAISED,

@@ -7,8 +7,10 @@ right, the other one has `<- or here`.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SCRIPTS = Path(__file__).parent / "scripts"
 STUCK = 5.0
@@ -106,6 +108,8 @@ def warned(script: str, code: str, *ranks: int, **more: object) -> Row:
     return Row(script, code=(code,), ranks=ranks, warns=True, **more)  # type: ignore[arg-type]
 
 
+JOINS: Mapping[str, Any] = {"nproc": 3, "launcher": PYTHON}
+
 FAULTS = (
     # a rank ends
     raised("raised_at_step", 1),
@@ -134,6 +138,30 @@ FAULTS = (
     # the kernel takes a worker, and torch's handler of SIGCHLD raises in the rank
     raised("loader_died", 0, launcher=SHELL),
     hangs("never_joins", "rank-absent rank-stuck", 1, check=""),
+    # what they say in init_process_group
+    gone(
+        "misjoins", "world-size-differs", 1, args=("fork", "size"), word="size", stuck=3.0, **JOINS
+    ),
+    gone(
+        "misjoins", "rendezvous-differs", 1, args=("fork", "port"), word="port", extra=10.0, **JOINS
+    ),
+    gone("misjoins", "rank-duplicate", 2, args=("fork", "rank"), word="rank", **JOINS),
+    gone(
+        "misjoins", "rendezvous-file-stale", 0, 1, 2, args=("spawn", "file"), word="file", **JOINS
+    ),
+    gone(
+        "misjoins",
+        "rendezvous-unreachable",
+        0,
+        1,
+        2,
+        args=("fork", "address"),
+        word="address",
+        **JOINS,
+    ),
+    gone(
+        "misjoins", "rendezvous-unreachable", 0, 1, 2, args=("fork", "name"), word="name", **JOINS
+    ),
     gone("one_too_few", "rank-absent", 2, line=False, launcher=PYTHON),
     gone("failing_tool", "command-failed", line=False, launcher=PYTHON),
     # what fails before torch is there may be a rank's or the command's
@@ -263,6 +291,7 @@ AT_LENGTH = frozenset(
         *("loader_dominates", "many_small", "memory_grows", "slow_start"),
         *("ddp-static", "slow_start-of-one", "compiles", "accumulation", "gan", "checkpoint"),
         *(f"{script}-{way}" for script in ("made", "made_raised") for way in WAYS),
+        *(f"misjoins-{what}" for what in ("port", "rank", "file", "address", "name")),
         *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),

@@ -280,4 +280,6 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
         alternatives=()
         if call is None or call.seq
         else ("one of them is a call ahead: stacks alone tell no numbers",),
+        # why ranks don't meet at all is job.ranks' where their arguments show it
+        explains=("job.pace", "job.memory") if call is None else None,
     )

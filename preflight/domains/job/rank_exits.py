@@ -44,6 +44,7 @@ COMPLAINT = re.compile(
 OTHERS = re.compile(
     r"(?:\w+\.)*(?:BrokenPipeError|Connection\w*Error|OSError|HTTPError|SSLError|ProtocolError)\b"
 )
+IN_USE = "EADDRINUSE"  # in a text of c10d's store, too: somebody else listens on the port of rank 0
 # one fault of the job that each rank finds for itself
 MUTUAL = re.compile(
     r"Detected mismatch between collectives|DDP expects same model across all ranks"
@@ -182,7 +183,7 @@ def classify(lives: Mapping[str, Life], latest: float) -> Ends:
 
 
 def _complains(text: str) -> bool:
-    return bool(COMPLAINT.search(text)) and not OTHERS.match(text)
+    return bool(COMPLAINT.search(text)) and not OTHERS.match(text) and IN_USE not in text
 
 
 def _sent_by_launcher(

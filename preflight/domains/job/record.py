@@ -77,6 +77,29 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Joins:
+    """A call of init_process_group: as whom, and where it meets the others.
+
+    how      env (MASTER_ADDR and MASTER_PORT), tcp or file (the init_method), store (the argument)
+    frame    the user's line that calls it
+    stale    seconds by which a file is older than the command; 0 where it has no contents
+    refused  why nobody could be reached there at the end of the watch; empty where somebody was,
+             and where nobody tried
+    """
+
+    pid: int
+    how: str
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    rank: int | None = None
+    world: int = 0
+    frame: Frame | None = None
+    stale: float = 0.0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Life:
     """Whether a rank came, and whether it stayed: job.ranks.
 
@@ -92,6 +115,8 @@ class Life:
     oom_kills  of the cgroup, while the command ran
     absent     ranks of this node that the launcher started or should have, and nobody saw
     former     how processes ended that had this rank before: the launcher started it again
+    joins      what it said in init_process_group; None where it was not seen there
+    twins      the same of other processes that were there as this rank at the same time
     """
 
     command: WatchedCommand
@@ -106,6 +131,8 @@ class Life:
     oom_kills: int = 0
     absent: tuple[int, ...] = ()
     former: tuple[End, ...] = ()
+    joins: Joins | None = None
+    twins: tuple[Joins, ...] = ()
     problem: str = ""
     """Why less could be seen than usual, in one sentence."""
     joining: Joining | None = None

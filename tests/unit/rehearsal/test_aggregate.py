@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from preflight.domains.job.record import (
-    Frame,
-)
+import pytest
+
+from preflight.domains.job.record import Frame, Joins
 from preflight.rehearsal import aggregate
 from preflight.rehearsal.history import History, ProcessSample
 
@@ -47,3 +47,26 @@ def test_where_one_was_seen_last_is_told_where_nothing_else_is() -> None:
     assert aggregate.with_last_look(crashed, seen, 42.0) == crashed
     left = aggregate.end_of({"how": "exited"}, 1e9, 0)
     assert aggregate.with_last_look(left, seen, 42.0) == left
+
+
+def test_what_a_rank_says_when_it_joins() -> None:
+    word = {"how": "file", "path": "/x", "rank": 1, "world": 2, "at": 1000.0, "file": [70, 600.5]}
+    found = aggregate.joins_of(word, 5, 950.0, {})
+    assert found == Joins(5, "file", path="/x", rank=1, world=2, stale=550.5)
+    word = {"how": "tcp", "host": "n1", "port": 1, "at": 1000.0, "frame": ["a.py", 3, "f", True]}
+    found = aggregate.joins_of(word, 5, 950.0, {("n1", 1): "Connection refused"})
+    assert found == Joins(
+        5, "tcp", "n1", 1, frame=Frame("a.py", 3, "f", True), refused="Connection refused"
+    )
+
+
+@pytest.mark.parametrize("word", [None, [], "x"])
+def test_a_word_that_is_none(word: object) -> None:
+    assert aggregate.joins_of(word, 5, 950.0, {}) is None
+
+
+def test_nonsense_in_such_a_word_counts_as_nothing() -> None:
+    word = {"how": 7, "host": None, "port": True, "rank": -1, "file": [1, "x"], "at": "now"}
+    found = aggregate.joins_of(word, 5, 950.0, {})
+    assert found is not None
+    assert (found.port, found.rank, found.stale, found.frame) == (0, None, 0.0, None)

@@ -1,0 +1,123 @@
+"""Ranks that were given different places to meet: those that are fewer are named, and nobody where
+all have met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.cases import world
+
+from preflight.domains.job.record import End, Frame, Joins, Life, WatchedCommand
+from preflight.domains.job.rendezvous import rendezvous_conflict, unreachable_address
+from preflight.model import Found
+
+INIT = Frame("train.py", 12, "main", own=True)
+REFUSED = "DistNetworkError: The client socket has failed to connect to (x, 1)"
+
+
+def joins(rank: int, **changes: object) -> Joins:
+    base = Joins(100 + rank, "tcp", "n1", 29500, "", rank, 3, INIT)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def lives(*said: Joins | None, why: str = "stuck", joined: bool = False) -> dict[str, Life]:
+    command = WatchedCommand(("python", "train.py"), None, why, 30.0)
+    return {
+        f"n1/{i}": Life(command, i, 3, len(said), 100 + i, joined=joined, joins=each)
+        for i, each in enumerate(said)
+    }
+
+
+def conflict(of: dict[str, Life]) -> Found | None:
+    return rendezvous_conflict(world("job.ranks", of))
+
+
+SAME = lives(joins(0), joins(1), joins(2))
+OTHER_PORT = lives(joins(0), joins(1, port=29501), joins(2))
+OTHER_SIZE = lives(joins(0), joins(1), joins(2, world=4))
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        SAME,
+        lives(None, None),
+        # localhost and a name may be one machine
+        lives(joins(0, host="localhost"), joins(1, host="127.0.0.1")),
+        lives(joins(0, how="env"), joins(1, how="tcp")),
+        lives(joins(0), joins(1, port=29501), why="ended"),
+        lives(joins(0), joins(1, port=29501), joined=True),
+        lives(joins(0, how="store", host="", port=0), joins(1)),
+        lives(joins(0, world=0), joins(1)),
+        lives(joins(0, how="file", port=0, path="/x", stale=0.4)),
+    ],
+)
+def test_no_conflict(of: dict[str, Life]) -> None:
+    assert conflict(of) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "code", "ranks", "saw"),
+    [
+        (
+            OTHER_PORT,
+            "rendezvous-differs",
+            [1],
+            "rank 1: port 29501 (tcp://n1:29501 at t",
+        ),
+        (OTHER_SIZE, "world-size-differs", [2], "rank 2: world_size 4 "),
+        # in a tie those that are not with rank 0
+        (lives(joins(0, port=1), joins(1)), "rendezvous-differs", [1], "rank 1: port 29500"),
+        (
+            lives(joins(0, how="file", port=0, path="/a"), joins(1, how="file", port=0, path="/b")),
+            "rendezvous-differs",
+            [1],
+            "rank 1: file /b (file:///b at train.py:12); rank 0: file /a",
+        ),
+        (
+            lives(joins(0, how="env"), joins(1, how="env", port=2), joins(2, how="env")),
+            "rendezvous-differs",
+            [1],
+            "(n1:2 by MASTER_ADDR, MASTER_PORT at train.py:12)",
+        ),
+        (
+            lives(*(joins(r, how="file", port=0, path="/x", stale=60.0 * (r < 1)) for r in (0, 1))),
+            "rendezvous-file-stale",
+            [0, 1],
+            "written 1 min before it began",
+        ),
+    ],
+)
+def test_what_differs_is_named(of: dict[str, Life], code: str, ranks: list[int], saw: str) -> None:
+    found = conflict(of)
+    assert found is not None
+    assert (found.code, [int(s.name) for s in found.subjects]) == (code, ranks)
+    assert saw in found.saw
+
+
+def test_one_rank_twice() -> None:
+    twice = {**SAME, "n1/1": replace(SAME["n1/1"], twins=(joins(1, pid=7),))}
+    elsewhere = {**SAME, "n2/0": replace(SAME["n1/1"], joins=joins(1, pid=9))}
+    for of, pid in ((twice, 7), (elsewhere, 9)):
+        found = conflict(of)
+        assert found is not None
+        assert (found.code, {s.name for s in found.subjects}) == ("rank-duplicate", {"1"})
+        assert found.saw.startswith("2 processes are rank 1: pid 101 (tcp://n1:29500")
+        assert f"pid {pid}" in found.saw
+
+
+def test_an_address_of_which_nobody_is_reached() -> None:
+    refused = [joins(r, refused="no such host name") for r in range(2)]
+    found = unreachable_address(world("job.ranks", lives(*refused)))
+    assert found is not None
+    assert found.saw == "ranks 0-1 can't reach n1:29500 (tcp://n1:29500 at train.py:12): " + (
+        "no such host name"
+    )
+    # without rank 0 it is that one that is missed
+    assert unreachable_address(world("job.ranks", {"n1/1": lives(*refused)["n1/1"]})) is None
+    assert unreachable_address(world("job.ranks", SAME)) is None
+    ended = replace(SAME["n1/1"], end=End("raised", 9.0, 1, REFUSED))
+    found = unreachable_address(world("job.ranks", {**SAME, "n1/1": ended}))
+    assert found is not None
+    assert REFUSED in found.saw
