@@ -29,6 +29,7 @@ RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_NO_CACHE_DIR=1 \
     && python3 -m pip install --no-deps /wheels/*.whl \
     && if ! (cd / && python3 -c "import typer, rich, psutil, pynvml, ClusterShell") \
+         || ! command -v py-spy \
          || ! (cd / && { python3 -c "import tomllib" || python3 -c "import tomli"; }); then \
          python3 -m pip list --format=freeze --exclude cluster-preflight > /tmp/base.txt \
          && python3 -m pip install --constraint /tmp/base.txt /wheels/*.whl \
