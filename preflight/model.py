@@ -316,10 +316,14 @@ def key_of(node: str, rank: int | None = None) -> str:
     return node if rank is None else f"{node}/{rank}"
 
 
+RANK_DIGITS = 9
+"""Of a rank's number; a longer one is none."""
+
+
 def place_of(key: str) -> tuple[str, int | None]:
     """Inverse of key_of."""
     node, slash, rank = key.rpartition("/")
-    number = rank.isascii() and rank.isdecimal()
+    number = rank.isascii() and rank.isdecimal() and len(rank) <= RANK_DIGITS
     return (node, int(rank)) if slash and number else (key, None)
 
 

@@ -74,7 +74,9 @@ class Arrival:
 class Stranger:
     """Somebody at the meeting's port who is no agent of this job.
 
-    kind      `silent`, `http`, `c10d`, `tls`, `garbage`, `other job`, `token`, `half-open`
+    kind      `silent`, `http`, `c10d`, `tls`, `garbage`, `other job`, `token`, `half-open`;
+              `crowd`: silent, and closed early to make room for others; `too many`: an agent
+              beyond all that can belong to the job
     """
 
     addr: str
@@ -95,6 +97,8 @@ class Roll:
     reached     it is in the meeting, seconds after it began; None: it never was
     waited      seconds that it waited (for the others, or to get in); `patience` the most it would
     failed      why the host could not listen (errno's name), empty when it could
+    full        why the host could not accept for a while (errno's name: EMFILE), empty when it
+                always could; `files`: how many files it may have open
     lost        why it is in the meeting no more, empty while it is
     began       when it went there, by its own wall clock; 0: nobody said
     stood       the longest time for which this agent itself did nothing at all, seconds
@@ -116,6 +120,8 @@ class Roll:
     waited: float = 0.0
     patience: float = 0.0
     failed: str = ""
+    full: str = ""
+    files: int = 0
     arrivals: tuple[Arrival, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     lost: str = ""

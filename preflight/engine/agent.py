@@ -238,10 +238,9 @@ def _last_roll(seen_of_meeting: dict[str, Observation], company: Company, node: 
     What a guest says of its own roll is not believed to be a host's."""
     for key, seen in seen_of_meeting.items():
         if isinstance(seen, Seen) and isinstance(seen.value, dict):
-            if key == node:
-                roll = encode(company.roll)
-            else:
-                roll = {**seen.value.get("roll", {}), "hosts": False}
+            roll = encode(company.roll) if key == node else seen.value.get("roll")
+            if key != node and isinstance(roll, dict):  # else its judge says that it does not fit
+                roll = {**roll, "hosts": False}
             value = {**seen.value, "roll": roll}
             seen_of_meeting[key] = replace(seen, value=value)
 

@@ -14,12 +14,17 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from preflight.process.lines import Lines
+from preflight.serde import parsed
+
 PROTOCOL = 1
 
 GREETING_LIMIT = 8192
 """Bytes of a line from somebody who has not said who he is."""
 LINE_LIMIT = 16 << 20
-"""Bytes of a line from an agent of this job: a value of observe() may have calls.ANSWER_LIMIT."""
+"""Weight of a line from an agent of this job: a value of observe() may have calls.ANSWER_LIMIT."""
+VALUE_WEIGHT = 64
+"""Bytes that Python takes for a value beside those of its text: `[],[],` is small only as text."""
 HEARD_MOST = 48
 """Bytes kept of what a peer sent first, to say what it may be."""
 UNSENT_LIMIT = 64 << 20
@@ -58,7 +63,7 @@ class Wire:
         self._proof = proof
         self._counts = {"in": 0, "out": 0}
         self._side = ("host", "guest")
-        self._rest = b""
+        self._lines = Lines()
         self._unsent = bytearray()
         self._events = READ
         self.closed = False
@@ -121,10 +126,16 @@ class Wire:
         self.received += len(data)
         if len(self.heard) < HEARD_MOST:
             self.heard = (self.heard + data)[:HEARD_MOST]
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > self.limit or any(len(line) > self.limit for line in lines):
+        lines = self._lines.add(data)
+        longest = max(len(self._lines), *map(len, lines)) if lines else len(self._lines)
+        if longest > self.limit or any(weight(line) > LINE_LIMIT for line in lines):
             raise Gone("its line is too long")
         return [self._message(line) for line in lines]
+
+    @property
+    def unread(self) -> int:
+        """Bytes of a line that has not come whole yet."""
+        return len(self._lines)
 
     def rest(self) -> list[dict[str, Any]]:
         """What had come before the connection was over, where that was noticed by writing."""
@@ -140,8 +151,8 @@ class Wire:
             if not hmac.compare_digest(proof, expected):
                 raise Gone("it can't prove the token")
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
+            message = parsed(line)
+        except ValueError:
             message = None
         if not isinstance(message, dict):
             raise Gone("it speaks another language")
@@ -165,6 +176,11 @@ class Wire:
             except OSError:
                 pass
         self.sock.close()
+
+
+def weight(line: bytes) -> int:
+    """Bytes that it takes to hold a line and what it says, about and at most."""
+    return len(line) + VALUE_WEIGHT * (line.count(b",") + line.count(b"[") + line.count(b"{"))
 
 
 def line_of(message: Any) -> bytes:

@@ -16,6 +16,7 @@ from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import Door, Visit
 from preflight.meeting.protocol import (
+    CROWD,
     MARK_LIMIT,
     Hello,
     Said,
@@ -30,7 +31,7 @@ from preflight.meeting.protocol import (
 )
 from preflight.model import Mark, Node, Observation, Seen, key_of, place_of
 from preflight.roster import SILENT, Arrival, Stranger
-from preflight.serde import encode
+from preflight.serde import encode, finite
 
 
 class Headcount:
@@ -72,6 +73,18 @@ QUIET_SECONDS = 2.0
 """After the last arrival, when as many ranks as anybody expects are there, but not the right."""
 LOOK_SECONDS = 0.25
 """Between two looks at who has fallen silent."""
+KEPT = 32 << 20
+KEPT_A_RANK = 256 << 10
+"""Bytes that is kept of what guests say, all together; what they have seen of a healthy node takes
+some ten thousand."""
+KEPT_OF_GUEST = 24 << 20
+"""The same of one of them, and of one that has any when all together have said too much."""
+KEPT_ALWAYS = 256 << 10
+UNSENT = 64 << 20
+"""Bytes that wait for guests to read them, all together."""
+PONG_UNSENT = 1 << 16
+"""Of a guest with more than this waiting no beat is answered."""
+STAGES = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +106,9 @@ class Guest:
     owed: set[str] = field(default_factory=set)
     voice: bool = True
     number: int = 0
+    ranks: frozenset[int] = frozenset()
+    kept: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +138,8 @@ class Meeting:
         self.said: list[Said] = []
         self.closed_at: float | None = None
         self._received = 0
+        self._kept = 0
+        self._room = KEPT + KEPT_A_RANK * min(me.size, CROWD)
         self._came = Headcount()
         self._came.add(me)
         self._processes: dict[tuple[str, int], Guest] = {}
@@ -141,10 +159,12 @@ class Meeting:
         if old is not None and not old.over:  # its first connection broke without a word
             old.wire.close(reset=True)
             self._received += old.wire.received
+            self._let_go(old)
             self._came.remove(old.hello)
             self.guests.remove(old)
         since = time.monotonic()
-        guest = Guest(line, hello, visit.addr, since - self.began, since)
+        ranks = frozenset(hello.ranks)
+        guest = Guest(line, hello, visit.addr, since - self.began, since, ranks=ranks)
         line.wake_with(lambda events: self._heard_from(guest, events))
         self.guests.append(guest)
         self._processes[hello.process] = guest
@@ -159,12 +179,17 @@ class Meeting:
                 line.prove(wire.proof_key(self._token, visit.nonce, hello.nonce), "host")
         except Gone as why:
             self._lose(guest, str(why))
-        self._listen_to(guest, lambda: visit.more)
+        self._listen_to(guest, lambda: [] if self._token else visit.more)  # which nobody proved
 
     @property
     def strangers(self) -> tuple[Stranger, ...]:
         """Who came to the port and was no agent of this job."""
         return self._door.strangers
+
+    @property
+    def full(self) -> tuple[str, int]:
+        """Why nobody could be accepted for a while, and how many files may be open here."""
+        return self._door.full, self._door.files.limit
 
     def complete(self) -> bool:
         """Whether nobody else is to be expected: every rank is there; or as many as anybody speaks
@@ -198,9 +223,11 @@ class Meeting:
         names: Counter[str] = Counter()
         nodes: list[Node] = []
         for number, group in enumerate(groups):
-            host = group[0][0].host
-            names[host] += 1
-            name = host if names[host] == 1 else f"{host}#{names[host]}"
+            host = name = group[0][0].host
+            while names[name]:  # somebody may be called gpu#2, too
+                names[host] += 1
+                name = f"{host}#{names[host]}"
+            names[name] += 1
             ranks = tuple(sorted({r for hello, _ in group for r in hello.ranks}))
             addr = next((g.addr for _, g in group if g is not None), "")
             nodes.append(Node(name, ranks, addr))
@@ -243,6 +270,7 @@ class Meeting:
                 guest.wire.flush()
             received = guest.wire.receive() if events & wire.READ else []
             guest.heard = time.monotonic()
+            self._hold(guest, guest.wire.unread)
             return received
 
         self._listen_to(guest, messages)
@@ -253,8 +281,26 @@ class Meeting:
                 self._understand(guest, message)
         except Gone as why:
             self._lose(guest, str(why))
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except Exception as error:  # noqa: BLE001  whatever its words raise costs this guest alone
             self._lose(guest, f"it sent what makes no sense: {error}"[:MARK_LIMIT])
+
+    def _hold(self, guest: Guest, unread: int, said: object = None) -> None:
+        """Count what is kept of a guest: the line that has not come whole yet, and what it said.
+        Gone when that is more than there is room for."""
+        more = unread - guest.unread
+        guest.unread = unread
+        if said is not None:
+            more += wire.weight(wire.line_of(said))
+        guest.kept += more
+        self._kept += more
+        most = KEPT_OF_GUEST if self._kept <= self._room else KEPT_ALWAYS
+        if guest.kept > most:
+            raise Gone("it sent more than is kept of a guest")
+
+    def _let_go(self, guest: Guest) -> None:
+        """Its last line will not come whole any more."""
+        self._kept -= guest.unread
+        guest.unread = 0
 
     def _understand(self, guest: Guest, message: Mapping[str, Any]) -> None:
         match message:
@@ -262,18 +308,21 @@ class Meeting:
                 guest.mark = str(mark)[:MARK_LIMIT]
                 match more.get("clock"):
                     case [int() | float() as offset, int() | float() as uncertainty]:
-                        guest.offset, guest.uncertainty = float(offset), float(uncertainty)
+                        guest.offset, guest.uncertainty = finite(offset), finite(uncertainty)
                 now = time.time()
-                guest.wire.send({"pong": [sent, now, time.time()]})
+                if guest.wire.unsent < PONG_UNSENT:
+                    guest.wire.send({"pong": [finite(sent), now, time.time()]})
             case {"seen": [str(check), str(key), dict(data)]}:
+                self._hold(guest, guest.unread, message)
                 self._seen(guest, check, key, data)
             case {"value": [str(digest), value]}:
                 self._valued(guest, digest, value)
-            case {"done": str(stage)}:
+            case {"done": str(stage)} if len(guest.done) < STAGES:
                 guest.done.add(stage[:40])
             case {"said": [str(group), int(rank), str(topic), value, to]}:
                 numbers = None if to is None else tuple(int(n) for n in to)
-                if rank in guest.hello.ranks or rank == guest.number:
+                if rank in guest.ranks or rank == guest.number:
+                    self._hold(guest, guest.unread, message)
                     self.said.append(Said(group, rank, topic, value, numbers))
             case {"bye": why}:
                 guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
@@ -281,13 +330,13 @@ class Meeting:
     def _seen(self, guest: Guest, check: str, key: str, data: Mapping[str, Any]) -> None:
         """The key is made anew from the guest's own seat: it can't speak for another node."""
         rank = place_of(key)[1]
-        if rank is not None and rank not in guest.hello.ranks:
+        if rank is not None and rank not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")
         if "digest" not in data:
             self.taken.append(Taken(check, guest, rank, observation_from(data)))
             return
         digest = str(data["digest"])[:64]
-        seconds, marks = float(data.get("seconds", 0.0)), marks_of(data)
+        seconds, marks = finite(data.get("seconds", 0.0)), marks_of(data)
         if digest in self._values:
             seen = Seen(self._values[digest], seconds, marks)
             self.taken.append(Taken(check, guest, rank, seen))
@@ -300,6 +349,9 @@ class Meeting:
     def _valued(self, guest: Guest, digest: str, value: Any) -> None:
         if digest_of(text_of(value)) != digest:
             raise ValueError("a value is not what its digest says")
+        if digest not in self._awaited:
+            return  # nobody has asked for it, or another one was faster
+        self._hold(guest, guest.unread, value)
         self._values[digest] = value
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
             self.taken.append(Taken(check, of, rank, Seen(value, seconds, marks)))
@@ -340,11 +392,11 @@ class Meeting:
             byes = (str(m["bye"]) for m in guest.wire.rest() if "bye" in m)
             guest.lost = next(byes, why)[:MARK_LIMIT]
         guest.wire.close(reset=True)
+        self._let_go(guest)
         # what it alone had offered is asked of another one that offered the same
         for digest in guest.owed & self._awaited.keys():
-            other = next(
-                (g for g in self.guests if digest in g.owed and g is not guest and not g.lost), None
-            )
+            offers = (other for _, other, *_ in self._awaited[digest])
+            other = next((g for g in offers if g is not guest and not g.lost), None)
             if other is not None:
                 self._tell(other, wire.line_of({"want": [digest]}))
 
@@ -366,12 +418,15 @@ class Meeting:
 
     def relay(self, said: Said, *, by_node: bool) -> None:
         """Pass on what one observer told the others. `by_node`: they are numbered by node."""
+        if self.unsent > UNSENT:
+            slowest = max(self.guests, key=lambda g: 0 if g.lost else g.wire.unsent)
+            self._lose(slowest, "it stopped reading")
         line = wire.line_of(
             {"said": [said.group, said.rank, said.topic, said.value, said.to and list(said.to)]}
         )
         meant = None if said.to is None else set(said.to)
         for guest in self.guests:
-            numbers = {guest.number} if by_node else set(guest.hello.ranks)
+            numbers = frozenset((guest.number,)) if by_node else guest.ranks
             if said.rank in numbers and len(numbers) == 1:
                 continue
             if by_node and not guest.voice:
@@ -405,3 +460,4 @@ class Meeting:
         self.close_door()
         for guest in self.guests:
             guest.wire.close(reset=True)
+        self._door.files.restore()

@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import hmac
+import os
+import resource
 import socket
 import time
 from collections import Counter
@@ -16,7 +18,7 @@ from typing import Any
 from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
-from preflight.meeting.protocol import Hello, proof_of_guest
+from preflight.meeting.protocol import CROWD, Hello, proof_of_guest
 from preflight.roster import Stranger
 from preflight.sanitize import escaped
 from preflight.serde import decode
@@ -24,7 +26,17 @@ from preflight.serde import decode
 GREETING_SECONDS = 5.0
 """For a connection to say that it is an agent of ours."""
 WAITING_LIMIT = 256
-"""Connections that have not said who they are; beyond that new ones are closed."""
+"""Connections that have not said who they are, beside one for each agent that is due; beyond that
+one of those who have sent most of them is closed for each new one."""
+SEATS_BESIDE = 64
+SEATS_A_RANK = 4
+"""How many agents are let in: some more than can be of this job, as they may come again."""
+FULL_PAUSE = 0.25
+"""Seconds without accepting, where no more files may be open."""
+FILES_KEPT = 32
+FILES_A_RANK = 4
+"""Open files that checks need later on."""
+NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 KINDS_LIMIT = 32
 RANKS_LIMIT = 1 << 20
 
@@ -53,6 +65,46 @@ class Visit:
     more: list[dict[str, Any]]
 
 
+class OpenFiles:
+    """As many open files as a meeting needs, where this process may have them. Some are kept for
+    the checks that begin once everybody has come."""
+
+    def __init__(self, connections: int, checks: int) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._before: int | None = None
+        self.limit = soft
+        wanted = len(os.listdir("/proc/self/fd")) + connections + checks
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+            except (OSError, ValueError):
+                pass  # a sandbox that allows it to nobody
+            else:
+                self.limit, self._before = more, soft
+        self._kept: list[int] = []
+        try:
+            for _ in range(checks):
+                self._kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            pass
+
+    def spend(self) -> None:
+        """What was kept may be used: nobody else comes."""
+        for file in self._kept:
+            os.close(file)
+        self._kept.clear()
+
+    def restore(self) -> None:
+        """Processes that are started from here on have the limit that this one had: a program that
+        waits with select() must not get files beyond 1,023."""
+        self.spend()
+        if self._before is not None:
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._before, hard))
+            self._before = None
+
+
 class Door:
     """Listeners, and the connections that have not said who they are. `admit` gets each agent of
     this job, with what it said first and when that came."""
@@ -71,6 +123,14 @@ class Door:
         self._token = token
         self._admit = admit
         self._greetings: dict[int, _Greeting] = {}
+        self._waiting: Counter[str] = Counter()
+        """Address -> how many of the greetings are its."""
+        self._room = WAITING_LIMIT + min(me.agents, CROWD)
+        self._seats = SEATS_BESIDE + SEATS_A_RANK * me.size
+        self.files = OpenFiles(self._room + me.size, FILES_KEPT + FILES_A_RANK * len(me.ranks))
+        self.full = ""
+        """Why nobody could be accepted for a while (errno's name)."""
+        self._resume: float | None = None
         self._strangers: Counter[tuple[str, str]] = Counter()
         self._heard: dict[tuple[str, str], str] = {}
         for listener in listeners:
@@ -84,19 +144,20 @@ class Door:
         for _ in range(64):  # then others have their turn
             try:
                 sock, address = listener.accept()
-            except OSError:
+            except OSError as error:
+                if error.errno in NO_FILES:
+                    self._pause(errno.errorcode[error.errno])
                 return
             addr = address[0].removeprefix("::ffff:")
-            if len(self._greetings) >= WAITING_LIMIT:
-                self._count(addr, "half-open")
-                sock.close()
-                continue
+            if len(self._greetings) >= self._room:
+                self._make_room()
             nonce = hashlib.sha256(f"{self._me.nonce}{time.monotonic_ns()}{address}".encode())
             fileno = sock.fileno()
             line = Wire(sock, self._loop, self._waker(fileno))
             self._greetings[fileno] = _Greeting(
                 line, addr, time.monotonic(), nonce.hexdigest()[:32]
             )
+            self._waiting[addr] += 1
             banner = {
                 "preflight": wire.PROTOCOL,
                 "version": self._me.version,
@@ -108,6 +169,30 @@ class Door:
                 line.send(banner)
             except Gone:
                 self._turn_away(fileno, "half-open")
+
+    def _pause(self, why: str) -> None:
+        """No file is left for another connection: the others wait in the kernel's queue until a
+        silent one has gone, where there is one, and for a moment in any case. To ask again at once
+        would take all of the CPU, since the listener goes on saying that somebody is there."""
+        self.full = why
+        self._resume = time.monotonic() + FULL_PAUSE
+        for listener in self._listeners:
+            self._loop.unwatch(listener)
+        if self._greetings:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the oldest connection of the address that has the most of those that wait."""
+        crowd = max(self._waiting, key=self._waiting.__getitem__)
+        oldest = next(f for f, greeting in self._greetings.items() if greeting.addr == crowd)
+        self._turn_away(oldest, _kind(self._greetings[oldest].wire.heard) or "crowd")
+
+    def _forget(self, fileno: int) -> _Greeting:
+        greeting = self._greetings.pop(fileno)
+        self._waiting[greeting.addr] -= 1
+        if not self._waiting[greeting.addr]:
+            del self._waiting[greeting.addr]
+        return greeting
 
     def _waker(self, fileno: int) -> Callable[[int], None]:
         return lambda events: self._greeted(fileno, events)
@@ -128,10 +213,11 @@ class Door:
             return
         try:
             hello = decode(Hello, messages[0].get("hello"))
-        except ValueError:
+            why = self._refusal(hello, greeting, messages[0])
+        except Exception:  # noqa: BLE001  whatever a stranger's words raise costs him alone
             self._turn_away(fileno, _kind(greeting.wire.heard) or "garbage")
             return
-        if why := self._refusal(hello, greeting, messages[0]):
+        if why:
             try:
                 greeting.wire.send(
                     {"refused": why, "version": self._me.version, "job": self._me.job}
@@ -142,7 +228,8 @@ class Door:
                 greeting.refused = why
                 self._count(greeting.addr, why, escaped(greeting.wire.heard))
             return
-        del self._greetings[fileno]
+        self._forget(fileno)
+        self._seats -= 1
         visit = Visit(greeting.addr, greeting.nonce, now, messages[0].get("t"), messages[1:])
         self._admit(greeting.wire, hello, visit)
 
@@ -151,16 +238,18 @@ class Door:
             return "other job"
         if self._token:
             proof = proof_of_guest(self._token, greeting.nonce, hello)
-            if not hmac.compare_digest(proof, str(message.get("proof", ""))):
+            if not hmac.compare_digest(proof.encode(), str(message.get("proof", "")).encode()):
                 return "token"
         if hello.version != self._me.version:
             return "version"
         if not hello.ranks or any(not 0 <= r < RANKS_LIMIT for r in hello.ranks):
             return "garbage"
-        return ""
+        if not 0 < hello.size <= RANKS_LIMIT:
+            return "garbage"
+        return "" if self._seats > 0 else "too many"
 
     def _turn_away(self, fileno: int, kind: str) -> None:
-        greeting = self._greetings.pop(fileno)
+        greeting = self._forget(fileno)
         if not greeting.refused:
             self._count(greeting.addr, kind, escaped(greeting.wire.heard))
         greeting.wire.close(reset=True)
@@ -178,14 +267,19 @@ class Door:
         )
 
     def tend(self) -> None:
-        """Turn away who has not said a word in time."""
+        """Turn away who has not said a word in time, and accept again after a pause."""
         now = time.monotonic()
+        if self._resume is not None and now >= self._resume:
+            self._resume = None
+            for listener in self._listeners:
+                self._attend(listener)
         for fileno, greeting in list(self._greetings.items()):
             if now - greeting.since > GREETING_SECONDS:
                 self._turn_away(fileno, _kind(greeting.wire.heard) or "silent")
 
     def close(self) -> None:
         """Nobody else is let in, and the port is free again."""
+        self.files.spend()
         for listener in self._listeners:
             self._loop.unwatch(listener)
             listener.close()

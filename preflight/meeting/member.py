@@ -8,6 +8,7 @@ sent to a listener that has not shown our banner.
 from __future__ import annotations
 
 import errno
+import hmac
 import json
 import socket
 import time
@@ -42,8 +43,17 @@ ANSWERS_OF_OURS = ("token", "other job", "version")
 """Of a meeting that did not let us in."""
 PAUSES = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Seconds between two tries of the whole ladder, rising: the host may not be listening yet."""
+STARTS = 1000
+WANTED = 16
+"""Checks that a host may start, and values that it may ask for in one line; ours asks for one."""
+HEARD = 64 << 20
+"""Bytes that are kept of what peers say to each other."""
 PINGS = 5
 """Round trips at the start, the best of which tells the difference of the clocks."""
+
+
+LONGEST = 1e9
+"""Seconds of a round trip, beyond which it is none."""
 
 
 @dataclass(slots=True)
@@ -58,7 +68,7 @@ class Clock:
         match trip:
             case [int() | float() as t1, int() | float() as t2, int() | float() as t3]:
                 half = ((now - t1) - (t3 - t2)) / 2
-                if half >= 0 and (self.uncertainty is None or half < self.uncertainty):
+                if 0 <= half < LONGEST and (self.uncertainty is None or half < self.uncertainty):
                     self.uncertainty = round(half, 6)
                     self.offset = round(((t1 - t2) + (now - t3)) / 2, 6)
 
@@ -107,6 +117,7 @@ class Attendance:
     _heard: float = 0.0
     _beat: float = 0.0
     _pings: int = 0
+    _kept: int = 0
     _values: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -234,7 +245,7 @@ class Attendance:
                 self._understand(line, message)
         except Gone as why:
             self._broken(line, str(why))
-        except (ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # noqa: BLE001  whatever its words raise, this agent goes on
             self._broken(line, f"it sent what makes no sense: {error}"[:200])
 
     def _broken(self, line: Wire, why: str) -> None:
@@ -288,7 +299,7 @@ class Attendance:
     def _enter(self, line: Wire, welcome: Mapping[str, Any]) -> None:
         if self.token:
             expected = proof_of_host(self.token, self._nonce, self.hello)
-            if welcome.get("proof") != expected:
+            if not hmac.compare_digest(str(welcome.get("proof", "")).encode(), expected.encode()):
                 self.refused = "token"
                 line.close()
                 self._wire = None
@@ -320,14 +331,17 @@ class Attendance:
                     self._keep_alive(self._heard)
             case {"seat": dict(seat)}:
                 self.seat = decode(Seat, seat)
-            case {"start": str(check)}:
+            case {"start": str(check)} if len(self.started) < STARTS:
                 self.started.append(check[:80])
             case {"want": list(digests)}:
-                for digest in digests:
+                for digest in digests[:WANTED]:
                     if (text := self._values.get(str(digest))) is not None:
                         line.send({"value": [digest, json.loads(text)]})
             case {"said": [str(group), int(rank), str(topic), value, to]}:
                 numbers = None if to is None else tuple(int(n) for n in to)
+                self._kept += connection.weight(connection.line_of(message))
+                if self._kept > HEARD:
+                    raise Gone("it said more than is kept of a host")
                 self.said.append(Said(group, rank, topic, value, numbers))
             case {"over": dict(ends)}:
                 self.over = ends

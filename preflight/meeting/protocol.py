@@ -12,7 +12,7 @@ from typing import Any
 from preflight.frozen import dataclass
 from preflight.model import Mark, Missing, Observation, Seen
 from preflight.roster import Arrival
-from preflight.serde import decode, encode
+from preflight.serde import decode, encode, finite
 
 BEAT_SECONDS = 1.0
 BEATS = 256
@@ -118,12 +118,12 @@ def observation_from(data: Mapping[str, Any]) -> Observation:
     """Inverse of observation_for(); ValueError for what makes no sense."""
     if "missing" in data:
         return decode(Missing, data["missing"])  # type: ignore[no-any-return]
-    return Seen(data["value"], float(data.get("seconds", 0.0)), marks_of(data))
+    return Seen(data["value"], finite(data.get("seconds", 0.0)), marks_of(data))
 
 
 def marks_of(data: Mapping[str, Any]) -> tuple[Mark, ...]:
     marks = data.get("marks", [])
-    return tuple(Mark(str(name)[:MARK_LIMIT], float(at)) for name, at in marks[:MARKS_LIMIT])
+    return tuple(Mark(str(name)[:MARK_LIMIT], finite(at)) for name, at in marks[:MARKS_LIMIT])
 
 
 # --- signs of life ---
@@ -148,10 +148,10 @@ def pause(agents: int) -> float:
 
 
 def bounded(hello: Hello) -> Hello:
-    """What will stand in the report."""
+    """What will stand in the report. A slash would make the key of a rank out of a host's name."""
     return replace(
         hello,
-        host=hello.host[:64] or "?",
+        host=hello.host[:64].replace("/", "?") or "?",
         claims=hello.claims[:300],
         job=hello.job[:256],
         ranks=hello.ranks[:RANKS_OF_AGENT],

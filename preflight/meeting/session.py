@@ -173,9 +173,12 @@ class Company:
         if self.hosting is not None and self._hello is not None:
             node = self.nodes[self.number].name if self.nodes else self._hello.host
             mine = self._hello.arrival(node, offset=0.0, uncertainty=0.0)
+            full, files = self.hosting.full
             return replace(
                 known,
                 hosts=True,
+                full=full,
+                files=files if full else 0,
                 arrivals=self.hosting.arrivals(mine),
                 strangers=self.hosting.strangers,
                 offset=0.0,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
+from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.process.worker import Channel
+from preflight.serde import decode, parsed
 
 LOOK_AGAIN = 0.5
 """Seconds between two look-ups of a name that there is not yet."""
@@ -73,9 +76,22 @@ def announce_meeting(args: Mapping[str, Any], channel: Channel, preloaded: objec
 
 def find_meeting(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
     """Read there where it is; waits until somebody has written it."""
-    told = json.loads(_launchers_store(args, channel).get(args["key"])[:STORE_MOST])
-    ips = [str(ip)[:64] for ip in told["ips"][:OWN_MOST]]
-    return {"ips": ips, "port": int(told["port"])}
+    return place_told(_launchers_store(args, channel).get(args["key"])[:STORE_MOST])
+
+
+def place_told(text: bytes) -> dict[str, Any]:
+    """What somebody has written there; ValueError for what is no place. The agent connects without
+    looking anything up, so a name in place of an address would make it wait."""
+    told = decode(_Place, parsed(text))
+    if not 0 < told.port < 1 << 16:
+        raise ValueError(f"{told.port} is no port")
+    return {"ips": [str(ip_address(ip)) for ip in told.ips[:OWN_MOST]], "port": told.port}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    ips: tuple[str, ...]
+    port: int
 
 
 def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:

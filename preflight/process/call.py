@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from preflight.frozen import dataclass
 from preflight.model import LeftBehind, Mark
+from preflight.process.lines import Lines
+from preflight.serde import parsed
 
 if TYPE_CHECKING:
     from preflight.process.worker import Channel
@@ -131,7 +133,7 @@ class Call:
     unsent: bytes = b""
     tail: bytes = b""
     _received: int = 0
-    _rest: bytes = b""
+    _lines: Lines = field(default_factory=Lines)
 
     def open_files(self) -> tuple[socket.socket, int]:
         """Make the socket and the pipe; the worker's ends are returned."""
@@ -155,17 +157,18 @@ class Call:
         self._received += len(data)
         if self._received > self.limit:
             self.answer = invalid(f"more than {self.limit} bytes of answer")
-            self._rest = b""
+            self._lines.clear()
             return []
-        *lines, self._rest = (self._rest + data).split(b"\n")
         return [
-            told for line in lines if self.answer is None and (told := self._understand_line(line))
+            told
+            for line in self._lines.add(data)
+            if self.answer is None and (told := self._understand_line(line))
         ]
 
     def _understand_line(self, line: bytes) -> Told | None:
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
+            message = parsed(line)
+        except ValueError:
             message = None
         if not isinstance(message, dict):
             self.answer = invalid("its answer is not a JSON object")

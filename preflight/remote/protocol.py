@@ -18,7 +18,7 @@ from typing import Any
 from preflight.config.resolve import Flags
 from preflight.frozen import dataclass
 from preflight.model import PreflightError
-from preflight.serde import decode, encode
+from preflight.serde import decode, encode, parsed
 
 LIMIT = 8 << 20
 """Bytes of the line: a config file may have one million, which JSON can make six of."""
@@ -50,8 +50,8 @@ class Orders:
 def parse_orders(line: bytes) -> Orders:
     """The orders of a line; PreflightError for anything else."""
     try:
-        orders = decode(Orders, json.loads(line))
-    except (ValueError, RecursionError, TypeError) as error:
+        orders = decode(Orders, parsed(line))
+    except (ValueError, TypeError) as error:
         raise PreflightError(f"these are no orders for an agent: {error}"[:300]) from None
     assert isinstance(orders, Orders)
     return orders
@@ -108,8 +108,8 @@ def progress_of(line: str) -> Any:
     """The JSON data of such a line; None when it is none."""
     found = PROGRESS_LINE.search(line[: 2 * LINE_MOST])
     try:
-        return json.loads(found[1]) if found else None
-    except (ValueError, RecursionError):
+        return parsed(found[1]) if found else None
+    except ValueError:
         return None
 
 
@@ -164,8 +164,8 @@ class Parcels:
             text = inflating.decompress(data, OPENED_MOST + 1)
             if len(text) > OPENED_MOST or not inflating.eof or inflating.unused_data:
                 return self._spoil(f"parcel {name}: not what we pack, or too much of it")
-            return json.loads(text)
-        except (zlib.error, ValueError, RecursionError) as error:
+            return parsed(text)
+        except (zlib.error, ValueError) as error:
             return self._spoil(f"parcel {name}: {error}")
 
     def _spoil(self, why: str) -> None:

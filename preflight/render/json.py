@@ -34,13 +34,13 @@ from preflight.model import (
     Verdict,
 )
 from preflight.sanitize import json_text
-from preflight.serde import decode, encode
+from preflight.serde import decode, encode, parsed
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 LIMIT = 64 << 20
 """Bytes of a report that is read back: it travels through a worker's answer (process/pool.py)."""
-DEPTH = 60
-"""Nesting that no report reaches, whatever a check observes."""
+SAID = 300
+"""Characters of why something is no report: it may be the words of whoever wrote it."""
 
 
 def render(report: Report) -> str:
@@ -157,33 +157,16 @@ def _observation(observation: Observation) -> dict[str, Any]:
 def parse(text: str) -> Report:
     """A saved report; PreflightError in one line when it is none."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise PreflightError("not a report: it is no JSON") from None
+        data = parsed(text)
+    except ValueError as error:
+        why = "it is no JSON" if isinstance(error, json.JSONDecodeError) else error
+        raise PreflightError(f"not a report: {why}") from None
     if not isinstance(data, dict) or "observations" not in data or "verdict" not in data:
         raise PreflightError("not a report: it lacks 'observations' and 'verdict'")
     try:
-        _sane(data)
         return _report(data)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise PreflightError(f"not a report that this version reads: {error}") from None
-
-
-def _sane(data: object) -> None:
-    """ValueError when it is nested deeper than any report is, or holds numbers that are none (NaN,
-    1e999): they could be read, but not be written again."""
-    level: list[object] = [data]
-    for _ in range(DEPTH):
-        if any(isinstance(entry, float) and not math.isfinite(entry) for entry in level):
-            raise ValueError("a number that is not finite")
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    if level:
-        raise ValueError("nested too deeply")
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise PreflightError(f"not a report that this version reads: {error}"[:SAID]) from None
 
 
 def _report(data: Mapping[str, Any]) -> Report:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model import Kind, Subject
-from preflight.serde import DEPTH, decode, encode
+from preflight.serde import DEPTH, INTEGERS, TEXT_DEPTH, decode, encode, parsed
 from preflight.strenum import StrEnum
 
 
@@ -59,13 +59,16 @@ OUTERS = st.builds(
 @given(OUTERS)
 def test_there_and_back(value: Outer) -> None:
     text = json.dumps(encode(value), allow_nan=False)
-    assert decode(Outer, json.loads(text)) == value
+    assert decode(Outer, json.loads(text), lax=True) == value
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
 def test_numbers_that_json_has_not(number: float) -> None:
-    back = decode(Outer, encode(Outer(Inner("x"), share=number))).share
+    data = encode(Outer(Inner("x"), share=number))
+    back = decode(Outer, data, lax=True).share
     assert back == number or (math.isnan(back) and math.isnan(number))
+    with pytest.raises(ValueError, match="expected float"):
+        decode(Outer, data)
 
 
 def test_what_is_missing_takes_its_default_and_what_is_new_is_ignored() -> None:
@@ -140,3 +143,46 @@ def test_depth_is_bounded() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         decode(kind, deep)
     assert decode(Holder, {"inside": deep}).inside == deep, "what is not looked into may be deep"
+
+
+NOT_JSON = {
+    "no number": "NaN",
+    "infinity": "-Infinity",
+    "beyond a float": '{"a": [1e999]}',
+    "beyond an integer": f"[{INTEGERS}]",
+    "400 digits": "1" + "0" * 400,
+    "5,000 digits": "1" * 5000,
+    "as deep as no text of ours": "[" * (TEXT_DEPTH + 1) + "]" * (TEXT_DEPTH + 1),
+    "600 deep": '{"a":' * 600 + "1" + "}" * 600,
+    "100,000 deep": "[" * 100_000,
+    "half a letter in UTF-8": b'"\xed\xa0\x80"',
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", NOT_JSON)
+def test_a_text_that_could_not_be_written_again_is_refused(name: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  of json and of codecs, too
+        parsed(NOT_JSON[name])
+
+
+def test_lone_surrogates_are_written_out() -> None:
+    """A file name that is no UTF-8 is no reason to lose a guest, and no printer gets it."""
+    assert parsed(r'{"\ud800": ["\udcff", "\ud83d\ude00"]}') == {
+        r"\ud800": [r"\udcff", "\U0001f600"]
+    }
+
+
+@given(JSON)
+def test_what_was_parsed_can_be_written_printed_and_compared(data: Any) -> None:
+    try:
+        value = parsed(json.dumps(data))
+    except ValueError:
+        return
+    assert parsed(json.dumps(value, allow_nan=False, ensure_ascii=False).encode()) == value
+
+
+def test_what_is_as_deep_as_may_be_is_taken() -> None:
+    deep = "[" * TEXT_DEPTH + "]" * TEXT_DEPTH
+    assert json.dumps(parsed(deep)) == deep

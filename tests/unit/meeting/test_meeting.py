@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.hostile import SURROGATES, WORDS
 
 from preflight.meeting import connection, coordinator, handshake, protocol
+from preflight.meeting.connection import Wire
 from preflight.meeting.coordinator import Guest, Meeting
 from preflight.meeting.member import Attendance
 from preflight.meeting.protocol import Hello, Said
@@ -250,7 +252,19 @@ def test_a_crowd_of_strangers_does_not_keep_an_agent_out(party: Party, monkeypat
         party.stranger()
     party.guest(1, 2, 3)
     party.until(party.host.complete, 20)
-    assert sum(party.kinds().values()) >= 300 - handshake.WAITING_LIMIT
+    room = handshake.WAITING_LIMIT + party.host.me.agents
+    assert party.kinds()["crowd"] >= 300 - room, "the oldest of them had to go"
+
+
+def test_a_crowd_that_stays_keeps_nobody_out(party: Party) -> None:
+    """However long it may stay silent, an agent from another address gets in, and slow ones that
+    are few are not closed for the crowd."""
+    for _ in range(handshake.WAITING_LIMIT + 50):
+        party.stranger()
+    party.until(lambda: "crowd" in party.kinds())
+    party.guest(1, 2, 3)
+    party.until(party.host.complete, 20)
+    assert "silent" not in party.kinds(), "nobody's time was over"
 
 
 def test_another_job_and_another_version(loop: Workers) -> None:
@@ -262,6 +276,56 @@ def test_another_job_and_another_version(loop: Workers) -> None:
     assert other.ladder[0].answer == "other job"
     assert set(party.kinds()) == {"other job", "version"}
     party.close()
+
+
+@pytest.mark.parametrize("proof", ['"\\u00e9"', '"\\ud800"', "1e999", "[]", "{}", "null", '"00"'])
+def test_a_stranger_who_does_not_know_the_token_ends_nobody(loop: Workers, proof: str) -> None:
+    party = Party(loop, token="sesame")
+    said = json.dumps({"hello": encode(hello(3)), "t": 0.0})
+    party.stranger(f'{said[:-1]}, "proof": {proof}}}\n'.encode())
+    party.guest(1, 2, 3, token="sesame")
+    party.until(lambda: bool(party.kinds()) and party.host.complete())
+    assert party.kinds() in ({"token": 1}, {"garbage": 1})
+    party.close()
+
+
+def test_what_comes_with_a_proof_is_not_proven_by_it(loop: Workers) -> None:
+    """Whoever sits on the way may add lines to a hello that he can't write himself."""
+    party = Party(loop, token="sesame")
+    guest = party.guest(1, token="sesame")
+    sent = Wire.send
+
+    def with_more(wire: Wire, message: Any) -> None:
+        if "hello" in message:
+            line = connection.line_of(message) + b'{"done":"machine"}\n'
+            wire.send_line(line)
+        else:
+            sent(wire, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Wire, "send", with_more)
+        party.until(lambda: bool(party.host.guests))
+    assert guest.refused == ""
+    assert party.guest_of(1).done == set()
+    party.close()
+
+
+HELLOS: dict[str, dict[str, Any]] = {
+    "of no ranks": {"ranks": []},
+    "of a world of nobody": {"size": 0},
+    "of a world beyond all": {"size": 10**12},
+    "of a number with 400 digits": {"pid": 10**400},
+    "of a mapping": {"ranks": {"0": 1}},
+    "of text": {"size": "4"},
+}
+
+
+@pytest.mark.parametrize("which", HELLOS)
+def test_a_hello_that_makes_no_sense(party: Party, which: str) -> None:
+    said = {"hello": {**encode(hello(3)), **HELLOS[which]}, "t": 0.0}
+    party.stranger(json.dumps(said).encode() + b"\n")
+    party.until(lambda: party.kinds() == {"garbage": 1})
+    assert party.host.guests == []
 
 
 # --- a token ---
@@ -368,6 +432,45 @@ def test_a_guest_that_lies_is_given_up(party: Party, lie: str) -> None:
     assert party.guest_of(1).lost.startswith("it sent what makes no sense")
     assert party.host.taken == []
     assert not party.host.whole
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_hostile_words_cost_the_guest_that_says_them(party: Party, word: str) -> None:
+    one = party.guest(1)
+    other = party.guest(2)
+    party.until(party.all_here)
+    assert one._wire is not None
+    one._wire.send_line(WORDS[word].encode() + b"\n")
+    party.until(lambda: bool(party.guest_of(1).lost))
+    other.send_done("machine")
+    party.until(lambda: "machine" in party.guest_of(2).done)
+    assert party.guest_of(2).lost == ""
+    assert party.host.taken == party.host.said == []
+
+
+@pytest.mark.parametrize("word", SURROGATES)
+def test_half_a_letter_is_written_out(party: Party, word: str) -> None:
+    """A host with a name that is no UTF-8 is no reason to lose it."""
+    guest = party.guest(1)
+    party.until(party.all_here)
+    assert guest._wire is not None
+    guest._wire.send_line(SURROGATES[word].encode() + b"\n")
+    guest.send_done("x")
+    party.until(lambda: party.guest_of(1).over or "x" in party.guest_of(1).done)
+    json.dumps(encode(party.host.arrivals(me())), ensure_ascii=False).encode()
+    for taken in party.host.taken:
+        json.dumps(encode(taken), default=repr, ensure_ascii=False).encode()
+
+
+def test_nobody_takes_the_key_of_another_by_the_name_of_its_host(party: Party) -> None:
+    """`n0/0` is rank 0 of n0; and one that calls itself gpu#2 is not the second gpu."""
+    for rank, host in ((1, "n0/0"), (2, "gpu#2"), (3, "gpu")):
+        party.guest(rank, host=host)
+    party.guest(4, host="gpu", pid=7)
+    party.until(lambda: len(party.host.guests) == 4)
+    names = [n.name for n in party.host.seats()]
+    assert len(set(names)) == 5
+    assert not [name for name in names if "/" in name]
 
 
 @pytest.mark.parametrize("word", [{"beat": 1}, {"said": []}, {"new in version 9": {}}, {}])

@@ -109,7 +109,7 @@ def made(data: bytes, of: int | None = None) -> list[str]:
         (made(zlib.compress(b"{")), "Expecting property name"),
         (made(zlib.compress(b"{}") + b"more"), "not what we pack"),
         (made(zlib.compress(b"{}")[:-2]), "not what we pack"),
-        (made(zlib.compress(b"[" * 100_000)), "recursion"),
+        (made(zlib.compress(b"[" * 100_000)), "nested too deeply"),
         (made(zlib.compress(b"\xff\xfe\xff")), "codec"),
         (made(b"x", of=999_999), "piece 1 of 999999"),
     ],

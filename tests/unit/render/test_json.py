@@ -230,6 +230,9 @@ def test_what_is_no_report_is_refused_in_one_line(wrong: str) -> None:
     ("field", "value"),
     [
         ("exit_code", 1e999),
+        ("seconds", "nan"),
+        ("seconds", 10**400),
+        ("checks", {"a": 1}),
         ("seconds", float("nan")),
         ("checks", 5),
         ("findings", [{}]),
