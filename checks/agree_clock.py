@@ -69,7 +69,7 @@ FINDINGS = {
         cause="no time service on that machine, or one that has lost its server",
         means="torchrun (c10d rendezvous) drops the node without a word and trains with a smaller "
         "world, exit code 0; munge says 'Expired credential'",
-        now="set the clock of {node}, or leave {it} out",
+        now="set the clock of {node!s}, or leave {it!s} out",
         text="a time service (chronyd) on every node, with the same servers",
         commands=(ASK, STEP),
         blame=(Blame.NODE, Blame.UNKNOWN),

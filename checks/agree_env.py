@@ -48,7 +48,7 @@ from preflight.model import (
     place_of,
 )
 from preflight.redact import HIDDEN, redact
-from preflight.sanitize import quoted
+from preflight.sanitize import quoted, shell_prose, shell_word
 
 CHECK = Check(
     scope=Scope.RANK,
@@ -109,8 +109,8 @@ FINDINGS = {
         cause="a shell profile, module or image of one node, or mpirun without -x for all of them",
         means="a hang in the first collective, or 'mismatch in collective sizes or environment "
         "settings'",
-        now="{now}",
-        text="set {names} in one place, the job's script, for all ranks",
+        now="{now!r}",
+        text="set {names!s} in one place, the job's script, for all ranks",
         commands=(Command("env | grep -E '^(NCCL|TORCH|GLOO)_' | sort", "the node"),),
         status=(Status.FAIL, Status.WARN),
     ),
@@ -118,15 +118,15 @@ FINDINGS = {
         who="job author",
         cause="a shell profile, module or image of one node, or a launcher that sets it on some",
         means="the job runs, but one rank is slower than the rest, or gives up before them",
-        now="{now}",
-        text="set {names} in one place, the job's script, for all ranks",
+        now="{now!r}",
+        text="set {names!s} in one place, the job's script, for all ranks",
         status=Status.WARN,
         explains=(),
     ),
     "conf-leftover": FindingType(
         cause="an nccl.conf from the search for a fault that stayed on one node",
         means="a hang in the first collective, or slow collectives; no variable shows it",
-        now="{now}",
+        now="{now!r}",
         text="the same nccl.conf on all nodes, or none",
         commands=(Command("cat {file}", "the node"),),
         blame=Blame.NODE,
@@ -343,13 +343,12 @@ def _finding(
     more = f" · and {len(group) - SHOWN} more" if len(group) > SHOWN else ""
     nccl = all(n.startswith(("NCCL_", "TORCH_NCCL_")) for n in names)
     explains = (NCCL_JOB if nccl else JOB) if status is Status.FAIL else ()
-    now = f"export {one.name}=…   the same on all nodes, or unset it on all"
+    name, places = shell_word(one.name) or "NAME", shell_prose(_names(list(odd))) or "these nodes"
+    now = f"export {name}=…   the same on all nodes, or unset it on all"
     if one.file:
-        now = f"remove {one.name} from {one.file} on {_names(list(odd))}"
+        now = f"remove {name} from {shell_word(one.file) or 'FILE'} on {places}"
     elif sure is not Confidence.POSSIBLE:
-        usual = one.usual
-        told = f"export {one.name}={quoted(usual.value, 60)}" if usual else f"unset {one.name}"
-        now = f"{told}   on {_names(list(odd))}"
+        now = f"{_corrected(name, one.usual)}   on {places}"
     system = one.file.startswith("/etc/")
     return Found(
         code,
@@ -363,6 +362,16 @@ def _finding(
         fields={"now": now, "names": ", ".join(names[:SHOWN]), "name": one.name, "file": one.file},
         status=status,
     )
+
+
+def _corrected(name: str, usual: Variable | None) -> str:
+    """The command that sets a variable as most have it."""
+    if usual is None:
+        return f"unset {name}"
+    if not usual.value:
+        return f"export {name}="
+    whole = "" if HIDDEN in usual.value else shell_word(usual.value)
+    return f"export {name}={whole or '…'}"
 
 
 def _subject(world: World[Environment], party: str, name: str) -> Subject:

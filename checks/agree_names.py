@@ -343,7 +343,7 @@ def _of_records(world: World[ResolvedNames], bad: list[NameRecord], owners: list
             *(f"the name's record is wrong for all: {bad[0].name[:80]}" for _ in alone[:1]),
             *(f"{n} alone has a wrong record" for n in alone[:1]),
         ),
-        fields={"name": bad[0].name[:80], "where": alone[0] if alone else ALL_NODES},
+        fields={"name": bad[0].name, "where": alone[0] if alone else ALL_NODES},
     )
 
 
@@ -366,7 +366,7 @@ def _of_lookers(
         saw=" · ".join(said),
         expected="an address of the node that has the name",
         confidence=Confidence.LIKELY,
-        fields={"name": records[by_looker[first][0]].name[:80], "where": first},
+        fields={"name": records[by_looker[first][0]].name, "where": first},
     )
 
 

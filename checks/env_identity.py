@@ -97,7 +97,7 @@ FINDINGS = {
         who="job author",
         cause="a variable left over in the shell, or a launch script that sets only some",
         means='"environment variable {missing} expected, but not set"; other ranks wait for it',
-        now="unset {present}   if torchrun will set them; else set {missing} too",
+        now="unset {present!s}   if torchrun will set them; else set {missing!s} too",
         text="let one launcher set all four: torchrun, or a wrapper run by srun on each task",
         status=(Status.FAIL, Status.WARN),
     ),
@@ -107,7 +107,7 @@ FINDINGS = {
         "number of the manifest beside that of Kubernetes",
         means='several processes take one rank: "wait timeout … keys" on all of them, or '
         "EADDRINUSE for the second rank 0",
-        now="unset {present}",
+        now="unset {present!s}",
         text="set it inside the task: srun bash -c 'export RANK=$SLURM_PROCID; exec python …'",
         status=(Status.FAIL, Status.WARN),
     ),

@@ -74,7 +74,7 @@ FINDINGS = {
         who="job author",
         cause="a typing error, or a variable of another release or fork",
         means="{name} has no effect: neither NCCL, torch nor Gloo reads it",
-        now="{now}",
+        now="{now!r}",
         text="correct the name or remove it; NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=ENV shows what "
         "NCCL has read",
         status=WARN,
@@ -84,7 +84,7 @@ FINDINGS = {
         who="job author",
         cause="advice from the web that nobody has tried",
         means="{name} has no effect unless the script itself reads it",
-        text="use {wants}",
+        text="use {wants!s}",
         status=WARN,
         explains=(),
     ),
@@ -102,14 +102,14 @@ FINDINGS = {
         who="job author",
         cause="a word, a unit or quotes where digits are read, or a word in lower case",
         means="{name} silently does something else: {means}",
-        text="set {name} to {wants}, or remove it",
+        text="set {name} to {wants!s}, or remove it",
         status=WARN,
     ),
     "value-range": FindingType(
         who="job author",
         cause="a unit mistaken (seconds for an exponent, bytes for KiB), or a typing error",
         means="{name} is clamped, ignored or taken at its word, depending on the release",
-        text="set {name} to {wants}, or remove it",
+        text="set {name} to {wants!s}, or remove it",
         status=WARN,
     ),
     "value-refused": FindingType(
@@ -117,7 +117,7 @@ FINDINGS = {
         cause="a word that the reader doesn't know, such as on or off",
         means='"Invalid value for environment variable: {name}" or an error like it, at start',
         now="unset {name}",
-        text="set {name} to {wants}",
+        text="set {name} to {wants!s}",
         status=(Status.FAIL, Status.WARN),
         explains=JOB,
     ),
@@ -126,7 +126,7 @@ FINDINGS = {
         cause="an empty value, or a size with a word in place of a number",
         means="init_process_group never returns, whatever its timeout, and says nothing",
         now="unset {name}",
-        text="set {name} to {wants}",
+        text="set {name} to {wants!s}",
         explains=JOB,
     ),
     "import-fails": FindingType(
@@ -135,7 +135,7 @@ FINDINGS = {
         means='"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." when torch is '
         "imported",
         now="unset {name}",
-        text="set {name} to {wants}",
+        text="set {name} to {wants!s}",
         explains=("host.software", *JOB),
     ),
     "interface-syntax": FindingType(
@@ -144,7 +144,7 @@ FINDINGS = {
         means='"Unable to find address for: …" from Gloo, "no socket interface found" from NCCL, '
         "or another interface than was meant",
         now="unset {name}",
-        text="write it as {wants}",
+        text="write it as {wants!s}",
         status=(Status.WARN, Status.FAIL),
         explains=("net.interface", *JOB),
     ),

@@ -107,7 +107,7 @@ FINDINGS = {
         cause="num_workers was chosen for one rank of this machine",
         means="'This DataLoader will create … worker processes in total. Our suggested max number "
         "of worker in current system is …'",
-        text="num_workers={workers} for each rank, or more CPUs for the job",
+        text="num_workers={workers!s} for each rank, or more CPUs for the job",
         status=Status.WARN,
     ),
     "numa-far": FindingType(

@@ -133,7 +133,7 @@ FINDINGS = {
         cause="a small pids.max of the cgroup or `ulimit -u`",
         means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
         now="export OMP_NUM_THREADS=1",
-        text="raise {limit}; docker, podman: --pids-limit=-1; pod: podPidsLimit of the kubelet",
+        text="raise {limit!s}; docker, podman: --pids-limit=-1; pod: podPidsLimit of the kubelet",
         blame=Blame.NODE,
         explains=("host.software", "rdzv.*", "world.*"),
     ),

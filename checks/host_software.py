@@ -28,7 +28,6 @@ Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insuf
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -211,7 +210,7 @@ FINDINGS = {
         who="job author",
         cause="another image, environment or node than the one that was meant",
         means="nodes that don't agree, or a fault that the expected version has not",
-        text="use {what} {expected}",
+        text="use {what!s} {expected!s}",
         blame=(Blame.JOB, Blame.NODE),
         explains=(),
     ),
@@ -581,7 +580,7 @@ def _driver_library(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
         saw if older else f"{saw} · {display[0]}",
         f"the libcuda of driver {seen.driver}",
         confidence=Confidence.LIKELY,
-        fields={"path": shlex.quote(path), "without": shlex.quote(seen.search)},
+        fields={"path": path, "without": seen.search},
     )
 
 

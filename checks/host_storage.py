@@ -24,7 +24,6 @@ Seen as      a rank that hangs at start in state D, "Stale file handle", "No spa
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -96,7 +95,7 @@ FINDINGS = {
         means="a rank hangs in state D as soon as it imports, reads or saves something there; not "
         "even SIGKILL ends it and the other ranks wait for it",
         now="srun --exclude={node} …   or take the path out of the job",
-        text="bring the server of {device} back, or remount {mount}",
+        text="bring the server of {device!s} back, or remount {mount}",
         commands=(
             Command("timeout -s KILL 5 stat -f {mount}", "the node"),
             Command("umount -f -l {mount}", "the node", "every process that uses the mount"),
@@ -293,15 +292,15 @@ def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
 
 
 def _fields(here: Subject, place: ProbedPath) -> dict[str, str]:
-    """What the advice of all codes takes; paths are quoted, since they stand in commands."""
+    """What the advice of all codes takes."""
     folder = os.path.dirname(place.path) if place.role is Role.INIT else place.path
     mount = place.mount
     return {
         "node": here.node,
-        "path": shlex.quote(place.path),
-        "folder": shlex.quote(folder),
-        "mount": shlex.quote(escaped(mount.point) if mount else folder),
-        "device": escaped(mount.source) if mount else "the file system",
+        "path": place.path,
+        "folder": folder,
+        "mount": mount.point if mount else folder,
+        "device": mount.source if mount else "the file system",
     }
 
 

@@ -65,7 +65,7 @@ FINDINGS = {
         "number of parameters or another batch size on one rank",
         means="a hang until the timeout, 'Received data size doesn't match expected size', or a "
         "wrong result",
-        text="look at what leads only some ranks to {line}: all ranks of a group make the same "
+        text="look at what leads only some ranks to {line!s}: all ranks of a group make the same "
         "calls, in the same order, with equal shapes",
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
@@ -88,7 +88,7 @@ FINDINGS = {
         cause="a lock, a file or a server that one rank waits for, a sleep, a collective that only "
         "the others call",
         means=TIMEOUT,
-        text="look at what rank {rank} waits for at {line}",
+        text="look at what rank {rank} waits for at {line!s}",
     ),
     "rank-busy": for_author(
         cause="work that one rank does for all: tokenising, evaluation, a checkpoint",

@@ -92,7 +92,7 @@ FINDINGS = {
         cause="no or too few workers, costly transforms, slow storage, workers started anew for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
-        text="num_workers of the DataLoader: {workers}; persistent_workers=True; pin_memory=True "
+        text="num_workers of the DataLoader: {workers!s}; persistent_workers=True; pin_memory=True "
         "with a GPU; a larger prefetch_factor; data decoded and resized once, not in every epoch",
     ),
     "small-collectives": slowing(
@@ -106,8 +106,8 @@ FINDINGS = {
         cause="work that only this rank does (log, checkpoint, evaluation), a larger share of the "
         "data, a slower or shared CPU or GPU",
         means="no error at all: every step of every rank takes as long as on the slowest one",
-        text="look at {line}: do it more seldom, in a thread, or on all ranks alike; with the same "
-        "work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
+        text="look at {line!s}: do it more seldom, in a thread, or on all ranks alike; with the "
+        "same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
 }

@@ -78,14 +78,14 @@ FINDINGS = {
         cause="an exception that nobody caught, on one rank",
         means="the other ranks wait for it in their next collective, then end with 'Connection "
         "closed by peer' or after the timeout of 10 to 30 minutes",
-        text="mend {line}; the errors of the other ranks go away with it",
+        text="mend {line!s}; the errors of the other ranks go away with it",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-killed": for_author(
         cause="a crash in native code (SIGSEGV, SIGABRT, SIGBUS, SIGILL), or a kill from outside",
         means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer'",
-        text="{hint}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
+        text="{hint!s}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-oom": for_author(

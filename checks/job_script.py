@@ -72,61 +72,61 @@ FINDINGS = {
     "syntax-error": for_author(
         cause="a slip of the pen, or a file of another Python",
         means="every rank ends at once with 'SyntaxError' at {place}",
-        text="correct {place}; python -m py_compile of the file shows the same",
+        text="correct {place!s}; python -m py_compile of the file shows the same",
         status=(Status.FAIL, Status.WARN),
     ),
     "collective-under-rank": pitfall(
         cause="saving, logging or evaluating on rank 0, with a collective inside",
         means="those ranks wait in it until its time-out; the error then names innocent ranks",
-        text="let all ranks get to it: no test of the rank around or before {place}, or the same "
+        text="let all ranks get to it: no test of the rank around or before {place!s}, or the same "
         "collective for the others; what is for some ranks needs a group= of their own",
     ),
     "async-not-waited": pitfall(
         cause="async_op=True for speed, and the wait() forgotten",
         means="no error: the tensor may be read before its sum is there",
-        text="at {place} keep what it returns and call .wait() before the tensor is used; or leave "
-        "async_op out",
+        text="at {place!s} keep what it returns and call .wait() before the tensor is used; or "
+        "leave async_op out",
     ),
     "sampler-missing": pitfall(
         cause="a script for one GPU to which DDP was added",
         means="no error: every rank reads all of the data, an epoch takes as long as on one GPU",
-        text="sampler=DistributedSampler(dataset) in the DataLoader at {place}, without shuffle=; "
-        "and sampler.set_epoch(epoch) at the start of each epoch",
+        text="sampler=DistributedSampler(dataset) in the DataLoader at {place!s}, without "
+        "shuffle=; and sampler.set_epoch(epoch) at the start of each epoch",
     ),
     "set-epoch-missing": pitfall(
         cause="a DistributedSampler in the place of shuffle=True",
         means="no error: each epoch has the same order, and the loss may level off too high",
-        text="sampler.set_epoch(epoch) at the start of each epoch, for the sampler of {place}; or "
-        "shuffle=False there, if the order is meant",
+        text="sampler.set_epoch(epoch) at the start of each epoch, for the sampler of {place!s}; "
+        "or shuffle=False there, if the order is meant",
     ),
     "no-sync-missing": pitfall(
         cause="accumulation as on one GPU",
         means="no error: gradients are sent over the network in every batch and used in a few",
-        text="with model.no_sync(): around forward and backward() at {place}, in all batches of a "
-        "step but the last",
+        text="with model.no_sync(): around forward and backward() at {place!s}, in all batches of "
+        "a step but the last",
     ),
     "scaler-bf16": pitfall(
         cause="float16 exchanged for bfloat16, and its scaler left over",
         means="no error: each step looks through all gradients for infinities that bfloat16, with "
         "the range of float32, has no need for",
-        text="leave the GradScaler at {place} out: loss.backward(), optimizer.step()",
+        text="leave the GradScaler at {place!s} out: loss.backward(), optimizer.step()",
     ),
     "set-device-missing": pitfall(
         cause="a script for one GPU to which init_process_group was added",
         means="all ranks of a node use GPU 0: 'Duplicate GPU detected', 'out of memory', or a "
         "barrier that hangs",
-        text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before {place}, and device_id= "
-        "in init_process_group",
+        text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before {place!s}, and "
+        "device_id= in init_process_group",
     ),
     "nccl-on-cpu": pitfall(
         cause="a script for GPUs on a login node, or a job that asked for none",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!'",
-        text="'nccl' if torch.cuda.is_available() else 'gloo' at {place}; or a job with GPUs",
+        text="'nccl' if torch.cuda.is_available() else 'gloo' at {place!s}; or a job with GPUs",
     ),
     "detail-ddp": pitfall(
         cause="TORCH_DISTRIBUTED_DEBUG=DETAIL left over from a search for a hang",
         means="exit code 139 or signal 11 on every rank when the model is wrapped",
-        text="export TORCH_DISTRIBUTED_DEBUG=INFO, or take DETAIL out of {place}",
+        text="export TORCH_DISTRIBUTED_DEBUG=INFO, or take DETAIL out of {place!s}",
     ),
 }
 

@@ -117,7 +117,7 @@ FINDINGS = {
         cause="a prefix or a name that leads to docker0, virbr0 or the loopback",
         means="the other nodes are told an address that is their own or nobody's: 'Connection "
         "refused' in connectFullMesh or ncclCommInitRank, or a hang",
-        now="export NCCL_SOCKET_IFNAME='={wanted}' GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that leads to the other nodes",
         commands=(ROUTE,),
     ),
@@ -125,7 +125,7 @@ FINDINGS = {
         who="job author",
         cause="several networks on one machine, and nobody says which is meant",
         means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
-        now="export NCCL_SOCKET_IFNAME='={wanted}' GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that leads to the other nodes",
         commands=(ROUTE,),
         status=Status.WARN,
@@ -143,7 +143,7 @@ FINDINGS = {
     "subnet-shared": FindingType(
         cause="two cards in one subnet without policy routing",
         means="all traffic leaves by one card; connections over the other are slow or hang",
-        now="export NCCL_SOCKET_IFNAME='={wanted}'",
+        now="export NCCL_SOCKET_IFNAME=={wanted}",
         text="give each card a subnet, or a routing table of its own and arp_ignore=1",
         commands=(Command("ip route show", "the node"), Command("ip rule show", "the node")),
         status=Status.WARN,

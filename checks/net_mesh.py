@@ -93,7 +93,7 @@ SILENCE = (
     "init_process_group or ncclCommInitRank hangs without a message, or 'connectFullMesh failed'; "
     "the ranks that complain are not those at fault"
 )
-OPEN = "allow all TCP between the nodes of a job: NCCL and Gloo listen on ports {range}"
+OPEN = "allow all TCP between the nodes of a job: NCCL and Gloo listen on ports {range!s}"
 
 CLOSED_PATH = FindingType(
     who="cluster administrator", cause="", means=SILENCE, text=OPEN, commands=(RULES,)
@@ -119,7 +119,7 @@ FINDINGS = {
     "outbound-closed": replace(
         CLOSED_NODE,
         cause="a firewall or a route of this node that lets nothing out",
-        text="let {node} open connections to the ports {range} of the other nodes",
+        text="let {node} open connections to the ports {range!s} of the other nodes",
         commands=(RULES, WAY),
     ),
     "node-cut-off": replace(

@@ -126,7 +126,7 @@ FINDINGS = {
         cause="a name server that does not answer reverse look-ups, or not at all",
         means="init_process_group takes 10 to 20 s longer, even where MASTER_ADDR is an address: "
         "'The hostname of the client socket cannot be retrieved. err=-3'",
-        now="add '::ffff:{ip} {name}' to /etc/hosts: c10d asks in this form",
+        now="add ::ffff:{ip} {name} to /etc/hosts: c10d asks in this form",
         text="repair the name server, or answer reverse look-ups with 'no such name' at once",
         commands=(Command("getent hosts ::ffff:{ip}", "the node"),),
         status=Status.WARN,
@@ -328,7 +328,7 @@ def _judge_speed(here: Subject, seen: Names) -> Iterator[Found]:
             (here,),
             saw=f"{slow[0].name[:80]!r} took {duration(slow[0].seconds)} to resolve",
             expected=f"less than {duration(SLOW)}",
-            fields={"name": slow[0].name[:80]},
+            fields={"name": slow[0].name},
         )
     reverse = max(seen.reverse, key=lambda r: r.seconds, default=None)
     if reverse is not None and reverse.seconds > REVERSE_SLOW:
@@ -339,7 +339,7 @@ def _judge_speed(here: Subject, seen: Names) -> Iterator[Found]:
             (here,),
             saw=f"the reverse look-up of {reverse.name} {how} {duration(reverse.seconds)}",
             expected=f"an answer, be it 'no such name', within {duration(REVERSE_SLOW)}",
-            fields={"ip": ip, "name": seen.master.name[:80] if seen.master else ip},
+            fields={"ip": ip, "name": seen.master.name if seen.master else ip},
         )
 
 
@@ -514,7 +514,7 @@ def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Foun
         saw=f"{saw} · this node has {_describe_addresses(seen)}",
         expected="an address of this node that the others can reach, or GLOO_SOCKET_IFNAME",
         confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
-        fields={"name": own.name[:80]},
+        fields={"name": own.name},
         status=Status.WARN if harmless else Status.FAIL,
     )
 

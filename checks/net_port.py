@@ -59,7 +59,7 @@ PORTS_PER_RANK = 32
 # what a rank, an agent or a notebook of an earlier run is called
 RUNNERS = ("python", "pt_elastic", "pt_main", "torchrun", "accelerate", "deepspeed", "ipython")
 
-WHO_HOLDS = Command("ss -tanp 'sport = :{port}'", "the node of rank 0")
+WHO_HOLDS = Command("ss -tanp sport = :{port}", "the node of rank 0")
 
 FINDINGS = {
     "port-invalid": FindingType(

@@ -148,7 +148,7 @@ FINDINGS = {
         who=AUTHOR,
         cause="NCCL_IB_HCA was written for other machines, or for names before an update",
         means="'NET/IB : No device found', then " + SLOW,
-        text="name what is here ({there}), or unset NCCL_IB_HCA; `=` in front for exact names",
+        text="name what is here ({there!s}), or unset NCCL_IB_HCA; `=` in front for exact names",
         commands=(Command("ibdev2netdev; ls /sys/class/infiniband", "the node"),),
         blame=Blame.JOB,
     ),

@@ -89,8 +89,8 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="fewer ranks started than WORLD_SIZE says, or some that can't reach MASTER_PORT",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
         "'wait timeout after … keys'",
-        text="see on {host} whether {ranks} was started, and what it printed: an agent that can't "
-        "get in says why",
+        text="see on {host} whether {ranks!s} was started, and what it printed: an agent that "
+        "can't get in says why",
         commands=(RUNS,),
         status=Status.MISSING,
         explains=(),
@@ -99,7 +99,7 @@ FINDINGS: Mapping[str, FindingType] = {
         who="job author, then cluster administrator",
         cause="a launcher that did not start its ranks there, or ranks that ended before",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
-        now="look at {host}: did {ranks} start there?",
+        now="look at {host}: did {ranks!s} start there?",
         text="SLURM: srun -w {host} --overlap pgrep -af preflight",
         commands=(RUNS, Command("nc -vz -w 3 $MASTER_ADDR {port}", "{host}")),
         status=Status.MISSING,
@@ -225,7 +225,7 @@ FINDINGS: Mapping[str, FindingType] = {
         means="rank 0: 'The server socket has failed to listen on any local network address'",
         now="export MASTER_PORT=29600   on every node",
         text="a port for each job, from 1024 on: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
-        commands=(Command("ss -tanp 'sport = :{port}'", HERE),),
+        commands=(Command("ss -tanp sport = :{port}", HERE),),
         blame=Blame.JOB,
     ),
     "stranger-job": FindingType(
@@ -234,7 +234,7 @@ FINDINGS: Mapping[str, FindingType] = {
         means="its ranks join this job's store, or this job's join theirs: both hang",
         now="export MASTER_PORT=29600   on every node",
         text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
-        commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+        commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.JOB,
         explains=(),
@@ -244,7 +244,7 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="PREFLIGHT_TOKEN set on some nodes only, or another job of somebody else",
         means="nothing for this job, unless its own ranks are among them: then they are absent",
         text="PREFLIGHT_TOKEN has to be the same on all nodes of a job",
-        commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+        commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.JOB,
         explains=(),

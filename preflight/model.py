@@ -1,4 +1,4 @@
-"""The words that all parts of preflight share. Imports nothing of ours, does no I/O.
+"""The words that all parts of preflight share. Does no I/O.
 
 Errors of ours (all three; what else escapes is our bug):
 
@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from typing import Any, Generic, TypeVar
 
 from preflight.frozen import dataclass
+from preflight.sanitize import shell_prose, shell_word
 from preflight.strenum import StrEnum
 
 T = TypeVar("T")
@@ -161,13 +162,16 @@ class FindingType:
                    phrase (left column of `explain`)
     means          what the user will see from torch or NCCL
     now, text      the immediate way out; the lasting repair
-    commands       to look and to repair. All texts are templates: `{port}` comes from the
-                   finding's `fields`
+    commands       to look and to repair
     status, blame  the usual one, or all that a judge chooses from, the usual one first. blame None:
                    that of the check
     explains       ids (or prefixes like `world.*`, or id:code) of findings that are consequences of
                    this one where the subjects meet. None: those of the check
     was            codes that it had before; they stay aliases for ever
+
+    All texts are templates: `{port}` comes from the finding's `fields`. In `now`, `text` and
+    commands it is a word for a shell, never inside of quotes: `{port!s}` is words of prose, quoted
+    only where a shell would find more in them, `{port!r}` what the judge has quoted.
     """
 
     who: str = "cluster administrator"
@@ -196,16 +200,16 @@ class FindingType:
     def filled(self, fields: Mapping[str, str]) -> FindingType:
         """The same with its templates filled; a field that is not there stands as its own name in
         capitals, as one writes what the reader has to put in."""
-        known = _Fields(fields)
+        known, words = _Fields(fields), _Words(fields)
         return replace(
             self,
             who=self.who.format_map(known),
             cause=self.cause.format_map(known),
             means=self.means.format_map(known),
-            now=self.now.format_map(known),
-            text=self.text.format_map(known),
+            now=self.now.format_map(words),
+            text=self.text.format_map(words),
             commands=tuple(
-                replace(c, run=c.run.format_map(known), where=c.where.format_map(known))
+                replace(c, run=c.run.format_map(words), where=c.where.format_map(known))
                 for c in self.commands
             ),
         )
@@ -214,6 +218,34 @@ class FindingType:
 class _Fields(dict[str, str]):
     def __missing__(self, key: str) -> str:
         return key.upper().replace("_", "-")
+
+
+class _Words(_Fields):
+    """The same for texts that are pasted into a shell."""
+
+    def __getitem__(self, key: str) -> Any:
+        return _Word(super().__getitem__(key), self.__missing__(key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A field in a command; its name in capitals where the value can't be pasted."""
+
+    text: str
+    name: str
+
+    def __format__(self, spec: str) -> str:
+        # what begins like an option would be one: ssh -oProxyCommand=…
+        return "" if not self.text else self._quoted() if self.text[0] != "-" else self.name
+
+    def __str__(self) -> str:
+        return shell_prose(self.text) or self.name
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _quoted(self) -> str:
+        return shell_word(self.text) or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 LIMIT = 256
@@ -21,6 +22,15 @@ LINE = 300
 
 LONGEST = 600
 """Characters of one foreign text that a screen shows; the JSON report holds all of it."""
+
+WORD = 1024
+"""Characters of a text that is pasted into a shell."""
+
+SUBSCRIPT = re.compile(r"\[.*[$`]")
+"""What `unset 'x[$(id)]'` runs in spite of its quotes."""
+
+PROSE = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
+"""Words in which a shell finds nothing else."""
 
 PLAIN = str.maketrans(
     {
@@ -34,8 +44,7 @@ PLAIN = str.maketrans(
         "×": "x",
         "±": "+-",
         "µ": "u",
-        "‘": "'",
-        "’": "'",
+        # single quotes become ?: an apostrophe would end those of a shell
         "“": '"',
         "”": '"',
     }
@@ -79,11 +88,26 @@ def one_line(text: object, most: int = LINE) -> str:
 
 def escaped(text: str | bytes, most: int = 200) -> str:
     """The start of a path or of a stranger's bytes: as it is if printable, else with Python's
-    escapes (`\\n`)."""
+    escapes (`\\n`). What was longer ends in `…`."""
+    more = "…" if len(text) > most else ""
     text = text[:most]
     if isinstance(text, bytes):
         text = text.decode("ascii", "backslashreplace")
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return (text if text.isprintable() else text.encode("unicode_escape").decode()) + more
+
+
+def shell_word(text: str) -> str:
+    """`text` as one word of a shell, which runs nothing that is in it. Empty where it can't be
+    pasted as it is: it is none, was cut, or has letters that a screen does not show."""
+    whole = text and len(text) <= WORD and not text.endswith("…")
+    if not whole or not text.isprintable() or SUBSCRIPT.search(text):
+        return ""
+    return shlex.quote(text)
+
+
+def shell_prose(text: str) -> str:
+    """Words of a sentence, quoted only where a shell would find more in them."""
+    return text if PROSE.fullmatch(text) else shell_word(text)
 
 
 def _escape(found: re.Match[str]) -> str:

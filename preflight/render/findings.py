@@ -50,7 +50,7 @@ def finding_lines(finding: Finding, look: Look, report: Report, required: bool) 
         yield from _labelled("means", look.say(advice.means), look)
         if full or not advice.text:
             yield from _pasteable("do now", advice.now, look)
-        yield from _labelled("fix", look.say(advice.text), look)
+        yield from _pasteable("fix", advice.text, look)
         node = finding.subjects[0].node
         for number, command in enumerate(advice.commands):
             label = "fix" if number == 0 and not advice.text else ""
@@ -145,7 +145,7 @@ def _beside(label: str, parts: Iterable[str], look: Look, style: str = "") -> It
 
 
 def _pasteable(label: str, text: str, look: Look) -> Iterator[Line]:
-    parts = pasteable(look.say(text), look.width - look.indent - look.label)
+    parts = pasteable(look.paste(text), look.width - look.indent - look.label)
     yield from _beside(label, parts, look)
 
 
@@ -154,7 +154,9 @@ def _command(command: Command, label: str, look: Look, report: Report, node: str
     alone = len(report.observations.topology.nodes) < 2
     remark = aside(command, "" if alone else node, alone)
     room = look.width - look.indent - look.label - 2
-    for part in action(look.say(command.run), look.say(remark), room):
+    if not (run := look.paste(command.run)):
+        return
+    for part in action(run, look.say(remark), room):
         style = "dim" if part.startswith("# ") else "bold"
         text, sharp, told = part.partition("   # ")
         head = f"{' ' * look.indent}{label:<{look.label}}  "

@@ -252,7 +252,7 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         fits = len(told) <= look.width - 13
         yield [(f" {'report':<12}", "dim"), (told if fits else shown, "")]
     if now := do_now(report):
-        for number, part in enumerate(pasteable(look.say(now), look.width - 13)):
+        for number, part in enumerate(pasteable(look.paste(now), look.width - 13)):
             yield [(f" {'do now' if number == 0 else '':<12}", "bold"), (part, "")]
 
 
@@ -314,10 +314,14 @@ def _leaving_out(report: Report) -> str:
         ]
         given = [name for name in hosts.value if isinstance(name, str) and foldable(name)]
         left = [n for n in given if not any(same_host(n, other) for other in gone)]
-        return f"preflight run --hosts {hostlist(left)} …" if left and left != given else ""
+        return (
+            f"preflight run --hosts {shlex.quote(hostlist(left))} …"
+            if left and left != given
+            else ""
+        )
     slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
     if report.exclude and slurm and len(top.nodes) > len(report.exclude):
-        return f"sbatch --exclude={hostlist(report.exclude)} …"
+        return f"sbatch --exclude={shlex.quote(hostlist(report.exclude))} …"
     return ""
 
 

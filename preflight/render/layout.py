@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+
+QUOTED = re.compile(r"(?<!\w)'[^']*'(?:\"'\"'[^']*')*")
+GLUE = "\x1f"
+"""Stands for a blank where no line may end; nothing legible() has it."""
 
 
 def cut(text: str, room: int, more: str = "…") -> str:
@@ -39,8 +44,10 @@ def action(text: str, remark: str, room: int) -> list[str]:
 
 
 def pasteable(text: str, room: int) -> list[str]:
-    """A `do now`: where three blanks divide it, a command and a remark; else a sentence."""
+    """A `do now`: where three blanks divide it, a command and a remark; else a sentence, in which
+    what is quoted for a shell stays on one line."""
     command, blanks, remark = text.partition("   ")
     if not blanks:
-        return wrapped(text, room)
+        whole = QUOTED.sub(lambda found: found[0].replace(" ", GLUE), text)
+        return [line.replace(GLUE, " ") for line in wrapped(whole, room)]
     return action(command, remark.strip(), room)

@@ -19,6 +19,8 @@ NARROW = 60
 """Below this many columns blanks are saved and the times of the rows are left out."""
 
 ID_WIDTH = 17
+PASTED = 4096
+"""Characters of a command that is shown: no list of nodes is longer."""
 MARKS_LIMIT = 16
 """Ranks of one node that get a mark each; more are counted."""
 MEASURED_WIDTH = 24
@@ -87,6 +89,10 @@ class Look:
     def say(self, text: str, longest: int = LONGEST) -> str:
         """Foreign text, fit for this screen."""
         return legible(text, self.ascii, longest)
+
+    def paste(self, text: str) -> str:
+        """The same of what is pasted into a shell: whole, or not at all."""
+        return self.say(text, PASTED) if len(text) <= PASTED else ""
 
     def glyph(self, status: Status) -> str:
         return (ASCII if self.ascii else GLYPHS)[status]

@@ -194,7 +194,7 @@ def test_one_run_shows_six_and_counts_the_rest() -> None:
 
 
 def test_now_says_what_to_type_and_where() -> None:
-    assert one(RING, NONE, RING).fields["now"] == "export NCCL_ALGO='Ring'   on n2"
+    assert one(RING, NONE, RING).fields["now"] == "export NCCL_ALGO=Ring   on n2"
     assert one(NONE, RING, NONE).fields["now"] == "unset NCCL_ALGO   on n2"
 
 

@@ -173,7 +173,9 @@ def test_places_on_one_dead_mount_are_one_finding() -> None:
 
 def test_a_hostile_path_stays_an_argument() -> None:
     (finding,) = judged(host_storage, Case("", but(TMP, path="/a; rm -rf ~", **DENIED)))
-    assert finding.fields["path"] == "'/a; rm -rf ~'"
+    assert finding.fields["path"] == "/a; rm -rf ~"
+    advice = host_storage.FINDINGS[finding.code].filled(finding.fields)
+    assert advice.commands[0].run == "id; ls -ld '/a; rm -rf ~'"
 
 
 def test_measured_takes_the_least_and_the_slowest() -> None:

@@ -181,7 +181,7 @@ EXPLAINS = (
 )
 """What can't be found out, or fails, without the meeting."""
 
-LISTENS = Command("ss -ltnp 'sport = :{port}'", "the node of rank 0")
+LISTENS = Command("ss -ltnp sport = :{port}", "the node of rank 0")
 DIALS = Command("nc -vz -w 3 {name} {port}", "the node that does not get in")
 TIMED_OUT = "'The client socket has timed out after … while trying to connect to ({name}, {port})'"
 

@@ -296,7 +296,7 @@ def _own_route(one: NotAdmitted) -> str:
 def _fields(one: NotAdmitted, right: str) -> Mapping[str, str]:
     roll = one.reach.roll
     ip = one.attempt.ip if one.attempt is not None else roll.name
-    return {"name": roll.name[:80], "port": str(roll.port), "ip": ip, "right": right}
+    return {"name": roll.name, "port": str(roll.port), "ip": ip, "right": right}
 
 
 # --- they are in, but torch would not be ---
@@ -336,7 +336,7 @@ def silent_addresses(world: World[Reach], view: MeetingView | None) -> Iterator[
             confidence=Confidence.LIKELY if fine else Confidence.CERTAIN,
             explains=() if slow else None,
             fields={
-                "name": reach.roll.name[:80],
+                "name": reach.roll.name,
                 "port": str(reach.roll.port),
                 "ip": attempt.ip,
                 "right": good,

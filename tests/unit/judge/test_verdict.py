@@ -221,7 +221,7 @@ def test_templates_are_filled() -> None:
     report = judged({"a.a": SEEN}, a_a=Script(lambda world: (made,), FINDINGS=advice))
     found = report.findings[0].advice
     assert found is not None
-    assert (found.means, found.now) == ("means {braces} stay", "now {braces} stay")
+    assert (found.means, found.now) == ("means {braces} stay", "now '{braces} stay'")
     assert found.commands == (Command("kill 7", "NODE"),), "what a judge forgot shows"
 
 

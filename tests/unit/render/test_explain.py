@@ -17,7 +17,7 @@ from preflight.checks.net_port import FINDINGS
 from preflight.model import PreflightError
 from preflight.registry import SECTIONS, Catalogue, Loaded
 from preflight.render import explain
-from preflight.render.layout import wrapped
+from preflight.render.layout import QUOTED, wrapped
 
 CATALOGUE = registry.load()
 WIDTHS = (110, 98, 80, 40, 20)
@@ -154,7 +154,11 @@ def test_an_explanation_fits(loaded: Loaded, width: int) -> None:
     whole = tuple(
         part
         for advice in (a.filled({}) for a in loaded.module.FINDINGS.values())
-        for part in (*(c.run for c in advice.commands), advice.now.partition("   ")[0])
+        for part in (
+            *(c.run for c in advice.commands),
+            advice.now.partition("   ")[0],
+            *QUOTED.findall(advice.now),
+        )
         if part
     )
     if width >= 40:
@@ -251,5 +255,5 @@ def test_explain_as_data(tmp_path: Path) -> None:
     assert told["drains"]
     assert told["findings"]["ports-few"]["drains"]
     assert held["remedy"]["commands"] == [
-        {"run": "ss -tanp 'sport = :{port}'", "where": "the node of rank 0", "disturbs": "nothing"}
+        {"run": "ss -tanp sport = :{port}", "where": "the node of rank 0", "disturbs": "nothing"}
     ]

@@ -368,7 +368,7 @@ def bad(*names: str, launcher: str = "SLURM") -> str:
 
 
 def test_bad_nodes_are_left_out_in_the_syntax_of_the_scheduler() -> None:
-    assert bad("n7", "n8", "n9", "h") == "sbatch --exclude=n[7-9],h …"
+    assert bad("n7", "n8", "n9", "h") == "sbatch --exclude='n[7-9],h' …"
     assert bad("n1", launcher="torchrun") == "look there"
 
 
