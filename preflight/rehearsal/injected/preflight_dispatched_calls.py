@@ -36,7 +36,7 @@ NAMES = {
 """Operation of c10d -> how the flight recorder calls it."""
 
 
-class Call:
+class DispatchedCall:
     """One call: `work` until it is known to be done."""
 
     __slots__ = ("done", "frame", "inputs", "op", "p2p", "seq", "timeout", "work")
@@ -48,7 +48,7 @@ class Call:
         return self.done
 
 
-class Group:
+class RecordedGroup:
     """The calls of one process group of which nobody else keeps a record.
 
     devices  kinds of tensors ("cpu") whose calls are recorded here; none: all
@@ -111,7 +111,7 @@ def kernel_of(name, torch, is_own):
         tensors = tensors_in(args[:place][-1:])
         if group is None or (group.devices and tensors[0].device.type not in group.devices):
             return None
-        call = Call()
+        call = DispatchedCall()
         call.done, call.work, call.p2p = False, None, name in P2P
         call.op = NAMES.get(name, "")
         if call.p2p:

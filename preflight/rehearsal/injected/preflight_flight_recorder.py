@@ -72,7 +72,7 @@ def record(c10d, binding, group, timeout, is_own):
     name = known_as(group.group_name, min(lacking))
     known["GROUPS"][group.group_name] = (
         name,
-        known["Group"](group.rank(), seconds, () if whole else devices),
+        known["RecordedGroup"](group.rank(), seconds, () if whole else devices),
     )
 
 
