@@ -43,7 +43,7 @@ class Crashes:
     """The lines of all processes, among what the watch polls. `ask`: what is done while one of them
     is held."""
 
-    def __init__(self, folder: str, poll: select.poll, ask: Callable[[float], None]) -> None:
+    def __init__(self, folder: str, poll: select.poll, ask: Callable[[float], object]) -> None:
         self._poll = poll
         self._ask = ask
         self._lines: dict[int, Line] = {}

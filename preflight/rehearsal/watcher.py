@@ -7,7 +7,7 @@ import json
 import os
 import select
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from preflight.domains.job.record import FRAMES, WatchedCommand
@@ -43,6 +43,8 @@ EVERY = 0.5
 ANSWER = 1.0
 """Seconds for all answers to one look; who is later is asked again at the next."""
 SNAPSHOT = 0.5
+WAITED = 5.0
+"""Seconds that somebody has waited before all are asked for everything, and between two times."""
 SAME = 0.5
 """Seconds before a signal reached us in which it may have reached others: a terminal sends it to
 all of them."""
@@ -91,7 +93,9 @@ class Watcher:
         self.parents: dict[int, int] = {}
         self.ends: dict[int, tuple[float, int | None]] = {}
         self.snapshots: dict[int, Mapping[str, Any]] = {}
-        """What ranks answered when another one had ended badly."""
+        """What ranks answered when another one had ended badly, or somebody waited."""
+        self.snapped = self.tried = self.began
+        """When all have answered last, and when they were asked."""
         self.searched = self.asked = self.began
         self.problem = ""
         self.told = (self.began, 0)
@@ -193,6 +197,7 @@ class Watcher:
         few = self.others or not self._all_here()
         if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
             self._search()
+        self._snapshot_of_wait()
         pause = max(0.05, EVERY - (time.monotonic() - began))
         self.handle_events(self.poll.poll(pause * 1000))
 
@@ -268,10 +273,26 @@ class Watcher:
         if code != 0 and pid in self.known and pid not in self.crashes.text:
             self._snapshot(SNAPSHOT)
 
-    def _snapshot(self, seconds: float) -> None:
+    def _snapshot(self, seconds: float) -> Collection[int]:
         """What all are in, before a launcher ends the others, too."""
         self.find()
-        self.snapshots |= client.ask_responders(self.sockets("sock"), "dump", seconds)
+        found = client.ask_responders(self.sockets("sock"), "dump", seconds)
+        self.snapshots |= found
+        return found.keys()
+
+    def _snapshot_of_wait(self) -> None:
+        """What all are in while somebody waits. A signal that ends the command leaves a second to
+        ask them, which is not enough on a busy machine."""
+        now = time.monotonic()
+        living = [h for h in self.ranks() if h.pid not in self.ends]
+        if not self._still_so() and now - self.tried >= WAITED and any_waited(living, now, WAITED):
+            self.tried = now
+            told = self._snapshot(ANSWER)
+            self.snapped = now if all(h.pid in told for h in living if h.inside) else 0.0
+
+    def _still_so(self) -> bool:
+        """Whether no rank has done anything since all were asked."""
+        return all(history.changed < self.snapped for history in self.known.values())
 
     def _search(self) -> None:
         """Processes that a launcher has started as ranks and that have not come to torch yet."""
@@ -316,10 +337,12 @@ class Watcher:
         answers = self._last_answers()
         self.handle_events(self.poll.poll(0))
         self.crashes.close()
+        waited = self.snapshots if self.cut and self._still_so() else {}
         words = {pid: w for pid in self.known if (w := self.word(f"{pid}.end")) is not None}
         dumps: dict[int, Mapping[str, Any]] = {}
         for pid, history in self.known.items():
-            dump = answers.get(pid) or words.get(pid, {}).get("dump") or self.snapshots.get(pid)
+            dump = answers.get(pid) or waited.get(pid)
+            dump = dump or words.get(pid, {}).get("dump") or self.snapshots.get(pid)
             if isinstance(dump, dict):
                 dumps[pid] = dump
                 # a rank that has ended between two looks says who it was in its last word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -33,19 +34,23 @@ def test_who_was_waited_for_is_named(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     torchrun = Path(sys.executable).with_name("torchrun")
-    with (tmp_path / "out").open("wb") as out:
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
         running = command.start(
             *("rehearse", "--stuck", "90s", "-o", f"json={tmp_path}/report.json", "--"),
             *(torchrun, "--standalone", "--nproc-per-node=2", script),
             stdout=out,
+            stderr=err,
         )
         until = time.monotonic() + 60
         while "sleeping" not in (tmp_path / "out").read_text() and time.monotonic() < until:
             time.sleep(0.1)
-        time.sleep(20)  # job.collectives says who is waited for after 10 s, looks of a busy machine
+        # job.collectives says who is waited for after 10 s
+        until = time.monotonic() + 90
+        while _waited(tmp_path / "err") < 12 and time.monotonic() < until:
+            time.sleep(0.1)
         os.kill(running.process.pid, signal.SIGINT)
         done = running.end(40)
-    assert done.code == 128 + signal.SIGINT, done.err
+    assert done.code == 128 + signal.SIGINT, (tmp_path / "err").read_text()
     assert not done.left
     report = json.loads((tmp_path / "report.json").read_bytes())
     assert report["interrupted"] == "SIGINT"
@@ -54,3 +59,9 @@ def test_who_was_waited_for_is_named(tmp_path: Path) -> None:
     assert found["subjects"][0]["ranks"] == [1]
     assert LINE in found["saw"]
     assert {row["id"] for row in report["checks"]} >= {"job.ranks", "job.collectives", "job.pace"}
+
+
+def _waited(err: Path) -> int:
+    """Seconds for which nothing has gone on, as the live line has it."""
+    found = re.findall(r"nothing for (\d+) s, waiting: rank 0", err.read_text())
+    return int(found[-1]) if found else 0

@@ -6,6 +6,7 @@ right, the other one has `<- or here`.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ ACCELERATE = (
 WAYS = ("forkserver", "spawn", "os.fork", "mp.spawn")
 """How a script may start its ranks itself, beside fork."""
 
+FSDP2_ON_CPU = "torch 2.8"
+"""Before, torch has no fully_shard there, or one that asks a CPU for its streams."""
+
 RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
 
 
@@ -59,7 +63,7 @@ class Row:
     launcher what stands before the script
     path     a folder of scripts/ that the user has in PYTHONPATH
     word     tells rows of one script apart
-    needs    a library of others: without it the row is not run
+    needs    a library of others, "torch 2.8" for that or a newer one: without it the row is not run
     """
 
     script: str
@@ -96,8 +100,12 @@ def gone(script: str, code: str, *ranks: int, **more: object) -> Row:
 
 
 def missing(row: Row) -> bool:
-    """Whether the library is not installed that it needs."""
-    return bool(row.needs) and importlib.util.find_spec(row.needs) is None
+    """Whether the library is not installed that it needs, or is older."""
+    name, _, least = row.needs.partition(" ")
+    if not name or importlib.util.find_spec(name) is None:
+        return bool(name)
+    numbers = importlib.metadata.version(name).split(".")[:2] if least else []
+    return [int(n) for n in numbers] < [int(n) for n in least.split(".") if n]
 
 
 def hangs(script: str, code: str, *ranks: int, **more: object) -> Row:
@@ -125,7 +133,7 @@ FAULTS = (
     raised("made_none", launcher=PYTHON, args=("fork",)),
     hangs("made_late", "rank-stuck", 1, nproc=3, launcher=PYTHON, args=("fork",)),
     raised("raised_at_step", 1, launcher=SUBPROCESS, word="subprocess"),
-    raised("fsdp_raised", 0),
+    raised("fsdp_raised", 0, needs=FSDP2_ON_CPU),
     raised("unused_parameters", 0, 1, exact=False, launcher=SHELL),
     raised("model_differs", 0, 1, exact=False),
     # rank 0 is only told that its peer is gone
@@ -202,7 +210,7 @@ FAULTS = (
     ),
     # one is somewhere else
     hangs("sleeps_before_barrier", "rank-stuck", 0),
-    hangs("fsdp_stuck", "rank-stuck", 1),
+    hangs("fsdp_stuck", "rank-stuck", 1, needs=FSDP2_ON_CPU),
     hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
     hangs("fifo", "rank-stuck", 2, nproc=3, args=("{folder}/fifo",), launcher=SHELL),
     hangs("loader_hangs", "loader-stuck", 1),
@@ -258,7 +266,7 @@ HEALTHY = (
     Row("ragged", nproc=3, launcher=SHELL),
     Row("pipeline", nproc=3, launcher=SHELL),
     Row("overlap", launcher=SHELL),
-    Row("fsdp"),
+    Row("fsdp", needs=FSDP2_ON_CPU),
     Row("forgives", launcher=SHELL),
     Row("no_torch", launcher=PYTHON),
     Row("single", launcher=PYTHON),

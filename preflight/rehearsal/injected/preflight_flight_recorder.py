@@ -33,6 +33,12 @@ class Recorder:
     problem = ""
 
 
+def forget():
+    """After a fork: the groups are the parent's."""
+    Recorder.backends = {}
+    Recorder.calls.get("GROUPS", {}).clear()
+
+
 def follow_groups(c10d, binding, is_own):
     """From now on look at each process group that is made: whether torch keeps a record of it.
     Before 2.7 it has one for NCCL alone, that is off unless this variable says otherwise."""

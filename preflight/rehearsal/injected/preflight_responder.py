@@ -83,6 +83,7 @@ def enlist():
     """From now on this process answers."""
     if Responder.pid:
         begin()
+        Responder.recorder["forget"]()
         Responder.listener.close()
     Responder.pid, Responder.main = os.getpid(), _thread.get_ident()
     Responder.listener = socket.socket(socket.AF_UNIX)
@@ -459,8 +460,10 @@ def write_end():
             frames.append([display_path(path), trace.tb_lineno, code.co_name[:80], is_own(path)])
             trace = trace.tb_next
         word["frames"] = frames[::-1][:FRAMES]
-        if isinstance(getattr(error, "error_pid", None), int):  # torch.multiprocessing.spawn's
-            word["of"], word["trace"] = error.error_pid, str(error)[-20 * TEXT :]
+        # torch.multiprocessing.spawn's; up to torch 2.8 its name is pid
+        of = getattr(error, "error_pid", getattr(error, "pid", None))
+        if isinstance(of, int) and hasattr(error, "error_index"):
+            word["of"], word["trace"] = of, str(error)[-20 * TEXT :]
     try:
         if os.getpid() == Responder.pid:
             word["dump"] = dump()
