@@ -57,11 +57,8 @@ def _forget_script_folder() -> None:
     """What `-P` does: no module is taken from the working directory or from beside the script,
     where a job may have a json.py of its own, unless it is from there that we run ourselves."""
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if (
-        not getattr(sys.flags, "safe_path", False)
-        and sys.path
-        and os.path.abspath(sys.path[0]) != ours
-    ):
+    safe = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+    if not safe and sys.path and os.path.abspath(sys.path[0]) != ours:
         del sys.path[0]
 
 

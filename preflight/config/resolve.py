@@ -32,9 +32,8 @@ DEFAULTS: Mapping[str, Any] = {
     "only": (),
     "skip": (),
     "checkpoint_dir": "",
-    "python": "",
 }
-TOP_KEYS = (*DEFAULTS, "nproc", "expect", "checks", "tolerate", "output")
+TOP_KEYS = (*DEFAULTS, "nproc", "python", "expect", "checks", "tolerate", "output")
 CHECK_KEYS = ("timeout", "enabled")
 WAIVER_KEYS = ("why", "until")
 OUTPUT_KEYS = ("format", "file")
@@ -137,9 +136,21 @@ def wants_torch(flags: Flags, config: Mapping[str, Any]) -> bool:
     return level != Level.QUICK and not chosen
 
 
-def job_python(flags: Flags, config: Mapping[str, Any]) -> str:
-    """The job's interpreter, as resolve() will find it; empty where nobody says it."""
-    return str(flags.python or config.get("python") or "")
+def job_python(flags: Flags, config: Mapping[str, Any], config_name: str) -> Setting:
+    """The job's interpreter; empty where nobody says it. It will be run: a file that came with a
+    working directory, as with a repository of somebody else, names none."""
+    where = f"config {config_name}: python"
+    if flags.python is None and "python" not in config:
+        return Setting("", "default")
+    if flags.python is None and config_name == file.HERE:
+        raise PreflightError(f"{where}: only a file that --config names may say what is run")
+    given, source = flags.python, flags.source("python")
+    if given is None:
+        given, source = config["python"], f"config {config_name}"
+    if not isinstance(given, str) or not given:
+        place = source if flags.python is not None else where
+        raise PreflightError(f"{place} wants the name of an interpreter")
+    return Setting(given, source)
 
 
 def level_needed(flags: Flags, config: Mapping[str, Any]) -> Level:
@@ -201,9 +212,7 @@ def resolve(
     for check_id, seconds in _timeouts(flags, catalogue).items():
         budgets[check_id] = seconds
         shown[f"timeout.{check_id}"] = Setting(seconds, flags.source("timeout"))
-    python = pick("python")
-    if not isinstance(python, str) or (not python and shown["python"].source != "default"):
-        raise PreflightError(f"{place('python')} wants the name of an interpreter")
+    shown["python"] = job_python(flags, config, config_name)
     folder = pick("checkpoint_dir")
     if shown["checkpoint_dir"].source != "default":
         if not isinstance(folder, str) or not folder:
@@ -225,7 +234,7 @@ def resolve(
         nodes=flags.nodes,
         node_rank=flags.node_rank,
         meet=flags.meet,
-        python=python,
+        python=shown["python"].value,
         deadline=deadline,
         arrive=arrive,
         only=only,

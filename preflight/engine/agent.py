@@ -83,7 +83,7 @@ def session(interrupt: Interrupt) -> Iterator[Workers]:
 
 def configured(
     wish: Wish,
-    before_loading: Callable[[Mapping[str, Any]], None] = lambda table: None,
+    before_loading: Callable[[Mapping[str, Any], str], None] = lambda table, name: None,
     *,
     to_run: bool = False,
 ) -> tuple[Config, registry.Catalogue]:
@@ -91,7 +91,7 @@ def configured(
     run of this level may do."""
     name, text = wish.config or found_config(wish)
     table = file.parsed(name, text) if name else {}
-    before_loading(table)
+    before_loading(table, name)
     level = config.level_needed(wish.flags, table) if to_run else check.Level.DEEP
     catalogue = registry.load(level=level)
     today = datetime.datetime.now(datetime.timezone.utc).date()
@@ -123,10 +123,10 @@ def ending_of(
 ) -> Ending:
     """Everything between the flags and the report."""
 
-    def begin(table: Mapping[str, Any]) -> None:
+    def begin(table: Mapping[str, Any], name: str) -> None:
         if config.wants_torch(wish.flags, table):
             # before the checks themselves are loaded: its import takes longest
-            open_torch(workers, config.job_python(wish.flags, table))
+            open_torch(workers, config.job_python(wish.flags, table, name).value)
 
     chosen, catalogue = configured(wish, begin, to_run=True)
     chosen = wish.adjust(chosen)

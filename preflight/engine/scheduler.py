@@ -17,7 +17,7 @@ from preflight.humanize import plural
 from preflight.model import Cause, Missing, Node, Observation, Status, Topology, key_of, place_of
 from preflight.process.call import Call
 from preflight.process.pool import Workers
-from preflight.process.servers import TORCH, TORCH_SECONDS, open_light, open_torch
+from preflight.process.servers import LIGHT, TORCH, TORCH_SECONDS, open_light, open_torch
 from preflight.registry import Loaded
 from preflight.serde import encode
 
@@ -413,7 +413,9 @@ class Run:
             torch = any(c.check.torch for c in self.waiting)
             importing = torch and self.workers.preloaded(TORCH) is None
             done = total - len(self.waiting) - len(self.calls)
-            waiting_for = "import torch" if importing else ""
+            behind = {c.server for calls in self.calls.values() for c in calls.values()}
+            waiting_for = ", ".join(["torch"] * importing + sorted(behind - {LIGHT, TORCH}))
+            waiting_for = f"import {waiting_for}" if waiting_for else ""
             return Progress(done, total, now - self.began, waiting_for=waiting_for)
         oldest, check_id = min(running, key=lambda pair: pair[0].began)
         mark = f' (last mark: "{oldest.marks[-1].name}")' if oldest.marks else ""

@@ -47,7 +47,7 @@ esac
 log=/dev/null
 if [ -w "$folder" ]; then log=$folder/{hook}-$job.log; fi
 timeout -k 1 7 env -i "PATH=$PATH" LANG=C.UTF-8 \\
-{variables}    {python} -P -s -m preflight slurm {hook} </dev/null >"$log" 2>&1
+{variables}    {python} -I -m preflight slurm {hook} </dev/null >"$log" 2>&1
 code=$?
 case $code in
 0 | 3) ;;

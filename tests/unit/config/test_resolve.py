@@ -155,6 +155,14 @@ def test_a_file_that_was_found_here_names_none_elsewhere(catalogue: Catalogue, p
     assert given.outputs[1] == Output("json", path)
 
 
+def test_a_file_that_was_found_here_says_not_what_is_run(catalogue: Catalogue) -> None:
+    table = {"python": "./python"}
+    with pytest.raises(PreflightError, match="may say what is run"):
+        config.resolve(Flags(), table, file.HERE, catalogue, TODAY)
+    assert config.resolve(Flags(), table, "preflight.toml", catalogue, TODAY).python == "./python"
+    assert config.resolve(Flags(python="/p"), table, file.HERE, catalogue, TODAY).python == "/p"
+
+
 def test_the_file_that_was_taken_is_a_setting(catalogue: Catalogue) -> None:
     table = {"output": [{"format": "json", "file": "out/x.json"}]}
     found_here = config.resolve(Flags(), table, file.HERE, catalogue, TODAY)

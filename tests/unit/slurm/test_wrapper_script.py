@@ -79,7 +79,7 @@ def test_what_a_script_passes_on(tmp_path: Path) -> None:
     assert "SLURMD_NODENAME=n1\0" in text
     for name in job:
         assert name not in text
-    assert "-P -s -m preflight slurm prolog" in text
+    assert "-I -m preflight slurm prolog" in text
 
 
 def test_where_the_cluster_is_configured_elsewhere(tmp_path: Path) -> None:
