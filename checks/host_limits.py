@@ -19,6 +19,8 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 from preflight.check import Check, Context, Scope, Stage
@@ -50,6 +52,8 @@ CHECK = Check(
     explains=("world.nccl",),
 )
 
+# what the kernel says where bytes, inodes or a quota are used up
+FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 # one channel buffer of NCCL's shared-memory transport is 9.2 MiB (NVIDIA/nccl#290)
 SHM_PER_RANK = 10 * MIB
 # what `docker run` gives is 64 MiB; a DataLoader with a few workers fills it
@@ -134,7 +138,6 @@ FINDINGS = {
         means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
         now="export OMP_NUM_THREADS=1",
         text="raise {limit!s}; docker, podman: --pids-limit=-1; pod: podPidsLimit of the kubelet",
-        blame=Blame.NODE,
         explains=("host.software", "rdzv.*", "world.*"),
     ),
     "memory-low": FindingType(
@@ -332,7 +335,6 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 (here,),
                 saw=f"{limits.threads_left} more threads allowed by {limits.threads_limit}",
                 expected=f"{THREADS_PER_RANK} for each of {ranks} ranks",
-                blame=blame,
                 confidence=Confidence.LIKELY,
                 fields={"limit": limits.threads_limit},
             )
@@ -349,6 +351,10 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
 def _judge_shm(
     here: Subject, limits: ProcessLimits, ranks: int, expect: Expect, blame: Blame
 ) -> Iterator[Found]:
+    if limits.shm_problem.endswith(FULL):
+        # by files of jobs: no fault of the node
+        yield Found("shm-full", (here,), saw=limits.shm_problem, expected="room for files")
+        return
     if limits.shm_problem or limits.shm_size is None or limits.shm_free is None:
         yield Found(
             "shm-unusable",

@@ -144,7 +144,7 @@ FINDINGS = {
         text="remove what is not needed, or name another folder",
         commands=(Command("df -h {path}; df -i {path}", "the node"),),
         status=(Status.FAIL, Status.WARN),
-        blame=(Blame.NODE, Blame.JOB),
+        blame=(Blame.JOB, Blame.NODE),
         explains=(),
     ),
     "fsync-slow": FindingType(
@@ -382,7 +382,9 @@ def _space(here: Subject, place: ProbedPath, expect: Expect) -> Iterator[Fault]:
     elif space.inodes > 0 and space.inodes_free < INODES_LEFT:
         saw = f"{space.inodes_free} inodes free of {space.inodes}"
     if saw:
-        blame = Blame.NODE if _local(place) and place.errno != "EDQUOT" else Blame.JOB
+        # what fills a disk are files of jobs, which drain no node unless somebody said so
+        local = _local(place) and place.errno != "EDQUOT"
+        blame = Blame.NODE if local and floor is not None else Blame.JOB
         goal = f"at least {size(wanted)} and {INODES_LEFT} inodes {source}".strip()
         saw = f"{_describe(place)}: {saw}"
         yield Found("full", (here,), saw, goal, status=status, blame=blame), place

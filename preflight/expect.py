@@ -25,7 +25,10 @@ KEYS: Mapping[str, tuple[type, str]] = {
     "nofile": (int, "floor of the open-files limit"),
     "shm_gib": (float, "floor of the size of /dev/shm, in GiB"),
     "cpus_per_rank": (float, "floor of the CPUs that each rank may use"),
-    "free_gib": (float, "floor of the free space in TMPDIR and the checkpoint directory, in GiB"),
+    "free_gib": (
+        float,
+        "free space in TMPDIR and the checkpoint directory, in GiB; hooks drain for it",
+    ),
     "tcp_gbits": (float, "floor of what one TCP stream moves between two nodes, in Gbit/s"),
     "allreduce_busbw_gbs": (
         float,

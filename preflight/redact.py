@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -23,22 +23,36 @@ WINDOW = 8192
 # Patterns are compiled when first used: importing this must cost next to nothing. Quantifiers are
 # bounded: a value may be hostile.
 
-# in the name of a variable; the words of a tokenizer and InfiniBand's partition key are no secrets
-SECRET_NAME = (
-    r"(?i)TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|"
-    r"(?:^|[^A-Z])(?!PKEYS?(?![A-Z]))[A-Z]*KEY"
+# in names of variables, options and headers; the words of a tokenizer are no secrets, PWD is a
+# folder
+WORDS = (
+    r"token(?!iz)|secret|passw|passphrase|credential|authorization|signature|cookie|webhook|"
+    r"connection_?string|(?<![a-z])(?:auth|pass|jwt|dsn)(?![a-z])|(?<=[_-])(?:pwd(?![a-z])|pat(?!\w))"
 )
+# in the name of a variable; InfiniBand's partition key is no secret
+SECRET_NAME = rf"(?i){WORDS}|(?:^|[^A-Z])(?!PKEYS?(?![A-Z]))[A-Z]*KEY"
+# a variable that says where a secret is
+PLACE_NAME = r"(?i)(?:FILE|PATH|DIR|FOLDER|HOME|SOCK)$"
 # name=value inside a value, as in a URL's query or an option
-SECRET_PART = r"(?i)([\w-]{0,40}(?:token|secret|passw(?:or)?d|key|signature)[\w-]{0,40}=)[^\s&;,]+"
+SECRET_PART = rf"(?i)([\w-]{{0,40}}(?:{WORDS}|key)[\w-]{{0,40}}=)[^\s&;,]+"
+# `Authorization: Basic …`, `X-Api-Key: …`: a header to its end; and what goes by its scheme
+SECRET_HEADER = (
+    r"(?im)\b((?:proxy-)?authorization|(?:set-)?cookie|[\w-]{0,40}-(?:key|token|secret|password))"
+    r"\s{0,4}:[^\n\"']+"
+)
+SECRET_SCHEME = r"(?i)\b(bearer\s{1,4})[\w.~+/=-]{8,}"
 # tokens that are known by their first letters: Hugging Face, GitHub, OpenAI, Slack, AWS, JWT
 SECRET_SHAPE = r"(?a)\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[abp]-|AKIA|eyJ)[\w.-]{16,}"
 # what SECRET_PART and SECRET_SHAPE need to match at all: most environments compile no pattern
 SECRET_SIGNS = (
-    *("token", "secret", "passw", "key", "signature"),
+    *("token", "secret", "passw", "passphrase", "credential", "auth", "signature", "cookie", "key"),
+    *("webhook", "connection", "jwt", "dsn", "pass", "pat=", "pwd", "bearer"),
     *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "sk-", "xox", "akia", "eyj"),
 )
 SECRET_LEAST = 8
 """Characters of a secret that is looked for elsewhere: less might be anything."""
+NAMED_LEAST = 6
+"""The same of one whose variable says that it is one."""
 
 
 def secret(name: str) -> bool:
@@ -60,16 +74,39 @@ def redact(name: str, value: str, limit: int = LIMIT) -> str:
         value = value[: scheme + 3] + HIDDEN + value[at:]
     elif 0 <= value.find(":") < at:
         value = HIDDEN + value[at:]
-    text = re.sub(SECRET_PART, rf"\1{HIDDEN}", value[:WINDOW])
+    text = re.sub(SECRET_HEADER, rf"\1: {HIDDEN}", value[:WINDOW])
+    text = re.sub(SECRET_SCHEME, rf"\1{HIDDEN}", text)
+    text = re.sub(SECRET_PART, rf"\1{HIDDEN}", text)
     text = re.sub(SECRET_SHAPE, HIDDEN, text)
     return clip(text if len(value) <= WINDOW else text + "…", limit)
 
 
+def command_line(words: Sequence[str]) -> list[str]:
+    """A command line as it may be shown and stored: `--api-key X` as `--api-key=X` without X, as
+    well as `-p X` and `-u user:X`."""
+    return [
+        HIDDEN if _takes_secret(flag, word) else redact("", word)
+        for flag, word in zip(["", *words], words, strict=False)
+    ]
+
+
+def _takes_secret(flag: str, word: str) -> bool:
+    if not flag.startswith("-") or "=" in flag or not word:
+        return False
+    if flag in ("-u", "--user"):
+        return ":" in word
+    # a password; a number is a port
+    return secret(flag) or (flag == "-p" and not word.isdigit())
+
+
 def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What stands in values of variables whose names give no warning: the user and password of a
-    URL, tokens. Longest first, for without()."""
+    """What must not stand anywhere: values of variables that are secret by name, and in others the
+    user and password of a URL, and tokens. Longest first, for without()."""
     found: set[str] = set()
-    for value in environ.values():
+    named: set[str] = set()
+    for name, value in environ.items():
+        if secret(name) and not re.search(PLACE_NAME, name[-WINDOW:]):
+            named |= _spellings(value[:WINDOW])
         at, scheme = value.rfind("@"), value.find("://")
         if 0 <= scheme < at:
             found |= {value[scheme + 3 : at], value[scheme + 3 : at].partition(":")[2]}
@@ -80,7 +117,19 @@ def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
             parts = re.finditer(SECRET_PART, value[:WINDOW])
             found |= {part[0][len(part[1]) :] for part in parts}
             found |= {shape[0] for shape in re.finditer(SECRET_SHAPE, value[:WINDOW])}
-    return tuple(sorted((s for s in found if len(s) >= SECRET_LEAST), key=len, reverse=True))
+    named |= {text for text in found if len(text) >= SECRET_LEAST}
+    return tuple(sorted(named, key=len, reverse=True))
+
+
+def _spellings(value: str) -> set[str]:
+    """A secret as it may stand in a text: whole, each of its lines, as repr() or a URL has it. None
+    where it is a word or a number like any other."""
+    if value.isdigit() or (value.isalpha() and value.islower()):
+        return set()
+    from urllib.parse import quote
+
+    spelt = {value, value.strip(), repr(value)[1:-1], quote(value, safe=""), *value.splitlines()}
+    return {text for text in spelt if len(text) >= NAMED_LEAST}
 
 
 def without(data: T, hidden: Iterable[str]) -> T:
@@ -95,6 +144,10 @@ def _without(data: Any, texts: tuple[str, ...]) -> Any:
     if isinstance(data, str):
         for text in texts:
             data = data.replace(text, HIDDEN)
+            # what was cut within it
+            at = data.rfind(text[:SECRET_LEAST])
+            if at >= 0 and text.startswith(data[at:].rstrip("…")):
+                data = data[:at] + HIDDEN
         return data
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         fields = dataclasses.fields(data)

@@ -297,7 +297,7 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
     try:
         app(prog_name="preflight", obj=interrupt or Interrupt())
     except PreflightError as error:
-        console.say(f"preflight: {error}")
+        console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ)))
         code = _usage_code(USAGE)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
@@ -355,14 +355,16 @@ def _name_variables() -> None:
 
 def _keep_traceback() -> int:
     """Keep the traceback of what is being handled, say where."""
-    text = traceback.format_exc()
+    hidden = redact.secrets(os.environ)
+    text = redact.without(traceback.format_exc(), hidden)
     console.say(text)
     try:
         import tempfile
 
         handle, path = tempfile.mkstemp(prefix="preflight-crash-", suffix=".log", dir="/tmp")
-        with os.fdopen(handle, "w") as file:
-            file.write(f"preflight {__version__}, python {sys.version}\n{sys.argv!r:.2000}\n{text}")
+        words = redact.without(redact.command_line(sys.argv), hidden)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"preflight {__version__}, python {sys.version}\n{words!r:.2000}\n{text}")
         console.say(f"preflight: this is our fault, not your cluster's; the traceback is in {path}")
     except OSError:
         console.say("preflight: this is our fault, not your cluster's; please report the above")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from preflight import console
+from preflight import console, redact
 from preflight.cli.printing import printed
 from preflight.engine import agent
 from preflight.humanize import nearest
@@ -123,10 +123,10 @@ def _end(ctx: typer.Context, hook: Callable[[Workers], int]) -> None:
         with agent.session(ctx.obj) as workers:
             code = hook(workers)
     except PreflightError as error:
-        console.say(f"preflight: {error}")
+        console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ)))
         code = 0
     except Exception:  # noqa: BLE001  our bug drains no node
-        console.say(traceback.format_exc())
+        console.say(redact.without(traceback.format_exc(), redact.secrets(os.environ)))
         console.say("preflight: this is our fault, not this node's")
         code = 0
     raise typer.Exit(code)

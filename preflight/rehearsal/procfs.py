@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from preflight.domains.job.record import ChildProcess
 from preflight.frozen import dataclass
 from preflight.identity.launchers import ENV, OUTER
-from preflight.redact import redact
+from preflight.redact import command_line as redacted
 from preflight.sanitize import one_line
 
 CHILDREN = 64
@@ -157,7 +157,8 @@ def switches(pid: int) -> int:
 
 def command_line(pid: int, most: int) -> str:
     """What it was started as, for a reader."""
-    return redact("", one_line(read(f"/proc/{pid}/cmdline", 4096).replace("\0", " ")), most)
+    words = redacted(read(f"/proc/{pid}/cmdline", 4096).split("\0"))
+    return one_line(" ".join(words).strip(), most)
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -147,7 +147,7 @@ def _rehearsed(
         "stuck": asked.stuck,
         "steps": asked.steps,
         "alone": asked.alone,
-        "argv": without_secrets(asked.argv[:ARGUMENTS]),
+        "argv": redact.command_line(asked.argv[:ARGUMENTS]),
     }
     call = workers.call(
         SERVER,
@@ -201,7 +201,7 @@ def _recorded(
     seconds: float,
 ) -> RehearsalRecord:
     """What the watcher has seen, with the exit status that only a parent knows."""
-    argv = tuple(without_secrets(asked.argv[:ARGUMENTS]))
+    argv = tuple(redact.command_line(asked.argv[:ARGUMENTS]))
     if isinstance(call.result, Returned):
         record: RehearsalRecord = decode(RehearsalRecord, call.result.value)
         why = record.ranks[0].life.command.why
@@ -216,17 +216,6 @@ def _recorded(
     problem = "" if interrupted else f"the watch itself ended without a word: {call.result!r:.200}"
     life = Life(WatchedCommand(argv, ended, why, seconds), watched="", problem=problem)
     return RehearsalRecord((Rehearsed(life, Calls(why=why, seconds=seconds)),))
-
-
-def without_secrets(words: Sequence[str]) -> list[str]:
-    """A command line as it may be shown and stored, `--api-key X` as `--api-key=X` without X."""
-    before = ["", *words[:-1]]
-    return [
-        redact.HIDDEN
-        if flag.startswith("-") and "=" not in flag and redact.secret(flag)
-        else redact.redact("", word)
-        for flag, word in zip(before, words, strict=True)
-    ]
 
 
 class Lines:

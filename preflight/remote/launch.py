@@ -169,7 +169,9 @@ def _launch_settings(flags: Flags, launch: Launch, hosts: Sequence[str]) -> dict
         return {"slurm": Setting(True, flags.source("slurm"))}
     shown = {"hosts": Setting(list(hosts), flags.source("hosts"))}
     if launch.connect:
-        shown["connect"] = Setting(" ".join(launch.connect), flags.source("connect"))
+        shown["connect"] = Setting(
+            " ".join(redact.command_line(launch.connect)), flags.source("connect")
+        )
     return shown
 
 

@@ -106,7 +106,6 @@ def test_judge(case: Case) -> None:
     ("changes", "code"),
     [
         ({"shm_problem": "/dev/shm: Permission denied"}, "shm-unusable"),
-        ({"threads_left": 100, "threads_limit": "pids.max"}, "threads-low"),
         ({**WITHOUT_RDMA, "inside": ""}, "rdma-not-exposed"),
     ],
 )
@@ -117,6 +116,21 @@ def test_what_a_container_was_started_with_is_not_its_nodes_fault(
         saw = but(**changes | {"inside": inside})
         (finding,) = judged(host_limits, Case("", saw, topology=TWO_NODES))
         assert (finding.code, finding.blame) == (code, blame)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"shm_problem": "/dev/shm: No space left on device"}, "shm-full"),
+        ({"shm_problem": "/dev/shm: Disk quota exceeded"}, "shm-full"),
+        ({"shm_free": MIB}, "shm-full"),
+        ({"threads_left": 100, "threads_limit": "pids.max"}, "threads-low"),
+        ({"memory_left": GIB}, "memory-low"),
+    ],
+)
+def test_what_jobs_use_up_drains_no_node(changes: dict[str, object], code: str) -> None:
+    (finding,) = judged(host_limits, Case("", but(**changes)))
+    assert (finding.code, finding.status, finding.blame) == (code, Status.FAIL, Blame.JOB)
 
 
 def test_whose_locked_memory_it_is() -> None:

@@ -171,6 +171,16 @@ def test_places_on_one_dead_mount_are_one_finding() -> None:
     assert finding.fields["mount"] == "/home"
 
 
+@pytest.mark.parametrize(
+    "changes", [room(10 * MIB), room(GIB, inodes=0), {**NO_SPACE, **room(0)}], ids=str
+)
+def test_what_jobs_fill_drains_no_node(changes: dict[str, object]) -> None:
+    """Unless somebody expects a floor of the node."""
+    for expect, blame in (({}, Blame.JOB), ({"free_gib": 1}, Blame.NODE)):
+        (finding,) = judged(host_storage, Case("", but(TMP, **changes), expect=expect))
+        assert (finding.code, finding.status, finding.blame) == ("full", Status.FAIL, blame)
+
+
 def test_a_hostile_path_stays_an_argument() -> None:
     (finding,) = judged(host_storage, Case("", but(TMP, path="/a; rm -rf ~", **DENIED)))
     assert finding.fields["path"] == "/a; rm -rf ~"

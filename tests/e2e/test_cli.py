@@ -468,6 +468,9 @@ def test_forty_columns() -> None:
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "PLANTED-01-XYZ",
+    # secret by name, and in the value of another
+    "WANDB_API_KEY": "PLANTED-17-XYZ",
+    "NCCL_ALGO": "PLANTED-17-XYZ",
     "http_proxy": "http://user:PLANTED-02-XYZ@proxy:3128",
     "NCCL_MY_TOKEN": "PLANTED-03-XYZ",
     "MASTER_ADDR": "http://user:PLANTED-04-XYZ@host",

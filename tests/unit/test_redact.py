@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from preflight.domains.settings.variables import known_variables
 from preflight.model import Cause, Mark, Missing, Seen
-from preflight.redact import redact, secret, secrets, without
+from preflight.redact import command_line, redact, secret, secrets, without
 from preflight.sanitize import LIMIT
 
 
@@ -24,6 +25,16 @@ from preflight.sanitize import LIMIT
         "DB_PASSWD",
         "GOOGLE_APPLICATION_CREDENTIALS",
         "SSHKEY",
+        "DB_PASS",
+        "DB_PWD",
+        "KEY_PASSPHRASE",
+        "NPM_AUTH",
+        "GITHUB_PAT",
+        "SENTRY_DSN",
+        "SLACK_WEBHOOK_URL",
+        "SESSION_COOKIE",
+        "HTTP_AUTHORIZATION",
+        "AZURE_STORAGE_CONNECTION_STRING",
     ],
 )
 def test_secret_names(name: str) -> None:
@@ -33,7 +44,17 @@ def test_secret_names(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["NCCL_IB_PKEY", "UCX_IB_PKEY", "TOKENIZERS_PARALLELISM", "RANK", "NCCL_SOCKET_IFNAME", "PWD"],
+    [
+        "NCCL_IB_PKEY",
+        "UCX_IB_PKEY",
+        "TOKENIZERS_PARALLELISM",
+        "RANK",
+        "NCCL_SOCKET_IFNAME",
+        "PWD",
+        "OLDPWD",
+    ]
+    + ["PATH", "LD_LIBRARY_PATH", "XAUTHORITY", "COMPASS", "NCCL_BYPASS", "I_MPI_PIN"]
+    + [name for name in known_variables() if name != "PREFLIGHT_TOKEN"],
 )
 def test_harmless_names(name: str) -> None:
     assert not secret(name)
@@ -54,6 +75,14 @@ def test_harmless_names(name: str) -> None:
         ("https://h/x?access_token=abc&y=1", "https://h/x?access_token=***&y=1"),
         ("--password=abc --rank=1", "--password=*** --rank=1"),
         ("hf_abcdefghijklmnopqrstuvwx", "***"),
+        ("--passphrase=abc", "--passphrase=***"),
+        ("--pwd=abc PWD=/tmp", "--pwd=*** PWD=/tmp"),
+        ("--tokenizer=gpt2", "--tokenizer=gpt2"),
+        ("Authorization: Basic dTpw", "Authorization: ***"),
+        ("GET / X-Api-Key: abc def", "GET / X-Api-Key: ***"),
+        ("curl failed with Bearer abcdefgh1234", "curl failed with Bearer ***"),
+        ("KeyError: 'layer.0'", "KeyError: 'layer.0'"),
+        ("authored: by me", "authored: by me"),
         ("[::1]:29500", "[::1]:29500"),
         ("mlx5_0:1,mlx5_1:1", "mlx5_0:1,mlx5_1:1"),
         ("", ""),
@@ -106,6 +135,52 @@ def test_hostile_values_cost_nothing(value: str) -> None:
 )
 def test_what_is_secret_by_its_form(value: str, found: tuple[str, ...]) -> None:
     assert secrets({"X": value}) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("hunter2", "wrong password: hunter2"),
+        ("a/b+c=d", "GET /?x=a%2Fb%2Bc%3Dd"),
+        ("long\tsecret", "ValueError('long\\tsecret')"),
+        ("-----BEGIN\nMIIEvQIBADANBg\n-----END", "bad line MIIEvQIBADANBg"),
+        ("0123456789abcdef", "text that was cut: 0123456789ab…"),
+        ("0123456789abcdef", "text that was cut: 0123456789ab"),
+    ],
+)
+def test_a_secret_by_name_stands_nowhere(value: str, text: str) -> None:
+    hidden = secrets({"MY_TOKEN": value})
+    assert value in hidden
+    shown = without(text, hidden)
+    assert "***" in shown
+    assert not any(part in shown for part in (value, "MIIE", "01234567", "%2F", "tsecret"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("API_TOKEN", "true"),
+        ("MASTER_KEY", "123456789"),
+        ("SECRET_LEVEL", "standard"),
+        ("SSL_KEY_FILE", "/dev/shm/key-1"),
+        ("AUTH", ""),
+    ],
+)
+def test_what_is_a_word_like_others_spoils_no_report(name: str, value: str) -> None:
+    assert secrets({name: value}) == ()
+
+
+def test_secrets_of_a_command_line_are_not_shown() -> None:
+    words = ["x.py", "--api-key", "abc", "--hf-token=abc", "--lr", "0.1", "hf_" + "a" * 30, "k"]
+    shown = ["x.py", "--api-key", "***", "--hf-token=***", "--lr", "0.1", "***", "k"]
+    assert command_line(words) == shown
+    words = ["x", "--passphrase=abc", "-p", "abc", "--pwd", "abc", "-u", "me:abc", "-u", "me"]
+    shown = ["x", "--passphrase=***", "-p", "***", "--pwd", "***", "-u", "***", "-u", "me"]
+    assert command_line(words) == shown
+    words = ["curl", "--header", "Authorization: abc", "-H", "X-Auth-Token: abc", "-p", "29500"]
+    shown = ["curl", "--header", "Authorization: ***", "-H", "X-Auth-Token: ***", "-p", "29500"]
+    assert command_line(words) == shown
+    assert command_line([]) == []
 
 
 def test_the_longest_is_hidden_first() -> None:

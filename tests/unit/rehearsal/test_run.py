@@ -52,8 +52,5 @@ def test_what_the_flags_say() -> None:
 
 
 def test_secrets_of_a_command_line_are_not_shown() -> None:
-    words = ["x.py", "--api-key", "abc", "--hf-token=abc", "--lr", "0.1", "hf_" + "a" * 30, "k"]
-    shown = run.without_secrets(words)
-    assert shown == ["x.py", "--api-key", "***", "--hf-token=***", "--lr", "0.1", "***", "k"]
     raised = {"how": "raised", "text": "ValueError: https://me:pass@host/ refused"}
     assert "pass" not in aggregate.end_of(raised, 1.0, 1).text
