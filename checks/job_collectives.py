@@ -248,7 +248,7 @@ def _nothing(hang: Hang) -> Found | None:
     if all(seen.why == "ended" for seen in calls) or any(seen.ended for seen in calls):
         return None
     worked = any(seen.steps or any(group.completed for group in seen.groups) for seen in calls)
-    if not hang.stopped and (worked or not hang.distributed or all(s.moves for s in calls)):
+    if not hang.stopped and (worked or not hang.distributed or any(s.moves for s in calls)):
         return None
     watched = duration(max(seen.seconds for seen in calls))
     where = hang.places()
@@ -273,8 +273,8 @@ def measured(world: World[Calls]) -> Measured:
     values = {"collectives": done, "steps": steps, "groups": groups, "seconds": watched}
     if not done and not steps and max(calls.world for calls in seen) < 2:
         return Measured("no collectives: not distributed", values)
-    if not done and all(calls.moves for calls in seen):
-        return Measured("all ranks move · calls can't be counted from outside", values)
+    if not done and any(calls.moves for calls in seen):
+        return Measured("goes on · calls can't be counted from outside", values)
     text = f"{done:,} collective{'s' * (done != 1)}, {steps:,} step{'s' * (steps != 1)}"
     text += f" in {duration(watched)}"
     pictured = wait_graph(dict(enumerate(seen)))

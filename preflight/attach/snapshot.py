@@ -31,10 +31,9 @@ from preflight.serde import encode
 EVERY = 1.0
 INIT_CALL = "init_process_group"
 DISTRIBUTED = re.compile(r"/torch/(?:distributed|nn/parallel)/")
-IMPORTS = "<frozen importlib"
 STOPPED = ("T", "t")
-POLLS = 40
-"""Waits a second from which on a thread is one that polls."""
+POLLS = (70, 105)
+"""Waits a second of a thread that asks every 10 ms, as NCCL's blocking wait does."""
 MARGIN = 1.5
 """Seconds less than the whole look for which nothing must have gone on: the first look is later."""
 
@@ -58,6 +57,7 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
     first, asked = ras_client.query_job(pids), time.monotonic()
     problem = ""
     switched: dict[int, int] = {}
+    inside: dict[int, float] = {}
     while True:
         channel.mark("torch's worker server")
         pulses = servers.ask(worlds)
@@ -71,6 +71,8 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
             if (seen := sampling.sample_process(pid, pulses.get(pid))) is not None:
                 history.add_sample(seen)
             _note_progress(history, switched)
+            if _in_a_call(history):
+                inside.setdefault(pid, history.answered)
         if time.monotonic() + EVERY >= until:
             break
         time.sleep(EVERY)
@@ -103,8 +105,8 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
             ),
             _from_outside(
                 aggregate.calls_of(h, dumps.get(h.pid, {}), "", why, now, began),
-                h,
                 called.get(h.pid, {}),
+                moves=h.pid in inside and h.moved > inside[h.pid],
             ),
             aggregate.pace_of(h, {}),
             aggregate.growth_of(h, began, memory, len(histories)),
@@ -218,27 +220,32 @@ def _joining(
     return found
 
 
-def _from_outside(calls: Calls, history: History, told: Mapping[str, str]) -> Calls:
+def _from_outside(calls: Calls, told: Mapping[str, str], *, moves: bool) -> Calls:
     """The same where only its stack is known: with what its call was called with, and whether it
-    was seen to go on."""
-    if history.served or not history.stack:
-        return calls
-    starts = history.at == "init" or any(f.file.startswith(IMPORTS) for f in history.stack)
-    moves = calls.why == "time" and calls.still < calls.seconds / 2 and not starts
+    was seen in a call of torch's, and went on."""
     unnumbered = [g for g in calls.groups if g.open is not None and g.open.seq == UNNUMBERED]
     groups = [with_arguments(group, calls.rank or 0, told) for group in unnumbered]
     return replace(calls, groups=tuple(groups) or calls.groups, moves=moves)
 
 
 def _note_progress(history: History, switched: dict[int, int]) -> None:
-    """A slow job may be met in the same call at every look: but its main threads wait for one thing
-    after the other, where those of a job that hangs wait once. What polls does so far more often.
-    switched: pid -> procfs.switches() at the last look."""
+    """A job may be met in the same call at every look, and go on: its main threads wait for one
+    thing after the other there, where those of a job that hangs wait once. switched: pid ->
+    procfs.switches() at the last look."""
     now = procfs.switches(history.pid)
     times = now - switched.get(history.pid, now)
     switched[history.pid] = now
-    if history.world > 1 and history.at != "init" and 0 < times < POLLS * EVERY:
-        history.moved = history.changed = history.samples[-1][0] if history.samples else 0.0
+    if _in_a_call(history) and times and not POLLS[0] <= times <= POLLS[1]:
+        history.moved = history.changed = history.answered
+
+
+def _in_a_call(history: History) -> bool:
+    """Whether its main thread is in a call of torch's that waits for other ranks in C++. A loader
+    and the user's own code may look every second whether what they wait for has come."""
+    if history.world < 2 or not history.stack or history.at not in ("collective", "own"):
+        return False
+    frame = history.stack[0]
+    return not frame.own and (frame.function == BACKWARD or bool(DISTRIBUTED.search(frame.file)))
 
 
 def _settle(history: History, now: float, patience: float) -> None:
@@ -246,7 +253,5 @@ def _settle(history: History, now: float, patience: float) -> None:
     and one that does nothing in a call of torch's that ends in C++ waits there for the others."""
     if history.state in STOPPED:
         history.at = "unknown"
-    elif history.at == "own" and history.stack and now - history.moved >= patience:
-        frame = history.stack[0]
-        if not frame.own and (frame.function == BACKWARD or DISTRIBUTED.search(frame.file)):
-            history.at = "collective" if history.world > 1 else "own"
+    elif _in_a_call(history) and now - history.moved >= patience:
+        history.at = "collective"

@@ -236,7 +236,7 @@ class Calls:
     """Why the calls of one of its groups are not known, though it made some: torch's version, and
     what it has no recorder for."""
     moves: bool = False
-    """Of one that is seen from outside: it went on while it was looked at."""
+    """Of one that is seen from outside: it was in a call while it was looked at, and went on."""
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
 
