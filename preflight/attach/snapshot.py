@@ -70,7 +70,7 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
         for pid, history in histories.items():
             if (seen := sampling.sample_process(pid, pulses.get(pid))) is not None:
                 history.add_sample(seen)
-            _note_progress(history, switched)
+            _note_progress(history, switched, procfs.switches(pid))
             if _in_a_call(history):
                 inside.setdefault(pid, history.answered)
         if time.monotonic() + EVERY >= until:
@@ -228,11 +228,10 @@ def _from_outside(calls: Calls, told: Mapping[str, str], *, moves: bool) -> Call
     return replace(calls, groups=tuple(groups) or calls.groups, moves=moves)
 
 
-def _note_progress(history: History, switched: dict[int, int]) -> None:
+def _note_progress(history: History, switched: dict[int, int], now: int) -> None:
     """A job may be met in the same call at every look, and go on: its main threads wait for one
-    thing after the other there, where those of a job that hangs wait once. switched: pid ->
-    procfs.switches() at the last look."""
-    now = procfs.switches(history.pid)
+    thing after the other there, where those of a job that hangs wait once. now, switched (by pid):
+    procfs.switches() at this look, and at the last one."""
     times = now - switched.get(history.pid, now)
     switched[history.pid] = now
     if _in_a_call(history) and times and not POLLS[0] <= times <= POLLS[1]:

@@ -259,6 +259,10 @@ CASES = (
         0,
         status=WARN,
     ),
+    Case(
+        "goes on, as its stacks show",
+        over("time", *[rank("own", Group(""), steps=0, moves=True)] * 2),
+    ),
     finds(
         "nothing-seen",
         "no step",

@@ -269,7 +269,7 @@ def _unreachable(subjects: tuple[Subject, ...], one: Joining, head: str) -> Foun
     return _found(
         "rendezvous-unreachable",
         subjects,
-        one,
+        one if one.error == REFUSED else replace(one, command=""),
         f"{head}, which can't be reached: {UNREACHABLE[one.error]}",
         f"a store that answers at {one.place}",
     )

@@ -12,6 +12,7 @@ import pytest
 
 from preflight.attach import snapshot
 from preflight.rehearsal import procfs
+from preflight.rehearsal.history import History, ProcessSample
 
 
 def test_the_ranks_of_a_launcher_are_found(tmp_path: Path) -> None:
@@ -77,3 +78,37 @@ def test_what_is_no_job_of_torch_is_a_usage_error(argv: list[str], words: str) -
         process.wait()
     assert ended.returncode == 2
     assert words in ended.stderr
+
+
+API = "/venv/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def met(*function: str, waits: tuple[int, ...], state: str = "S") -> History:
+    """A rank that is met in one function at every look, and its main thread's waits."""
+    history, switched = History(7, 0.0, inside=False, rank=0, world=2), {7: 0}
+    for at, count in enumerate(waits):
+        stack = [
+            [f, 1, name, f == "t.py"] for f, name in zip((API, "t.py"), function, strict=False)
+        ]
+        history.add_sample(ProcessSample(float(at), 0.0, 0, state, pulse={"stack": stack}))
+        snapshot._note_progress(history, switched, count)
+    snapshot._settle(history, float(len(waits)), 3.0)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("waits", "moved"),
+    [
+        ((5, 5, 5, 5, 5, 5), 0.0),
+        ((5, 5, 9, 9, 9, 14), 5.0),
+        ((100, 200, 300, 400, 500, 600), 0.0),  # it asks every 10 ms
+    ],
+)
+def test_a_call_that_waits_again_is_another_one(waits: tuple[int, ...], moved: float) -> None:
+    assert met("all_reduce", "main", waits=waits).moved == moved
+
+
+def test_one_that_is_stopped_is_in_no_call() -> None:
+    assert met("all_reduce", "main", waits=(5,) * 6, state="T").at == "unknown"
+    assert met("all_reduce", "main", waits=(5,) * 6).at == "collective"
+    assert met("_engine_run_backward", "main", waits=(5,) * 6).at == "collective"
