@@ -25,12 +25,14 @@ from preflight.domains.job.stack_sites import BACKWARD, UNNUMBERED, with_argumen
 from preflight.model import CannotObserve
 from preflight.process.worker import Channel
 from preflight.rehearsal import aggregate, client, procfs, pyspy, sampling
-from preflight.rehearsal.history import History, all_stuck
+from preflight.rehearsal.history import History, activity, all_stuck
 from preflight.serde import encode
 
 EVERY = 1.0
 INIT_CALL = "init_process_group"
 DISTRIBUTED = re.compile(r"/torch/(?:distributed|nn/parallel)/")
+STARTED = "/multiprocessing/process.py"
+LOADER_WORKER = "/torch/utils/data/_utils/worker.py"
 STOPPED = ("T", "t")
 POLLS = (70, 105)
 """Waits a second of a thread that asks every 10 ms, as NCCL's blocking wait does."""
@@ -189,7 +191,32 @@ def _find_ranks(
     if waiting := [pid for pid in python if pid in launchers]:
         return dict.fromkeys(waiting)
     own = [pid for pid in python if args.get("pid") and procfs.has_torch(pid)]
-    return dict.fromkeys(own[:1])
+    return _spawned(own) or dict.fromkeys(own[:1])
+
+
+def _spawned(pids: Sequence[int]) -> dict[int, tuple[int, int] | None]:
+    """Of processes that the program itself has started, such as with mp.spawn, those that are
+    ranks: at least one of them is in a call of torch.distributed. Their numbers as far as their
+    own calls tell them, else in the order in which they were started."""
+    if len(pids) < 2:
+        return {}
+    stacks, _ = pyspy.stacks(pids)
+    made = {
+        pid: stack
+        for pid, stack in sorted(stacks.items())
+        if any(f.file.endswith(STARTED) and f.function == "_bootstrap" for f in stack)
+        and not any(f.file.endswith(LOADER_WORKER) for f in stack)
+    }
+    if len(made) < 2 or not any(activity(s) in ("init", "collective") for s in made.values()):
+        return {}
+    told = pyspy.arguments(list(made))
+    found: dict[int, tuple[int, int] | None] = {}
+    for order, pid in enumerate(made):
+        said = told.get(pid, {})
+        rank = next((said[n] for n in ("rank", "index") if said.get(n, "").isdecimal()), str(order))
+        sizes = [t["world_size"] for t in told.values() if t.get("world_size", "").isdecimal()]
+        found[pid] = int(rank[:7]), max([len(made), *(int(size[:7]) for size in sizes)])
+    return found
 
 
 def _why_nothing(python: Sequence[int], args: Mapping[str, Any]) -> str:

@@ -26,10 +26,12 @@ CALLS: Mapping[str, Mapping[str, str]] = {
     "_create_c10d_store": {n: n for n in ("hostname", "port", "rank", "world_size")},
     "_new_process_group_helper": {"group_rank": "rank", "group_size": "world_size"},
     "init_process_group": {"init_method": "url", "rank": "rank", "world_size": "world_size"},
+    "_wrap": {"i": "index"},  # of torch.multiprocessing.spawn: which process it is
     "send": {"dst": "dst"},
     "recv": {"src": "src"},
     "wrapper": {"kwargs": "given"},  # of all collectives: as they were called
 }
+OF_TORCH = re.compile(r"/torch/(?:distributed|multiprocessing)/")
 GIVEN_GROUP = '"group": <'
 """Functions of torch.distributed, and what each of their variables is called by us."""
 
@@ -115,7 +117,7 @@ def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
     for frame in _main_thread(told, pid) or ():
         match frame:
             case {"filename": str(file), "name": str(name), "locals": list(told_locals)}:
-                names = CALLS.get(name, {}) if "/torch/distributed/" in file else {}
+                names = CALLS.get(name, {}) if OF_TORCH.search(file) else {}
                 for one in told_locals[:200]:
                     match one:
                         case {"name": str(variable), "repr": str(value)} if variable in names:

@@ -18,7 +18,6 @@ C10D = (
     *("{torchrun}", "--nnodes=2", "--nproc-per-node={nproc}", "--rdzv-backend=c10d"),
     *("--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=seven"),
 )
-PYTHON = ("{python}",)
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,11 @@ FAULTS = (
     waits("rendezvous c10d", C10D, "rendezvous-incomplete", "1 of 2 nodes is here"),
     waits(
         "init with a missing rank",
-        PYTHON,
+        ("bash", str(SCRIPTS / "two_of_three.sh"), "{port}", "{python}"),
         "rank-absent",
         "2 of 3 ranks are here",
         "rank 2 is missing",
-        script=of("one_too_few"),
-        until="planted",
-        settle=20.0,
+        settle=12.0,
         ranks=(2,),
     ),
     hangs("mismatch of collectives", "op_differs", 4, MISMATCH, 2, says="broadcast"),
