@@ -10,8 +10,10 @@ Fails if     an agent can't get in: the name is unknown or its name server silen
              drops or prohibits; the host is dead or there is no route; something else answers; an
              address that torch tries first is silent. And if rank 0 runs elsewhere than
              MASTER_ADDR, which may be the loopback; rank 0 can't listen; a rank is there twice;
-             WORLD_SIZE differs; an agent is lost, is cut off or was stopped for a while
-Warns if     an agent comes 5 s after most others; agents or ranks of another job knock
+             WORLD_SIZE differs; an agent is lost, is cut off or was stopped for a while; rank 0's
+             node has no open files left for all agents
+Warns if     an agent comes 5 s after most others; agents or ranks of another job knock; so many
+             connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not come, or too late, are MISSING, which ends as
              INCOMPLETE; so is a node on which srun or ssh could start no agent
 Not covered  other ports than MASTER_PORT (net.mesh); torch's own store (rdzv.store); which ranks
@@ -93,6 +95,27 @@ FINDINGS: Mapping[str, FindingType] = {
         "can't get in says why",
         commands=(RUNS,),
         status=Status.MISSING,
+        explains=(),
+    ),
+    "open-files-exhausted": FindingType(
+        who="whoever runs {host}",
+        cause="a hard limit of 1,024 or 4,096 open files for a job of more agents than that",
+        means="rank 0's store: 'Too many open files', and the other ranks: 'The client socket has "
+        "timed out'",
+        now="ulimit -Hn   on {host}; as root: prlimit --nofile=65536 in what starts the agents",
+        text="raise the hard limit on {host}: LimitNOFILE= of slurmd or of the container runtime, "
+        "limits.conf",
+        commands=(Command("ulimit -Sn; ulimit -Hn; sysctl fs.file-nr", "{host}"),),
+        blame=Blame.NODE,
+    ),
+    "stranger-crowd": FindingType(
+        who="network administrator",
+        cause="a port scanner, a load balancer's probes, or a program that connects and waits",
+        means="nothing for this job's ranks, unless the same comes to rank 0's store",
+        text="see what runs on {addr} and connects to port {port}",
+        commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
         explains=(),
     ),
     "absent-host-up": FindingType(

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from preflight.process.lines import Lines
+from preflight.process.lines import LineBuffer
 from preflight.serde import parsed
 
 PROTOCOL = 1
@@ -63,7 +63,7 @@ class Wire:
         self._proof = proof
         self._counts = {"in": 0, "out": 0}
         self._side = ("host", "guest")
-        self._lines = Lines()
+        self._lines = LineBuffer()
         self._unsent = bytearray()
         self._events = READ
         self.closed = False

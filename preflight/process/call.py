@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from preflight.frozen import dataclass
 from preflight.model import LeftBehind, Mark
-from preflight.process.lines import Lines
+from preflight.process.lines import LineBuffer
 from preflight.serde import parsed
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Call:
     unsent: bytes = b""
     tail: bytes = b""
     _received: int = 0
-    _lines: Lines = field(default_factory=Lines)
+    _lines: LineBuffer = field(default_factory=LineBuffer)
 
     def open_files(self) -> tuple[socket.socket, int]:
         """Make the socket and the pipe; the worker's ends are returned."""

@@ -4,7 +4,7 @@ for every byte that comes."""
 from __future__ import annotations
 
 
-class Lines:
+class LineBuffer:
     """`add` takes what has come and returns the lines that are whole now."""
 
     def __init__(self) -> None:

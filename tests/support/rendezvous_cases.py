@@ -358,6 +358,25 @@ ABSENT_RANKS: tuple[Row, ...] = (
         says=("10.0.0.4 was turned away: token",),
     ),
     row(
+        "rank 0's node has no file left for them",
+        here(three(full="EMFILE", files=1024)),
+        "open-files-exhausted",
+        about=("n1",),
+        says=("6 of 8 ranks", "may have 1024 open files (RLIMIT_NOFILE)", "ranks 6-7 may be"),
+    ),
+    row(
+        "files were short for a while, and all came",
+        here(hosting(*ALL, full="EMFILE", files=1024)),
+    ),
+    row(
+        "nobody came from behind a crowd",
+        here(three(strangers=(Stranger("10.0.0.2", "crowd", 300),))),
+        "absent",
+        status=Status.MISSING,
+        about=("", "n1"),
+        says=("300 silent connections from 10.0.0.2 had to be closed",),
+    ),
+    row(
         "a Kubernetes service in front of rank 0",
         here(hosting(ALL[0], mine=False, kubernetes=True)),
         "absent",
@@ -537,6 +556,18 @@ ARRIVALS: tuple[Row, ...] = (
         status=Status.WARN,
         about=("n1",),
         says=("10.0.0.2 (n2)",),
+    ),
+    row(
+        "a crowd that says nothing",
+        here(hosting(*ALL, strangers=(Stranger("10.9.9.9", "crowd", 300),))),
+        "stranger-crowd",
+        status=Status.WARN,
+        about=("n1",),
+        says=("300 times", "10.9.9.9"),
+    ),
+    row(
+        "a crowd of this job's own agents on a slow machine",
+        here(hosting(*ALL, strangers=(Stranger("10.0.0.2", "crowd", 3),))),
     ),
     row(
         "a wrong token",

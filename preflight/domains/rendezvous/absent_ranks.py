@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import AbsentHost, AttemptOutcome, Reach, describe_probes
-from preflight.humanize import duration, rank_list
+from preflight.humanize import duration, plural, rank_list
 from preflight.identity.addresses import loopback
 from preflight.identity.discover import RANKS_LIMIT
 from preflight.identity.slurm_hosts import ExpectedHost
@@ -144,8 +144,17 @@ def absent(
         return  # as many came with the rank of another: it is they who are missing
     last = max(a.at for a in roll.arrivals)
     met = f"{len(view.came)} of {size} ranks arrived in {duration(last)}"
+    if roll.full:
+        yield _no_files(view, met, sorted(missing))
+        return
     turned = [s for s in roll.strangers if s.kind in TURNED_AWAY]
     away = f" · {turned[0].addr} was turned away: {turned[0].kind}" if turned else ""
+    crowds = [s for s in roll.strangers if s.kind == "crowd"]
+    if crowds:
+        away += (
+            f" · {plural(sum(s.count for s in crowds), 'silent connection')} from "
+            f"{crowds[0].addr} had to be closed to make room"
+        )
     hosts = [e for e in absent_hosts(roll, view.reach.expected) if missing >= set(e.ranks)]
     known = frozenset(r for e in hosts for r in e.ranks)
     unknown_ranks = [e for e in hosts if not e.ranks]
@@ -192,6 +201,24 @@ def absent(
                 "ranks": rank_list(rest),
             },
         )
+
+
+def _no_files(view: MeetingView, met: str, missing: list[int]) -> Found:
+    """The host had no file for another connection, so nobody can tell who did come."""
+    roll = view.roll
+    most = {
+        "EMFILE": f"its process may have {roll.files} open files (RLIMIT_NOFILE)",
+        "ENFILE": "all open files of the machine are in use (fs.file-max)",
+    }.get(roll.full, "its kernel had no memory for another connection")
+    return Found(
+        "open-files-exhausted",
+        (Subject(Kind.NODE, view.node, ranks=view.host.ranks),),
+        saw=f"{met}; {view.node} could not accept more connections: {most} ({roll.full}) · "
+        f"{rank_list(missing)} may be waiting",
+        expected="an open file for each agent of the job, and for each rank in its store",
+        confidence=Confidence.LIKELY,
+        fields={"host": view.node},
+    )
 
 
 def _by_answer(

@@ -201,8 +201,14 @@ def unexpected_connections(world: World[Reach], view: MeetingView) -> Iterator[F
     for code, kinds, said in (
         ("stranger-job", ("other job", "c10d"), "agents or ranks of another job"),
         ("stranger-token", ("token",), "agents without the PREFLIGHT_TOKEN of this job"),
+        (
+            "stranger-crowd",
+            ("crowd",),
+            "silent connections, closed to make room,",
+        ),
     ):
-        came = [s for s in view.roll.strangers if s.kind in kinds and s.addr not in known]
+        ours = {a.addr for a in view.roll.arrivals} if code == "stranger-crowd" else set()
+        came = [s for s in view.roll.strangers if s.kind in kinds and s.addr not in known | ours]
         if came:
             from_ = ", ".join(dict.fromkeys(_with_node(view, s.addr) for s in came[:SHOWN]))
             times = plural(sum(s.count for s in came), "time")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import socket
 import time
@@ -13,7 +15,7 @@ import pytest
 from support.hostile import SURROGATES, WORDS
 
 from preflight.meeting import connection, coordinator, handshake, protocol
-from preflight.meeting.connection import Wire
+from preflight.meeting.connection import Gone, Wire
 from preflight.meeting.coordinator import Guest, Meeting
 from preflight.meeting.member import Attendance
 from preflight.meeting.protocol import Hello, Said
@@ -267,6 +269,71 @@ def test_a_crowd_that_stays_keeps_nobody_out(party: Party) -> None:
     assert "silent" not in party.kinds(), "nobody's time was over"
 
 
+class Short:
+    """A listener on a machine that has no file left for another connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.asked = 0
+        self.full = True
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        self.sock.setblocking(flag)
+
+    def accept(self) -> Any:
+        self.asked += 1
+        if self.full:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.sock.accept()
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def test_without_an_open_file_left_it_waits_and_says_so(loop: Workers, monkeypatch: Any) -> None:
+    made: list[Short] = []
+    real = handshake.listen
+
+    def short(port: int) -> list[Any]:
+        made.extend(map(Short, real(0)))
+        made[0].getsockname = made[0].sock.getsockname  # type: ignore[attr-defined]
+        return made
+
+    monkeypatch.setattr(handshake, "listen", short)
+    party = Party(loop)
+    party.guest(1, 2, 3)
+    party.pass_time(1.2)
+    assert 1 <= made[0].asked <= 8, "asked again at once it would take all of the CPU"
+    assert party.host.full[0] == "EMFILE"
+    made[0].full = False
+    party.until(party.host.complete)
+    party.close()
+
+
+def test_a_meeting_may_have_as_many_files_as_it_needs_and_nobody_after_it(
+    loop: Workers, monkeypatch: Any
+) -> None:
+    limits = [(1024, 1 << 20)]
+    monkeypatch.setattr(handshake.resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(handshake.resource, "setrlimit", lambda _, more: limits.append(more))
+    party = Party(loop, hello(0, size=2000))
+    assert 2256 < limits[-1][0] < 8000, "for all agents, and for those who say nothing"
+    party.close()
+    assert limits[-1] == (1024, 1 << 20), "what is started from here on may use select()"
+
+
+def test_where_the_hard_limit_is_low_it_is_the_limit(loop: Workers, monkeypatch: Any) -> None:
+    limits = [(1024, 1030)]
+    monkeypatch.setattr(handshake.resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(handshake.resource, "setrlimit", lambda _, more: limits.append(more))
+    party = Party(loop, hello(0, size=2000))
+    assert limits[-1] == (1030, 1030)
+    party.close()
+
+
 def test_another_job_and_another_version(loop: Workers) -> None:
     party = Party(loop, hello(0, job="17"))
     other, newer = party.guest(1, job="18"), party.guest(2, job="17", version="2")
@@ -481,6 +548,71 @@ def test_unknown_words_are_passed_over(party: Party, word: Any) -> None:
     guest.send_done("machine")
     party.until(lambda: "machine" in party.guest_of(1).done)
     assert party.guest_of(1).lost == ""
+
+
+# --- what is kept ---
+
+
+@pytest.mark.parametrize("what", ["values", "words", "a line without end"])
+def test_a_guest_that_says_too_much_is_given_up(party: Party, monkeypatch: Any, what: str) -> None:
+    monkeypatch.setattr(coordinator, "KEPT_OF_GUEST", 1 << 20)
+    loud, other = party.guest(1), party.guest(2)
+    party.until(party.all_here)
+    assert loud._wire is not None
+    if what == "a line without end":  # nor may a sign of life end it
+        party.guests.remove(loud)
+        party.loop.unwatch(loud._wire.sock)
+    for number in range(200):
+        if what == "values":
+            loud.send_seen(f"a.b{number}", "n1", Seen(["x" * 50] * 200 + [str(number)]))
+        elif what == "words":
+            loud.send_said(Said(f"group{number}", 1, "t", ["x" * 50] * 200, None))
+        else:
+            with contextlib.suppress(Gone):
+                loud._wire.send_line(b"[" * 12_000)
+        if number % 20 == 0:
+            party.turn()
+    party.until(lambda: bool(party.guest_of(1).lost))
+    assert party.guest_of(1).lost == "it sent more than is kept of a guest"
+    assert party.host._kept < 2 << 20
+    other.send_done("machine")
+    party.until(lambda: "machine" in party.guest_of(2).done)
+    assert party.guest_of(2).lost == ""
+
+
+def test_when_all_have_said_too_much_who_said_little_stays(party: Party) -> None:
+    party.host._room = 1 << 20
+    party.guest(1)
+    party.guest(2)
+    party.until(party.all_here)
+    party.guests[1].send_seen("a.b", "n2", Seen("y"))
+    for number in range(20):
+        party.guests[0].send_seen(f"a.b{number}", "n1", Seen("x" * (100_000 + number)))
+    party.until(lambda: bool(party.guest_of(1).lost))
+    party.guests[1].send_seen("a.c", "n2", Seen("z"))
+    party.until(
+        lambda: [t.check for t in party.host.taken if t.guest.hello.ranks == (2,)] == ["a.b", "a.c"]
+    )
+    assert party.guest_of(2).lost == ""
+
+
+def test_a_value_that_nobody_asked_for_is_not_kept(party: Party) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    value = "x" * 1000
+    guest._send({"value": [protocol.digest_of(protocol.text_of(value)), value]})
+    guest.send_done("x")
+    party.until(lambda: "x" in party.guest_of(1).done)
+    assert party.host._values == {}
+
+
+def test_more_agents_than_can_be_of_the_job_get_no_seat(party: Party) -> None:
+    party.host._door._seats = 2
+    for rank in (1, 2, 3):
+        party.guest(rank)
+    party.until(lambda: any(g.refused for g in party.guests))
+    assert party.kinds() == {"too many": 1}
+    assert len(party.host.guests) == 2
 
 
 # --- what observers say ---

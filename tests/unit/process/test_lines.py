@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from preflight.process.lines import Lines
+from preflight.process.lines import LineBuffer
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_pieces_of_any_size_make_the_same_lines(size: int) -> None:
     data = b"\nfirst\n\nsecond line\nrest"
-    lines = Lines()
+    lines = LineBuffer()
     found = [line for at in range(0, len(data), size) for line in lines.add(data[at : at + size])]
     assert found == [b"", b"first", b"", b"second line"]
     assert len(lines) == len(b"rest")
@@ -21,7 +21,7 @@ def test_pieces_of_any_size_make_the_same_lines(size: int) -> None:
 
 
 def test_a_byte_costs_no_copy_of_all_that_came_before() -> None:
-    lines = Lines()
+    lines = LineBuffer()
     lines.add(b"x" * (8 << 20))
     began = time.process_time()
     for _ in range(20_000):
