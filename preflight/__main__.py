@@ -17,6 +17,7 @@ own 700 the looks until a run begins take as long as two checks."""
 
 def main() -> None:
     """The entry point of both."""
+    _end_at_ctrl_c()
     _forget_script_folder()
     interrupt = _interrupt()
     _occupy_standard_streams()
@@ -27,18 +28,22 @@ def main() -> None:
     command_line(interrupt)
 
 
-def _interrupt() -> Interrupt:
-    """Ctrl-C and SIGTERM from the first moment on: a run answers them with what it has seen, all
-    else just ends, without a traceback of whatever is being imported."""
-    import signal
+def _end_at_ctrl_c() -> None:
+    """Until somebody listens Ctrl-C just ends us, without a traceback of what is being imported."""
+    import _signal  # type: ignore[import-not-found]  # signal itself takes 10 ms, for its enums
 
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def _interrupt() -> Interrupt:
+    """Ctrl-C and SIGTERM from here on: a run answers them with what it has seen, all else just
+    ends."""
     from preflight.process.signals import Interrupt
 
     interrupt = Interrupt()
     if sys.argv[1:2] in (["run"], ["gate"], ["agent"], ["rehearse"], ["attach"]):
         interrupt.listen()
-    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     return interrupt
 
 

@@ -4,7 +4,7 @@ The rule. What an observation keeps is valid UTF-8 and bounded: clip(), or one_l
 from a log or another process. What a screen, a log or a metric shows has passed legible() besides:
 one line of at most LONGEST characters, in which control characters, what overrides the direction of
 writing (bidi), what has no width, and lone surrogates are written out (`\\x1b`). JSON keeps all
-of a text and escapes for itself what UTF-8 cannot hold: encodable(). Pure.
+of a text, with the same letters in its own escapes: json_text(). Pure.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ PLAIN = str.maketrans(
 
 BLANK = re.compile(r"[\t\n\v\f]+")
 # control characters, what overrides the direction of writing or has no width, lone surrogates, tags
-UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+_HIDDEN = (
+    "\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+UNSAFE = re.compile(f"[\x00-\x1f{_HIDDEN}")
+IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_HIDDEN}")
+IN_JSON = re.compile(f"[{_HIDDEN}")
 
 
 def encodable(text: str) -> str:
@@ -65,8 +68,10 @@ def encodable(text: str) -> str:
 
 
 def json_text(data: Any) -> str:
-    """A JSON document of ours as text that ends with a newline, encodable in UTF-8."""
-    return encodable(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """A JSON document of ours as text that ends with a newline, encodable in UTF-8; what a terminal
+    would obey or hide is in JSON's escapes."""
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return text if text.isascii() else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def clip(text: str, limit: int = LIMIT) -> str:
@@ -123,6 +128,11 @@ def legible(text: str, ascii_only: bool = False, longest: int = LONGEST) -> str:
     if not text.isascii() or not text.isprintable():
         text = UNSAFE.sub(_escape, BLANK.sub(" ", text))
     return plain(text) if ascii_only else text
+
+
+def legible_lines(text: str) -> str:
+    """The same of a text of several lines, whole."""
+    return text if text.isprintable() else IN_LINES.sub(_escape, text)
 
 
 def plain(text: str) -> str:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from preflight.sanitize import LONGEST, clip, encodable, escaped, legible, one_line, plain, quoted
+from preflight import console
+from preflight.sanitize import (
+    LONGEST,
+    UNSAFE,
+    clip,
+    encodable,
+    escaped,
+    json_text,
+    legible,
+    one_line,
+    plain,
+    quoted,
+)
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Categories of what a terminal may obey or hide."""
@@ -87,6 +100,21 @@ def test_quoted() -> None:
 )
 def test_escaped(text: str | bytes, shown: str) -> None:
     assert escaped(text) == shown
+
+
+@settings(deadline=None)
+@given(st.text(max_size=80))
+@example("\x9b2J\u202e\u200b\U000e0041\ud800\n\x1b")
+def test_json_has_all_of_a_text_and_nothing_that_a_terminal_obeys(foreign: str) -> None:
+    made = json_text({foreign: [foreign]})
+    assert UNSAFE.search(made.replace("\n", "")) is None
+    made.encode()
+    assert json.loads(made) == {foreign: [foreign]}
+
+
+def test_what_we_say_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say("a\x1b[2J\x9b\u202e\r\n\tb é")
+    assert capsys.readouterr().err == "a\\x1b[2J\\x9b\\u202e\\x0d\n\tb é\n"
 
 
 def test_plain() -> None:
