@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import re
+import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from preflight.cli import main
+
+INTERRUPTED = """
+import builtins, os, signal, sys
+importing = builtins.__import__
+def interrupted(name, *args):
+    if name == "preflight.process.signals":
+        os.kill(os.getpid(), signal.SIGINT)
+    return importing(name, *args)
+builtins.__import__ = interrupted
+sys.argv = ["preflight", *sys.argv[1:]]
+from preflight.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "list"])
+def test_ctrl_c_before_anybody_listens_ends_without_a_traceback(command: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, command], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_a_crash_log_has_no_secrets(
