@@ -10,6 +10,9 @@ TYPE_CHECKING = False  # a script's folder may hold a typing.py, too
 if TYPE_CHECKING:
     from preflight.process.signals import Interrupt
 
+ALONE = "--alone"
+"""The first word where we have begun anew."""
+
 GARBAGE = 50_000
 """Objects between two looks for garbage. Imports make many objects, but none of it: with Python's
 own 700 the looks until a run begins take as long as two checks."""
@@ -19,6 +22,7 @@ def main() -> None:
     """The entry point of both."""
     _end_at_ctrl_c()
     _forget_script_folder()
+    _leave_injected_code()
     interrupt = _interrupt()
     _occupy_standard_streams()
     gc.set_threshold(GARBAGE)
@@ -34,6 +38,32 @@ def _end_at_ctrl_c() -> None:
 
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def _leave_injected_code() -> None:
+    """Begin anew without the sitecustomize of PYTHONPATH: our workers are forks, and must be what
+    we made them. What it has added to sys.path stays; the environment is the command's."""
+    if sys.argv[1:2] == [ALONE]:
+        paths = sys.argv[2]
+        del sys.argv[1:3]
+        sys.path += paths.split(os.pathsep)[-1:]  # where we are
+        from preflight.process.bootstrap import start_site
+
+        start_site(paths)
+        return
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    python_path = os.environ.get("PYTHONPATH", "")
+    if not python_path or sys.flags.ignore_environment or sys.flags.no_site:
+        return
+    from preflight.process.bootstrap import injected
+
+    if injected(python_path):
+        import posix
+
+        user = ["-s"] if sys.flags.no_user_site else []
+        words = [sys.executable, *user, "-S", os.path.abspath(__file__), ALONE]
+        paths = os.pathsep.join(path for path in (*sys.path, ours) if path)
+        posix.execv(sys.executable, [*words, paths, *sys.argv[1:]])
 
 
 def _interrupt() -> Interrupt:

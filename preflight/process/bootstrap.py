@@ -5,13 +5,41 @@ is installed beside preflight, which is for another Python: only preflight itsel
 Any Python 3 can read this file, so that `preflight` can say which one it needs.
 """
 
+import os
 import sys
+
+SITE = ("sitecustomize", "usercustomize")
+
+
+def injected(python_path: str) -> bool:
+    """Whether a folder of PYTHONPATH has code that runs in every Python: ddtrace and New Relic get
+    into all that a pod starts in this way, wrap fork and subprocess, and start threads."""
+    files = [name + end for name in SITE for end in (".py", "/__init__.py")]
+    return any(
+        os.path.isfile(os.path.join(folder, file))
+        for folder in python_path.split(os.pathsep)
+        if folder
+        for file in files
+    )
+
+
+def start_site(paths: str) -> None:
+    """What Python has left out for -S, but for SITE, with the folders that those have added."""
+    for name in SITE:
+        sys.modules[name] = type(sys)(name)
+    import site
+
+    site.main()
+    for name in SITE:
+        del sys.modules[name]
+    sys.path += [path for path in paths.split(os.pathsep) if path not in sys.path]
 
 
 def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
-    import os
+    if sys.flags.no_site and len(sys.argv) > 7:
+        start_site(sys.argv[7])
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

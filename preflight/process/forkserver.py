@@ -69,8 +69,11 @@ class ForkServer:
         """As an interpreter of its own; `python`: see Workers.open()."""
         arguments = [str(self._theirs.fileno()), str(os.getpid()), ",".join(self.preload)]
         arguments += [python, "", ""]
+        words = [sys.executable, bootstrap.__file__, *arguments]
+        if sys.flags.no_site:  # as we run ourselves: without what PYTHONPATH injects
+            words = [sys.executable, "-S", *words[1:], os.pathsep.join(sys.path)]
         self._process = subprocess.Popen(
-            [sys.executable, bootstrap.__file__, *arguments],
+            words,
             stdin=subprocess.DEVNULL,
             stdout=self._write,
             stderr=self._write,

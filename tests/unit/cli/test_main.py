@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import stat
@@ -10,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command import LIMITS, preflight
 
 from preflight.cli import main
+from preflight.process.bootstrap import SITE, start_site
 
 INTERRUPTED = """
 import builtins, os, signal, sys
@@ -52,3 +55,39 @@ def test_a_crash_log_has_no_secrets(
     assert "ValueError: 401 for ***" in text
     assert "PLANTED" not in said + text
     assert mode == 0o600
+
+
+INJECTED = """
+import os, subprocess, sys, threading, time
+def refuse(*args, **kwargs):
+    raise RuntimeError("wrapped")
+os.fork = subprocess.Popen.__init__ = refuse
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+os.register_at_fork(after_in_child=lambda: os._exit(9))
+sys.path.append(os.environ["ADDED"])
+print("injected", file=sys.stderr)
+"""
+
+
+def test_what_pythonpath_injects_is_not_ours(tmp_path: Path) -> None:
+    """Our workers do without, the command of gate has all of it."""
+    (tmp_path / "sitecustomize").mkdir()
+    (tmp_path / "sitecustomize" / "__init__.py").write_text(INJECTED)
+    env = {"PYTHONPATH": str(tmp_path), "ADDED": "/added"}
+    show = "import os, sys; print(os.environ['PYTHONPATH'], '/added' in sys.path)"
+    done = preflight("gate", *LIMITS, "-q", "--", sys.executable, "-c", show, env=env)
+    assert done.code == 0
+    assert f"{tmp_path} True" in done.out
+    assert "RuntimeError" not in done.err
+
+
+def test_what_it_adds_to_the_path_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As EasyBuild finds its packages."""
+    import site
+
+    began: list[str] = []
+    monkeypatch.setattr(site, "main", lambda: began.extend(map(str, map(sys.modules.get, SITE))))
+    monkeypatch.setattr(sys, "path", ["/first"])
+    start_site(os.pathsep.join(["/added", "/first"]))
+    assert sys.path == ["/first", "/added"]
+    assert began == [f"<module '{name}'>" for name in SITE]
