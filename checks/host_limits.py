@@ -19,8 +19,6 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator
 
 from preflight.check import Check, Context, Scope, Stage
@@ -53,7 +51,7 @@ CHECK = Check(
 )
 
 # what the kernel says where bytes, inodes or a quota are used up
-FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+FULL = ("No space left on device", "Disk quota exceeded")
 # one channel buffer of NCCL's shared-memory transport is 9.2 MiB (NVIDIA/nccl#290)
 SHM_PER_RANK = 10 * MIB
 # what `docker run` gives is 64 MiB; a DataLoader with a few workers fills it

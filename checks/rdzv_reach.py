@@ -113,7 +113,7 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="a port scanner, a load balancer's probes, or a program that connects and waits",
         means="nothing for this job's ranks, unless the same comes to rank 0's store",
         text="see what runs on {addr} and connects to port {port}",
-        commands=(Command("ss -tnp 'dport = :{port}'", "{addr}"),),
+        commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.NETWORK,
         explains=(),
