@@ -7,6 +7,7 @@ Nothing of it is said of ranks that have met: two jobs in one command meet at tw
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 
 from preflight.domains.job.load import rank_subject
@@ -17,8 +18,8 @@ from preflight.model import Confidence, Found, World, place_of
 
 CERTAIN, LIKELY = Confidence.CERTAIN, Confidence.LIKELY
 
-STALE = 1.0
-"""Seconds by which a file must be older than the command."""
+STALE = 5.0
+"""Seconds by which a file must be older than the command: clocks of file servers differ."""
 UNREACHABLE = re.compile(r"client socket has (?:failed to connect|timed out)")
 """In the error of a rank that has not come to the address."""
 
@@ -123,7 +124,7 @@ def _stale(world: World[Life]) -> Found | None:
         f"{duration(first.stale)} before it began{_given(first)}",
         expected="a file that is not there before the job",
         confidence=LIKELY,
-        fields={"line": _line([first]), "path": first.path},
+        fields={"line": _line([first]), "path": shlex.quote(first.path)},
     )
 
 
@@ -155,7 +156,7 @@ def unreachable_address(world: World[Life]) -> Found | None:
         fields={
             "place": f"{joins.host}:{joins.port}",
             "host": joins.host,
-            "now": f"getent ahosts {joins.host}",
+            "now": f"getent ahosts {shlex.quote(joins.host)}",
         },
     )
 

@@ -85,7 +85,7 @@ def test_no_conflict(of: dict[str, Life]) -> None:
             lives(*(joins(r, how="file", port=0, path="/x", stale=60.0 * (r < 1)) for r in (0, 1))),
             "rendezvous-file-stale",
             [0, 1],
-            "written 1 min before it began",
+            "written 60.0 s before it began",
         ),
     ],
 )
