@@ -13,7 +13,8 @@ Fails if     ranks have other calls under one number, or in another order; one h
 Warns if     at the end of the watch others wait at least 10 s for a rank that is still at work
 Undecided    no collective and no step was seen in the time; a process group counts calls, and
              neither torch nor preflight could record them
-Not covered  calls of other libraries (MPI, Horovod); the order of calls that come from one line;
+Not covered  calls of other libraries (MPI, Horovod); before Python 3.12 exceptions that the user's
+             own code raises and catches; the order of calls that come from one line;
              whether what a rank brings to a call is what was meant
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete", "Received data size doesn't match expected size", "Detected
@@ -39,6 +40,7 @@ from preflight.domains.job.load import REHEARSAL, for_author, load_rank
 from preflight.domains.job.ras_findings import from_ras
 from preflight.domains.job.record import Calls
 from preflight.domains.job.stack_sites import UNNUMBERED, from_stacks
+from preflight.domains.job.swallowed import with_swallowed
 from preflight.domains.job.wait_graph import wait_graph
 from preflight.expect import Expect
 from preflight.host import Host
@@ -61,14 +63,20 @@ LIKELY = Confidence.LIKELY
 
 FINDINGS = {
     "collective-mismatch": for_author(
-        cause="a collective under a condition that not all ranks meet (if rank == 0), another "
-        "number of parameters or another batch size on one rank",
+        cause="a collective under a condition that not all ranks meet (if rank == 0), an exception "
+        "that one rank has caught, another number of parameters or batch size on one rank",
         means="a hang until the timeout, 'Received data size doesn't match expected size', or a "
         "wrong result",
         text="look at what leads only some ranks to {line!s}: all ranks of a group make the same "
         "calls, in the same order, with equal shapes",
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
+    ),
+    "exception-swallowed": for_author(
+        cause="try around a step with `except Exception: continue`, or a finally with a collective",
+        means="the rank leaves out calls that the others make: a hang, or sums of different steps",
+        text="at {line} let the exception end the rank, or let all ranks skip that step: share "
+        "whether it failed by an all-reduce",
     ),
     "order-swapped": for_author(
         cause="calls in the order of a set, of hooks or of a condition that differs by rank",
@@ -169,7 +177,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
         or _nothing(hang)
     )
     if first:
-        yield first
+        yield with_swallowed(hang, first)
 
 
 def _order(hang: Hang) -> Found | None:

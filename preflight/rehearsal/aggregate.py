@@ -13,6 +13,7 @@ from preflight.domains.job.record import (
     FRAMES,
     TEXT,
     Calls,
+    Caught,
     Collective,
     End,
     Frame,
@@ -208,8 +209,23 @@ def calls_of(
         unrecorded=history.unrecorded,
         children=history.children,
         lost=history.lost,
+        caught=_caught(dump.get("caught")),
         ended=ended,
         seconds=round(now - began, 2),
+    )
+
+
+def _caught(told: object) -> tuple[Caught, ...]:
+    entries = [e for e in told[:GROUPS] if isinstance(e, dict)] if isinstance(told, list) else []
+    return tuple(
+        Caught(
+            text=redact("", one_line(entry.get("text", "")), TEXT),
+            frame=frame_from_json(entry.get("raised")),
+            handler=frame_from_json(entry.get("handler")),
+            times=count_of(entry, "times"),
+            now=entry.get("now") is True,
+        )
+        for entry in entries
     )
 
 

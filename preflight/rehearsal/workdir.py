@@ -20,6 +20,7 @@ INJECTED = (
     "preflight_flight_recorder.py",
     "preflight_dispatched_calls.py",
     "preflight_rendezvous.py",
+    "preflight_caught.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

@@ -34,6 +34,7 @@ from preflight.check import conforms
 from preflight.checks import job_collectives
 from preflight.domains.job.record import (
     Calls,
+    Caught,
     ChildProcess,
     Group,
     Life,
@@ -123,7 +124,16 @@ OTHER = rank("collective", group(call(7, "broadcast", 40)))
 BARRIER = rank("collective", group(call(7, "barrier", 80, "")))
 X, Y = pair(call(3), done=2, name="x"), group(call(5), done=4, name="y")
 
+SWALLOWS = (Caught("ValueError: bad sample", at(9)),)
+
 DIFFERS = (
+    finds(
+        "exception-swallowed",
+        "for an exception that it has caught",
+        job(WAITS, replace(OTHER, caught=SWALLOWS), WAITS, WAITS),
+        1,
+    ),
+    differs("which all have caught", job(*[replace(s, caught=SWALLOWS) for s in (WAITS, OTHER)])),
     differs("another operation", job(WAITS, OTHER, WAITS, WAITS), 1),
     differs("another operation, of two", job(WAITS, OTHER, world=2), 1),
     differs(

@@ -193,6 +193,10 @@ FAULTS = (
     hangs("new_group_by_some", "collective-mismatch rank-stuck", 0, 1, 2, nproc=3, exact=False),
     hangs("recv_without_send", "collective-mismatch rank-stuck", 1, nproc=3),
     hangs("send_without_recv", "collective-mismatch rank-stuck", 0, launcher=SHELL),
+    # one has caught what ends others
+    hangs("swallowed_sample", "exception-swallowed", 1, launcher=SHELL),
+    hangs("swallowed_forward", "exception-swallowed", 0, nproc=3, launcher=SHELL),
+    hangs("finally_barrier", "exception-swallowed", 1, launcher=SHELL),
     # one has no more to do
     hangs("uneven_ddp", "data-uneven", 2, nproc=3),
     hangs("uneven_iterable", "data-uneven", 1, 2, nproc=3, line=False),
@@ -300,6 +304,7 @@ AT_LENGTH = frozenset(
         *("ddp-static", "slow_start-of-one", "compiles", "accumulation", "gan", "checkpoint"),
         *(f"{script}-{way}" for script in ("made", "made_raised") for way in WAYS),
         *(f"misjoins-{what}" for what in ("port", "rank", "file", "address", "name")),
+        *("swallowed_forward", "finally_barrier"),
         *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),

@@ -195,6 +195,21 @@ class ChildProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class Caught:
+    """An exception that a rank has caught since it joined, and went on.
+
+    frame    where it was raised, handler where it was caught, as far as known
+    now      it is being handled still: in an except, or in a finally that it passes
+    """
+
+    text: str
+    frame: Frame | None = None
+    handler: Frame | None = None
+    times: int = 1
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Calls:
     """What a rank calls and where it is: job.collectives.
 
@@ -237,6 +252,7 @@ class Calls:
     what it has no recorder for."""
     moves: bool = False
     """Of one that is seen from outside: it was in a call while it was looked at, and went on."""
+    caught: tuple[Caught, ...] = ()
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
 

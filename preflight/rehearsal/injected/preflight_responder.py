@@ -33,6 +33,7 @@ class Responder:
 
     recorder = {}  # what is in preflight_flight_recorder.py
     rendezvous = {}  # and in preflight_rendezvous.py
+    caught = {}  # and in preflight_caught.py
     folder = here = ""
     pid = main = 0
     listener = fault = c10d = binding = None
@@ -47,6 +48,8 @@ def begin():
     Responder.loader = Responder.store = Responder.joins = None
     Responder.adding, Responder.added, Responder.stand = False, [0, 0], [0, 0]
     Responder.ended = False
+    if Responder.caught:
+        Responder.caught["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
 
@@ -60,6 +63,8 @@ def imported(name, module, folder):
         start(module, folder)
     elif name.endswith("optimizer"):
         module.register_optimizer_step_post_hook(stepped)
+    elif name.endswith("parallel.distributed"):
+        Responder.caught["watch_forward"](module)
     else:
         watch_loader(module._BaseDataLoaderIter)
 
@@ -74,6 +79,7 @@ def start(module, folder):
     except OSError:
         pass
     atexit.register(write_end)
+    Responder.caught["follow"](module, is_own, frame_of)
     module.init_process_group = announce(module.init_process_group)
     enlist()
     follow_multiprocessing()
@@ -246,6 +252,9 @@ def watch_loader(iterator):
         except StopIteration:
             loader["exhausted"] = True
             raise
+        except Exception as error:
+            Responder.caught["note"](error)
+            raise
         now = time.monotonic()
         Responder.waits.append((round(now, 4), round(now - began, 6)))
         Responder.batches += 1
@@ -338,6 +347,7 @@ def dump():
     told = pulse()
     told["recorded"] = Responder.recorder["recorded"](Responder.c10d, Responder.binding, first_own)
     told["members"] = Responder.recorder["members"](Responder.c10d)
+    told["caught"] = Responder.caught["told"](Responder.main)
     told["waits"] = waits = list(Responder.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
     told["durations"] = list(Responder.durations) or between
@@ -362,6 +372,11 @@ def display_path(path):
     here = Responder.here + os.sep
     beside = Responder.here and path.startswith(here) and is_own(path)
     return path[len(here) :] if beside else path[-TEXT:]
+
+
+def frame_of(code, line):
+    path = code.co_filename
+    return [display_path(path), line, code.co_name[:80], is_own(path)]
 
 
 def stack(frame):

@@ -14,6 +14,7 @@ NAMES = (
     "torch.distributed.distributed_c10d",
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",
+    "torch.nn.parallel.distributed",
 )
 
 
@@ -65,6 +66,7 @@ class TorchImports:
             if self.responder is None:
                 responder = self.load("preflight_responder")
                 responder["Responder"].recorder = self.load("preflight_flight_recorder")
+                responder["Responder"].caught = self.load("preflight_caught")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)
