@@ -573,6 +573,7 @@ def test_a_guest_that_says_too_much_is_given_up(party: Party, monkeypatch: Any, 
         if number % 20 == 0:
             party.turn()
     party.until(lambda: bool(party.guest_of(1).lost))
+    loud.close()
     assert party.guest_of(1).lost == "it sent more than is kept of a guest"
     assert party.host._kept < 2 << 20
     other.send_done("machine")
