@@ -10,11 +10,13 @@
 #              writes docs/compatibility.md, ten minutes and 6 GB for each; ONLY="2.6.0 cuda"
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
 # make gpu     on a machine with GPUs: figures, and the tests that need one: writes docs/measured.md
+# make fuzz    what peers, agents elsewhere and saved reports may say: an hour of tests/fuzz
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
 #
 #   PYTHON=python3.12                      otherwise the first that is new enough
 #   TORCH="torch==2.13.0 --index-url …"    another torch: arguments of `pip install`; empty: none
 #   AGENTS="256 512"                       for `make scale`; RUNS=60 for `make healthy`
+#   FUZZ=2000                              examples of each fuzzer; 20,000 take about an hour
 #   FAULTS="--no-torchrun firewall"        for `make faults`: only what has these words in its name
 #   ARGS="--level quick"                   more for `preflight run`, PYTEST_ARGS for pytest
 
@@ -73,6 +75,10 @@ faults: $(TESTABLE) debian
 
 compat: $(TESTABLE)
 	$(BIN)/python tools/compatibility.py $(ONLY)
+
+# without their bound in time: a test of the suite has two minutes
+fuzz: $(TESTABLE)
+	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -q -n 2 --timeout 0 tests/fuzz
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)
