@@ -117,7 +117,7 @@ FINDINGS = {
         "endpoint, port or --rdzv-id there, the same --node-rank twice",
         means="torchrun prints nothing, and ends after 10 minutes with RendezvousTimeoutError or "
         "'Timed out after 600 seconds waiting for clients'",
-        now="{now}",
+        now="{command}   on the node that is missing",
         text="start torchrun on every node with the same --nnodes, endpoint and --rdzv-id, where "
         "the endpoint is an address of one node that all can reach",
         status=(Status.FAIL, Status.UNDECIDED),
@@ -127,7 +127,7 @@ FINDINGS = {
         "this node does not know, a firewall",
         means="'The client socket has timed out … while trying to connect to ({place})' after up "
         "to 10 minutes, or RendezvousConnectionError",
-        now="{now}",
+        now="{command}   on the node of node rank 0",
         text="look whether a store listens at {place}, by that name and port, and whether this "
         "node can reach it: preflight run tells which of it is wrong",
         commands=(Command("ss -ltnp", "{host}"), Command("getent ahosts {host}", "this node")),
@@ -163,8 +163,9 @@ FINDINGS = {
         cause="an installation without py-spy, a container without the right to ptrace, another "
         "user's processes",
         means="nothing: no statement about this job",
-        now="{now}",
-        text="{text}",
+        now="{command}   beside preflight",
+        text="install py-spy, run attach as root or as the job's user with "
+        "kernel.yama.ptrace_scope=0, and in a container with --cap-add SYS_PTRACE",
         status=Status.UNDECIDED,
         blame=Blame.TOOL,
     ),
@@ -282,13 +283,7 @@ def _unreadable(world: World[Life]) -> Found | None:
         tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items()),
         saw=f"{problem}: where the processes are can't be seen",
         expected="py-spy, and leave to read the job's processes",
-        fields={
-            "now": "pip install py-spy" if missing else "",
-            "text": "install py-spy beside preflight or on the PATH"
-            if missing
-            else "run attach as root or as the job's user with kernel.yama.ptrace_scope=0; in a "
-            "container with --cap-add SYS_PTRACE",
-        },
+        fields={"command": "pip\0install\0py-spy" if missing else ""},
     )
 
 

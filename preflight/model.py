@@ -201,12 +201,13 @@ class FindingType:
         """The same with its templates filled; a field that is not there stands as its own name in
         capitals, as one writes what the reader has to put in."""
         known, words = _Fields(fields), _Words(fields)
+        now = self.now.format_map(words)
         return replace(
             self,
             who=self.who.format_map(known),
             cause=self.cause.format_map(known),
             means=self.means.format_map(known),
-            now=self.now.format_map(words),
+            now="" if now.startswith(" ") else now,  # nothing to type, only where
             text=self.text.format_map(words),
             commands=tuple(
                 replace(c, run=c.run.format_map(words), where=c.where.format_map(known))
@@ -245,7 +246,9 @@ class _Word:
         return self.text
 
     def _quoted(self) -> str:
-        return shell_word(self.text) or self.name
+        # a whole command has its words divided by NUL, as in /proc/PID/cmdline
+        words = [shell_word(word) for word in self.text.split("\0")]
+        return " ".join(words) if all(words) else self.name
 
 
 @dataclass(frozen=True, slots=True)

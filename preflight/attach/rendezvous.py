@@ -8,7 +8,6 @@ import base64
 import binascii
 import os
 import pickletools
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from preflight.attach.launcher_options import LauncherOptions, launcher_options
@@ -73,8 +72,9 @@ def launcher_joining(
         come = len(names)
     others = [n for n in range(options.least) if n not in (options.rank, *known)]
     following = (0 if error else others[0]) if static and others else None
-    command = shlex.join(options.started_as(following)[1:])
-    command = redact("", one_line(f"{options.words[0]} {command}", COMMAND + 1), COMMAND + 1)
+    typed = options.started_as(following)
+    words = [*typed[0].split(), *(redact("", one_line(word), COMMAND) for word in typed[1:])]
+    command = "\0".join(words)
     return Joining(
         LAUNCHER,
         place=one_line(options.place, 300),
@@ -87,7 +87,6 @@ def launcher_joining(
         complete=complete,
         error=error,
         command="" if len(command) > COMMAND else command,
-        next=following,
         run_id=one_line(options.run_id),
     )
 

@@ -87,5 +87,4 @@ HEALTHY = (
     Row("training goes on", of("joins")),
     Row("one slow rank", of("joins"), args=("2",)),
     Row("a start-up of 3 s", of("joins"), until="start", settle=3.0),
-    Row("a rendezvous of 1 s", of("joins"), launcher=STATIC, until="port", settle=1.0),
 )

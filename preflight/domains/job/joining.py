@@ -36,7 +36,7 @@ class Joining:
     names    the nodes that are in a c10d rendezvous, as they call themselves
     complete the rendezvous is over, and this node is not in it
     error    why the store could not be read: a name of errno or of the resolver, or a sentence
-    command  what starts a node that is missing, with the number that it would have (next)
+    command  what starts a node that is missing, its words divided by "\\0"
     run_id   that of the rendezvous
     """
 
@@ -51,7 +51,6 @@ class Joining:
     complete: bool = False
     error: str = ""
     command: str = ""
-    next: int | None = None
     run_id: str = ""
 
     @property
@@ -247,7 +246,6 @@ def _found(
 ) -> Found:
     host = one.place.rpartition(":")[0]
     where = f" · {host} is each node's own address" if one.loopback and one.who == LAUNCHER else ""
-    on = f"the node of node rank {one.next}" if one.next is not None else "the other node"
     return Found(
         code,
         subjects,
@@ -257,7 +255,7 @@ def _found(
         alternatives=alternatives,
         status=None if one.since >= PATIENCE else Status.UNDECIDED,
         fields={
-            "now": f"{one.command}   on {on}" if one.command else "",
+            "command": one.command,
             "place": one.place,
             "host": host,
             **(fields or {}),

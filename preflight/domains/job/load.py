@@ -32,8 +32,8 @@ LIMIT = 64 << 20
 
 
 def load_rank(host: Host, ctx: Context, *, launchers: bool = False) -> Rehearsed:
-    """What is known of this observer's rank; of a launcher without ranks only where `launchers`
-    are asked for."""
+    """What is known of this observer's rank; of a launcher without ranks, and of a process whose
+    stack can't be read, only where `launchers` are asked for."""
     path = str(ctx.options.get(OPTION, ""))
     if not path:
         raise NotApplicable("only of a command that is rehearsed: preflight rehearse -- CMD")
@@ -53,6 +53,8 @@ def load_rank(host: Host, ctx: Context, *, launchers: bool = False) -> Rehearsed
     mine: Rehearsed = ranks[ctx.local_rank]
     if not launchers and mine.life.joining is not None and mine.life.joining.who == LAUNCHER:
         raise NotApplicable("the launcher has started no rank")
+    if not launchers and mine.life.pid and not mine.life.watched:
+        raise NotApplicable("its stack can't be read")
     return mine
 
 

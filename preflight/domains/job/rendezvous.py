@@ -156,7 +156,7 @@ def unreachable_address(world: World[Life]) -> Found | None:
         fields={
             "place": f"{joins.host}:{joins.port}",
             "host": joins.host,
-            "now": f"getent ahosts {shlex.quote(joins.host)}",
+            "command": "",
         },
     )
 

@@ -17,8 +17,8 @@ from preflight.domains.job.joining import (
 from preflight.model import Confidence, Status
 
 AT = "gpu1:29500"
-STATIC = Joining(LAUNCHER, AT, 12.0, mine=0, size=2, come=1, command="torchrun -x", next=1)
-C10D = replace(STATIC, mine=None, names=("gpu1",), next=None)
+STATIC = Joining(LAUNCHER, AT, 12.0, mine=0, size=2, come=1, command="torchrun\0-x")
+C10D = replace(STATIC, mine=None, names=("gpu1",))
 IN_INIT = Joining(RANK, AT, 40.0, mine=0, size=3, come=2)
 
 
@@ -30,7 +30,7 @@ def test_a_node_that_is_missing_is_named_with_the_command_for_it() -> None:
         "node rank 1 is missing"
     )
     assert [str(s) for s in found.subjects] == ["node rank 1"]
-    assert found.fields["now"] == "torchrun -x   on the node of node rank 1"
+    assert found.fields["command"] == "torchrun\0-x"
     assert found.status is None
 
 
