@@ -326,6 +326,9 @@ class Workers:
                 server.ready = message["ready"]
                 server.due = float("inf")
                 self._became_ready = True
+                for child in self._servers.values():
+                    if child.parent == server.name and child.importing:
+                        child.due += time.monotonic() - child.began  # it begins now
                 for call in list(self._calls.values()):
                     if call.server == server.name and call.state is State.QUEUED:
                         self._ask(call)

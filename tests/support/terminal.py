@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import pyte
 
-PREFLIGHT = (sys.executable, "-P", "-m", "preflight")
+SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
+PREFLIGHT = (sys.executable, *SAFE_PATH, "-m", "preflight")
 
 PLAIN_ENV = {
     "PATH": os.environ.get("PATH", os.defpath),

@@ -276,7 +276,7 @@ print("the report")
 
 def watching(rank: str = "6", every: float = 60.0, quiet: bool = False) -> tuple[str, ...]:
     script = WATCHING.format(rank=rank, every=every, quiet=quiet)
-    return (sys.executable, "-P", "-c", script)
+    return (sys.executable, "-c", script)
 
 
 @pytest.mark.parametrize("columns", [98, 40])
