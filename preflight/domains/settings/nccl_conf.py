@@ -63,8 +63,8 @@ def _unreadable(host: Host, path: str) -> str:
         mode = host.path(path).stat().st_mode
     except OSError as error:
         return error.strerror or "no such file"
-    except ValueError as error:  # a null byte
-        return str(error)
+    except ValueError:
+        return "embedded null byte"
     return "" if stat.S_ISREG(mode) else "no regular file"
 
 
