@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -72,7 +73,7 @@ def changed(draw: st.DrawFn, document: Any) -> Any:
                 holder, key = one, draw(st.integers(0, len(one) - 1))
             else:
                 break
-        holder[key] = draw(VALUES)
+        holder[key] = deepcopy(draw(VALUES))  # the next change may go into it
         made = inside[""]
     return made
 
