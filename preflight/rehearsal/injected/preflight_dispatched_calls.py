@@ -92,6 +92,16 @@ def install(is_own):
             kernel = kernel_of(name, torch, is_own)
             library.impl(name, kernel, "BackendSelect", with_keyset=True)
     LIBRARY.append(library)
+    # called while compiled code runs, and by no means to be compiled itself
+    for function in (tensors_in, own_line, is_own, RecordedGroup.add, DispatchedCall.refresh):
+        unseen_by_dynamo(function)
+
+
+def unseen_by_dynamo(function):
+    try:
+        sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
+    except AttributeError:
+        pass
 
 
 def kernel_of(name, torch, is_own):
@@ -144,6 +154,8 @@ def kernel_of(name, torch, is_own):
             if done:
                 call.done = True
 
+    unseen_by_dynamo(begun)
+    unseen_by_dynamo(kernel)
     return kernel
 
 
