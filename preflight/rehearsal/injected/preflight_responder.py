@@ -211,7 +211,8 @@ HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.")
 def is_child():
     """Whether multiprocessing has made this process. One that it has spawned imports the program
     before it is told so."""
-    process = sys.modules["multiprocessing.process"]
+    from multiprocessing import process  # torch 2.4 has not imported it yet
+
     spawned = any("spawn_main" in word for word in getattr(sys, "orig_argv", ()))
     return spawned or process.parent_process() is not None
 

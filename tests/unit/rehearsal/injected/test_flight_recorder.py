@@ -1,0 +1,104 @@
+"""The records of several backends are one history, and what nobody recorded is said."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from types import SimpleNamespace as Made
+from typing import Any
+
+import pytest
+
+from preflight.rehearsal.injected import preflight_flight_recorder as recorder
+
+
+def entry(group: str, seq: int, op: str, retired: bool = True) -> dict[str, Any]:
+    sizes = {"input_sizes": [[8]], "input_dtypes": ["Float"], "timeout_ms": 1000}
+    names = {"process_group": (group, "x"), "profiling_name": op, "collective_seq_id": seq}
+    return sizes | names | {"retired": retired}
+
+
+def dumps(*entries: dict[str, Any]) -> Any:
+    """What a backend's recorder answers, as pickle and as JSON."""
+    groups = {e["process_group"][0]: e["collective_seq_id"] for e in entries}
+    status = {
+        name: {"last_enqueued_collective": str(n), "last_completed_collective": str(n)}
+        for name, n in groups.items()
+    }
+    whole = pickle.dumps({"entries": list(entries)})
+    return (lambda *_: whole), (lambda *_: json.dumps({"pg_status": status}))
+
+
+def binding(**recorders: tuple[Any, Any]) -> Made:
+    made = {}
+    for name, (whole, counts) in recorders.items():
+        made |= {f"_dump_{name}_trace": whole, f"_dump_{name}_trace_json": counts}
+    return Made(**made)
+
+
+class ProcessGroup:
+    """With the count of calls that a group keeps of itself."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def size(self) -> int:
+        return 2
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.number
+
+
+def world(config: str, number: int = 3) -> Made:
+    group = ProcessGroup(number)
+    ranks = {group: {0: 0, 1: 1}}
+    known = Made(pg_names={group: "0"}, pg_backend_config={group: config}, pg_group_ranks=ranks)
+    return Made(_world=known)
+
+
+@pytest.fixture(autouse=True)
+def torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Made(__version__="2.6.0", xpu=Made()))
+    monkeypatch.setattr(recorder.Recorder, "backends", {})
+    monkeypatch.setattr(recorder.Recorder, "calls", {})
+    monkeypatch.setattr(recorder.Recorder, "problem", "")
+
+
+GLOO = dumps(entry("0", 1, "gloo:all_reduce"), entry("0", 2, "gloo:barrier", retired=False))
+NCCL = dumps(entry("0", 1, "nccl:broadcast"))
+NOTHING = dumps()
+
+
+def ops(c10d: Made, bound: Made) -> dict[str, list[str]]:
+    found = recorder.recorded(c10d, bound, lambda frames: None)
+    return {name: [call["op"] for call in calls] for name, calls in found.items()}
+
+
+def test_gloos_calls_are_found_beside_an_empty_record_of_nccl() -> None:
+    bound, c10d = binding(fr=GLOO, nccl=NOTHING), world("cpu:gloo,cuda:gloo")
+    assert ops(c10d, bound) == {"0": ["all_reduce", "barrier"]}
+    assert recorder.counts(c10d, bound) == {"0": [2, 2]}
+    assert recorder.members(c10d) == {"0": [0, 1]}
+    assert recorder.unrecorded(c10d, bound, recorder.counts(c10d, bound)) == ""
+
+
+def test_a_group_with_two_backends_has_two_histories() -> None:
+    bound, c10d = binding(fr=GLOO, nccl=NCCL), world("cpu:gloo,cuda:nccl,xpu:xccl")
+    assert ops(c10d, bound) == {"0 nccl": ["broadcast"], "0 gloo": ["all_reduce", "barrier"]}
+    assert recorder.members(c10d) == {"0 nccl": [0, 1], "0 gloo": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("bound", "number", "wanted"),
+    [
+        (binding(nccl=NOTHING), 200, "torch 2.6.0: no flight recorder for gloo, and preflight"),
+        (binding(fr=NOTHING), 200, "torch 2.6.0: the flight recorder for gloo is empty"),
+        # it has joined and called nothing: that is known
+        (binding(nccl=NOTHING), 0, ""),
+    ],
+)
+def test_calls_that_nobody_recorded_are_told(bound: Made, number: int, wanted: str) -> None:
+    told = recorder.unrecorded(world("cpu:gloo", number), bound, {})
+    assert told.startswith(wanted)
+    assert bool(told) == bool(wanted)
