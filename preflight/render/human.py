@@ -188,7 +188,7 @@ def setting_lines(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
 
 def name_and_text(told: Sequence[tuple[str, str]], look: Look) -> Iterator[Line]:
     """A name on each line, beside it what is to be said of it."""
-    widest = min(max((len(name) for name, _ in told), default=0), look.width // 3) + 2
+    widest = min(max((len(look.say(name)) for name, _ in told), default=0), look.width // 3) + 2
     for name, text in told:
         first: Line = [(f"   {look.say(name):<{widest}}", "dim")]
         yield from flow([look.say(part) for part in text.split(" · ")], look, first, 3 + widest)

@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.scenarios import NAMES, hostile, judged
 
@@ -67,6 +67,7 @@ def test_nothing_foreign_reaches_the_terminal(scenario: str, width: int) -> None
 
 @settings(deadline=None)  # of one example; the first one imports rich
 @given(st.text(alphabet=st.characters(), max_size=30))
+@example("000000\ud800")
 def test_whatever_a_report_holds_can_be_shown_and_saved(foreign: str) -> None:
     report = hostile(foreign)
     for flags in ({}, {"verbose": True, "ascii": True}, {"colour": True, "width": 40}):
