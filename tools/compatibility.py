@@ -1,5 +1,5 @@
 """Writes docs/compatibility.md: what preflight says on each torch that people have: `run --nproc 2`
-several times, and every training script of tests/rehearse once.
+several times, every training script of tests/rehearse and every job of tests/attach once.
 
     python tools/compatibility.py [WORD…]     only what has these words in its name: 2.6.0 cuda
 
@@ -152,6 +152,7 @@ def here() -> dict[str, Any]:
         "run": ready(),
         "loaded": ready_beside_busy_loops(),
         **rehearsed(),
+        "attach": looked_at(),
     }
     return {**said, "minutes": round((time.monotonic() - began) / 60, 1)}
 
@@ -236,23 +237,39 @@ def rehearse_row(row: Any) -> tuple[list[str], str]:
     return said + ([f"exit {told.code}"] if told.code else []), names
 
 
+def looked_at() -> dict[str, list[str]]:
+    """What is not as it should be when `attach` looks at each of the jobs, one after the other."""
+    from attach.catalogue import FAULTS, HEALTHY
+    from attach.running import attached, wrong
+
+    said = {}
+    for row in (*FAULTS, *HEALTHY):
+        try:
+            said[row.name] = list(wrong(row, attached(row)))
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            said[row.name] = [f"{type(error).__name__}: {error}"]
+        said[row.name] = [" ".join(text.split())[:200] for text in said[row.name]]
+        say("attach", row.name, *said[row.name])
+    return said
+
+
 # --- the document ---
 
 HEAD = """\
 # Compatibility
 
 Made by `make compat`; don't edit. Of every torch in the table, in an environment of its own:
-`preflight run --nproc 2`, {runs} times, and {runs} times beside {loops} busy loops; and
-`preflight rehearse` of every training script of tests/rehearse, once, as in
-[rehearsals.md](rehearsals.md), over Gloo on a machine without GPUs. *Named*: the finding has the
-right code, rank and line. *Innocent*: scripts of which a FAIL names a rank that is not to blame.
-CUDA wheels are what `pip install torch` gives on Linux. The Python is that of both, preflight and
-the job.
+`preflight run --nproc 2`, {runs} times, and {runs} times beside {loops} busy loops; `preflight
+rehearse` of every training script of tests/rehearse, once, as in [rehearsals.md](rehearsals.md);
+and `preflight attach` to ten hanging jobs and three healthy ones (tests/attach). Over Gloo, on a
+machine without GPUs. *Named*: the finding has the right code, rank and line. *Innocent*: scripts of
+which a FAIL names a rank that is not to blame. CUDA wheels are what `pip install torch` gives on
+Linux. The Python is that of both, preflight and the job. What went wrong stands below the table.
 
 """
 COLUMNS = (
     *("torch", "Python", "`run` READY", "at load"),
-    *("faults named", "healthy READY", "innocent", "day", "commit"),
+    *("faults named", "healthy READY", "innocent", "`attach`", "day", "commit"),
 )
 
 
@@ -263,6 +280,7 @@ def cells(seen: Mapping[str, Any]) -> Iterator[str]:
     yield f"{seen['planted'] - len(seen['wrong'])} of {seen['planted']}"
     yield f"{seen['healthy'] - len(seen['alarms'])} of {seen['healthy']}"
     yield str(len(seen["innocents"]))
+    yield f"{sum(not said for said in seen['attach'].values())} of {len(seen['attach'])}"
     yield from (seen["day"], seen["commit"])
 
 
@@ -273,6 +291,9 @@ def not_as_it_should_be(seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for script, problems in sorted({**seen["wrong"], **seen["alarms"]}.items()):
         accused = seen["innocents"].get(script)
         yield script, "; ".join([*problems, *([f"accuses {accused}"] if accused else [])])
+    for name, problems in seen["attach"].items():
+        if problems:
+            yield f"attach: {name}", "; ".join(problems)
 
 
 def document(known: Sequence[Mapping[str, Any]], untried: Mapping[str, str]) -> str:
