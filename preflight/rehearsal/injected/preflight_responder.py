@@ -450,9 +450,12 @@ ANSWERS = {b"pulse": pulse, b"dump": dump, b"stand": stand}
 
 def uncaught_exception():
     """The exception that ends the program: set before any hook for it is called. In a child of
-    multiprocessing it is on its way when the last things are done."""
+    multiprocessing it is on its way when the last things are done; torch.multiprocessing.spawn's
+    leave by sys.exit() where they have caught it."""
     error = getattr(sys, "last_value", None) or sys.exc_info()[1]
-    return None if isinstance(error, SystemExit) else error
+    if isinstance(error, SystemExit):
+        return error.__context__ if error.code else None
+    return error
 
 
 def write_end():
