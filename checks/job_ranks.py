@@ -358,9 +358,12 @@ def _left(world: World[Life], found: Ends) -> Found | None:
     seen, left = world.seen, list(found.left)
     stuck = any(life.command.why == STUCK for life in seen.values())
     lost = [e for e in left if e.what == VANISHED]
+    living = [life for life in seen.values() if life.end is None]
+    if living and all(life.closing for life in living):
+        return None
     if stuck and left and len(left) < len(seen):
         alive = len(seen) - len(found.all)
-        harm = f" · {plural(alive, 'other')} stand still" if alive else ""
+        harm = f" · {plural(alive, 'other')} stand{'s' * (alive == 1)} still" if alive else ""
     elif (
         found.complaints
         and (left := left_before(left, found.complaints[0], LATEST))

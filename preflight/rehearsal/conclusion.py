@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from preflight.domains.job.record import (
+    CLOSING,
     End,
     Joins,
     Life,
@@ -89,6 +90,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
             problem="" if history.inside else seen.problem,
             starting=0.0 if history.inside else round(seen.over - history.born, 1),
             oom_kills=seen.oom_kills,
+            closing=end is None and any(f.function == CLOSING for f in history.stack),
         )
         how, why = end.how if end else "", seen.command.why
         found.append(

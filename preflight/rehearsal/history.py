@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from preflight.domains.job.record import FRAMES, ChildProcess, Frame, Loader
+from preflight.domains.job.record import CLOSING, FRAMES, ChildProcess, Frame, Loader
 from preflight.frozen import dataclass
 from preflight.rehearsal.client import frames_from_json
 from preflight.sanitize import one_line
@@ -243,7 +243,7 @@ def activity(stack: Iterable[Frame]) -> str:
         if frame.own:
             break
         inner.append(frame)
-    if not inner:
+    if not inner or any(f.function == CLOSING for f in inner):
         return "own"
     if any(f.file.endswith(MEETING) or f.function in INIT for f in inner):
         return "init"

@@ -36,6 +36,7 @@ from preflight.domains.job.record import (
     Calls,
     Caught,
     ChildProcess,
+    Frame,
     Group,
     Life,
     RehearsalRecord,
@@ -368,6 +369,14 @@ def test_each_place_is_named() -> None:
     other = replace(BEHIND, stack=(at(120),))
     saw = judged(job_collectives, Case("", job(WAITS, BEHIND, WAITS, other)))[0].saw
     assert "rank 3 at train.py:120 in step" in saw
+
+
+def test_a_rank_that_hangs_in_its_end_says_so() -> None:
+    stack = (Frame("/x/torch/distributed/distributed_c10d.py", 9, "destroy_process_group"), at(99))
+    gone, closing = replace(BEHIND, at="gone", ended="exited"), replace(BEHIND, stack=stack)
+    (told,) = judged(job_collectives, Case("", job(gone, closing)))
+    assert [s.name for s in told.subjects] == ["1"]
+    assert "at train.py:99 in step, in destroy_process_group" in told.saw
 
 
 def test_who_is_to_blame_for_storage() -> None:

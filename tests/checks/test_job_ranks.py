@@ -211,6 +211,10 @@ LEFT = (
     raises("saves its work at the launcher's signal", job(told(), end("exited", 101.0, 0)), 0),
     raises("and ends with the status of one", job(told(), end("exited", 101.0, 143)), 0),
     leaves("left, and the others stand still", running(None, None, WELL, why="stuck"), 2),
+    Case(
+        "left, and the other hangs in its own end",
+        but(running(WELL, None, why="stuck"), 1, closing=True),
+    ),
     leaves("left without a word", running(None, end("vanished"), why="stuck"), 1),
     leaves("vanished, the others fail", job(told(), end("vanished", 101.0)), 1),
     leaves("vanished at the end", running(None, end("vanished")), 1, status=UNDECIDED),

@@ -19,7 +19,7 @@ from preflight.domains.job.hang import (
     uneven_data,
 )
 from preflight.domains.job.kernel_wait import BlockedOnStorage
-from preflight.domains.job.record import Calls, Collective
+from preflight.domains.job.record import CLOSING, Calls, Collective
 from preflight.domains.job.wait_graph import (
     COLLECTIVE,
     GONE,
@@ -207,6 +207,8 @@ def _describe_stuck(seen: Calls, still: str, *, several: bool) -> str:
         why = why or f"state {seen.state or 'unknown'} {seen.wchan}".strip()
         return f" {'do' if several else 'does'} not answer since {still}: {why}"
     text = f" {'stand' if several else 'stands'} still since {still} {location(seen)}"
+    if any(frame.function == CLOSING for frame in seen.stack):
+        text += f", in {CLOSING}"
     if not why and seen.state == kernel_wait.DISK:
         why = f"is in the kernel, state D in {seen.wchan}"
     return f"{text}, and {why}" if why and not several else text

@@ -18,6 +18,8 @@ FRAMES = 12
 NO_PYSPY = "py-spy is not installed"
 NO_PTRACE = "the kernel does not let py-spy read the process (ptrace)"
 """How Life.problem begins where a stack can't be read."""
+CLOSING = "destroy_process_group"
+"""A function in which a rank waits for its own threads: torch 2.6 may for ever, with Gloo."""
 CALLS = 200
 """Collectives kept of every group, the latest."""
 
@@ -135,6 +137,8 @@ class Life:
     twins: tuple[Joins, ...] = ()
     problem: str = ""
     """Why less could be seen than usual, in one sentence."""
+    closing: bool = False
+    """It is in destroy_process_group, where it waits for no other rank."""
     joining: Joining | None = None
     """Where it waits for the others; only of a job that already runs."""
 

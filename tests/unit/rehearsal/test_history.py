@@ -21,6 +21,10 @@ BACKWARD = [
     ["/venv/lib/python3.11/site-packages/torch/autograd/graph.py", 824, "_engine_run", False],
     ["/job/train.py", 7, "step", True],
 ]
+CLOSING_DOWN = [
+    [*C10D, "destroy_process_group", False],
+    ["/job/train.py", 22, "main", True],
+]
 SLEEP = [["/job/train.py", 20, "tokenise", True]]
 
 
@@ -119,6 +123,7 @@ def test_a_child_that_comes_or_goes_is_a_sign_of_life() -> None:
         (LOADING, "loader"),
         (BACKWARD, "own"),
         (SLEEP, "own"),
+        (CLOSING_DOWN, "own"),
     ],
 )
 def test_where_a_stack_is(stack: list[Any], where: str) -> None:
