@@ -90,7 +90,7 @@ def test_a_host_that_lets_nobody_in(
     words = " ".join(ended.out.split())
     assert f"nothing came from {name} · ssh: connect to host {name} port 22: Connection" in words
     others = [n for n in ("n1", "n2", "n3") if n != name]
-    assert f"do now preflight run --hosts n[{others[0][1]}" in words
+    assert f"do now preflight run --hosts 'n[{others[0][1]}" in words
     assert left(lab) == []
 
 

@@ -464,7 +464,9 @@ def test_without_torch_standard_is_undecided(bare: Path) -> None:
     done = in_environment(bare, *STANDARD, "-o", "json")
     assert done.code == 4, done
     reasons = {r["id"]: r["reason"] for r in done.document["checks"] if r["status"] == "skip"}
-    assert reasons["rdzv.store"] == reasons["world.gloo"] == "torch is not installed here"
+    # and of a Python on PATH that root does not run
+    assert reasons["rdzv.store"] == reasons["world.gloo"]
+    assert reasons["world.gloo"].startswith("torch is not installed here")
     assert not [f for f in done.document["findings"] if f["status"] in ("fail", "undecided")]
     assert "torch is not installed here" in in_environment(bare, *STANDARD).out
 

@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "LANG": "C.UTF-8",
+    "PREFLIGHT_SITECUSTOMIZE": "keep",  # stand-ins and sabotage come as one
 }
 """What a command finds: nothing of the environment in which the tests run."""
 

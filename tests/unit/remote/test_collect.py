@@ -216,7 +216,7 @@ def test_started_anew_without_a_node() -> None:
 @pytest.mark.parametrize(
     ("hosts", "gone", "line"),
     [
-        (["n1", "n2", "n3"], ("n2",), "preflight run --hosts n[1,3] …"),
+        (["n1", "n2", "n3"], ("n2",), "preflight run --hosts 'n[1,3]' …"),
         (["n1.site", "n2.site"], ("n2",), "preflight run --hosts n1.site …"),
         (["n1"], ("n1",), ""),
         (["n1", "n2"], (), ""),

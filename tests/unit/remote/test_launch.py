@@ -184,7 +184,7 @@ def test_the_one_that_is_not_reached_is_named(columns: str) -> None:
     assert done.code == 5, done.err
     words = " ".join(done.out.split())
     assert "nothing came from n2 · no way to n2 · sh ended with exit code 9" in words
-    assert words.endswith("do now preflight run --hosts n[1,3] …")
+    assert words.endswith("do now preflight run --hosts 'n[1,3]' …")
 
 
 def test_what_a_login_prints_is_no_harm() -> None:
