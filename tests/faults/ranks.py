@@ -107,7 +107,7 @@ SOFTWARE = (
         setup="mkdir lib; cp {tests}/faults/sabotage/slow_torch.py lib/sitecustomize.py",
         env={"PYTHONPATH": "{here}/lib"},
         args=(*STANDARD, "--only", "host.software"),
-        seconds=45,
+        seconds=90,
     ),
     Fault(
         "import torch does not end",
