@@ -205,13 +205,16 @@ class Attendance:
             kind = "ours" if self._nonce else "stranger" if heard else "silent"
             self._step(answer=kind, heard=escaped(heard) if kind == "stranger" else "")
 
-    def _step(self, *, error: str = "", answer: str = "", heard: str = "") -> None:
+    def _step(
+        self, *, error: str = "", answer: str = "", heard: str = "", entered: bool = False
+    ) -> None:
         """This rung is done; the next one, or after a pause the first one again."""
         now = time.monotonic()
         rung = self._rungs[self._at]
-        if error and rung.last is not None and rung.last.answer in ANSWERS_OF_OURS:
-            # it is over there meanwhile; what was said before that tells more
-            answer, heard, error = rung.last.answer, rung.last.heard, ""
+        before = rung.last.answer if rung.last is not None else ""
+        if before in ANSWERS_OF_OURS and answer not in ANSWERS_OF_OURS and not entered:
+            # it is over there meanwhile, perhaps since our hello; what was said before tells more
+            answer, heard, error = before, rung.last.heard if rung.last else "", ""
         rung.last = Attempt(
             rung.ip,
             rung.port,
@@ -309,7 +312,7 @@ class Attendance:
         now = time.monotonic()
         self.clock.learn(welcome["welcome"], time.time())
         nonce = self._nonce
-        self._step(answer="ours")
+        self._step(answer="ours", entered=True)
         self._nonce = nonce
         self.reached = round(now - self.began, 3)
         self._heard, self._beat = now, 0.0

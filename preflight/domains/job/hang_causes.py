@@ -37,6 +37,10 @@ LONG = 10.0
 """Seconds that others must have waited at the end of the watch before that is worth a word:
 evaluation and checkpoints of a healthy job take some."""
 
+OF_INIT = ("job.pace", "job.memory")
+"""Explained by ranks that don't get out of init: why they don't meet is job.ranks' to say, where
+their arguments show it."""
+
 LIKELY = Confidence.LIKELY
 
 
@@ -168,7 +172,7 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
     loader, then a place in the code."""
     calls = hang.calls
     held = {r: s for r in late if (s := _blocking_storage(calls[r])) is not None}
-    waiting = sorted(found.behind)
+    waiting = sorted(found.behind.keys() - {*late})  # one in init also waits for who never came
     for_it = f" · {_describe_wait(hang, found, waiting)}" if waiting else ""
     loading = [r for r in late if calls[r].at == LOADER]
     mine = list(held) or loading or list(late)
@@ -192,6 +196,7 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         expected="every rank in the call that the others wait in" if waiting else "progress",
         blame=blame,
         confidence=LIKELY,
+        explains=OF_INIT if first.at == INIT else None,
         fields={"rank": str(one), "line": str(frame_of(first) or "that line")},
     )
 
@@ -282,6 +287,5 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
         alternatives=()
         if call is None or call.seq
         else ("one of them is a call ahead: stacks alone tell no numbers",),
-        # why ranks don't meet at all is job.ranks' where their arguments show it
-        explains=("job.pace", "job.memory") if call is None else None,
+        explains=OF_INIT if call is None else None,
     )

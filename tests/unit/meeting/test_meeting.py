@@ -345,6 +345,26 @@ def test_another_job_and_another_version(loop: Workers) -> None:
     party.close()
 
 
+def test_a_meeting_that_ends_after_a_hello_takes_nothing_back(
+    loop: Workers, monkeypatch: Any
+) -> None:
+    party = Party(loop, hello(0, job="17"))
+    other = party.guest(1, job="18")
+    party.until(lambda: bool(other.refused))
+    tries = other.ladder[0].tries
+    sent = Wire.send
+
+    def cut(wire: Wire, message: Any) -> None:
+        if "hello" in message:
+            raise Gone("over")
+        sent(wire, message)
+
+    monkeypatch.setattr(Wire, "send", cut)
+    party.until(lambda: other.ladder[0].tries > tries)
+    assert other.ladder[0].answer == "other job"
+    party.close()
+
+
 @pytest.mark.parametrize("proof", ['"\\u00e9"', '"\\ud800"', "1e999", "[]", "{}", "null", '"00"'])
 def test_a_stranger_who_does_not_know_the_token_ends_nobody(loop: Workers, proof: str) -> None:
     party = Party(loop, token="sesame")
