@@ -27,7 +27,9 @@ def mm(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 def test_one_wrong_bit_is_seen(kind: matmul.NumberType, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kind.depth * kind.most**2 <= {"bf16": 2**8, "fp16": 2**11, "fp32": 2**24}[kind.name]
+    mm(monkeypatch, "")
     assert matmul.exact_product(stand_in(), 0, kind) is None
+    monkeypatch.undo()
     mm(monkeypatch, "flip")
     wrong = matmul.exact_product(stand_in(), 0, kind)
     assert wrong is not None
@@ -37,6 +39,7 @@ def test_one_wrong_bit_is_seen(kind: matmul.NumberType, monkeypatch: pytest.Monk
 
 @pytest.mark.torch
 def test_bits_that_change_once_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm(monkeypatch, "")
     digest, unlike, times = matmul.repeated_product(stand_in(), 0, KINDS[0], 0.0)
     assert (unlike, times) == (None, matmul.AT_LEAST)
     mm(monkeypatch, "third")
