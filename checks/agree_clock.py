@@ -66,16 +66,18 @@ STEP = Command(
 
 FINDINGS = {
     "clock-skew-large": FindingType(
+        headline="{seen}",
         cause="no time service on that machine, or one that has lost its server",
         means="torchrun (c10d rendezvous) drops the node without a word and trains with a smaller "
         "world, exit code 0; munge says 'Expired credential'",
-        now="set the clock of {node!s}, or leave {it!s} out",
-        text="a time service (chronyd) on every node, with the same servers",
+        text="set the clock of {node!s}, or exclude {it!s}; run a time service (chronyd) on every "
+        "node, with the same servers",
         commands=(ASK, STEP),
         blame=(Blame.NODE, Blame.UNKNOWN),
         was=("clock-far",),
     ),
     "clock-skew": FindingType(
+        headline="{seen}",
         cause="no time service on that machine, or one that has lost its server",
         means="logs of the nodes can't be laid side by side; at 10 s torchrun loses the node",
         text="a time service (chronyd) on every node, with the same servers",
@@ -86,9 +88,11 @@ FINDINGS = {
         was=("clock-off",),
     ),
     "clock-offset-uncertain": FindingType(
+        headline="the clock of {at} could not be compared: {seen}",
         who="whoever runs this node",
         cause="a busy machine or network: the way there and the way back took unequal times",
         means="whether the clocks agree is not known",
+        now="preflight run --only agree.clock",
         text="compare them by hand, or run it again when the machines are idle",
         commands=(Command("date +%s.%N", "every node, at once"),),
         status=Status.UNDECIDED,

@@ -105,6 +105,7 @@ SHOWN = 4
 
 FINDINGS = {
     "setting-differs": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a shell profile, module or image of one node, or mpirun without -x for all of them",
         means="a hang in the first collective, or 'mismatch in collective sizes or environment "
@@ -115,6 +116,7 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "setting-uneven": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a shell profile, module or image of one node, or a launcher that sets it on some",
         means="the job runs, but one rank is slower than the rest, or gives up before them",
@@ -124,10 +126,11 @@ FINDINGS = {
         explains=(),
     ),
     "conf-leftover": FindingType(
+        headline="{seen}",
         cause="an nccl.conf from the search for a fault that stayed on one node",
         means="a hang in the first collective, or slow collectives; no variable shows it",
         now="{now!r}",
-        text="the same nccl.conf on all nodes, or none",
+        text="remove {names!s} from {file!s} there, or use the same nccl.conf on all nodes",
         commands=(Command("cat {file}", "the node"),),
         blame=Blame.NODE,
     ),
@@ -344,11 +347,9 @@ def _finding(
     nccl = all(n.startswith(("NCCL_", "TORCH_NCCL_")) for n in names)
     explains = (NCCL_JOB if nccl else JOB) if status is Status.FAIL else ()
     name, places = shell_word(one.name) or "NAME", shell_prose(_names(list(odd))) or "these nodes"
-    now = f"export {name}=…   the same on all nodes, or unset it on all"
-    if one.file:
-        now = f"remove {name} from {shell_word(one.file) or 'FILE'} on {places}"
-    elif sure is not Confidence.POSSIBLE:
-        now = f"{_corrected(name, one.usual)}   on {places}"
+    corrected = _corrected(name, one.usual)
+    sure_which = not one.file and sure is not Confidence.POSSIBLE
+    now = f"{corrected}   on {places}" if corrected and sure_which else ""
     system = one.file.startswith("/etc/")
     return Found(
         code,
@@ -365,13 +366,13 @@ def _finding(
 
 
 def _corrected(name: str, usual: Variable | None) -> str:
-    """The command that sets a variable as most have it."""
+    """The command that sets a variable as most have it; empty where its value can't be shown."""
     if usual is None:
         return f"unset {name}"
     if not usual.value:
         return f"export {name}="
     whole = "" if HIDDEN in usual.value else shell_word(usual.value)
-    return f"export {name}={whole or '…'}"
+    return f"export {name}={whole}" if whole else ""
 
 
 def _subject(world: World[Environment], party: str, name: str) -> Subject:

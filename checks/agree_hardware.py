@@ -75,6 +75,7 @@ LOCAL = ("127.", "169.254.", "fe80:")
 
 FINDINGS = {
     "host-duplicate": FindingType(
+        headline="{seen}",
         cause="a cloned image, `localhost`, or one NCCL_HOSTID exported to all nodes",
         means="NCCL goes by name and boot id, or by NCCL_HOSTID: it takes both for one host, says "
         "'Duplicate GPU detected' or hangs; launchers that count hosts by name count too few",
@@ -86,6 +87,7 @@ FINDINGS = {
         was=("host-same",),
     ),
     "address-duplicate": FindingType(
+        headline="{where} have the same IP address {address}",
         cause="a cloned image with a fixed address, or containers behind the bridges of two hosts",
         means="connections reach one machine or the other, or the caller itself: hangs that come "
         "and go",
@@ -95,6 +97,7 @@ FINDINGS = {
         was=("address-same",),
     ),
     "address-families-differ": FindingType(
+        headline="the nodes have no common IP version: {seen}",
         cause="IPv6 switched off on one node, or a network without IPv4",
         means="'Address family not supported by protocol' or 'Network is unreachable' between them",
         text="one family that all nodes have",
@@ -104,6 +107,7 @@ FINDINGS = {
         was=("families-apart",),
     ),
     "gpu-absent": FindingType(
+        headline="{at} has no GPU, other nodes have",
         cause="a node of another partition, a pod without a GPU request, a driver not loaded",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!' on this node",
         text="give the job nodes with GPUs only",
@@ -112,6 +116,7 @@ FINDINGS = {
         explains=NCCL_ONLY,
     ),
     "gpus-differ": FindingType(
+        headline="the GPUs differ between nodes: {seen}",
         cause="a GPU that fell off the bus, or several kinds of nodes in one partition",
         means="every step takes as long as the slowest GPU, the smallest memory sets the batch",
         text="look for a missing GPU in the kernel's log; ask for one kind of GPU, e.g. "
@@ -121,6 +126,7 @@ FINDINGS = {
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "mtu-differs": FindingType(
+        headline="the MTU differs between nodes: {seen}",
         cause="jumbo frames switched on for some nodes only",
         means="TCP mostly adapts; over RDMA, and where nobody says that a packet is too big, small "
         "messages pass and large ones hang",
@@ -131,6 +137,7 @@ FINDINGS = {
         explains=LARGE,
     ),
     "nic-missing": FindingType(
+        headline="{where}: {seen}, unlike the other nodes",
         cause="a cable, a driver, or an interface that was never configured",
         means="less bandwidth on this node, or a hang where NCCL pairs the interfaces of nodes",
         text="bring it up as on the other nodes",
@@ -138,13 +145,16 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "link-slower": FindingType(
+        headline="{at} has a slower link than on the other nodes: {seen}",
         cause="a bad cable, auto-negotiation, or another network than on the other nodes",
         means="all nodes wait for this one in each collective",
-        text="name the fast interface in NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, or mend it",
+        text="repair the link, or name the fast interface in NCCL_SOCKET_IFNAME and "
+        "GLOO_SOCKET_IFNAME",
         commands=(Command("ethtool {interface}", "{node}"),),
         status=Status.WARN,
     ),
     "node-smaller": FindingType(
+        headline="{where} has {seen}, fewer than the other nodes",
         who="job author",
         cause="another kind of machine, or a cgroup that gives the job less there",
         means="the loaders of this node are slower, or run out of memory first",

@@ -82,6 +82,7 @@ LOOK_UP = Command("getent ahosts {name}", "{where}")
 
 FINDINGS = {
     "master-addr-elsewhere": FindingType(
+        headline="{seen}",
         cause="a stale line in /etc/hosts of that node, or a name server with another view",
         means="its ranks look for rank 0 on another machine: 'The client socket has timed out' "
         "there, '3/4 clients joined' on rank 0",
@@ -94,6 +95,7 @@ FINDINGS = {
         was=("master-astray",),
     ),
     "resolution-differs": FindingType(
+        headline="{seen}",
         cause="an /etc/hosts that was not brought up to date there, or a name server of its own",
         means=BY_NAME + "fails from there or ends up on another machine",
         text="the same line for {name} in /etc/hosts, the same resolv.conf as on the other nodes",
@@ -102,6 +104,7 @@ FINDINGS = {
         was=("view-differs",),
     ),
     "record-wrong": FindingType(
+        headline="{seen}",
         cause="a machine that is new, was renamed or got another address",
         means=BY_NAME + "doesn't get to that node",
         text="correct the record of {name} in DNS, or its line in /etc/hosts everywhere",
@@ -260,7 +263,7 @@ def _master_elsewhere(
         blame=None if right else Blame.NETWORK,
         confidence=Confidence.CERTAIN if right and all(owners.values()) else Confidence.LIKELY,
         explains=None if status is Status.FAIL else (),
-        fields={"name": names[nodes[0]], "right": better or "IP-ADDRESS", "where": nodes[0]},
+        fields={"name": names[nodes[0]], "right": better or "", "where": nodes[0]},
         status=status,
     )
 

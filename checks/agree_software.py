@@ -64,6 +64,7 @@ CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.PO
 
 FINDINGS = {
     "torch-differs": FindingType(
+        headline="torch differs between nodes: {seen} ({where})",
         who="image author",
         cause="an environment that is not activated there, an older image, a package in ~/.local",
         means="another release speaks another protocol: init_process_group hangs, or the first "
@@ -76,6 +77,7 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "torch-absent": FindingType(
+        headline="{where} has no torch, other nodes have",
         who="image author",
         cause="an environment that is not activated there, or another image",
         means="'No module named torch' on this node; the others wait for its ranks until they "
@@ -84,11 +86,12 @@ FINDINGS = {
         commands=(Command("command -v python; python -m pip show torch", "{node}"),),
     ),
     "nccl-differs": FindingType(
+        headline="NCCL differs between nodes: {seen} ({where})",
         who="image author",
         cause="LD_LIBRARY_PATH or LD_PRELOAD brings another libnccl, or a package was upgraded",
         means="NCCL compares the whole version when it starts: 'Mismatched NCCL version detected' "
         "and ncclInvalidUsage; older ones hang or say 'Message truncated'",
-        now="unset LD_LIBRARY_PATH LD_PRELOAD   where nothing else needs them",
+        now="unset LD_LIBRARY_PATH LD_PRELOAD",
         text="one NCCL on all nodes: the one that torch was built with",
         commands=(Command("pip list | grep nvidia-nccl", "{node}"),),
         status=(Status.FAIL, Status.WARN),
@@ -96,6 +99,7 @@ FINDINGS = {
         explains=("world.nccl", "world.bandwidth", "host.software"),
     ),
     "python-differs": FindingType(
+        headline="Python differs between nodes: {seen} ({where})",
         who="image author",
         cause="an environment that is not activated there, or the system's own Python",
         means="functions and classes that are pickled on one node can't be read on another "
@@ -106,6 +110,7 @@ FINDINGS = {
         explains=(),
     ),
     "driver-differs": FindingType(
+        headline="the NVIDIA driver differs between nodes: {seen} ({where})",
         cause="a node that missed the last update, or was updated alone",
         means="mostly nothing; but a fault that only one driver has shows on these nodes only",
         text="bring all nodes to one driver",

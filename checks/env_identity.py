@@ -47,6 +47,7 @@ KUBERNETES = "KUBERNETES_SERVICE_HOST"
 
 FINDINGS = {
     "number-malformed": FindingType(
+        headline="{seen} is not a number on {at}",
         who="job author",
         cause="quotes kept by an env file, or a variable of the script that was never expanded",
         means='"invalid literal for int() with base 10" in init_process_group or in torchrun',
@@ -54,21 +55,23 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "number-whitespace": FindingType(
+        headline="{seen} has a blank or carriage return on {at}",
         who="job author",
         cause="a file with Windows line ends, or a blank after the value in an env file",
         means="torch strips it, but a shell's [ $RANK -eq 0 ] and C code don't",
-        now="dos2unix   the file that sets it",
-        text="remove the blank or the carriage return",
+        text="remove the blank or the carriage return from the file that sets it: dos2unix",
         status=Status.WARN,
         was=("number-blank",),
     ),
     "out-of-range": FindingType(
+        headline="{seen} is out of range on {at}",
         who="job author",
         cause="numbers of two launchers, or ranks counted from 1",
         means='"rank < size" at init, or a client that tries to connect until its timeout',
         text="ranks count from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
     ),
     "port-invalid": FindingType(
+        headline="{seen} is not a valid port number on {at}",
         who="job author",
         cause="text, 0 or a number above 65535 where a port belongs",
         means='"port must have value from 0 to 65535"; with 0 each rank takes another port',
@@ -77,6 +80,7 @@ FINDINGS = {
         explains=MEETING,
     ),
     "address-malformed": FindingType(
+        headline="{seen}, on {at}",
         who="job author",
         cause="an address with port, blank, quotes or brackets, or a node list",
         means='"The client socket has timed out … while trying to connect": no such name',
@@ -84,6 +88,7 @@ FINDINGS = {
         explains=MEETING,
     ),
     "address-loopback": FindingType(
+        headline="{seen} is a loopback address, but the job has several nodes",
         who="job author",
         cause="a single-node example run on several nodes",
         means='each node calls itself: "1/2 clients joined" on rank 0, "The client socket has '
@@ -94,14 +99,17 @@ FINDINGS = {
         explains=MEETING,
     ),
     "incomplete": FindingType(
+        headline="{missing} is not set on {at}",
         who="job author",
         cause="a variable left over in the shell, or a launch script that sets only some",
         means='"environment variable {missing} expected, but not set"; other ranks wait for it',
-        now="unset {present!s}   if torchrun will set them; else set {missing!s} too",
-        text="let one launcher set all four: torchrun, or a wrapper run by srun on each task",
+        now="unset {present!s}   if torchrun will set them",
+        text="set {missing!s} too, or let one launcher set all four: torchrun, or a wrapper run by "
+        "srun on each task",
         status=(Status.FAIL, Status.WARN),
     ),
     "launcher-disagrees": FindingType(
+        headline="the launcher's variables contradict each other on {at}: {seen}",
         who="job author",
         cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0; a "
         "number of the manifest beside that of Kubernetes",
@@ -112,15 +120,17 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "launchers-nested": FindingType(
+        headline="{seen}",
         who="job author",
         cause="--ntasks-per-node above 1 (or mpirun with several slots) together with torchrun",
         means="every task starts all ranks of its node: N x N processes on the same GPUs, "
         '"address already in use" or a rendezvous that closes early',
-        now="srun --ntasks-per-node=1 torchrun …",
-        text="one task a node with torchrun, or one task a rank without it",
+        text="use one task per node with torchrun (srun --ntasks-per-node=1 torchrun), or one task "
+        "per rank without it",
         status=(Status.FAIL, Status.WARN),
     ),
     "store-not-served": FindingType(
+        headline="TORCHELASTIC_USE_AGENT_STORE is set, but no torchrun serves the store",
         who="job author",
         cause="torchrun's variables copied into the environment of another start",
         means='all ranks, rank 0 too, are clients: "The client socket has timed out"',
@@ -129,18 +139,21 @@ FINDINGS = {
         was=("store-nobody-serves",),
     ),
     "rank-duplicate": FindingType(
+        headline="the same rank exists twice: {seen}",
         who="job author",
         cause="the same --node-rank on two nodes, or RANK exported to all of them",
         means='all ranks time out with "wait timeout … keys: …/N", N being a rank nobody has',
         text="give every process its own RANK",
     ),
     "world-differs": FindingType(
+        headline="{name} differs between ranks",
         who="job author",
         cause="nodes times processes counted by hand, or a script that differs between nodes",
         means='"4/5 clients joined" on rank 0, or silence for five times the timeout',
         text="the same {name} on every node, computed once or set by one launcher",
     ),
     "master-differs": FindingType(
+        headline="MASTER_ADDR differs between ranks",
         who="job author",
         cause="MASTER_ADDR=$(hostname) evaluated on each node",
         means='ranks look for rank 0 in different places: "clients joined", then timeouts',
@@ -148,14 +161,16 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "local-count": FindingType(
+        headline="{name} does not match --nproc: {seen}",
         who="job author",
         cause="a variable left over from another start, or another --nproc than the job's",
         means="the job starts another number of ranks here than this run has tried",
-        now="preflight run --nproc {said}   or unset {name}",
-        text="keep --nproc and the launcher's number the same",
+        now="preflight run --nproc {said}",
+        text="unset {name}, or keep --nproc and the launcher's number the same",
         status=Status.WARN,
     ),
     "standalone": FindingType(
+        headline="torchrun --standalone can't be used on several nodes",
         who="job author",
         cause="--standalone kept from a single-node start",
         means="each node trains alone, as a world of its own, and ends without an error",

@@ -53,7 +53,7 @@ from preflight.model import (
     World,
 )
 from preflight.redact import HIDDEN
-from preflight.sanitize import clip, quoted
+from preflight.sanitize import clip, quoted, shell_word
 
 CHECK = Check(
     scope=Scope.NODE,
@@ -71,6 +71,7 @@ JOB = ("rdzv.*", "world.*")
 
 FINDINGS = {
     "name-unknown": FindingType(
+        headline="{name} is not a variable of NCCL, torch or Gloo",
         who="job author",
         cause="a typing error, or a variable of another release or fork",
         means="{name} has no effect: neither NCCL, torch nor Gloo reads it",
@@ -81,6 +82,7 @@ FINDINGS = {
         explains=(),
     ),
     "name-unread": FindingType(
+        headline="{name} has no effect: neither NCCL nor torch reads it",
         who="job author",
         cause="advice from the web that nobody has tried",
         means="{name} has no effect unless the script itself reads it",
@@ -89,16 +91,17 @@ FINDINGS = {
         explains=(),
     ),
     "name-deprecated": FindingType(
+        headline="{name} is deprecated; its new name is {wants}",
         who="job author",
         cause="a script written for torch before 2.2",
         means='"Environment variable {name} is deprecated; use {wants} instead"; a later torch '
         "won't read it",
-        now="export {wants}=…   and unset {name}",
-        text="replace the name",
+        text="set {wants} in place of {name}",
         status=WARN,
         explains=(),
     ),
     "value-misread": FindingType(
+        headline="{name} is misread: {means}",
         who="job author",
         cause="a word, a unit or quotes where digits are read, or a word in lower case",
         means="{name} silently does something else: {means}",
@@ -106,6 +109,7 @@ FINDINGS = {
         status=WARN,
     ),
     "value-range": FindingType(
+        headline="{name} is out of range: {means}",
         who="job author",
         cause="a unit mistaken (seconds for an exponent, bytes for KiB), or a typing error",
         means="{name} is clamped, ignored or taken at its word, depending on the release",
@@ -113,6 +117,7 @@ FINDINGS = {
         status=WARN,
     ),
     "value-refused": FindingType(
+        headline="{name} has an invalid value: {means}",
         who="job author",
         cause="a word that the reader doesn't know, such as on or off",
         means='"Invalid value for environment variable: {name}" or an error like it, at start',
@@ -122,6 +127,7 @@ FINDINGS = {
         explains=JOB,
     ),
     "value-hangs": FindingType(
+        headline="{name} has a value that makes the job hang: {means}",
         who="job author",
         cause="an empty value, or a size with a word in place of a number",
         means="init_process_group never returns, whatever its timeout, and says nothing",
@@ -130,6 +136,7 @@ FINDINGS = {
         explains=JOB,
     ),
     "import-fails": FindingType(
+        headline="{name} has a value with which import torch fails: {means}",
         who="job author",
         cause="a level that doesn't exist, such as 1, DEBUG or the empty value",
         means='"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." when torch is '
@@ -139,6 +146,7 @@ FINDINGS = {
         explains=("host.software", *JOB),
     ),
     "interface-syntax": FindingType(
+        headline="{name} has a wrong syntax: {means}",
         who="job author",
         cause="NCCL's ^ and = given to Gloo or repeated in a list, blanks after commas, quotes",
         means='"Unable to find address for: …" from Gloo, "no socket interface found" from NCCL, '
@@ -149,6 +157,7 @@ FINDINGS = {
         explains=("net.interface", *JOB),
     ),
     "debug-detail": FindingType(
+        headline="TORCH_DISTRIBUTED_DEBUG=DETAIL slows every collective down",
         who="job author",
         cause="left over from a search for a fault",
         means="every collective is checked over Gloo first, which is slow; torch 2.13 dies with "
@@ -159,6 +168,7 @@ FINDINGS = {
         explains=("world.ddp",),
     ),
     "watchdog-off": FindingType(
+        headline="{name} switches torch's hang detection off",
         who="job author",
         cause="left over from a search for a fault, or from a false alarm of the watchdog",
         means="a collective that hangs is never ended: the job burns its whole time limit",
@@ -168,6 +178,7 @@ FINDINGS = {
         explains=(),
     ),
     "fast-path-off": FindingType(
+        headline="{name} switches a fast path off",
         who="job author",
         cause="left over from a search for a fault, or copied from a machine without it",
         means="no error, but collectives 2 to 50 times slower; NCCL_DEBUG=INFO shows NET/Socket or "
@@ -177,6 +188,7 @@ FINDINGS = {
         status=WARN,
     ),
     "launch-blocking": FindingType(
+        headline="CUDA_LAUNCH_BLOCKING makes every kernel launch wait",
         who="job author",
         cause="left over from the search for a CUDA error",
         means="every kernel is waited for: slow, and NCCL can deadlock with several GPUs a process",
@@ -186,6 +198,7 @@ FINDINGS = {
         explains=(),
     ),
     "conf-syntax": FindingType(
+        headline="an nccl.conf line is ignored: {seen}",
         cause="a line written for a shell",
         means="NCCL takes a line as NAME=value literally, so this one sets nothing that is read",
         text="write it as {wants}, without export, blanks or quotes",
@@ -193,6 +206,7 @@ FINDINGS = {
         explains=(),
     ),
     "conf-missing": FindingType(
+        headline="NCCL_CONF_FILE is not read: {seen}",
         who="job author",
         cause="a path of another machine, or one that a shell would have expanded",
         means="NCCL goes on without the file and says nothing",
@@ -271,7 +285,8 @@ def _judge_name(here: Subject, variable: Variable, settings: Settings) -> Iterat
     # AMD's RCCL reads names of its own
     elif (near := unknown_name(name)) is not None and not (settings.amd and not near):
         saw = f"{_assignment(variable)}: no such variable"
-        now = f"export {near}=…   in place of it" if near else ""
+        value = "" if variable.value == HIDDEN else shell_word(variable.value)
+        now = f"export {near}={value}   in place of {quoted(name)}" if near and value else ""
         sure = Confidence.CERTAIN if near else Confidence.POSSIBLE
         yield _finding(here, "name-unknown", variable, saw, near, {"now": now}, confidence=sure)
 

@@ -33,7 +33,7 @@ from typing import Any
 from preflight import humanize
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.gpu import compute_outliers, compute_probe, matmul
-from preflight.domains.gpu.commands import KERNEL_LOG, NODE_OUT, REBOOT
+from preflight.domains.gpu.commands import KERNEL_LOG, REBOOT
 from preflight.domains.gpu.compute_outliers import ComputeShortfall
 from preflight.domains.gpu.compute_probe import Computed
 from preflight.domains.gpu.matmul import KINDS, Throughput
@@ -85,76 +85,80 @@ QUERY = Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK -i {index}
 
 FINDINGS = {
     "matmul-wrong": FindingType(
+        headline="{at} computes wrong results: {seen}",
         cause="a defective GPU: a multiprocessor or its memory",
         means="no error at all: wrong gradients, a loss that is NaN or that stops falling",
-        now=NODE_OUT,
         text="drain the node, run NVIDIA's diagnosis, have the GPU replaced",
         commands=(DIAGNOSE,),
         was=("wrong-product",),
     ),
     "copy-wrong": FindingType(
+        headline="{at} corrupts data that is copied to it and back: {seen}",
         cause="a bus, a riser or memory that changes data",
         means="no error at all: wrong batches and wrong gradients",
-        now=NODE_OUT,
-        text="reseat the GPU, test it and the machine's memory",
+        text="exclude this node; reseat the GPU, test it and the machine's memory",
         commands=(DIAGNOSE, KERNEL_LOG),
     ),
     "bits-vary": FindingType(
+        headline="{at} gives different results for the same product: {seen}",
         cause="a GPU that computes wrongly now and then: heat, voltage, memory, age",
         means="no error at all: a loss that differs from run to run, or becomes NaN after hours",
-        now=NODE_OUT,
         text="drain the node, run NVIDIA's diagnosis, have the GPU replaced",
         commands=(DIAGNOSE,),
     ),
     "bits-differ": FindingType(
+        headline="{at} computes differently from the others: {seen}",
         cause="a GPU that always computes the same wrongly; where several have the same bits, "
         "another library or setting than on the others",
         means="no error at all: one rank's gradients are not what the others would compute",
-        now="run it again without these nodes",
-        text="compare torch, cuBLAS and driver; then NVIDIA's diagnosis of the odd one",
+        text="run without these GPUs' nodes and compare torch, cuBLAS and driver; then run "
+        "NVIDIA's diagnosis of the GPU that differs",
         commands=(DIAGNOSE,),
         status=(Status.FAIL, Status.UNDECIDED, Status.WARN),
         blame=(Blame.UNKNOWN, Blame.NODE),
     ),
     "gpu-slow": FindingType(
+        headline="{at} is slower than its peers: {seen}",
         cause="heat, a power limit, clocks that were locked, or another program on the GPU",
         means="every step waits for this GPU: the whole job runs at its speed",
-        now="take the node out of the job, or accept its speed",
-        text="compare clocks, power limit and temperature under load with another GPU",
+        text="exclude this node or accept its speed; compare clocks, power limit and temperature "
+        "under load with another GPU",
         commands=(QUERY,),
         status=Status.WARN,
         explains=(),
     ),
     "bus-slow": FindingType(
+        headline="the bus of {at} is slow: {seen}",
         cause="a PCIe link that came up with fewer lanes or in an older generation",
         means="batches and checkpoints take long on this rank, and the others wait for it",
-        text="look at the link under load; reseat the card",
+        text="check the PCIe link under load; reseat the card",
         commands=(Command("nvidia-smi -q -i {index} | grep -A 12 'GPU Link Info'", "the node"),),
         status=Status.WARN,
         explains=(),
     ),
     "cuda-failed": FindingType(
+        headline="CUDA fails on {at}: {seen}",
         cause="a sick GPU or driver; or a torch that was not built for this GPU",
         means="the first CUDA call, or the first product, of this rank raises the error above",
-        now=NODE_OUT,
-        text="look into the kernel log; reset the GPU or reboot",
+        text="exclude this node; read the kernel log, then reset the GPU or reboot",
         commands=(KERNEL_LOG,),
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "gpu-hangs": FindingType(
+        headline="{at} hangs: {seen}",
         cause="a GPU or a driver that is stuck",
         means="this rank never comes to its first collective; the others wait until they time out",
-        now=NODE_OUT,
-        text="drain the node, look into the kernel log, reset the GPU or reboot",
+        text="drain the node, read the kernel log, then reset the GPU or reboot",
         commands=(KERNEL_LOG, REBOOT),
     ),
     "gpu-crashes": FindingType(
+        headline="a CUDA program crashes on {at}: {seen}",
         who="whoever installed the driver",
         cause="a driver or a CUDA library that doesn't fit the others",
         means="this rank dies without a Python error as soon as it computes",
         now='python -c \'import torch; torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, '
         'device="cuda")\'',
-        text="one CUDA in the image, the driver's own libcuda, no LD_LIBRARY_PATH",
+        text="use one CUDA in the image, the driver's own libcuda, and no LD_LIBRARY_PATH",
         commands=(KERNEL_LOG,),
         blame=Blame.UNKNOWN,
     ),

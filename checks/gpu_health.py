@@ -37,7 +37,7 @@ from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.gpu import nvml, vendor, xid
-from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, NODE_OUT, REBOOT, RESET
+from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
 from preflight.domains.gpu.vitals import (
     AMD_THROTTLE_REASONS,
@@ -128,78 +128,84 @@ AMD_RESET = Command(
 
 FINDINGS = {
     "nvml-hangs": FindingType(
+        headline="NVML hangs on {at}",
         cause="a GPU that is stuck, or one so busy with corrected memory errors that it can't talk",
         means="CUDA hangs at its start or in the middle of the job, nvidia-smi too",
-        now=NODE_OUT,
-        text="drain the node, look into the kernel log, reboot it",
+        text="drain the node, read the kernel log (dmesg -T), then reboot it",
         commands=(KERNEL_LOG, REBOOT),
     ),
     "nvml-crashes": FindingType(
+        headline="NVML crashes on {at}",
         cause="a driver's library that does not fit the kernel module, or a fault of its own",
         means="nothing is known of how well the GPUs are",
-        text="run nvidia-smi -q there; if it crashes as well, install the driver anew",
+        text="run nvidia-smi -q there; if it crashes as well, reinstall the driver",
         commands=(Command("nvidia-smi -q", "the node"),),
         status=Status.UNDECIDED,
     ),
     "health-unknown": FindingType(
+        headline="the health of {at} is not known: {seen}",
         who="whoever runs this node",
         cause="a permission, an old driver, or no time: NVML was too slow for all GPUs",
         means="nothing is known of how well these GPUs are",
-        text="run it again, alone or with more time (--timeout gpu.health=30s), or as root",
+        now="preflight run --only gpu.health --timeout gpu.health=30s",
+        text="run it again alone, with more time, or as root",
         commands=(Command("nvidia-smi -q || amd-smi metric", "the node"),),
         status=Status.UNDECIDED,
         was=("not-told",),
     ),
     "gpu-lost": FindingType(
+        headline="{at} is lost: it has fallen off the bus",
         cause="the GPU has fallen off the bus or stopped while it was asked (Xid 79)",
         means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
-        now=NODE_OUT,
         text="drain the node and cycle its power; when it comes back lost, replace the GPU",
         commands=(KERNEL_LOG,),
         was=("gpu-gone",),
     ),
     "rows-exhausted": FindingType(
+        headline="{at} has broken memory and no spare rows left",
         cause="memory that is broken in more rows than the GPU has spare ones",
         means="'uncorrectable ECC error encountered' on one rank, the others wait for it",
-        now=NODE_OUT,
-        text="have the GPU replaced: no reset repairs it",
+        text="exclude this node; have the GPU replaced: no reset repairs it",
         commands=(Command("nvidia-smi -q -d ROW_REMAPPER,ECC -i {index}", "the node"),),
         was=("memory-worn",),
     ),
     "remap-pending": FindingType(
+        headline="{at} has broken memory: a row remap waits for a reset",
         cause="a memory error: the row is put out of use at the next reset of the GPU only",
         means="'uncorrectable ECC error encountered' hours into the job, when it is touched again",
-        now=NODE_OUT,
-        text="reset the GPU while nothing uses it, else reboot; with NVSwitch all GPUs at once",
+        text="exclude this node; reset the GPU while nothing uses it, else reboot; with NVSwitch "
+        "all GPUs at once",
         commands=(RESET,),
     ),
     "memory-errors": FindingType(
+        headline="{at} has {seen}",
         cause="memory of the GPU that fails",
         means="'uncorrectable ECC error encountered' on one rank, the others wait for it",
-        now=NODE_OUT,
-        text="reset the GPU, run NVIDIA's diagnosis; when errors come again, replace it",
+        text="exclude this node; reset the GPU, run NVIDIA's diagnosis; when errors come again, "
+        "replace it",
         commands=(RESET, Command("dcgmi diag -r 3", "the node", "all jobs on its GPUs")),
         status=(Status.FAIL, Status.WARN),
     ),
     "recovery-needed": FindingType(
+        headline="{at} needs recovery: {seen}",
         cause="an error after which the driver doesn't trust the GPU until it is recovered",
         means="the first CUDA call of one rank fails, or it hangs hours into the job",
-        now=NODE_OUT,
-        text="do what the driver asks for while nothing uses the GPU",
+        text="exclude this node; do what the driver asks for while nothing uses the GPU",
         commands=(QUERY, RESET),
         status=(Status.FAIL, Status.WARN),
     ),
     "xid": FindingType(
+        headline="{at} logged {seen}",
         cause="an error of the GPU, its memory, firmware or bus that the driver has logged",
         means="the next program on this GPU fails or hangs as the last one did",
-        now=NODE_OUT,
-        text="reset the GPU, look the number up in NVIDIA's catalogue of Xids",
+        text="exclude this node; reset the GPU, look the number up in NVIDIA's catalogue of Xids",
         commands=(KERNEL_LOG, RESET),
     ),
     "clocks-throttled": FindingType(
+        headline="{at} is throttled: {seen}",
         cause="a power supply or cooling that is not enough, or a sensor that says so",
         means="this GPU computes at a fraction of its speed, and every step waits for it",
-        text="look at power supplies, fans and airflow of the node",
+        text="check power supplies, fans and airflow of the node",
         commands=(
             Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER || amd-smi metric", "the node"),
         ),
@@ -208,9 +214,10 @@ FINDINGS = {
         was=("clocks-braked",),
     ),
     "too-hot": FindingType(
+        headline="{at} is too hot: {seen}",
         cause="fans, airflow, coolant, or dust",
         means="the GPU slows down under load, or shuts off; every step waits for it",
-        text="look at the cooling of the node",
+        text="check the cooling of the node",
         commands=(
             Command("nvidia-smi -q -d TEMPERATURE,PERFORMANCE || amd-smi metric", "the node"),
         ),
@@ -218,6 +225,7 @@ FINDINGS = {
         explains=(),
     ),
     "pcie-downgraded": FindingType(
+        headline="the PCIe link of {at} is downgraded: {seen}",
         cause="a card, riser or retimer that has bad contact, or a lane that fails",
         means="copies to and from this GPU take twice as long or more; every step waits for it",
         text="reseat the card; compare with its peers",
@@ -227,10 +235,11 @@ FINDINGS = {
         was=("pcie-narrow",),
     ),
     "fabric-down": FindingType(
+        headline="the NVSwitch fabric of {at} is not up",
         cause="NVIDIA's fabric manager does not run, or in another version than the driver",
         means="'Error 802: system not yet initialized': CUDA finds no GPU though nvidia-smi does",
-        now=NODE_OUT,
-        text="start it, in the driver's version; just after boot wait for some minutes",
+        text="exclude this node; start it, in the driver's version; just after boot wait for some "
+        "minutes",
         commands=(
             Command("systemctl status nvidia-fabricmanager", "the node"),
             Command("systemctl restart nvidia-fabricmanager", "the node", "all jobs there"),
@@ -239,9 +248,10 @@ FINDINGS = {
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "fabric-unhealthy": FindingType(
+        headline="{at}: {seen}",
         cause="an NVLink or NVSwitch that fails, or a fabric that was set up wrongly",
         means="NCCL fails with a CUDA error or hangs at its start, or is far slower",
-        text="look at the fabric manager's log and at the links of these GPUs",
+        text="read the fabric manager's log and check the links of these GPUs",
         commands=(
             Command("nvidia-smi -q | grep -A 9 Fabric", "the node"),
             Command("nvidia-smi nvlink -s", "the node"),
@@ -250,10 +260,11 @@ FINDINGS = {
         was=("fabric-unwell",),
     ),
     "gpu-busy": FindingType(
+        headline="{at} is in use by another process: {seen}",
         who="whoever runs these programs",
         cause="another job on the same GPU, or what an ended one has left behind",
         means="'CUDA out of memory' at the first allocation or in NCCL's start; slow steps",
-        text="end them, or let the scheduler give GPUs to one job at a time",
+        text="stop those processes, or let the scheduler give GPUs to one job at a time",
         commands=(
             Command("fuser -v /dev/nvidia* /dev/dri/renderD*", "the node, as root"),
             Command("kill {pid}", "the node", "ends that program"),
@@ -262,9 +273,10 @@ FINDINGS = {
         blame=Blame.UNKNOWN,
     ),
     "inforom-corrupt": FindingType(
+        headline="the InfoROM of {at} is corrupt",
         cause="the GPU's store of settings and error counts is corrupt",
         means="errors of its memory are no longer counted and repaired: they come back",
-        text="have it looked at by the vendor",
+        text="ask the vendor to examine the GPU",
         commands=(QUERY,),
         status=Status.WARN,
         explains=(),
@@ -272,13 +284,14 @@ FINDINGS = {
     ),
     # AMD
     "amdsmi-hangs": FindingType(
+        headline="amdsmi hangs on {at}",
         cause="a GPU that is stuck, or is being reset again and again",
         means="HIP hangs at its start or in the middle of the job, amd-smi too",
-        now=NODE_OUT,
-        text="drain the node, look into the kernel log, reboot it",
+        text="drain the node, read the kernel log (dmesg -T), then reboot it",
         commands=(AMD_KERNEL_LOG, REBOOT),
     ),
     "amdsmi-unavailable": FindingType(
+        headline="the health of {at} is only partly known: {seen}",
         who="whoever made the environment",
         cause="a Python environment without ROCm's package amdsmi, or with that of another ROCm",
         means="heat, brakes and programs on the GPUs are not known; errors only as /sys has them",
@@ -288,6 +301,7 @@ FINDINGS = {
         was=("amdsmi-untold",),
     ),
     "ras-errors": FindingType(
+        headline="{at} has {seen}",
         cause="memory or another part of the GPU that fails; the driver resets it each time",
         means="'Memory access fault by GPU node' or 'HIP error' on one rank; the others wait",
         text="look at the counts by block and at the bad pages; when they grow, replace the GPU",
@@ -299,17 +313,18 @@ FINDINGS = {
         explains=(),
     ),
     "bad-pages": FindingType(
+        headline="{at}: {seen}",
         cause="memory that is broken and could not yet be put out of use",
         means="'Memory access fault by GPU node' hours into the job, when it is touched again",
-        now=NODE_OUT,
-        text="reset the GPU while nothing uses it, else reboot; when pages stay so, replace it",
+        text="exclude this node; reset the GPU while nothing uses it, else reboot; when pages stay "
+        "so, replace it",
         commands=(Command("amd-smi bad-pages -g {bus}", "the node, as root"), AMD_RESET),
         status=(Status.FAIL, Status.WARN),
     ),
     "reset-failed": FindingType(
+        headline="{at} did not come back from a reset",
         cause="a GPU that did not come back from the reset that an error had made necessary",
         means="the first HIP call of one rank fails or hangs, the others wait for it",
-        now=NODE_OUT,
         text="reboot the node; when it happens again, replace the GPU",
         commands=(AMD_KERNEL_LOG, REBOOT),
     ),
@@ -681,7 +696,7 @@ def _busy(gpu: _Gpu) -> Iterator[Found]:
     else:
         return
     # a pid of another pid namespace is somebody else's here
-    pid = next((str(p.pid) for p in one.processes if p.name), "PID")
+    pid = next((str(p.pid) for p in one.processes if p.name), "")
     yield Found(
         "gpu-busy",
         (gpu.subject,),

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.gpu import link_outliers, nvlink, nvml, vendor
-from preflight.domains.gpu.commands import NODE_OUT
 from preflight.domains.gpu.link_outliers import by_nvlink
 from preflight.domains.gpu.nvlink import GpuTopology, Pair
 from preflight.domains.params import strtoll
@@ -87,43 +86,48 @@ AMD = vendor.AMD
 
 FINDINGS = {
     "links-hang": FindingType(
+        headline="{seen}",
         cause="a damaged NVLink bridge, a sick GPU or a driver that is stuck",
         means="NCCL asks the same when it starts and hangs there; so does nvidia-smi topo -m",
-        now=NODE_OUT,
         text="drain the node and reboot it; look for NVLink errors (Xid 74) and at the bridges",
         commands=(
             Command("dmesg -T | grep -E 'NVRM|Xid'; nvidia-smi nvlink -s", "the node, as root"),
         ),
     ),
     "nvlink-down": FindingType(
+        headline="NVLink of {at} is down: {seen}",
         cause="a lane that failed in training or was switched off after errors, a bridge or a "
         "board that isn't seated well, a fabric manager that did not finish",
         means="no error: NCCL takes what is left, and every all-reduce waits for this GPU",
-        now="take the node out of the job, or accept its speed",
-        text="reset the GPUs or reboot; when the lane stays down, reseat or replace",
+        text="exclude this node or accept its speed; reset the GPUs or reboot; when the lane stays "
+        "down, reseat or replace",
         commands=(
             Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; dmesg | grep 'Xid.*74'", "{node}"),
         ),
         status=(Status.WARN, Status.FAIL),
     ),
     "nvlink-differs": FindingType(
+        headline="{at} has fewer NVLinks than the other nodes: {seen}",
         cause="an NVLink bridge that is missing, broken or sits on other slots",
         means="this pair copies over PCIe, the others over NVLink: the node is the slow one",
-        text="put the bridge in as on the other nodes, or group nodes of one kind",
+        text="install the bridge as on the other nodes, or group nodes of one kind",
         commands=(Command("nvidia-smi nvlink -s; nvidia-smi topo -m", "{node}"),),
         status=Status.WARN,
     ),
     "nvlink-p2p-off": FindingType(
+        headline="{seen}",
         cause="an NVLink fault, a fabric manager that doesn't run, or P2P that was switched off",
         means="NCCL stops: 'P2P is disabled between NVLINK connected GPUs'",
-        now="take the node out of the job; NCCL_IGNORE_DISABLED_P2P=1 goes on without P2P, slowly",
-        text="look at the fabric manager and at NVLink errors, reset the GPUs or reboot",
+        now="export NCCL_IGNORE_DISABLED_P2P=1   slow, without P2P",
+        text="exclude this node; check the fabric manager and NVLink errors, reset the GPUs or "
+        "reboot",
         commands=(
             Command("nvidia-smi topo -p2p r; systemctl status nvidia-fabricmanager", "{node}"),
         ),
         status=(Status.FAIL, Status.WARN),
     ),
     "p2p-differs": FindingType(
+        headline="{at} lacks P2P that other GPUs have: {seen}",
         cause="a BIOS or driver setting, or a slot that differs from the others",
         means="this pair copies through the host's memory, and all wait for it",
         text="compare BIOS, /etc/modprobe.d and slots with a node where the pair can",
@@ -131,6 +135,7 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "p2p-misreported": FindingType(
+        headline="the driver claims P2P that these GPUs do not have: {seen}",
         cause="a driver that says yes to P2P on cards that have none",
         means="the first all-reduce hangs at 100 % utilisation, or its sum is wrong",
         now="export NCCL_P2P_DISABLE=1",
@@ -139,6 +144,7 @@ FINDINGS = {
         was=("p2p-claimed",),
     ),
     "p2p-unsupported": FindingType(
+        headline="NCCL_P2P_LEVEL asks for P2P that {at} does not have",
         who="job author",
         cause="NCCL_P2P_LEVEL of another machine",
         means="nothing: NCCL asks the driver too and copies through the host's memory",
@@ -149,6 +155,7 @@ FINDINGS = {
         was=("p2p-asked",),
     ),
     "p2p-iommu": FindingType(
+        headline="{seen}",
         cause="an IOMMU that translates what the GPUs say to each other over PCIe",
         means="the first all-reduce may hang at 100 % utilisation, or its sum be wrong: CUDA does "
         "not support this on bare metal",
@@ -160,19 +167,21 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "p2p-acs": FindingType(
+        headline="P2P copies on {at} go through the CPU: {seen}",
         cause="ACS, which sends all that GPUs say to each other up to the CPU and back",
         means="copies over PCIe are slow, or the first all-reduce hangs at 100 % utilisation",
-        now="export NCCL_P2P_DISABLE=1 if it hangs",
+        now="export NCCL_P2P_DISABLE=1   if it hangs",
         text="switch ACS off in the BIOS, or on these bridges after each boot",
         commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
         status=Status.WARN,
     ),
     "xgmi-missing": FindingType(
+        headline="{at}: {seen}",
         cause="XGMI that failed in training, a GPU that has not joined its hive, a bridge that is "
         "missing or not seated well",
         means="no error: RCCL copies over PCIe for this pair, and every all-reduce waits for it",
-        now="take the node out of the job, or accept its speed",
-        text="reboot; when it stays so, have the board or the bridge looked at",
+        text="exclude this node or accept its speed; reboot, and if it stays so, have the board or "
+        "the bridge examined",
         commands=(Command("amd-smi topology; dmesg | grep -iE 'xgmi|hive'", "{node}, as root"),),
         status=Status.WARN,
     ),

@@ -88,6 +88,7 @@ LOOK = Command(
 
 FINDINGS = {
     "copy-wrong": FindingType(
+        headline="P2P copies between {at} arrive corrupted: {seen}",
         cause="an IOMMU or ACS that sends copies over PCIe elsewhere, a driver that claims P2P for "
         "GPUs without it, an NVLink or memory that fails",
         means="no error: sums of gradients are wrong, the loss is NaN; or the first all-reduce "
@@ -97,13 +98,15 @@ FINDINGS = {
         commands=(LOOK,),
     ),
     "copy-fails": FindingType(
+        headline="P2P copies between {at} fail: {seen}",
         cause="a GPU, an NVLink or a driver that fails, or P2P that the driver claims and hasn't",
         means="'unhandled cuda error' in the first collective, or 'CUDA error' on one rank",
         now=HOST_MEMORY,
-        text="what the kernel log says of these GPUs; reset them; reboot the node",
+        text="read what the kernel log says of these GPUs; reset them, or reboot the node",
         commands=(LOOK,),
     ),
     "copy-hangs": FindingType(
+        headline="P2P copies between {at} hang: {seen}",
         cause="an IOMMU or ACS in the way of copies over PCIe, a bad NVLink bridge, a stuck GPU",
         means="the first all-reduce hangs, the GPUs show 100 % utilisation at low power",
         now=HOST_MEMORY,
@@ -112,11 +115,11 @@ FINDINGS = {
         was=("pair-hangs",),
     ),
     "copy-slow": FindingType(
+        headline="P2P copies of {at} are slow: {seen}",
         cause="lanes that are down or full of errors, a slot with fewer lanes, ACS on one bridge",
         means="no error: every all-reduce waits for this pair or GPU",
-        now="take the node out of the job, or accept its speed",
-        text="lanes, error counters and slots of these GPUs beside those of others; nothing else "
-        "may use them meanwhile",
+        text="exclude this node or accept its speed; compare lanes, error counters and slots of "
+        "these GPUs with others while nothing else uses them",
         commands=(
             Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; nvidia-smi topo -m", "{node}"),
             Command("preflight run --only gpu.p2p", "{node}", "the GPUs for some seconds"),
@@ -125,10 +128,12 @@ FINDINGS = {
         explains=(),
     ),
     "copies-skipped": FindingType(
+        headline="P2P between {at} was not tested: {seen}",
         who="whoever runs this node",
         cause="programs that hold the GPUs or their memory, slow copies, an error before",
         means="whether data arrive between these GPUs is not known",
-        text="end what uses the GPUs, and run it again with more time (--timeout gpu.p2p=120s)",
+        now="preflight run --only gpu.p2p --timeout gpu.p2p=120s",
+        text="stop what uses the GPUs, and run it again with more time",
         commands=(Command("nvidia-smi", "{node}"),),
         status=Status.UNDECIDED,
         was=("not-copied",),

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage, status_of
 from preflight.domains.gpu import nvml, vendor
-from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, NODE_OUT, REBOOT, RESET
+from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -82,24 +82,26 @@ OWN_MASKS = "every rank has a mask of its own (torchrun --virtual-local-rank)"
 
 FINDINGS = {
     "driver-hangs": FindingType(
+        headline="the NVIDIA driver of {at} hangs: {seen}",
         cause="a sick GPU or a driver that is stuck",
         means="every CUDA program on this node will hang at its start, nvidia-smi too",
-        now=NODE_OUT,
         text="drain the node and reboot it; a GPU reset will most likely hang as well",
         commands=(KERNEL_LOG, REBOOT),
         explains=(*FOLLOWS, "host.software"),
     ),
     "driver-mismatch": FindingType(
+        headline="the NVIDIA driver of {at} and its library have different versions",
         cause="the driver was updated without a reboot, or an image brings a library of its own",
         means="'Failed to initialize NVML: Driver/library version mismatch', CUDA finds no device",
-        now=NODE_OUT,
-        text="reboot, or unload and load the modules; remove libnvidia-* from the image",
+        text="exclude this node; reboot, or unload and load the modules; remove libnvidia-* from "
+        "the image",
         commands=(
             Command("cat /proc/driver/nvidia/version; ldconfig -p | grep libnvidia-ml", "the node"),
             REBOOT,
         ),
     ),
     "driver-missing": FindingType(
+        headline="the NVIDIA driver of {at} is not loaded: {seen}",
         cause="no NVIDIA driver was installed, or its module was not built for this kernel",
         means="'Found no NVIDIA driver on your system'; the job runs on the CPU or not at all",
         text="install the driver; after a kernel update let dkms build it, then load it",
@@ -107,6 +109,7 @@ FINDINGS = {
         status=(Status.WARN, Status.FAIL),
     ),
     "gpus-not-exposed": FindingType(
+        headline="{at} does not see its GPUs: the container was started without them",
         who="job author",
         cause="a container that was started without its GPUs",
         means="'Found no NVIDIA driver on your system', though the host has one",
@@ -117,34 +120,37 @@ FINDINGS = {
         was=("gpus-not-given",),
     ),
     "no-access": FindingType(
+        headline="{at} lost access to its GPUs: {seen}",
         cause="a container lost its device rules when systemd was reloaded on the host",
         means="'Failed to initialize NVML: Unknown Error', CUDA finds no device",
-        now="start the container anew",
-        text="let the runtime use CDI or the cgroupfs driver, or pass the /dev/nvidia* by --device",
+        text="restart the container; let the runtime use CDI or the cgroupfs driver, or pass the "
+        "/dev/nvidia* by --device",
         commands=(Command("ls -l /dev/nvidia*", "the container"),),
     ),
     "uvm-missing": FindingType(
+        headline="CUDA can't start on {at}: /dev/nvidia-uvm is missing",
         cause="the module nvidia_uvm is not loaded, or a container was not given its device",
         means="nvidia-smi works, but CUDA fails with 'unknown error' (999)",
         text="load it at boot; in a container pass /dev/nvidia-uvm too",
         commands=(Command("nvidia-modprobe -u -c=0", "the host, as root"),),
     ),
     "gpu-lost": FindingType(
+        headline="{at} is lost: {seen}",
         cause="the GPU has fallen off the bus (Xid 79): power, heat, its seat or the GPU itself",
         means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
-        now=NODE_OUT,
         text="drain the node and cycle its power; when it comes back lost, replace the GPU",
         commands=(KERNEL_LOG,),
         status=(Status.FAIL, Status.WARN),
     ),
     "gpu-error": FindingType(
+        headline="{at} has an error: {seen}",
         cause="a GPU that waits for a reset, lacks power or fails",
         means="the first CUDA call of one rank fails, the others wait for it",
-        now=NODE_OUT,
-        text="reset the GPU while nothing uses it, else reboot",
+        text="exclude this node; reset the GPU while nothing uses it, else reboot",
         commands=(RESET,),
     ),
     "gpu-count": FindingType(
+        headline="{at} has fewer GPUs than expected: {seen}",
         cause="a GPU that did not come up at boot, or a job that was given fewer than it asked for",
         means="'CUDA error: invalid device ordinal' on the last ranks, the others wait for them",
         text="compare the PCI bus with nvidia-smi; ask the scheduler or the pod for all GPUs",
@@ -154,12 +160,14 @@ FINDINGS = {
         blame=(Blame.NODE, Blame.JOB),
     ),
     "gpu-model": FindingType(
+        headline="{at} is another GPU model than expected: {seen}",
         who="job author",
         cause="the job landed on another kind of node",
         means="out of memory or 'no kernel image is available', or one slow node",
         text="ask for the model: sbatch --gres=gpu:MODEL:N or --constraint, a pod's nodeSelector",
     ),
     "too-few-gpus": FindingType(
+        headline="{at} has more ranks than GPUs: {seen}",
         who="job author",
         cause="more processes than GPUs, or a mask that shows too few of them",
         means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
@@ -169,23 +177,27 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "mask-empty": FindingType(
+        headline="no GPU is visible on {at}: {seen}",
         who="job author",
         cause="CUDA_VISIBLE_DEVICES or the like is empty, -1, NoDevFiles, or names no device here",
         means="'no CUDA-capable device is detected'; torch quietly runs on the CPU",
         now="unset {variable}",
-        text="look who sets it: the job script, the image, or a SLURM job without --gpus",
+        text="find out who sets {variable}: the job script, the image, or a SLURM job without "
+        "--gpus",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
     ),
     "mask-invalid": FindingType(
+        headline="{variable} on {at} names devices that do not exist: {seen}",
         who="job author",
         cause="a mask that was written for another node or outside the container",
         means="CUDA stops reading at the first unknown device: those after it are not visible",
-        text="name only devices that there are here (nvidia-smi -L, amd-smi list)",
+        text="name only devices that exist here (nvidia-smi -L, amd-smi list)",
         status=Status.WARN,
         blame=Blame.JOB,
     ),
     "mask-per-task": FindingType(
+        headline="each task on {at} sees only one GPU, as number 0: {seen}",
         who="job author",
         cause="srun --gpus-per-task or --gpu-bind gives every task a GPU of its own, as number 0",
         means="'invalid device ordinal' where code uses LOCAL_RANK; no peer-to-peer copies where "
@@ -195,14 +207,16 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "compute-mode": FindingType(
+        headline="the compute mode of {at} does not allow several processes",
         cause="compute mode PROHIBITED, or EXCLUSIVE_PROCESS: one process a GPU",
         means="'all CUDA-capable devices are busy or unavailable'",
-        now="call torch.cuda.set_device(LOCAL_RANK) before anything else touches CUDA",
-        text="set the default mode",
+        text="call torch.cuda.set_device(LOCAL_RANK) before anything else uses CUDA, or set the "
+        "default mode",
         commands=(Command("nvidia-smi -c DEFAULT", "the node, as root", "nobody"),),
         status=(Status.FAIL, Status.WARN),
     ),
     "mig-mode": FindingType(
+        headline="{at} is partitioned by MIG",
         who="job author",
         cause="the GPUs are cut into MIG instances",
         means="a process sees one instance only, and NCCL has no way between two of one GPU",
@@ -211,7 +225,8 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "nvml-slow": FindingType(
-        cause="persistence mode is off: the driver wakes every GPU anew",
+        headline="the GPUs of {at} answer slowly: {seen}",
+        cause="persistence mode is off: the driver initialises every GPU again on each use",
         means="every process spends seconds in its first CUDA call, the slowest rank delays all",
         text="let nvidia-persistenced run at boot",
         commands=(Command("nvidia-smi -pm 1", "the node, as root"),),
@@ -219,14 +234,15 @@ FINDINGS = {
     ),
     # AMD
     "amdgpu-hangs": FindingType(
+        headline="the AMD driver of {at} hangs: {seen}",
         cause="a sick GPU, or one that is being reset and does not come back",
         means="every HIP program on this node will hang at its start, amd-smi too",
-        now=NODE_OUT,
         text="drain the node and reboot it",
         commands=(AMD_KERNEL_LOG, REBOOT),
         explains=(*FOLLOWS, "host.software"),
     ),
     "amdgpu-missing": FindingType(
+        headline="the AMD driver of {at} is not loaded: {seen}",
         cause="the module amdgpu was not loaded, or not built for this kernel",
         means="'No HIP GPUs are available'; the job runs on the CPU or not at all",
         text="install the driver; after a kernel update let dkms build it, then load it",
@@ -234,6 +250,7 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "kfd-not-exposed": FindingType(
+        headline="{at} does not see its GPUs: the container was started without them",
         who="job author",
         cause="a container that was started without its GPUs, or with only part of their devices",
         means="'No HIP GPUs are available', though the host has them",
@@ -244,12 +261,13 @@ FINDINGS = {
         was=("kfd-not-given",),
     ),
     "kfd-permission-denied": FindingType(
+        headline="{at} may not open its GPUs: {seen}",
         who="job author",
         cause="a user who is in neither of the groups video and render, on the host or inside the "
         "container, where the same group may have another number",
         means="'Unable to open /dev/kfd read-write: Permission denied', HIP finds no device",
         text="container: --group-add with the number of the group that owns the device; host: ask "
-        "the administrator for both groups, then log in anew",
+        "the administrator for both groups, then log in again",
         commands=(
             Command("id; stat -c '%n %a %g %G' /dev/kfd /dev/dri/renderD*", "where the job runs"),
             Command("usermod -a -G video,render USER", "the host, as root"),

@@ -57,35 +57,39 @@ VALUE_MAX = 80  # characters of an environment variable that are kept
 
 FINDINGS = {
     "pinned": FindingType(
+        headline="{seen} on {at}",
         who="job author",
         cause="srun without --cpus-per-task, or a launcher or taskset that binds all ranks",
         means="all ranks and their DataLoader workers share a few cores: the loader crawls or "
         "freezes while the other CPUs idle",
-        now="srun --cpus-per-task={wanted} …   for one task that starts all ranks",
-        text="since Slurm 22.05 srun does not take --cpus-per-task over from sbatch: give it to "
-        "srun too or export SRUN_CPUS_PER_TASK; MPI: --bind-to none",
+        now="export SRUN_CPUS_PER_TASK={wanted}   before srun, in the job script",
+        text="give --cpus-per-task to srun too: since Slurm 22.05 it does not inherit it from "
+        "sbatch; MPI: --bind-to none",
         commands=(Command("taskset -cp $$", "the job script"),),
         status=(Status.WARN, Status.FAIL),
     ),
     "quota-low": FindingType(
+        headline="{seen}, on {at}",
         who="job author",
         cause="a CPU limit of the container that was meant for one process",
         means="the kernel stops all ranks in every period (nr_throttled in cpu.stat grows): steps "
         "take several times as long, and differently on every rank",
-        text="pod: resources.limits.cpu of at least {wanted}, or no CPU limit; docker: "
-        "--cpus={wanted}",
+        text="raise the limit: pod: resources.limits.cpu of at least {wanted}, or no CPU limit; "
+        "docker: --cpus={wanted}",
         commands=(Command("cat {folder}/cpu.stat", "the node"),),
         status=(Status.WARN, Status.FAIL),
     ),
     "cpus-few": FindingType(
+        headline="{seen} on {at}: too few",
         who="job author",
         cause="more ranks than this machine has CPUs for",
         means="the ranks take turns on the CPUs and the GPUs wait for their kernels to be launched",
-        text="a machine with at least {wanted} CPUs, or fewer ranks on this one",
+        text="use a machine with at least {wanted} CPUs, or start fewer ranks on this one",
         status=(Status.WARN, Status.FAIL),
         blame=(Blame.JOB, Blame.NODE),
     ),
     "omp-bound": FindingType(
+        headline="OpenMP binds all ranks on {at} to the same CPUs: {seen}",
         who="job author",
         cause="OpenMP variables that were tuned for one process, used by several ranks",
         means="`import torch` binds the main thread of every rank to the same CPU, and its "
@@ -95,6 +99,7 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "omp-many": FindingType(
+        headline="the ranks on {at} start more OpenMP threads than it has CPUs: {seen}",
         who="job author",
         cause="OMP_NUM_THREADS was chosen for one process, every rank starts as many threads",
         means="OpenMP threads wait for each other while they take turns on the CPUs",
@@ -103,20 +108,22 @@ FINDINGS = {
         explains=(),
     ),
     "loader-many": FindingType(
+        headline="the DataLoader workers on {at} are more than its CPUs: {seen}",
         who="job author",
         cause="num_workers was chosen for one rank of this machine",
         means="'This DataLoader will create … worker processes in total. Our suggested max number "
         "of worker in current system is …'",
-        text="num_workers={workers!s} for each rank, or more CPUs for the job",
+        text="set num_workers={workers!s} for each rank, or ask for more CPUs",
         status=Status.WARN,
     ),
     "numa-far": FindingType(
+        headline="the job's CPUs on {at} are far from its GPUs: {seen}",
         who="job author",
         cause="a mask or a cpuset that lies on one NUMA node while the job uses all GPUs",
         means="some ranks reach their GPU across the sockets: they are slower, and all others "
         "wait for them",
         text="let the job use the CPUs of all NUMA nodes and bind each rank to those of its GPU: "
-        "torchrun --numa-binding=node, srun --gpus-per-task=1 --cpu-bind=…",
+        "torchrun --numa-binding=node, or srun --gpus-per-task=1",
         commands=(Command("nvidia-smi topo -m", "the node"),),
         status=Status.WARN,
         explains=(),

@@ -71,33 +71,39 @@ FIRST_USER_NAMESPACE = ["0", "0", "4294967295"]
 
 FINDINGS = {
     "memlock-low": FindingType(
+        headline="{seen} on {at}: too little for RDMA",
         cause="the service that starts jobs has a small LimitMEMLOCK",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
-        now="ulimit -l unlimited   in the job script, where the hard limit allows it",
-        text="LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK",
+        text="set LimitMEMLOCK=infinity in slurmd's unit and "
+        "PropagateResourceLimitsExcept=MEMLOCK; in the job script, where the hard limit allows it: "
+        "ulimit -l unlimited",
         commands=(Command("systemctl edit slurmd", "the node", "slurmd for a moment, no job"),),
         blame=Blame.NODE,
     ),
     "memlock-container": FindingType(
+        headline="{seen} in the container on {at}: too little for RDMA",
         who="job author",
-        cause="the container runtime's default, which is the host's setting no more",
+        cause="the container runtime's default; newer runtimes no longer inherit the host's limit",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
-        text="docker, podman: --ulimit memlock=-1; pod: capability IPC_LOCK and root as user, or "
-        "LimitMEMLOCK=infinity in the unit of containerd",
+        text="raise the limit: docker, podman: --ulimit memlock=-1; pod: capability IPC_LOCK and "
+        "root as user, or LimitMEMLOCK=infinity in the unit of containerd",
     ),
     "rdma-not-exposed": FindingType(
+        headline="the container on {at} does not see its RDMA devices: {seen}",
         who="job author",
         cause="a container that was started without the RDMA devices of its host",
         means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times slower, "
         "without any error",
-        text="docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the resource of "
-        "the RDMA device plugin (rdma/…) and IPC_LOCK; on the host itself: modprobe ib_uverbs",
+        text="expose them: docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the "
+        "resource of the RDMA device plugin (rdma/…) and IPC_LOCK; on the host itself: modprobe "
+        "ib_uverbs",
         commands=(Command("ls -l /dev/infiniband /sys/class/infiniband", "the container"),),
         status=Status.WARN,
         explains=("world.nccl", "world.bandwidth"),
         was=("rdma-not-given",),
     ),
     "shm-unusable": FindingType(
+        headline="{seen} on {at}",
         cause="/dev/shm is not mounted, or not with mode 1777",
         means="NCCL's shared-memory transport and every DataLoader worker fail at once",
         text="mount -t tmpfs -o mode=1777 tmpfs /dev/shm; a container without one: --ipc=private",
@@ -105,33 +111,38 @@ FINDINGS = {
         explains=("world.nccl", "world.loader"),
     ),
     "shm-full": FindingType(
+        headline="{seen} on {at}: it is full",
         who="job author",
         cause="segments that ended jobs left in /dev/shm, or a container's 64 MiB",
         means="'failed to extend /dev/shm/nccl-…' or 'Bus error' when the first batch moves",
-        now="export NCCL_SHM_DISABLE=1   lets NCCL start, slower; the DataLoader still needs it",
-        text=container.SHM_SIZE,
+        text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
+        "Memory at /dev/shm (pod); or remove what ended jobs left there",
         commands=(Command("ls -lh /dev/shm", "the node"),),
         explains=("world.nccl", "world.loader"),
     ),
     "shm-small": FindingType(
+        headline="{seen} on {at}: too small",
         who="job author",
         cause="a container's default of 64 MiB",
         means="DataLoader workers will die with 'Bus error' (SIGBUS) once batches are large",
-        text=container.SHM_SIZE,
+        text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
+        "Memory at /dev/shm (pod)",
         status=(Status.WARN, Status.FAIL),
         explains=("world.loader",),
     ),
     "nofile-low": FindingType(
+        headline="{seen} on {at}: too few",
         who="job author",
         cause="the classic default of 1024 files or less",
         means="'Too many open files' at connect time, or 'received 0 items of ancdata'",
-        now="ulimit -n {wanted}   in the job script",
-        text="LimitNOFILE=1048576 in the unit that starts jobs; docker, podman: --ulimit "
-        "nofile=1048576",
+        now="ulimit -n {wanted}   in the job script; if refused, raise the hard limit first",
+        text="raise the limit: LimitNOFILE=1048576 in the unit that starts jobs; docker, podman: "
+        "--ulimit nofile=1048576",
         status=(Status.FAIL, Status.WARN),
         explains=("rdzv.*", "world.*"),
     ),
     "threads-low": FindingType(
+        headline="{seen} on {at}: too few",
         cause="a small pids.max of the cgroup or `ulimit -u`",
         means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
         now="export OMP_NUM_THREADS=1",
@@ -139,10 +150,11 @@ FINDINGS = {
         explains=("host.software", "rdzv.*", "world.*"),
     ),
     "memory-low": FindingType(
+        headline="{at} has too little memory: {seen}",
         who="job author",
         cause="a memory limit that was meant for one process, or a neighbour that took the rest",
         means="the kernel kills a rank (exit code 137) and the others wait for it",
-        text="ask for more memory: sbatch --mem=…, resources.limits.memory, docker --memory=…",
+        text="ask for more memory: sbatch --mem, resources.limits.memory, docker --memory",
         commands=(Command("ps -eo rss,user,pid,args --sort=-rss | head", "the node"),),
         explains=("host.software", "rdzv.*", "world.*"),
     ),

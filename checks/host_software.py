@@ -84,14 +84,16 @@ FAIL, WARN = Status.FAIL, Status.WARN
 
 FINDINGS = {
     "torch-broken": FindingType(
+        headline="import torch fails on {at}: {seen}",
         who="image author",
         cause="packages that don't fit each other, or a file of yours that is called torch",
         means="every rank ends in this traceback before it says a word to the others",
-        text="install torch and its nvidia-* packages anew in a fresh environment",
+        text="reinstall torch and its nvidia-* packages in a fresh environment",
         commands=(Command("python -c 'import torch'", "the job's environment"),),
         explains=TRAINING,
     ),
     "torch-import-hangs": FindingType(
+        headline="import torch hangs on {at}",
         cause="the file system that holds the Python environment does not answer",
         means="the job prints nothing; ranks on other nodes wait for this one until they time out",
         text="put the environment into the image or onto a local disk; look at the mount",
@@ -100,14 +102,16 @@ FINDINGS = {
         explains=TRAINING,
     ),
     "torch-import-killed": FindingType(
+        headline="import torch was killed on {at}",
         who="job author",
         cause="a memory limit too small for torch: the kernel ends the process that imports it",
         means="a rank ends with exit code 137 before it prints a word, the others wait for it",
-        text="more memory for the job: sbatch --mem, resources.limits.memory, docker --memory",
+        text="ask for more memory: sbatch --mem, resources.limits.memory, docker --memory",
         commands=(Command("dmesg -T | grep -i 'killed process'", "the node"),),
         status=Status.UNDECIDED,
     ),
     "torch-slow-import": FindingType(
+        headline="{seen}, on {at}",
         who="job author",
         cause="thousands of small files on a shared file system, read by all ranks at once",
         means="slow starts; with many nodes the rendezvous gives up before the last one is there",
@@ -117,6 +121,7 @@ FINDINGS = {
         explains=(),
     ),
     "python-unusable": FindingType(
+        headline="the job's Python can't be used on {at}: {seen}",
         who="job author",
         cause="the Python that --python, torchrun or PATH names is too old, broken or no Python",
         means="the job may run; preflight can't tell: its checks that need torch are not run",
@@ -124,6 +129,7 @@ FINDINGS = {
         status=Status.UNDECIDED,
     ),
     "torch-too-old": FindingType(
+        headline="{seen} on {at} is too old: preflight needs {oldest}",
         who="image author",
         cause="an image or environment from before July 2024",
         means="the job may run; preflight can't tell: its checks that need torch are not run",
@@ -131,28 +137,32 @@ FINDINGS = {
         status=Status.UNDECIDED,
     ),
     "two-nccl": FindingType(
+        headline="{at} loads another NCCL than the one torch was built with",
         who="image author",
         cause="LD_LIBRARY_PATH, LD_PRELOAD or a package brings another libnccl",
         means="'undefined symbol: nccl…', or an older NCCL: slow, or a hang beside newer nodes",
-        now="unset LD_LIBRARY_PATH LD_PRELOAD   where nothing else needs them",
+        now="unset LD_LIBRARY_PATH LD_PRELOAD",
         text="keep one NCCL: the one that torch was built with",
         commands=(Command("pip list | grep nvidia-nccl", "the job's environment"),),
         status=(Status.WARN, Status.FAIL),
         explains=("world.nccl", "world.bandwidth"),
     ),
     "driver-too-old": FindingType(
+        headline="the NVIDIA driver of {at} is too old for this torch: {seen}",
         cause="an image with a newer CUDA than the node's driver was made for",
         means="'CUDA driver version is insufficient for CUDA runtime version'; is_available() is "
         "False and the job is quietly on the CPU",
         text="update the driver to {minimum} or later, or use a torch for an older CUDA",
     ),
     "arch-missing": FindingType(
+        headline="torch has no code for the GPU of {at}: {seen}",
         who="image author",
         cause="a GPU that is newer, or older, than this build of torch knows",
         means="'no kernel image is available for execution on the device'",
         text="use a build of torch for compute capability {capability}",
     ),
     "compat-misplaced": FindingType(
+        headline="cuda-compat hides the driver's libcuda on {at}: {seen}",
         who="image author",
         cause="LD_LIBRARY_PATH of the image names a cuda-compat folder, whatever the node's driver",
         means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
@@ -162,35 +172,39 @@ FINDINGS = {
         commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
     ),
     "uid-unknown": FindingType(
+        headline="the user of {at} has no name: {seen}",
         who="job author",
         cause="a pod's runAsUser or `--user` with a number that the image has no user for",
         means="torch.compile, and whatever imports torch._inductor, ends with 'getpwuid(): uid not "
         "found: {uid}'",
         now="export USER=job",
-        text="ENV USER=… in the image, or env in the pod; torch 2.13 needs no name any more",
+        text="set USER in the image (ENV) or in the pod's env; torch 2.13 needs no name any more",
         commands=(Command("id; python -c 'import getpass; getpass.getuser()'", "the container"),),
         status=Status.WARN,
         explains=(),
         was=("user-nameless",),
     ),
     "cpu-build": FindingType(
+        headline="torch is a CPU build, but {at} has GPUs: {seen}",
         who="image author",
         cause="torch was installed from the CPU index, or for the wrong platform",
         means="'Torch not compiled with CUDA enabled', or the job is quietly on the CPU",
         text="install torch from the CUDA index: pip install torch --index-url "
-        "https://download.pytorch.org/whl/cu…",
+        "https://download.pytorch.org/whl/cu128",
         status=(Status.FAIL, Status.WARN),
     ),
     "other-vendor": FindingType(
+        headline="torch is built for another vendor's GPUs: {seen}",
         who="image author",
         cause="torch from another vendor's index: CUDA on AMD's GPUs or ROCm on NVIDIA's",
         means="'No HIP GPUs are available', 'Found no NVIDIA driver', or the job is quietly on the "
         "CPU",
         text="install torch for these GPUs: pip install torch --index-url "
-        "https://download.pytorch.org/whl/rocm… or …/cu…",
+        "https://download.pytorch.org/whl/rocm6.3 (AMD) or …/cu128 (NVIDIA)",
         status=(Status.FAIL, Status.WARN),
     ),
     "no-distributed": FindingType(
+        headline="torch on {at} has no torch.distributed",
         who="image author",
         cause="torch was built with USE_DISTRIBUTED=0",
         means="module 'torch.distributed' has no attribute 'init_process_group'",
@@ -199,6 +213,7 @@ FINDINGS = {
         explains=TRAINING,
     ),
     "no-backend": FindingType(
+        headline="{seen}",
         who="image author",
         cause="torch was built without NCCL or Gloo",
         means='"Distributed package doesn\'t have NCCL built in"',
@@ -207,6 +222,7 @@ FINDINGS = {
         explains=("world.nccl",),
     ),
     "unexpected-version": FindingType(
+        headline="{at} has another {what} than expected: {seen}",
         who="job author",
         cause="another image, environment or node than the one that was meant",
         means="nodes that don't agree, or a fault that the expected version has not",

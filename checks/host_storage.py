@@ -91,11 +91,12 @@ BROKEN = ("ESTALE", "ENOTCONN", "EIO", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "ESHU
 
 FINDINGS = {
     "stalled": FindingType(
+        headline="{seen}, on {at}",
         cause="a dead NFS or Lustre mount: its server or the way to it is gone",
         means="a rank hangs in state D as soon as it imports, reads or saves something there; not "
         "even SIGKILL ends it and the other ranks wait for it",
-        now="srun --exclude={node} …   or take the path out of the job",
-        text="bring the server of {device!s} back, or remount {mount}",
+        text="exclude {node!s} or take the path out of the job; bring the server of {device!s} "
+        "back, or remount {mount}",
         commands=(
             Command("timeout -s KILL 5 stat -f {mount}", "the node"),
             Command("umount -f -l {mount}", "the node", "every process that uses the mount"),
@@ -103,14 +104,15 @@ FINDINGS = {
         blame=Blame.NODE,
     ),
     "mount-broken": FindingType(
+        headline="{seen}, on {at}",
         cause="the export was renewed, the daemon behind the mount died, or the disk fails",
         means="'Stale file handle' or 'Transport endpoint is not connected' at the first access",
-        now="srun --exclude={node} …",
-        text="remount {mount}",
+        text="exclude {node!s}; remount {mount}",
         commands=(Command("umount -f -l {mount}", "the node", "every process that uses it"),),
         blame=Blame.NODE,
     ),
     "unwritable": FindingType(
+        headline="{seen}, on {at}",
         who="job author",
         cause="a path of another machine or user, or a read-only mount",
         means="the job ends with 'Permission denied' or 'Read-only file system' when it first "
@@ -121,23 +123,27 @@ FINDINGS = {
         explains=(),
     ),
     "image-read-only": FindingType(
+        headline="the container on {at} has no writable folder for temporary files",
         who="job author",
         cause="a container with a read-only root file system and no place for temporary files",
         means="'No usable temporary directory found' from DataLoader workers, torchrun and "
         "compilers",
-        text="docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
+        text="mount one: docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
         commands=(Command("mount | grep -w {path}", "the container"),),
         explains=(),
     ),
     "workdir-gone": FindingType(
+        headline="the working directory {path} no longer exists on {at}",
         who="job author",
         cause="a shell that stayed in a folder which was removed or mounted anew",
         means="import torch dies with 'Intel oneMKL FATAL ERROR: Cannot load libtorch_cpu.so', or "
         "the script with a FileNotFoundError of os.getcwd()",
-        now='cd "$PWD"   if it is there again, else cd to a folder that is',
+        text="change to a folder that exists",
+        now='cd "$PWD"',
         explains=("host.software", "rdzv.*", "world.*"),
     ),
     "full": FindingType(
+        headline="{seen}, on {at}",
         who="job author",
         cause="files that ended jobs left behind, or a quota",
         means="'No space left on device' or 'Disk quota exceeded', often first in a checkpoint",
@@ -148,24 +154,28 @@ FINDINGS = {
         explains=(),
     ),
     "fsync-slow": FindingType(
+        headline="{seen} on {at}: slow writes",
         cause="an overloaded server or a failing disk",
         means="every checkpoint takes minutes while all GPUs wait",
-        text="look for errors in dmesg and for who else writes there",
+        text="look for errors in dmesg, and for who else writes there",
         commands=(Command("iostat -x 1 3", "the node"),),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.UNKNOWN),
         explains=(),
     ),
     "tmpdir-missing": FindingType(
+        headline="TMPDIR {path} does not exist on {at}",
         who="job author",
         cause="TMPDIR came along from the machine where the job was submitted",
         means="Python uses /tmp without a word; nvcc, Triton's compiler or MPI may end with 'No "
         "such file or directory'",
-        now="mkdir -p {path}   on every node, or unset TMPDIR",
+        text="create the folder on every node, or unset TMPDIR",
+        now="mkdir -p {path}",
         status=Status.WARN,
         explains=(),
     ),
     "tmpdir-too-long": FindingType(
+        headline="the path of TMPDIR is too long for sockets on {at}",
         who="job author",
         cause="a TMPDIR deep inside a project or scratch folder",
         means="DataLoader workers end with 'OSError: AF_UNIX path too long'",
@@ -174,15 +184,18 @@ FINDINGS = {
         explains=("world.loader",),
     ),
     "checkpoint-missing": FindingType(
+        headline="the checkpoint directory {path} does not exist on {at}",
         who="job author",
         cause="a typing error, or a file system that is not mounted on this node",
         means="torch.save ends with 'Parent directory … does not exist' after hours of training, "
         "or checkpoints fill the node's own disk",
-        now="mkdir -p {path}   where that is right",
+        text="create the folder, or correct its name",
+        now="mkdir -p {path}",
         status=Status.WARN,
         explains=(),
     ),
     "checkpoint-not-shared": FindingType(
+        headline="the checkpoint directory {path} is not shared between nodes",
         who="job author",
         cause="a folder of each node's own disk",
         means="after a restart on other nodes the job finds no checkpoint, or only a part of it",
@@ -191,43 +204,48 @@ FINDINGS = {
         explains=(),
     ),
     "init-leftover": FindingType(
+        headline="the init file {path} is left over from an earlier run",
         who="job author",
         cause="a run that crashed did not remove its file",
         means="ranks connect to addresses of the old run ('Connection refused') or hang",
         now="rm {path}   once no job uses it",
-        text="a path of its own for each job, e.g. with the job's id in its name",
+        text="choose a path for each job, e.g. with the job's id in its name",
         explains=(),
     ),
     "init-unwritable": FindingType(
+        headline="{seen}, on {at}",
         who="job author",
         cause="the folder does not exist on this node, or belongs to somebody else",
         means="init_process_group hangs without a word and beyond its timeout",
+        text="create the folder, or choose one that this user may write",
         now="mkdir -p {folder}",
         commands=(Command("id; ls -ld {folder} {path}", "the node"),),
         explains=(),
     ),
     "init-locks": FindingType(
+        headline="the file system of the init file {path} has no locks",
         cause="NFS mounted with nolock, Lustre without -o flock",
         means="the FileStore of init_process_group ends with 'Function not implemented' or 'No "
         "locks available', or its ranks overwrite each other's entries",
-        now="init_process_group(init_method='env://')   with MASTER_ADDR and MASTER_PORT",
-        text="mount with -o flock (Lustre) or with lockd running (NFS)",
+        text="use init_method='env://' with MASTER_ADDR and MASTER_PORT; or mount with -o flock "
+        "(Lustre) or with lockd running (NFS)",
         blame=Blame.NODE,
         explains=(),
     ),
     "init-not-shared": FindingType(
+        headline="the init file {path} is on a file system of {at} alone",
         who="job author",
         cause="a path like /tmp/init that every node has for itself",
         means="'Wait timeout': the ranks of each node wait for those of the others",
-        now="init_process_group(init_method='env://')   with MASTER_ADDR and MASTER_PORT",
-        text="name a file on a file system that all nodes mount",
+        text="name a file on a file system that all nodes mount, or use init_method='env://'",
         explains=(),
     ),
     "init-url": FindingType(
+        headline="the init_method URL is wrong: {seen}",
         who="job author",
         cause="two slashes instead of three: file://name",
         means="'file:// rendezvous: path missing', or torch silently uses another path",
-        now="init_method='file:///absolute/path'",
+        text="write it with three slashes: init_method='file:///absolute/path'",
         status=(Status.FAIL, Status.WARN),
         explains=(),
     ),

@@ -63,6 +63,7 @@ LIKELY = Confidence.LIKELY
 
 FINDINGS = {
     "collective-mismatch": for_author(
+        headline="the ranks make different collective calls: {seen}",
         cause="a collective under a condition that not all ranks meet (if rank == 0), an exception "
         "that one rank has caught, another number of parameters or batch size on one rank",
         means="a hang until the timeout, 'Received data size doesn't match expected size', or a "
@@ -73,83 +74,96 @@ FINDINGS = {
         was=("collective-differs",),
     ),
     "exception-swallowed": for_author(
+        headline="{seen}",
         cause="try around a step with `except Exception: continue`, or a finally with a collective",
         means="the rank leaves out calls that the others make: a hang, or sums of different steps",
         text="at {line} let the exception end the rank, or let all ranks skip that step: share "
         "whether it failed by an all-reduce",
     ),
     "order-swapped": for_author(
+        headline="the ranks make collective calls in different orders: {seen}",
         cause="calls in the order of a set, of hooks or of a condition that differs by rank",
         means="no error at all: the sums of two different things are mixed, and the loss is wrong",
         text="make the calls in one order on all ranks, such as sorted by name",
     ),
     "data-uneven": for_author(
+        headline="the ranks have different numbers of batches: {seen}",
         cause="ranks that have different numbers of batches: files split by hand, an "
         "IterableDataset, a sampler without equal parts",
         means="the last step of an epoch hangs until the timeout on the ranks with more data",
-        now="stop all ranks after the smallest number of steps of any of them",
-        text="DistributedSampler with drop_last=True, an agreed number of steps for an "
-        "IterableDataset, or torch.distributed.algorithms.join.Join",
+        text="stop all ranks after the smallest number of steps of any of them, or use "
+        "DistributedSampler with drop_last=True, an agreed number of steps for an IterableDataset, "
+        "or torch.distributed.algorithms.join.Join",
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-stuck": for_author(
+        headline="rank {rank} is stuck at {line}, the others wait for it",
         cause="a lock, a file or a server that one rank waits for, a sleep, a collective that only "
         "the others call",
         means=TIMEOUT,
         text="look at what rank {rank} waits for at {line!s}",
     ),
     "rank-busy": for_author(
+        headline="{at} is busy while the others wait for it",
         cause="work that one rank does for all: tokenising, evaluation, a checkpoint",
         means="the others wait, and end with a timeout when it takes longer than 10 (NCCL) or 30 "
         "minutes (Gloo)",
-        now="init_process_group(timeout=timedelta(hours=2)) if it takes that long",
-        text="prepare the data before the job, share the work, or let all ranks do their part",
+        text="raise init_process_group(timeout=…) if the work takes that long, or prepare the data "
+        "before the job, share the work, or let all ranks do their part",
         status=Status.WARN,
         explains=("job.pace",),
     ),
     "rank-unreachable": FindingType(
+        headline="{seen}",
         who="job author, then cluster administrator",
         cause="a process that crashed, was killed or is stopped, a node that is down, a network "
         "between nodes that is cut",
         means=TIMEOUT,
-        text="look at the processes and nodes that are named: their logs, dmesg, sacct -j JOB",
+        text="check the processes and nodes that are named: their logs, dmesg, sacct -j JOB",
         blame=Blame.UNKNOWN,
     ),
     "loader-stuck": for_author(
+        headline="rank {rank} waits for a DataLoader that hangs at {line}",
         cause="a worker of the DataLoader that hangs or has died: a lock taken before the fork "
         "(OpenCV, OpenMP, a logger), /dev/shm too small, a file that can't be read",
         means=TIMEOUT,
-        now="num_workers=0 shows the error where it happens; timeout=60 ends the wait",
-        text="multiprocessing_context='spawn' or 'forkserver', cv2.setNumThreads(0), no locks, "
-        "clients or open files shared with the workers",
+        text="use multiprocessing_context='spawn' or 'forkserver', cv2.setNumThreads(0), and no "
+        "locks, clients or open files shared with the workers; num_workers=0 shows the error where "
+        "it happens",
     ),
     "storage-stuck": FindingType(
+        headline="rank {rank} hangs in the file system at {line}",
         cause="a file system (NFS, Lustre, FUSE, a disk) that does not answer",
         means="the process can't even be killed; all other ranks wait for it",
-        now="move the data and checkpoints to another file system, or leave the node out",
-        text="look at the mounts of the node and at its kernel log",
+        text="check the mounts of the node and its kernel log; move data and checkpoints to "
+        "another file system, or exclude the node",
         commands=(
             Command("dmesg -T | tail -50; nfsstat -m; df -h", "the node (df may hang as well)"),
         ),
         blame=(Blame.NETWORK, Blame.UNKNOWN),
     ),
     "fabric-stuck": FindingType(
+        headline="the ranks hang in the same collective, none of them is late: the network or a "
+        "GPU is stuck",
         who="cluster administrator, then job author",
         cause="packets or a connection lost between ranks, a GPU or NIC that stands still, P2P "
         "that does not work",
         means="'Watchdog caught collective operation timeout' on all ranks, none of them late",
-        text="preflight run --level standard on the nodes of the job; NCCL_DEBUG=INFO says over "
-        "what the ranks are connected",
+        now="preflight run --level standard",
+        text="run preflight on the nodes of the job; NCCL_DEBUG=INFO says over what the ranks are "
+        "connected",
         commands=(Command("preflight run --only net,world", "all nodes", "the fabric, 1 min"),),
         blame=Blame.NETWORK,
     ),
     "calls-unrecorded": for_author(
+        headline="{seen}",
         cause="a backend without a flight recorder, or a recorder that the program switches off",
         means="nothing: no statement about the collectives of this command",
         text="rehearse it with torch 2.8 or newer, without TORCH_FR_BUFFER_SIZE in the program",
         status=Status.UNDECIDED,
     ),
     "nothing-seen": for_author(
+        headline="{seen}",
         cause="a start that takes longer than the watch; a training loop without torch.optim",
         means="nothing: no statement about this command",
         text="rehearse it for longer (--for), or on less data",

@@ -57,6 +57,7 @@ MOSTLY = 0.5
 growing = partial(for_author, status=(Status.WARN, Status.FAIL))
 FINDINGS = {
     "memory-growth": growing(
+        headline="{seen}",
         cause="tensors kept with their graph (losses.append(loss), total += loss), a list that "
         "keeps outputs, a cache without a limit, a data set of Python objects copied page by page "
         "into DataLoader workers",
@@ -66,6 +67,7 @@ FINDINGS = {
         was=("memory-grows",),
     ),
     "gpu-memory-growth": growing(
+        headline="{seen}",
         cause="tensors kept with their graph (losses.append(loss), total += loss), outputs of an "
         "evaluation without torch.no_grad(), retain_graph=True",
         means="'torch.OutOfMemoryError: CUDA out of memory' after hours; the other ranks time out",
@@ -74,6 +76,7 @@ FINDINGS = {
         was=("gpu-memory-grows",),
     ),
     "shm-growth": growing(
+        headline="{seen}",
         cause="tensors of DataLoader workers or of torch.multiprocessing that somebody keeps, "
         "sharing strategy file_system with a process that was killed",
         means="'DataLoader worker is killed by signal: Bus error', 'No space left on device'",

@@ -89,6 +89,7 @@ looks one after the other are not independent."""
 slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "loader-bound": slowing(
+        headline="{seen}",
         cause="no or too few workers, costly transforms, slow storage, workers started anew for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
@@ -96,6 +97,7 @@ FINDINGS = {
         "with a GPU; a larger prefetch_factor; data decoded and resized once, not in every epoch",
     ),
     "small-collectives": slowing(
+        headline="many small collectives slow every step down: {seen}",
         cause="one all_reduce a parameter or a metric, a small bucket_cap_mb of DDP, values that "
         "are reduced for the log at every step",
         means="no error at all: each of them costs a round trip, however little it moves",
@@ -103,6 +105,7 @@ FINDINGS = {
         "at its 25 or above; metrics summed on the rank and reduced every some steps",
     ),
     "rank-slow": slowing(
+        headline="{at} is slower than the others, which wait for it in every step",
         cause="work that only this rank does (log, checkpoint, evaluation), a larger share of the "
         "data, a slower or shared CPU or GPU",
         means="no error at all: every step of every rank takes as long as on the slowest one",

@@ -75,27 +75,31 @@ LIKELY, POSSIBLE, CERTAIN = Confidence.LIKELY, Confidence.POSSIBLE, Confidence.C
 
 FINDINGS = {
     "rank-raised": for_author(
+        headline="{seen}",
         cause="an exception that nobody caught, on one rank",
         means="the other ranks wait for it in their next collective, then end with 'Connection "
         "closed by peer' or after the timeout of 10 to 30 minutes",
-        text="mend {line!s}; the errors of the other ranks go away with it",
+        text="fix {line!s}; the errors of the other ranks are only consequences",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-killed": for_author(
+        headline="{seen}",
         cause="a crash in native code (SIGSEGV, SIGABRT, SIGBUS, SIGILL), or a kill from outside",
         means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer'",
         text="{hint!s}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-oom": for_author(
+        headline="{seen}",
         cause="more memory than the job or container may have",
         means="a rank or a worker of its DataLoader ends without a word, the others wait for it",
-        now="ask for more memory, or start fewer ranks and workers on the node",
-        text="load less at once: smaller batches, fewer workers, no full copy of the data in each "
-        "rank; preflight rehearse shows growth a step as job.memory",
+        text="ask for more memory, or start fewer ranks and workers on the node; load less at "
+        "once: smaller batches, fewer workers, no full copy of the data in each rank; preflight "
+        "rehearse shows growth a step as job.memory",
     ),
     "rank-exited": for_author(
+        headline="{seen}",
         cause="sys.exit, os._exit or the end of the script on one rank only",
         means="the other ranks wait for it in their next collective until the timeout",
         text="let all ranks leave together: share the decision to stop by an all-reduce or a "
@@ -104,6 +108,7 @@ FINDINGS = {
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
     "rank-absent": for_author(
+        headline="{at} never called init_process_group: {seen}",
         cause="fewer processes started than WORLD_SIZE says, a rank that is still busy before "
         "init_process_group, a node that did not start",
         means="'Timed out after 600 seconds waiting for clients' on rank 0, 'wait timeout after … "
@@ -113,6 +118,7 @@ FINDINGS = {
         status=(Status.FAIL, Status.UNDECIDED),
     ),
     "rendezvous-incomplete": for_author(
+        headline="{seen}",
         cause="a node on which the command was not started or has failed, another --nnodes, "
         "endpoint, port or --rdzv-id there, the same --node-rank twice",
         means="torchrun prints nothing, and ends after 10 minutes with RendezvousTimeoutError or "
@@ -123,6 +129,7 @@ FINDINGS = {
         status=(Status.FAIL, Status.UNDECIDED),
     ),
     "rendezvous-unreachable": for_author(
+        headline="{seen}",
         cause="node rank 0 or rank 0 that has not been started, another port there, a name that "
         "this node does not know, a firewall",
         means="'The client socket has timed out … while trying to connect to ({place})' after up "
@@ -134,32 +141,38 @@ FINDINGS = {
         status=(Status.FAIL, Status.UNDECIDED),
     ),
     "rank-duplicate": for_author(
+        headline="{seen}",
         cause="a rank computed wrongly, e.g. LOCAL_RANK taken for RANK on several nodes",
         means="'address already in use' on one of them, or a hang in init_process_group",
         text="give each process a rank of its own at {line}",
     ),
     "world-size-differs": for_author(
+        headline="the ranks disagree about the world size: {seen}",
         cause="world_size from different sources: an argument, WORLD_SIZE, a count of GPUs",
         means="a hang in init_process_group, then 'Timed out … waiting for clients'",
         text="give all ranks the same world_size at {line}",
     ),
     "rendezvous-differs": for_author(
+        headline="the ranks meet at different addresses: {seen}",
         cause="a port or a file that each process chooses for itself",
         means="each rank waits for the others where they never come, for 5 to 30 minutes",
         text="choose the address once, before the ranks are started, and give it to all at {line}",
     ),
     "rendezvous-file-stale": for_author(
+        headline="{seen}",
         cause="the file of an earlier job, which was killed before it could remove it",
         means="a hang in init_process_group, or 'Connection refused' by ranks of that job",
         now="rm {path}",
         text="use a new file for each job at {line}, on a file system that all nodes share",
     ),
     "command-failed": for_author(
+        headline="{seen}",
         cause="the launcher or the script failed before any rank was there",
         means="the same status from the job",
         text="read what the command printed last",
     ),
     "stacks-unreadable": for_author(
+        headline="{seen}",
         cause="an installation without py-spy, a container without the right to ptrace, another "
         "user's processes",
         means="nothing: no statement about this job",
@@ -170,6 +183,7 @@ FINDINGS = {
         blame=Blame.TOOL,
     ),
     "not-watched": for_author(
+        headline="{seen}",
         cause="an isolated interpreter (python -I, -E or -S), ranks that a daemon or another "
         "machine starts, a sandbox that hides processes",
         means="nothing: the command ran as it would have run alone",

@@ -70,48 +70,57 @@ STARTERS = ("python", "torchrun", "accelerate", "deepspeed")
 pitfall = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "syntax-error": for_author(
-        cause="a slip of the pen, or a file of another Python",
+        headline="{place} is not valid Python: {seen}",
+        cause="a typing error, or a file for another Python",
         means="every rank ends at once with 'SyntaxError' at {place}",
         text="correct {place!s}; python -m py_compile of the file shows the same",
         status=(Status.FAIL, Status.WARN),
     ),
     "collective-under-rank": pitfall(
+        headline="not all ranks reach the collective at {place}: {seen}",
         cause="saving, logging or evaluating on rank 0, with a collective inside",
         means="those ranks wait in it until its time-out; the error then names innocent ranks",
         text="let all ranks get to it: no test of the rank around or before {place!s}, or the same "
         "collective for the others; what is for some ranks needs a group= of their own",
     ),
     "async-not-waited": pitfall(
+        headline="the result of an async collective at {place} is never waited for",
         cause="async_op=True for speed, and the wait() forgotten",
         means="no error: the tensor may be read before its sum is there",
         text="at {place!s} keep what it returns and call .wait() before the tensor is used; or "
         "leave async_op out",
     ),
     "sampler-missing": pitfall(
+        headline="all ranks read the same data: no DistributedSampler at {place}",
         cause="a script for one GPU to which DDP was added",
         means="no error: every rank reads all of the data, an epoch takes as long as on one GPU",
         text="sampler=DistributedSampler(dataset) in the DataLoader at {place!s}, without "
         "shuffle=; and sampler.set_epoch(epoch) at the start of each epoch",
     ),
     "set-epoch-missing": pitfall(
+        headline="the data is in the same order in every epoch: no set_epoch() for the sampler at "
+        "{place}",
         cause="a DistributedSampler in the place of shuffle=True",
         means="no error: each epoch has the same order, and the loss may level off too high",
         text="sampler.set_epoch(epoch) at the start of each epoch, for the sampler of {place!s}; "
         "or shuffle=False there, if the order is meant",
     ),
     "no-sync-missing": pitfall(
+        headline="gradients are exchanged in every micro-batch: no model.no_sync() at {place}",
         cause="accumulation as on one GPU",
         means="no error: gradients are sent over the network in every batch and used in a few",
         text="with model.no_sync(): around forward and backward() at {place!s}, in all batches of "
         "a step but the last",
     ),
     "scaler-bf16": pitfall(
+        headline="a GradScaler is used with bfloat16 at {place}",
         cause="float16 exchanged for bfloat16, and its scaler left over",
         means="no error: each step looks through all gradients for infinities that bfloat16, with "
         "the range of float32, has no need for",
         text="leave the GradScaler at {place!s} out: loss.backward(), optimizer.step()",
     ),
     "set-device-missing": pitfall(
+        headline="all ranks use GPU 0: no torch.cuda.set_device() before {place}",
         cause="a script for one GPU to which init_process_group was added",
         means="all ranks of a node use GPU 0: 'Duplicate GPU detected', 'out of memory', or a "
         "barrier that hangs",
@@ -119,11 +128,13 @@ FINDINGS = {
         "device_id= in init_process_group",
     ),
     "nccl-on-cpu": pitfall(
+        headline="backend 'nccl' is asked for at {place}, but there is no GPU",
         cause="a script for GPUs on a login node, or a job that asked for none",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!'",
         text="'nccl' if torch.cuda.is_available() else 'gloo' at {place!s}; or a job with GPUs",
     ),
     "detail-ddp": pitfall(
+        headline="TORCH_DISTRIBUTED_DEBUG=DETAIL at {place} slows every collective down",
         cause="TORCH_DISTRIBUTED_DEBUG=DETAIL left over from a search for a hang",
         means="exit code 139 or signal 11 on every rank when the model is wrapped",
         text="export TORCH_DISTRIBUTED_DEBUG=INFO, or take DETAIL out of {place!s}",

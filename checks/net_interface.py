@@ -68,6 +68,7 @@ ROUTE = Command("ip route get {master}", "the node")
 
 FINDINGS = {
     "ifname-unmatched": FindingType(
+        headline="{seen} on {where}",
         who="job author",
         cause="a name of another machine, a typing error, or an address in place of a name",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
@@ -78,6 +79,7 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "ifname-ignored": FindingType(
+        headline="{seen} on {where}: it is ignored",
         who="job author",
         cause="a value of one character",
         means="NCCL and Gloo ignore such a value silently and choose an interface themselves",
@@ -86,6 +88,7 @@ FINDINGS = {
         explains=BY_NCCL,
     ),
     "gloo-syntax": FindingType(
+        headline="GLOO_SOCKET_IFNAME='{value}' is not the name of an interface on {where}",
         who="job author",
         cause="NCCL's syntax (^ excludes, = is exact) or spaces given to Gloo",
         means="Gloo stops with 'Unable to find address for: {value}'",
@@ -93,16 +96,18 @@ FINDINGS = {
         text="Gloo takes whole names only, separated by commas without spaces",
     ),
     "interface-down": FindingType(
+        headline="{seen} on {where}",
         cause="the link is down, or nobody gave it an address",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
         "address for: …'",
-        now="name another interface in {variable}, or unset it",
-        text="bring the interface up with its address",
+        now="unset {variable}",
+        text="bring the interface up with its address, or name another one in {variable}",
         commands=(Command("ip -brief address", "the node"),),
         status=(Status.FAIL, Status.WARN),
         explains=BY_NCCL,
     ),
     "loopback-down": FindingType(
+        headline="the loopback interface of {where} does not work: {seen}",
         cause="a network namespace or a container whose lo nobody brought up",
         means="ranks of one node can't connect to each other: 'Network is unreachable' or "
         "'Cannot assign requested address' for 127.0.0.1, or a wait without a message",
@@ -113,6 +118,7 @@ FINDINGS = {
         explains=("net.name", "rdzv.*", "world.*"),
     ),
     "interface-isolated": FindingType(
+        headline="{seen} on {where}, which does not reach the other nodes",
         who="job author",
         cause="a prefix or a name that leads to docker0, virbr0 or the loopback",
         means="the other nodes are told an address that is their own or nobody's: 'Connection "
@@ -122,6 +128,7 @@ FINDINGS = {
         commands=(ROUTE,),
     ),
     "interface-doubtful": FindingType(
+        headline="{seen} on {where}, which may be the wrong network",
         who="job author",
         cause="several networks on one machine, and nobody says which is meant",
         means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
@@ -132,6 +139,7 @@ FINDINGS = {
         explains=BY_NCCL,
     ),
     "interfaces-differ": FindingType(
+        headline="NCCL and Gloo would use different interfaces on {where}: {seen}",
         who="job author",
         cause="the two variables were set at different times",
         means="a firewall or a broken network shows in one backend only, which is hard to find",
@@ -141,6 +149,7 @@ FINDINGS = {
         explains=(),
     ),
     "subnet-shared": FindingType(
+        headline="{seen} on {where}",
         cause="two cards in one subnet without policy routing",
         means="all traffic leaves by one card; connections over the other are slow or hang",
         now="export NCCL_SOCKET_IFNAME=={wanted}",
@@ -151,6 +160,7 @@ FINDINGS = {
         explains=("world.bandwidth",),
     ),
     "master-unroutable": FindingType(
+        headline="{where} has no route to MASTER_ADDR",
         cause="no route, or no address of that family on this machine",
         means="'Network is unreachable' (errno 101): the store on MASTER_ADDR is never reached",
         text="give the machine a route, or use an address of MASTER_ADDR that it has a route to",
@@ -211,7 +221,7 @@ class Choices:
             return self.way.name
         names = (i.name for i in ifname.nccl_choice(self.interfaces, "^lo"))
         real = (n for n in names if not (ifname.isolated(n) or ifname.virtual(n)))
-        return next(real, "INTERFACE")
+        return next(real, "")
 
     @property
     def listing(self) -> str:

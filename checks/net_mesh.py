@@ -98,49 +98,64 @@ OPEN = "allow all TCP between the nodes of a job: NCCL and Gloo listen on ports 
 CLOSED_PATH = FindingType(
     who="cluster administrator", cause="", means=SILENCE, text=OPEN, commands=(RULES,)
 )
-CLOSED_NODE = replace(CLOSED_PATH, now="leave {node} out", blame=Blame.NODE)
+CLOSED_NODE = replace(CLOSED_PATH, blame=Blame.NODE)
 
 FINDINGS = {
     "ephemeral-closed": replace(
         CLOSED_PATH,
+        headline="a firewall blocks connections between the nodes on ports {range}, on which NCCL "
+        "and Gloo listen",
         cause="a firewall or security group that opens MASTER_PORT and nothing else",
         text=OPEN + "; or narrow net.ipv4.ip_local_port_range on every node and open that",
         commands=(RULES, RANGE),
     ),
     "network-split": replace(
         CLOSED_PATH,
+        headline="{seen}",
         cause="two VLANs, subnets or partitions without a way between them",
         text="take the nodes of one group, or " + OPEN,
         commands=(WAY,),
     ),
     "inbound-closed": replace(
-        CLOSED_NODE, cause="a firewall on this node or at its switch port that lets nothing in"
+        CLOSED_NODE,
+        headline="{node} can't be reached by the other nodes on ports {range}",
+        text="run without {node!s}; allow all TCP between the nodes of a job: NCCL and Gloo listen "
+        "on ports {range!s}",
+        cause="a firewall on this node or at its switch port that lets nothing in",
     ),
     "outbound-closed": replace(
         CLOSED_NODE,
+        headline="{node} can't open connections to the other nodes on ports {range}",
         cause="a firewall or a route of this node that lets nothing out",
-        text="let {node} open connections to the ports {range!s} of the other nodes",
+        text="run without {node!s}; let {node} open connections to the ports {range!s} of the "
+        "other nodes",
         commands=(RULES, WAY),
     ),
     "node-cut-off": replace(
         CLOSED_NODE,
+        headline="{node} and the other nodes can't connect to each other on ports {range}",
+        text="run without {node!s}; allow all TCP between the nodes of a job: NCCL and Gloo listen "
+        "on ports {range!s}",
         cause="a firewall, a wrong VLAN or a wrong subnet of this node",
         commands=(RULES, WAY),
     ),
     "link-closed": FindingType(
+        headline="{node} can't connect to {to} on ports {range}",
         cause="a rule or a route between these two nodes only",
         means="all others say that they are ready, then the first all-reduce hangs; these two say "
         "nothing. With other ranks or an other order of them it may pass by chance",
-        now="leave {node} or {to} out",
-        text="look at the routes and rules for each other's address on both ends",
+        text="run without {node!s} or {to!s}; look at the routes and rules for each other's "
+        "address on both ends",
         commands=(WAY,),
     ),
     "link-or-end-closed": replace(
         CLOSED_PATH,
+        headline="{node} can't connect to {to} on ports {range}",
         cause="a firewall at either end or between the two nodes",
         text=OPEN + ". A third node in the run would tell which end it is",
     ),
     "interface-wrong": FindingType(
+        headline="NCCL or Gloo would use {interface}, which does not reach the other nodes",
         who="job author",
         cause="a bridge, the loopback or a second network that the library takes by its own rules",
         means="'Connection refused' in connectFullMesh or ncclCommInitRank, or a hang",
@@ -151,20 +166,22 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "address-duplicate": FindingType(
+        headline="{where} have the same IP address {to_ip}",
         cause="a cloned image, or an address that was given out twice",
         means="connections end at the one machine or the other by chance: hangs, or 'Connection "
         "refused'",
-        now="leave {node} out",
-        text="give each machine an address of its own",
+        text="run without {node!s}; give each machine an address of its own",
         commands=(Command("arping -D -c 3 -I {interface} {to_ip}", "a third machine"),),
     ),
     "burst-failed": FindingType(
+        headline="connections fail when all are opened at once: {at}",
         cause="a limit of connections or of their rate: conntrack, a firewall's limit, somaxconn",
         means="small jobs run; with all ranks init_process_group or ncclCommInitRank hangs",
         text="raise the limit of connections (and of new ones a second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
     "syn-lost": FindingType(
+        headline="packets to or from {at} are lost while connecting: {seen}",
         cause="packet loss, or a limit of new connections a second",
         means="the start takes seconds longer, more with more ranks; data is slow where it is loss",
         text="look for errors of the cable or switch port, and for rate limits of the firewall",
@@ -172,6 +189,7 @@ FINDINGS = {
         status=(Status.WARN, Status.FAIL),
     ),
     "source-translated": FindingType(
+        headline="the address of {at} is translated (NAT) on the way: {seen}",
         cause="NAT or a proxy between the nodes (masquerading, a service mesh, a container bridge)",
         means="it works while the address table holds the connection; idle ones may be cut",
         text="let the nodes of a job reach each other without translation: --network=host",
@@ -179,10 +197,12 @@ FINDINGS = {
         explains=(),
     ),
     "edges-untested": FindingType(
+        headline="{seen}",
         who="whoever runs this job",
         cause="a node that was too busy to answer in time, or has no descriptors left",
         means="nothing is known of these connections",
-        text="run it again: preflight run --only net.mesh",
+        now="preflight run --only net.mesh",
+        text="run again when the nodes are less busy",
         status=Status.UNDECIDED,
     ),
 }
@@ -258,7 +278,7 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
         saw=f"{view.library} takes {', '.join(parts)}{more} · {results}{leads}",
         expected=OWN_ADDRESS if duplicate else "the interface that leads to the other nodes",
         confidence=Confidence.LIKELY,
-        fields=advice_fields(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or "INTERFACE"},
+        fields=advice_fields(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or ""},
         status=edge_status(world, view, nodes),
     )
 

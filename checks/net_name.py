@@ -93,27 +93,30 @@ LOOK_UP = Command("getent ahosts {name}", "the node")
 
 FINDINGS = {
     "master-unresolved": FindingType(
+        headline="MASTER_ADDR '{name}' does not resolve on {at}",
         who="job author",
         cause="no record for the name on this node or in this container, or a typing error",
         means="the ranks here retry silently and end with 'The client socket has timed out after "
         "… while trying to connect to ({name}, …)'",
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
-        text="add the name to DNS or to /etc/hosts of every node and image",
+        text="set MASTER_ADDR to the IP address of rank 0's node; add the name to DNS or to "
+        "/etc/hosts of every node and image",
         commands=(LOOK_UP,),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.NODE),
     ),
     "resolver-silent": FindingType(
+        headline="the name server does not answer {at}: {seen}",
         cause="the name server in /etc/resolv.conf is down, or a firewall drops port 53",
         means="'Temporary failure in name resolution' (gai error: -3); each attempt of torch waits "
         "10 s and more before it ends with 'The client socket has timed out'",
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
-        text="repair /etc/resolv.conf, or name the nodes in /etc/hosts",
+        text="set MASTER_ADDR to the IP address of rank 0's node; repair /etc/resolv.conf, or name "
+        "the nodes in /etc/hosts",
         commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NETWORK,
     ),
     "resolver-slow": FindingType(
+        headline="{seen} on {at}: name resolution is slow",
         cause="the first name server is dead and each look-up waits for it, or a long search list",
         means="every start of a job waits that long several times",
         text="remove the dead server from /etc/resolv.conf, or 'options timeout:1 attempts:1'",
@@ -123,31 +126,35 @@ FINDINGS = {
         explains=(),
     ),
     "reverse-slow": FindingType(
+        headline="{seen} on {at}",
         cause="a name server that does not answer reverse look-ups, or not at all",
         means="init_process_group takes 10 to 20 s longer, even where MASTER_ADDR is an address: "
         "'The hostname of the client socket cannot be retrieved. err=-3'",
-        now="add ::ffff:{ip} {name} to /etc/hosts: c10d asks in this form",
-        text="repair the name server, or answer reverse look-ups with 'no such name' at once",
+        text="add ::ffff:{ip} {name} to /etc/hosts (c10d asks in this form), or repair the name "
+        "server's reverse zone",
         commands=(Command("getent hosts ::ffff:{ip}", "the node"),),
         status=Status.WARN,
         blame=Blame.NETWORK,
         explains=(),
     ),
     "numeric-name": FindingType(
+        headline="MASTER_ADDR '{name}' is read as a number, not as a host name",
         who="job author",
         cause="a host or container name made of digits only: such a name is read as an address",
         means="torch connects to an address that nobody meant: 'errno: 101 - Network is "
         "unreachable'",
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0, in dots",
+        now="export MASTER_ADDR={here}   on every node",
         text="give the container a name with a letter (--hostname), or torchrun --local-addr",
     ),
     "link-local": FindingType(
+        headline="MASTER_ADDR '{name}' is a link-local address without its %interface",
         who="job author",
         cause="an fe80:: address that was copied without its %interface",
         means="every connection ends with 'errno: 22 - Invalid argument'",
         text="use a global address, or one of IPv4",
     ),
     "master-elsewhere": FindingType(
+        headline="rank 0 runs on {at}, but MASTER_ADDR '{name}' is not an address of it",
         who="job author",
         cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
         means="rank 0 listens here, all ranks (this one too) connect there: 'The client socket has "
@@ -158,6 +165,7 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "master-ambiguous": FindingType(
+        headline="MASTER_ADDR '{name}' resolves to several addresses, not all of them of {at}",
         cause="an old record beside the right one, or one name for several machines",
         means="ranks that try the wrong address first wait there until the store's time is up",
         now="export MASTER_ADDR={here}   on every node",
@@ -166,42 +174,46 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "master-loopback": FindingType(
+        headline="MASTER_ADDR '{name}' is a loopback address: each node would meet only itself",
         who="job author",
         cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
         means="rank 0: 'Timed out … waiting for clients. 1/… clients joined'; ranks of the other "
         "nodes connect to themselves and time out",
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
+        now="export MASTER_ADDR={here}   on every node",
         text="torchrun: --rdzv-endpoint HOST:PORT; remove the name from the 127.* lines of "
         "/etc/hosts",
         commands=(LOOK_UP,),
     ),
     "ipv6-first": FindingType(
-        cause="the name has an IPv6 address, and IPv6 is set up by halves on this node",
+        headline="MASTER_ADDR '{name}' resolves to IPv6 first, which does not work from {at}",
+        cause="the name has an IPv6 address, and IPv6 is only partly configured on this node",
         means="torch tries IPv6 first and, where nothing comes back, never IPv4: 'The client "
         "socket has timed out'",
-        now="export MASTER_ADDR=IPV4-ADDRESS   of the node of rank 0",
-        text="remove the IPv6 address from the name, or give this node one of its own",
+        text="set MASTER_ADDR to the IPv4 address of rank 0's node; remove the IPv6 address from "
+        "the name, or give this node one of its own",
         commands=(LOOK_UP,),
         status=Status.WARN,
         blame=Blame.NETWORK,
     ),
     "hostname-loopback": FindingType(
+        headline="the hostname of {at} resolves to a loopback address",
         cause="'127.0.1.1 {name}' in /etc/hosts, as Debian, Ubuntu and cloud-init write it",
         means="Gloo tells the other nodes 127.0.1.1: 'connectFullMesh failed … Connection refused, "
         "remote=[127.0.1.1]'; torchrun may hand out an address that leads them to themselves",
-        now="export GLOO_SOCKET_IFNAME=INTERFACE   and torchrun --local-addr IP-ADDRESS",
-        text="give the name the node's real address in /etc/hosts",
+        text="set GLOO_SOCKET_IFNAME to the interface of the job's network (torchrun: "
+        "--local-addr), and give the name the node's real address in /etc/hosts",
         commands=(Command("getent hosts {name}", "the node"),),
         status=(Status.FAIL, Status.WARN),
         explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
         was=("own-loopback",),
     ),
     "hostname-unusable": FindingType(
+        headline="the hostname of {at} does not resolve to an address of its own",
         cause="a host or container name that is in no DNS, or with an address of another machine",
         means="'Unable to resolve hostname to a (local) address. Using the loopback address as "
         "fallback', then 'connectFullMesh failed' on the other nodes",
-        now="export GLOO_SOCKET_IFNAME=INTERFACE   that leads to the other nodes",
-        text="give the name the node's real address in DNS or /etc/hosts",
+        text="set GLOO_SOCKET_IFNAME to the interface of the job's network, or give the name the "
+        "node's real address in DNS or /etc/hosts",
         commands=(Command("getent hosts {name}", "the node"),),
         explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
         was=("own-unusable",),
@@ -410,7 +422,7 @@ def _judge_master(
         (_master_addr_subject(here),),
         saw=f"{leads} · this node has {_describe_addresses(seen)}",
         expected="an address of the node of rank 0 that every node can reach",
-        fields={"name": name, "here": next(iter(_reachable_addresses(seen)), "IP-ADDRESS")},
+        fields={"name": name, "here": next(iter(_reachable_addresses(seen)), "")},
     )
     written = name == "localhost" or ":" in name or name.replace(".", "").isdecimal()
     if away and reads_as_number(name):

@@ -115,36 +115,46 @@ BLACKHOLE = FindingType(
 FINDINGS = {
     "blackhole-node": replace(
         BLACKHOLE,
+        headline="large packets to or from {node} are lost: its path has a smaller MTU (black "
+        "hole)",
         cause="a switch port, bridge or tunnel of this node with a smaller MTU than its interface",
-        now="leave {node} out, or on all nodes: sysctl -w net.ipv4.tcp_mtu_probing=1",
+        now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
         blame=Blame.NODE,
     ),
     "blackhole-link": replace(
         BLACKHOLE,
+        headline="large packets from {node} to {to} are lost: the path has a smaller MTU (black "
+        "hole)",
         cause="a smaller MTU on the way between these two nodes only",
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on both nodes",
         commands=(PROBE, Command("tracepath -n {to_ip}", "{node}")),
     ),
     "blackhole-everywhere": replace(
         BLACKHOLE,
+        headline="large packets between all nodes are lost: the network has a smaller MTU than the "
+        "interfaces",
         cause="an overlay, a VPN or a switch with a smaller MTU than the interfaces have",
         now="ip link set dev {interface} mtu 1400   on every node",
     ),
     "blackhole-somewhere": replace(
         BLACKHOLE,
+        headline="large packets from {node} to {to} are lost: the path has a smaller MTU (black "
+        "hole)",
         cause="a smaller MTU at either end or between the nodes",
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
         text=SAME + ". A third node in the run would tell which end it is",
     ),
     "payload-damaged": FindingType(
+        headline="data to or from {at} arrives corrupted: wrong checksum",
         cause="a network card, an offload or a middle box that changes bytes",
         means="training goes on with wrong gradients, or ends in NaN",
-        now="leave {node} and {to} out",
-        text="switch the offloads off one by one, then replace the card",
+        text="run without {node!s} and {to!s}; switch the offloads off one by one, then replace "
+        "the card",
         commands=(Command("ethtool -K {interface} tso off gso off gro off", "{node}"),),
         blame=Blame.NODE,
     ),
     "payload-slow": FindingType(
+        headline="messages are delayed: {seen}",
         cause="packets that get lost: a smaller MTU on the way that the kernel found by trying, "
         "or errors of a cable",
         means="every new connection begins with seconds of silence; collectives are slow",
@@ -153,10 +163,12 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "edges-unanswered": FindingType(
+        headline="{seen}",
         who="whoever runs this job",
         cause="a node that was too busy to answer in time, or a proxy that takes all data",
         means="nothing is known of these connections",
-        text="run it again: preflight run --only net.payload",
+        now="preflight run --only net.payload",
+        text="run again when the nodes are less busy",
         status=Status.UNDECIDED,
     ),
 }
@@ -348,7 +360,7 @@ def _advice_fields(world: World[Payload], suspect: Suspect) -> dict[str, str]:
         "node": node,
         "to": to,
         "to_ip": there.ways[0].ip if there and there.ways else "ADDRESS",
-        "interface": here.ways[0].interface if here and here.ways else "INTERFACE",
+        "interface": here.ways[0].interface if here and here.ways else "",
         "ping": "1472",
     }
 

@@ -63,6 +63,7 @@ WHO_HOLDS = Command("ss -tanp sport = :{port}", "the node of rank 0")
 
 FINDINGS = {
     "port-invalid": FindingType(
+        headline="MASTER_PORT is not a valid port number: {seen}",
         who="job author",
         cause="a typing error, quotes that stayed, or a variable that was empty",
         means="'port must have value from 0 to 65535', 'invalid literal for int()', or rank 0 "
@@ -71,6 +72,7 @@ FINDINGS = {
         text="MASTER_PORT is a number from 1024 to 65535 outside of the ephemeral range",
     ),
     "port-privileged": FindingType(
+        headline="{at} can't listen on MASTER_PORT {port}: permission denied",
         who="job author",
         cause="a port below 1024 and a user who is not root, or a security policy",
         means="rank 0 stops at once: 'The server socket has failed to bind … errno: 13 - "
@@ -79,6 +81,7 @@ FINDINGS = {
         text="take a port from 1024 on",
     ),
     "port-held": FindingType(
+        headline="MASTER_PORT {port} is taken: {seen}",
         who="job author",
         cause="another job with the same default port, or a service",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
@@ -89,18 +92,21 @@ FINDINGS = {
         commands=(WHO_HOLDS,),
     ),
     "port-leftover": FindingType(
+        headline="MASTER_PORT {port} is still held by another run: {seen}",
         who="job author",
         cause="an earlier run that did not end, or another run of yours with the same port",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
         "old store and hang",
-        now="export MASTER_PORT={other}   on every node, or end that run",
-        text="take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000",
+        now="export MASTER_PORT={other}   on every node",
+        text="end the earlier run, or take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % "
+        "20000",
         commands=(
             Command("ps -fp {pid}", "the node of rank 0"),
             Command("kill {pid}", "the node of rank 0", disturbs="ends that run"),
         ),
     ),
     "port-outgoing": FindingType(
+        headline="MASTER_PORT {port} is taken by an outgoing connection: {seen}",
         who="job author",
         cause="MASTER_PORT lies in the range from which outgoing connections take their ports",
         means="rank 0 stops with 'EADDRINUSE … Address already in use' although nobody listens",
@@ -109,6 +115,8 @@ FINDINGS = {
         commands=(WHO_HOLDS,),
     ),
     "port-ephemeral": FindingType(
+        headline="MASTER_PORT {port} can be taken by any outgoing connection: it is in the "
+        "ephemeral range",
         who="job author",
         cause="a port from the range that outgoing connections are given",
         means="now and then a job stops at start with 'EADDRINUSE … Address already in use'",
@@ -122,6 +130,7 @@ FINDINGS = {
         explains=(),
     ),
     "ports-few": FindingType(
+        headline="{at} has too few ephemeral ports for the job: {seen}",
         cause="net.ipv4.ip_local_port_range was narrowed for a firewall",
         means="NCCL and Gloo fail with 'Cannot assign requested address' or 'Address already in "
         "use' once all ports of the range are taken",
@@ -223,7 +232,7 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
     chosen_by_us = "free port" in source
     for here, seen in world.each():
         other = str(_other_port(seen))
-        fields = {"port": str(seen.port), "other": other, "pid": "PID"}
+        fields = {"port": str(seen.port), "other": other, "pid": ""}
         where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks)
         if source == "not a port" and fact is not None and 0 in here.ranks:
             yield Found(

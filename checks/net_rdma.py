@@ -81,27 +81,30 @@ SHOW = Command("ibstat {device} {number}", "the node")
 
 FINDINGS = {
     "port-down": FindingType(
+        headline="RDMA port {at} is down",
         who=OPERATOR,
         cause="a cable or transceiver, a switch port that is off, an interface that was set down",
         means=SLOW,
-        now="leave the node out: it is no setting of the job",
-        text="Polling: reseat or swap the cable; Disabled: switch the port on (ip link set … up, "
-        'ibportstate). One that is meant to be unused: ports = "…" in [checks."net.rdma"]',
+        text="exclude this node: nothing in the job can fix it. Polling: reseat or swap the cable; "
+        "Disabled: switch the port on (ip link set … up, ibportstate). One that is meant to be "
+        'unused: ports = "…" in [checks."net.rdma"]',
         commands=(SHOW,),
         status=(Status.FAIL, Status.WARN),
     ),
     "named-port-down": FindingType(
+        headline="NCCL_IB_HCA names an RDMA port that is down: {seen}",
         who=AUTHOR,
         cause="a cable or a switch port, or an NCCL_IB_HCA that was written for other machines",
         means=SLOW,
-        now="take it out of NCCL_IB_HCA if it was never meant to be used",
-        text="Polling: reseat or swap the cable; Disabled: switch the port on",
+        text="remove the port from NCCL_IB_HCA if it was never meant to be used. Polling: reseat "
+        "or swap the cable; Disabled: switch the port on",
         commands=(SHOW,),
         status=(Status.WARN, Status.FAIL),
         blame=Blame.UNKNOWN,
         was=("named-down",),
     ),
     "no-subnet-manager": FindingType(
+        headline="RDMA port {at} is not active: no subnet manager",
         who=OPERATOR,
         cause="no subnet manager runs on this fabric, or it does not reach this port",
         means=SLOW,
@@ -111,60 +114,71 @@ FINDINGS = {
         blame=Blame.NETWORK,
     ),
     "rate-low": FindingType(
+        headline="RDMA port {at} runs below its speed: {seen}",
         who=OPERATOR,
         cause="a link that came up with fewer lanes or an older speed: a bad cable or transceiver",
         means="every all-reduce waits for this port",
-        now="leave the node out",
-        text="reseat or swap the cable; compare the port's settings with another node's",
+        text="exclude this node, then reseat or swap the cable; compare the port's settings with "
+        "another node's",
         commands=(Command("ibstat {device} {number}; mlxlink -d {device} -m", "the node"),),
     ),
     "slow-port-selected": FindingType(
+        headline="NCCL_IB_HCA includes a slower RDMA port: {seen}",
         who=AUTHOR,
         cause="an HCA for storage or management that NCCL_IB_HCA names among the others",
         means="every all-reduce waits for the slowest port",
-        text="export NCCL_IB_HCA=={fast}",
+        now="export NCCL_IB_HCA=={fast}",
+        text="name the fast ports only",
         status=Status.WARN,
         blame=Blame.JOB,
         was=("slow-taken",),
     ),
     "port-unlisted": FindingType(
+        headline="{seen} on {where}, which the job does not expect",
         who=AUTHOR,
         cause="NCCL takes every active port that NCCL_IB_HCA does not forbid",
         means="traffic of the job on the network of the storage",
-        text="export NCCL_IB_HCA=={ours}",
+        now="export NCCL_IB_HCA=={ours}",
+        text="name the ports of the job",
         status=Status.WARN,
         blame=Blame.JOB,
         was=("not-ours",),
     ),
     "layers-mixed": FindingType(
+        headline="NCCL may mix InfiniBand and RoCE ports on {where}",
         who=AUTHOR,
         cause="InfiniBand and Ethernet ports are both active, and NCCL_IB_HCA does not choose",
         means="'Remote RoCE device is incompatible with the local', or a hang",
-        text="export NCCL_IB_HCA=={ours}   the ports of one kind only",
+        now="export NCCL_IB_HCA=={ours}",
+        text="name ports of one kind only",
         status=Status.WARN,
         blame=Blame.JOB,
     ),
     "hca-unmatched": FindingType(
+        headline="NCCL_IB_HCA matches no RDMA port on {where}",
         who=AUTHOR,
         cause="NCCL_IB_HCA was written for other machines, or for names before an update",
         means="'NET/IB : No device found', then " + SLOW,
+        now="unset NCCL_IB_HCA",
         text="name what is here ({there!s}), or unset NCCL_IB_HCA; `=` in front for exact names",
         commands=(Command("ibdev2netdev; ls /sys/class/infiniband", "the node"),),
         blame=Blame.JOB,
     ),
     "gid-unusable": FindingType(
+        headline="RDMA port {at} has no usable GID",
         who=ADMIN,
         cause="NCCL_IB_GID_INDEX of other machines, an interface without an IPv4 address, or a "
         "container with a network of its own",
         means="'ibv_modify_qp failed' or 'Got completion with error 12' in the first all-reduce",
-        now="unset NCCL_IB_GID_INDEX (NCCL looks for itself from 2.21 on)",
-        text="give the interface an IPv4 address; containers: the host's network, or an RDMA "
-        "device plug-in that brings the interface along",
+        now="unset NCCL_IB_GID_INDEX",
+        text="let NCCL (2.21 and later) choose the index; give the interface an IPv4 address; "
+        "containers: the host's network, or an RDMA device plug-in that brings the interface along",
         commands=(Command("show_gids {device}", "the node"),),
         status=(Status.WARN, Status.FAIL),
         blame=(Blame.NODE, Blame.JOB),
     ),
     "pkey-unusable": FindingType(
+        headline="RDMA port {at} has no usable partition key",
         who=OPERATOR,
         cause="the subnet manager did not give this port full membership of the partition",
         means="'ibv_modify_qp failed with error Invalid argument', or no answer from other nodes",
@@ -177,6 +191,7 @@ FINDINGS = {
         blame=(Blame.NETWORK, Blame.JOB),
     ),
     "mtu-differs": FindingType(
+        headline="the RDMA MTU differs between nodes: {seen}",
         who=ADMIN,
         cause="an interface that kept its MTU of 1500 when the others were given more",
         means="small all-reduces pass, large ones hang or end with IBV_WC_LOC_LEN_ERR",
@@ -186,6 +201,7 @@ FINDINGS = {
         blame=(Blame.UNKNOWN, Blame.NODE),
     ),
     "gpudirect-missing": FindingType(
+        headline="{at} can't use GPUDirect RDMA: nvidia_peermem is not loaded",
         who=ADMIN,
         cause="the module nvidia_peermem is not loaded",
         means="'GPU Direct RDMA Disabled for HCA': all data goes through the hosts' memory",
@@ -196,6 +212,7 @@ FINDINGS = {
         explains=("world.bandwidth",),
     ),
     "errors-growing": FindingType(
+        headline="RDMA port {at} has link errors: {seen}",
         who=OPERATOR,
         cause="a bad cable or transceiver, dust, a port that loses its link",
         means="stalls, or 'Got completion with error 12' after hours",
@@ -204,6 +221,7 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "hca-missing": FindingType(
+        headline="{at} has fewer RDMA devices than the other nodes: {seen}",
         who=ADMIN,
         cause="an HCA that fell off the bus or did not come up at boot, or another kind of node",
         means="two GPUs share one HCA, or NCCL hangs where ranks have different HCAs",

@@ -75,24 +75,27 @@ CARD = Command("ethtool {interface}; ethtool -S {interface} | grep -iE 'err|drop
 
 FINDINGS = {
     "node-slow": FindingType(
+        headline="the network of {node} is slow: {seen}",
         cause="a card that fell back to a lower speed, a bad cable, a rate limit, a virtual "
         "machine's quota",
         means="no error at all: every all-reduce of every rank waits for this node",
-        now="leave {node} out",
-        text="the card's speed and its error counters, beside those of another node",
+        text="run without {node!s}; compare the card's speed and its error counters, beside those "
+        "of another node",
         commands=(CARD, *TEST),
         status=Status.WARN,
         blame=Blame.NODE,
     ),
     "link-slow": FindingType(
+        headline="the path between {node} and {to} is slow: {seen}",
         cause="a path through a congested or broken switch port or uplink, a route by way of "
         "another network",
         means="no error at all: a ring that goes over this link is as slow as the link",
-        text="the way between the two, and the counters of the switch ports on it",
+        text="check the way between the two, and the counters of the switch ports on it",
         commands=(Command("tracepath -n {to}", "{node}"), *TEST),
         status=Status.WARN,
     ),
     "speed-low": FindingType(
+        headline="the network between {node} and {to} is slow: {seen}",
         cause="a card or cable of either end, the switch between them, a rate limit, or a "
         "management network taken for the data network",
         means="no error at all: training is slow",
@@ -102,36 +105,40 @@ FINDINGS = {
         explains=SLOWER,
     ),
     "below-expected": FindingType(
+        headline="the network is slower than expected: {seen}",
         cause="what slows a node or a link, where all are slow alike and none is behind the others",
         means="no error at all: training is slower than it was when this was found to be good",
-        text="what changed since: preflight baseline diff",
+        text="compare with the baseline: preflight baseline diff",
         commands=(CARD, *TEST),
         blame=(Blame.NETWORK, Blame.NODE),
         explains=SLOWER,
     ),
     "latency-high": FindingType(
+        headline="the latency is high: {seen}",
         cause="a node in another room or zone, a tunnel or proxy on the way, a machine that is "
         "busy",
         means="no error at all: every small collective takes that much longer",
-        text="nodes near each other; a way without a tunnel",
+        text="choose nodes near each other, and a path without a tunnel",
         commands=(Command("tracepath -n {to}", "{node}"),),
         status=Status.WARN,
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     "packets-lost": FindingType(
+        headline="{seen}",
         cause="a bad cable or transceiver, a duplex mismatch, a full buffer, a rate limit",
         means="now and then a step takes 0.2 s or seconds longer; with more of it time-outs",
-        text="the error counters of the card and of its switch port",
+        text="check the error counters of the card and of its switch port",
         commands=(CARD,),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.NETWORK),
         explains=("net.mesh", "world.bandwidth", *SLOWER),
     ),
     "not-measured": FindingType(
+        headline="the network speed of {at} could not be measured: {seen}",
         who="whoever runs this node",
         cause="a machine too busy to answer in time, or an edge that passes small packets only",
         means="whether the network of this node is fast is not known",
-        text="what net.mesh and net.payload say of it; run it again when the machine is idle",
+        text="fix what net.mesh and net.payload say first; run again when the machine is idle",
         status=Status.UNDECIDED,
     ),
 }
@@ -165,7 +172,7 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
         return
     names = {here.node: seen.interface for here, seen in world.each()}
     for finding in _judge(world, expect):
-        interface = names.get(finding.fields.get("node", "")) or "INTERFACE"
+        interface = names.get(finding.fields.get("node", ""), "")
         yield finding.with_(fields={**finding.fields, "interface": interface})
 
 

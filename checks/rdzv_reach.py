@@ -87,135 +87,151 @@ RUNS = Command("pgrep -af 'preflight|torchrun|python'", "{host}")
 FINDINGS: Mapping[str, FindingType] = {
     **attempts.FINDINGS,
     "absent": FindingType(
+        headline="{at} never connected to rank 0",
         who="job author",
         cause="fewer ranks started than WORLD_SIZE says, or some that can't reach MASTER_PORT",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
         "'wait timeout after … keys'",
-        text="see on {host} whether {ranks!s} was started, and what it printed: an agent that "
-        "can't get in says why",
+        text="log in to {host}: did {ranks!s} start? Their preflight prints why it can't connect",
         commands=(RUNS,),
         status=Status.MISSING,
         explains=(),
     ),
     "open-files-exhausted": FindingType(
+        headline="{host} can't accept more connections: its limit of open files is reached",
         who="whoever runs {host}",
         cause="a hard limit of 1,024 or 4,096 open files for a job of more agents than that",
         means="rank 0's store: 'Too many open files', and the other ranks: 'The client socket has "
         "timed out'",
-        now="ulimit -Hn   on {host}; as root: prlimit --nofile=65536 in what starts the agents",
+        now="ulimit -n $(ulimit -Hn)   on {host}, before the job starts",
         text="raise the hard limit on {host}: LimitNOFILE= of slurmd or of the container runtime, "
         "limits.conf",
         commands=(Command("ulimit -Sn; ulimit -Hn; sysctl fs.file-nr", "{host}"),),
         blame=Blame.NODE,
     ),
     "stranger-crowd": FindingType(
+        headline="MASTER_PORT {port} is flooded with silent connections from {addr}",
         who="network administrator",
         cause="a port scanner, a load balancer's probes, or a program that connects and waits",
         means="nothing for this job's ranks, unless the same comes to rank 0's store",
-        text="see what runs on {addr} and connects to port {port}",
+        text="find the program on {addr} that connects to port {port}, and stop it",
         commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.NETWORK,
         explains=(),
     ),
     "absent-host-up": FindingType(
+        headline="{ranks} of {host} never connected to rank 0, though {host} is up",
         who="job author, then cluster administrator",
         cause="a launcher that did not start its ranks there, or ranks that ended before",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
-        now="look at {host}: did {ranks!s} start there?",
-        text="SLURM: srun -w {host} --overlap pgrep -af preflight",
+        text="check that {ranks!s} started on {host}; SLURM: srun -w {host} --overlap pgrep -af "
+        "preflight",
         commands=(RUNS, Command("nc -vz -w 3 $MASTER_ADDR {port}", "{host}")),
         status=Status.MISSING,
         explains=(),
     ),
     "absent-host-silent": FindingType(
+        headline="{host} does not answer: {ranks} never connected",
         cause="a machine that is down, or behind a firewall that drops everything",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
-        now="sbatch --exclude={host} …",
-        text="see whether {host} is up: sinfo -N -n {host}, ping",
+        text="exclude {host}, or start it again; SLURM: sinfo -N -n {host}",
         status=Status.MISSING,
         explains=(),
     ),
     "not-launched": FindingType(
+        headline="srun could not start preflight on {host}",
         cause="slurmd is down there, a prolog failed, or the agent could not start or was killed",
         means="srun of the job itself ends in the same way",
-        now="sbatch --exclude={host} …",
-        text="see sinfo -R -n {host} and the log of its slurmd",
+        now="sbatch --exclude={host}   and your job script",
+        text="read sinfo -R -n {host} and the log of its slurmd",
         commands=(Command("srun -w {host} --overlap -n1 true", "a node of the job"),),
         status=Status.MISSING,
     ),
     "not-reached": FindingType(
+        headline="{host} could not be reached to start preflight there",
         who="whoever runs {host}",
-        cause="no way in there without a question (key, password, host key), a host that is down, "
-        "or another place of Python there",
+        cause="ssh asks for a password or host key, the host is down, or Python is installed "
+        "elsewhere",
         means="a launcher that starts ranks in the same way stops there, too",
-        text="over ssh it takes a key and a known host key: `ssh -o BatchMode=yes {host} true` has "
-        "to work",
+        now="ssh -o BatchMode=yes {host} true",
+        text="set up a key and a known host key for {host}, so that ssh asks nothing",
         status=Status.MISSING,
     ),
     "agent-late": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a slow file system under the image or the environment, or a busy machine",
         means="all other ranks wait for {host} at every start",
-        text="the environment on a local disk; what runs on {host} before the ranks start",
+        text="put the environment on a local disk, or shorten what runs on {host} before the ranks "
+        "start",
         status=Status.WARN,
         explains=(),
         was=("came-late",),
     ),
     "agent-too-late": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a slow start there: an image that is still loaded, a prolog, a busy file system",
         means="rank 0: 'Timed out … waiting for clients', if that is as patient as this run was",
-        now="run it again with a longer --arrive",
-        text="start all nodes at the same time, or give torch's rendezvous more time",
+        text="wait longer for all nodes (--arrive 120s); start all nodes at the same time, or give "
+        "torch's rendezvous more time",
         status=Status.MISSING,
         was=("came-too-late",),
     ),
     "lost": FindingType(
+        headline="preflight on {host} was lost during the run",
         who="whoever runs {host}",
         cause="the process was killed (out of memory, a time limit), or the connection broke",
         means="the other ranks hang in their next collective, or 'Connection reset by peer'",
-        now="see on {host} how process {pid} ended: dmesg | tail, sacct -j $SLURM_JOB_ID",
-        text="leave the node out if it happens there again",
+        now="dmesg -T | tail   on {host}",
+        text="find out how process {pid} ended (SLURM: sacct -j $SLURM_JOB_ID); exclude {host} if "
+        "it happens there again",
         blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
     "agent-paused": FindingType(
+        headline="preflight on {host} was stopped for a time: it had no CPU time",
         who="whoever runs {host}",
         cause="SIGSTOP (a debugger, scontrol suspend), a frozen virtual machine, or swapping",
         means="all other ranks wait for {host} in their next collective, up to its timeout",
-        now="see what {host} did then: dmesg -T | tail, journalctl, vmstat 1",
-        text="leave the node out if it happens there again",
+        now="dmesg -T | tail   on {host}",
+        text="find out what {host} did then: journalctl, vmstat 1; exclude it if it happens there "
+        "again",
         blame=Blame.NODE,
         was=("stood-still",),
     ),
     "cut-off": FindingType(
+        headline="{host} lost its connections to all other nodes",
         who="network administrator",
         cause="its link or its switch port went down, or a firewall came up",
         means="all ranks hang in their next collective: no connection of {host} is closed",
-        now="see the link of {host}: ip -s link, dmesg -T | grep -i link",
-        text="leave the node out if it happens there again",
+        now="ip -s link   on {host}",
+        text="check the link of {host} and its switch port; exclude it if it happens there again",
         blame=Blame.NODE,
     ),
     "rank-duplicate": FindingType(
+        headline="{seen}",
         who="job author",
         cause="the same --node-rank on two nodes, or RANK exported to all tasks",
         means="all ranks time out with 'wait timeout … keys: …/N', N being a rank nobody has",
-        now="give {host} a --node-rank of its own",
-        text="let one launcher number them: srun, or torchrun with a c10d rendezvous",
+        text="give {host} a --node-rank of its own, or let one launcher number them: srun, or "
+        "torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("rank-twice",),
     ),
     "leader-duplicate": FindingType(
+        headline="{seen}",
         who="job author",
         cause="--node-rank 0 (the default) on two nodes, or RANK=0 exported to all tasks",
         means="two stores and two halves of a job that wait for each other: 'wait timeout … "
         "keys'; on one machine EADDRINUSE",
-        now="give {host} a --node-rank of its own",
-        text="let one launcher number them: srun, or torchrun with a c10d rendezvous",
+        text="give {host} a --node-rank of its own, or let one launcher number them: srun, or "
+        "torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("leader-twice",),
     ),
     "size-differs": FindingType(
+        headline="WORLD_SIZE differs between nodes: {seen}",
         who="job author",
         cause="nodes times processes counted by hand, or --nnodes that differs between nodes",
         means="'4/5 clients joined' on rank 0, or silence for five times the timeout",
@@ -224,6 +240,7 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=Blame.JOB,
     ),
     "leader-elsewhere": FindingType(
+        headline="MASTER_ADDR is not the node of rank 0: {seen}",
         who="job author",
         cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
         means="rank 0 listens on its own machine, all ranks connect to another one: 'The client "
@@ -234,15 +251,17 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=Blame.JOB,
     ),
     "localhost": FindingType(
+        headline="MASTER_ADDR is a loopback address: each node would meet only itself",
         who="job author",
         cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
         means="rank 0: '1/… clients joined'; ranks of other nodes connect to themselves and time "
         "out",
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
-        text="torchrun: --rdzv-endpoint HOST:PORT",
+        text="set MASTER_ADDR to the IP address of rank 0's node; torchrun: --rdzv-endpoint "
+        "HOST:PORT",
         blame=Blame.JOB,
     ),
     "cannot-listen": FindingType(
+        headline="rank 0 can't listen on MASTER_PORT {port}: {seen}",
         who="job author",
         cause="another job, or a leftover of an earlier run, holds the port",
         means="rank 0: 'The server socket has failed to listen on any local network address'",
@@ -252,6 +271,7 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=Blame.JOB,
     ),
     "stranger-job": FindingType(
+        headline="another job connects to MASTER_PORT {port}, from {addr}",
         who="job author",
         cause="two jobs with the default MASTER_PORT, or an earlier run that still retries",
         means="its ranks join this job's store, or this job's join theirs: both hang",
@@ -263,6 +283,7 @@ FINDINGS: Mapping[str, FindingType] = {
         explains=(),
     ),
     "stranger-token": FindingType(
+        headline="{seen}",
         who="job author",
         cause="PREFLIGHT_TOKEN set on some nodes only, or another job of somebody else",
         means="nothing for this job, unless its own ranks are among them: then they are absent",

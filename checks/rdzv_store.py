@@ -99,25 +99,27 @@ FINDINGS = {
     **stalls.FINDINGS,
     **gloo_unreachable.FINDINGS,
     "port-taken": FindingType(
+        headline="MASTER_PORT is taken: {seen}",
         who="job author",
         cause="another job on this node that uses the default port, or a rank of an old one",
         means="'The server socket has failed to listen on any local network address … EADDRINUSE' "
         "on rank 0, while the others talk to a stranger and wait",
-        now="export MASTER_PORT=<a free port>",
         text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or torchrun "
         "--rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
         commands=(Command("ss -ltnp", "the node"),),
         blame=Blame.JOB,
     ),
     "not-a-store": FindingType(
+        headline="another program answers on MASTER_PORT: {seen}",
         who="job author",
         cause="a service of another kind, or a proxy, that answers on MASTER_PORT",
         means="'Ping failed, invalid value returned from server' and ranks that never meet",
-        now="export MASTER_PORT=<a free port>",
+        text="choose a free MASTER_PORT",
         commands=(Command("ss -ltnp", "the node"),),
         blame=Blame.JOB,
     ),
     "interface-unknown": FindingType(
+        headline="GLOO_SOCKET_IFNAME names no interface: {seen}",
         who="job author",
         cause="a name that another machine's interface has, or NCCL's syntax (^lo, =eth0)",
         means="'Unable to find address for:' on that rank, the others wait without a message",
@@ -127,6 +129,7 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "store-unreachable": FindingType(
+        headline="ranks can't reach the TCPStore of rank 0: {seen}",
         who="job author, then network administrator",
         cause="MASTER_ADDR is not an address of the machine of rank 0, or its name leads elsewhere",
         means="'The client socket has timed out after …ms while trying to connect to (host, port)'",
@@ -135,6 +138,7 @@ FINDINGS = {
         commands=(Command("getent ahosts $MASTER_ADDR", "the node"),),
     ),
     "rank-late": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a slow file system under that rank's Python environment, or a machine that is busy",
         means="all other ranks wait for it at every start, and at every restart",
@@ -143,6 +147,7 @@ FINDINGS = {
         explains=(),
     ),
     "store-slow": FindingType(
+        headline="the TCPStore is slow: {seen}",
         cause="nobody answers reverse look-ups (PTR) of the ranks' addresses; c10d asks for each",
         means="'The hostname of the client socket cannot be retrieved. err=-3' and 10 s more for "
         "every connection to the store",

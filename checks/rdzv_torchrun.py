@@ -80,48 +80,52 @@ NO_HOST = "'The connection to the C10d store has failed' on all nodes after 60 s
 
 FINDINGS = {
     "store-host-missing": FindingType(
+        headline="{seen}",
         who="job author",
         cause="the address of a service or of a second interface: torchrun compares the endpoint "
         "with what the own host name leads to, and with nothing else",
         means=NO_HOST + ", although ping and nc get there",
-        now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
-        text="an endpoint that is the host name of one node, or --rdzv-backend static",
+        text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
+        "use an endpoint that is the host name of one node, or --rdzv-backend static",
         was=("nobody-hosts",),
     ),
     "store-host-duplicate": FindingType(
+        headline="{seen}",
         who="job author",
         cause="localhost as endpoint, or machines with the same host name",
         means="each of these nodes opens a store of its own and waits in it for the others, until "
         "RendezvousTimeoutError",
-        now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
-        text="an endpoint that is one node's alone, and a host name of its own for each machine",
+        text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
+        "use an endpoint that is one node's alone, and a host name of its own for each machine",
         was=("two-hosts",),
     ),
     "hostname-unknown": FindingType(
+        headline="torchrun can't resolve the hostname of {at}",
         cause="a host or container name that is neither in DNS nor in /etc/hosts",
         means="torchrun stops there: 'socket.gaierror: Name or service not known'",
-        now="torchrun --rdzv-conf is_host=1   on one node, is_host=0 on the others",
-        text="enter the node's name in /etc/hosts or DNS",
+        text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
+        "enter the node's name in /etc/hosts or DNS",
         commands=(Command("getent hosts $(hostname)", "the node"),),
         was=("own-name-unknown",),
     ),
     "advertised-name-unusable": FindingType(
+        headline="torchrun would advertise '{name}', which other nodes can't resolve",
         who="job author, then cluster administrator",
         cause="a full name that only its own machine knows, or that is the loopback elsewhere",
         means="the rendezvous succeeds, then the ranks end with 'The client socket has timed out … "
         "({name}, …)': a name that nobody has given",
-        now="torchrun --local-addr IP-ADDRESS   on each node, with its own address",
-        text="{name} in DNS or /etc/hosts of all nodes, or --rdzv-backend static",
+        text="add {name} to DNS or /etc/hosts of all nodes, or pass --local-addr with each node's "
+        "own IP address",
         commands=(Command("getent ahosts {name}", "each node"),),
         explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
         was=("handed-unusable",),
     ),
     "rendezvous-differs": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a script that computes it on each node, such as an id from the time or the host",
         means="the nodes wait for each other in different places, until RendezvousTimeoutError on "
         "one and 'The connection to the C10d store has failed' on the other",
-        now="export {variable}=…   the same on all nodes",
         text="compute it once for the job, e.g. --rdzv-id $SLURM_JOB_ID",
     ),
 }

@@ -111,40 +111,45 @@ FINDINGS = {
     **stalls.FINDINGS,
     **gloo_unreachable.FINDINGS,
     "below-expected": FindingType(
+        headline="all-reduce is slower than expected: {seen}",
         cause="a slow port or cable, GPUs that NVLink no longer joins, another transport or tree "
         "than when this was found to be good, other jobs on the same switches",
         means="no error at all: training is slower than it was",
-        text="the transport that world.nccl shows; what changed since: preflight baseline diff",
+        text="look at the transport that world.nccl shows, and at what changed: preflight baseline "
+        "diff",
         commands=TEST,
         blame=(Blame.NETWORK, Blame.NODE),
         explains=SLOW_SUMS,
     ),
     "node-slow": FindingType(
+        headline="{seen}",
         cause="a port of the node that is down or fell back to a lower rate, a bad cable, "
         "GPUDirect RDMA that is off, a card far from its GPU",
         means="no error at all: every all-reduce of every rank waits for this node",
-        now="leave {node} out",
-        text="its ports, rates and error counters beside those of another node",
+        text="run without {node!s}; compare its ports, rates and error counters with another "
+        "node's",
         commands=(PORTS, *TEST),
         status=Status.WARN,
         blame=Blame.NODE,
         explains=SLOW_SUMS,
     ),
     "link-slow": FindingType(
+        headline="the path between {node} and {to} slows all-reduces down: {seen}",
         who="network administrator",
         cause="a path through a congested or broken switch port or uplink, or a bad route",
         means="no error at all: a ring that goes over this link is as slow as the link",
-        text="the way between the two, and the counters of the switch ports on it",
+        text="check the way between the two, and the counters of the switch ports on it",
         commands=(Command("ibtracert LID LID", "{node}"), *TEST),
         status=Status.WARN,
         explains=SLOW_SUMS,
     ),
     "nodes-slow": FindingType(
+        headline="{seen}",
         who="network administrator",
         cause="a leaf switch, an uplink or a rail that these nodes share",
         means="no error at all: every all-reduce of every rank waits for these nodes",
-        now="leave them out, or run on them alone",
-        text="what they share: the switch, its uplinks, its firmware, a rack's cooling",
+        text="run without them, or on them alone; check what they share: the switch, its uplinks, "
+        "its firmware, a rack's cooling",
         commands=(Command("ibnetdiscover", "{node}"), *TEST),
         status=Status.WARN,
         explains=SLOW_SUMS,

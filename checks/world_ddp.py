@@ -79,42 +79,47 @@ SIGNATURES = (
 FINDINGS = {
     **stalls.FINDINGS,
     "wrong-gradient": FindingType(
+        headline="{at} computes wrong gradients",
         cause="defective memory or a defective GPU; a build of torch that was patched",
         means="no error at all: the loss falls more slowly, becomes NaN, or differs between runs",
-        now="leave that machine out",
-        text="a test of its memory and GPUs (dcgmi diag -r 3); the same model on one rank alone",
+        text="exclude that machine, then test its memory and GPUs (dcgmi diag -r 3); run the same "
+        "model on one rank alone",
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "parameters-differ": FindingType(
+        headline="{at} has other parameters than the others after one step",
         cause="defective memory or a defective GPU",
         means="every rank trains a model of its own, without any error; checkpoints of rank 0 hide "
         "that",
-        now="leave that machine out",
-        text="a test of its memory and GPUs (dcgmi diag -r 3); the same torch build on all ranks",
+        text="exclude that machine, then test its memory and GPUs (dcgmi diag -r 3); use the same "
+        "torch build on all ranks",
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "not-finite": FindingType(
+        headline="{at} computes infinite or NaN values",
         cause="a defective GPU, or a build of torch for another kind of processor",
         means="the loss is NaN from the first step on under autocast",
-        now="train in float32",
-        text="a test of the GPU (dcgmi diag -r 3); torch from its own index, built for this device",
+        text="train in float32 until the GPU was tested (dcgmi diag -r 3); use a torch built for "
+        "this device",
         blame=Blame.NODE,
     ),
     "backend-mismatch": FindingType(
+        headline="{seen}",
         who="job author",
         cause="backend='nccl' in the script on a machine, or in an image, without CUDA",
         means="'No backend type associated with device type cpu' or 'ProcessGroupNCCL is only "
         "supported with GPUs, no GPUs found!'",
-        now="init_process_group(backend='gloo')   for ranks without a GPU",
-        text="let torch choose: init_process_group() without a backend takes what fits each device",
+        text="call init_process_group() without a backend: torch then takes what fits each device; "
+        "backend='gloo' for ranks without a GPU",
         blame=Blame.JOB,
         was=("backend-unfit",),
     ),
     "gloo-on-gpu": FindingType(
+        headline="{seen}",
         who="job author",
         cause="backend='gloo' was set for a test on the CPU and stayed",
         means="training works, with every gradient copied through the CPU: many times slower",
-        now="init_process_group(backend='nccl')",
+        text="use backend='nccl'",
         status=Status.WARN,
         blame=Blame.JOB,
     ),

@@ -28,7 +28,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.system import container
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -76,16 +75,18 @@ IMPORTS = "imports of workers"
 
 FINDINGS = {
     "shm-full": FindingType(
+        headline="DataLoader workers on {at} run out of shared memory",
         who="job author",
         cause="a container's 64 MiB of /dev/shm, or what ended jobs left there",
         means="'DataLoader worker (pid …) is killed by signal: Bus error. It is possible that "
         "dataloader's workers are out of shared memory'",
-        now="num_workers=0   until /dev/shm is larger",
-        text=container.SHM_SIZE,
+        text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
+        "Memory at /dev/shm (pod); num_workers=0 works until then",
         commands=(Command("df -h /dev/shm", "the node"),),
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "shm-unusable": FindingType(
+        headline="DataLoader workers on {at} can't use /dev/shm",
         cause="/dev/shm has another mode than 1777, or is mounted read-only",
         means="'unable to open shared memory object </torch_…> in read-write mode'",
         text="mount -o remount,rw,mode=1777 /dev/shm",
@@ -93,6 +94,7 @@ FINDINGS = {
         blame=Blame.NODE,
     ),
     "files-few": FindingType(
+        headline="DataLoader workers on {at} run out of open files",
         who="job author",
         cause="a small limit of open files: every tensor of a batch in flight needs one",
         means="'received 0 items of ancdata' or 'Too many open files' after some batches",
@@ -101,33 +103,35 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "worker-died": FindingType(
+        headline="a DataLoader worker died on {at}: {seen}",
         who="job author",
         cause="the kernel's OOM killer (signal Killed), or a library that doesn't survive a fork",
         means="'DataLoader worker (pid(s) …) exited unexpectedly'",
-        now="num_workers=0 shows whether reading itself works",
-        text="more memory for the job, fewer workers",
+        text="ask for more memory, or use fewer workers; num_workers=0 shows whether reading "
+        "itself works",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),
     ),
     "worker-hung": FindingType(
+        headline="a DataLoader worker hangs on {at}: {seen}",
         who="job author",
         cause="a lock that another thread held at the fork: OpenMP, OpenCV, a tracing library",
         means="the first batch never comes, GPUs idle, no message",
-        now="num_workers=0",
-        text="multiprocessing_context='forkserver' for the DataLoader, which forks no threads",
+        text="pass multiprocessing_context='forkserver' to the DataLoader, which forks no threads; "
+        "or num_workers=0",
         was=("worker-stuck",),
     ),
     "pin-failed": FindingType(
+        headline="pinning memory fails on {at}: {seen}",
         cause="the driver refuses page-locked memory: the limit of the container or a sick GPU",
         means="'Caught RuntimeError in pin memory thread' at the first batch",
-        now="pin_memory=False",
-        text="a larger memory limit; gpu.health tells about the GPU",
+        text="raise the memory limit, or pass pin_memory=False; gpu.health checks the GPU",
     ),
     "loader-failed": FindingType(
+        headline="the DataLoader fails on {at}: {seen}",
         who="job author",
         cause="something that none of the other findings of this check knows",
         means="the DataLoader raises the error above at its first batches",
-        now="num_workers=0",
-        text="-v shows the whole text",
+        text="read the whole text (-v); num_workers=0 shows whether reading itself works",
     ),
 }
 

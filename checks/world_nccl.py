@@ -49,7 +49,6 @@ from preflight.domains.collectives.process_group import (
     leave,
 )
 from preflight.domains.collectives.stalls import Signature
-from preflight.domains.system import container
 from preflight.domains.torch.devices import own_gpu
 from preflight.domains.torch.steps import Steps, Trouble, readable
 from preflight.expect import Expect
@@ -139,15 +138,18 @@ FINDINGS = {
     **allreduce.FINDINGS,
     **nccl_transport.FINDINGS,
     "gpu-shared": FindingType(
+        headline="two ranks use the same GPU: {seen}",
         who="job author",
         cause="no torch.cuda.set_device(local_rank), or a CUDA_VISIBLE_DEVICES that repeats a GPU",
         means="'Duplicate GPU detected : rank … and rank … both on CUDA device …'",
-        now="echo $CUDA_VISIBLE_DEVICES   on each rank: the masks of two ranks must not overlap",
-        text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first use of CUDA",
+        now="echo $CUDA_VISIBLE_DEVICES   on each rank: the masks must not overlap",
+        text="call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first use of "
+        "CUDA",
         commands=(Command("nvidia-smi -L || amd-smi list", "the node"),),
         blame=Blame.JOB,
     ),
     "version-mismatch": FindingType(
+        headline="the ranks have different versions of NCCL: {seen}",
         who="image author",
         cause="LD_LIBRARY_PATH or LD_PRELOAD that brings another libnccl on some ranks",
         means="'Mismatched NCCL version detected', or a hang in the first collective",
@@ -156,15 +158,18 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "shm-full": FindingType(
+        headline="NCCL runs out of shared memory on {at}",
         who="job author",
         cause="a container's 64 MiB of /dev/shm, or segments of ended jobs",
         means="'Error: failed to extend /dev/shm/nccl-… to … bytes', 'unhandled system error'",
         now="export NCCL_SHM_DISABLE=1   slower, but it starts",
-        text=container.SHM_SIZE,
+        text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
+        "Memory at /dev/shm (pod)",
         commands=(Command("ls -lh /dev/shm", "the node"),),
         blame=Blame.JOB,
     ),
     "interface-unknown": FindingType(
+        headline="NCCL_SOCKET_IFNAME matches no interface of {at}",
         who="job author",
         cause="an NCCL_SOCKET_IFNAME that no interface of this machine matches",
         means="'Bootstrap : no socket interface found', the other ranks wait",
@@ -174,6 +179,7 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "network-missing": FindingType(
+        headline="NCCL does not find the network that it was told to use: {seen}",
         who="job author",
         cause="NCCL_NET or NCCL_NET_PLUGIN names a network that this machine or image lacks",
         means="'NET/IB : No device found' or 'Failed to initialize any NET plugin'",
@@ -184,21 +190,26 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "fabric-failed": FindingType(
+        headline="NCCL can't use the fabric on {at}",
         cause="locked memory is limited, a wrong NCCL_IB_GID_INDEX, or the IMEX service is down",
         means="'Call to ibv_reg_mr failed', 'ibv_modify_qp failed with error Invalid argument'",
-        now="export NCCL_IB_DISABLE=1   (NVLink across nodes: NCCL_MNNVL_ENABLE=0), slower",
-        text="ulimit -l unlimited; no NCCL_IB_GID_INDEX from NCCL 2.21 on",
+        now="export NCCL_IB_DISABLE=1   slower",
+        text="ulimit -l unlimited; no NCCL_IB_GID_INDEX from NCCL 2.21 on; NVLink across nodes: "
+        "NCCL_MNNVL_ENABLE=0",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
     ),
     "p2p-disabled": FindingType(
+        headline="P2P is disabled between GPUs that NVLink connects, on {at}",
         cause="a driver setting, a hypervisor, or a GPU that has lost its NVLink",
         means="'P2P is disabled between NVLINK connected GPUs'",
+        text="reset the GPUs or reboot the node; check the driver's settings",
         now="export NCCL_IGNORE_DISABLED_P2P=1   slower",
         commands=(Command("nvidia-smi topo -p2p r", "the node"),),
         blame=Blame.NODE,
     ),
     "nvls-failed": FindingType(
+        headline="NVLink SHARP fails on {at}",
         cause="a fabric manager that is old, failed or was restarted under a running driver; a "
         "container or virtual machine that may not use multicast",
         means="'Failed to bind NVLink SHARP (NVLS) Multicast memory', 'unhandled cuda error'",
@@ -209,21 +220,24 @@ FINDINGS = {
         blame=Blame.NODE,
     ),
     "gpu-full": FindingType(
+        headline="the GPU of {at} has no free memory",
         who="job author",
         cause="another process on the GPU, often a rank of a job that has not ended",
         means="'CUDA out of memory' or an NCCL error before the first step",
-        now="end the processes that hold the memory",
+        text="stop the processes that hold the memory",
+        now="nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
         commands=(
             Command("nvidia-smi --query-compute-apps=pid,used_memory --format=csv"),
             Command("amd-smi process", "a node with AMD GPUs"),
         ),
     ),
     "cuda-failed": FindingType(
+        headline="CUDA fails on {at}: {seen}",
         cause="a driver older than torch's CUDA, a fabric manager that does not run, a sick GPU",
         means="'CUDA error: system not yet initialized', 'The NVIDIA driver on your system is too "
         "old', or training on the CPU without a word",
-        now="leave that machine out",
-        text="a driver for the CUDA that torch was built with; nvidia-fabricmanager on NVSwitch",
+        text="exclude that machine; install a driver for the CUDA that torch was built with, and "
+        "nvidia-fabricmanager on NVSwitch",
         commands=(
             Command("nvidia-smi || amd-smi", "the node"),
             Command("dmesg -T | grep -iE 'xid|amdgpu'", "the node"),
@@ -231,10 +245,12 @@ FINDINGS = {
         blame=Blame.NODE,
     ),
     "nccl-failed": FindingType(
+        headline="NCCL fails: {seen}",
         who="job author",
         cause="what only NCCL's own log tells",
         means="'unhandled system error' or 'internal error', run with NCCL_DEBUG=WARN for details",
-        now="export NCCL_DEBUG=INFO   and run this check alone with -v",
+        text="read NCCL's own log",
+        now="NCCL_DEBUG=INFO preflight run --only world.nccl -v",
         commands=(
             Command("preflight run --only world.nccl", "the node", "the GPUs for some seconds"),
         ),

@@ -21,6 +21,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from preflight.frozen import dataclass
+from preflight.headline import begun
 from preflight.model import Blame, Finding, FindingType, Found, Measured, Status, Topology, World
 from preflight.strenum import StrEnum
 
@@ -233,6 +234,7 @@ def complete(check_id: str, check: Check, declared: FindingType, found: Found) -
         alternatives=found.alternatives,
         fields=found.fields,
         evidence=found.evidence,
+        headline=begun(declared.headline, found.saw, found.fields),
         check=check_id,
         advice=declared.filled(found.fields),
     )

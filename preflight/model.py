@@ -158,6 +158,8 @@ class FindingType:
     """The declaration of one finding code: how serious it is, whom it blames, which findings are
     its consequences, and what to tell the user. A judge only says who it is about and what it saw.
 
+    headline       the finding in one sentence, subject and verb first: `{at}`, `{where}` and
+                   `{seen}` as in headline.py. Empty: its subjects and what was seen
     who, cause     who can repair it, mostly the cluster administrator; the typical cause in one
                    phrase (left column of `explain`)
     means          what the user will see from torch or NCCL
@@ -175,6 +177,7 @@ class FindingType:
     """
 
     who: str = "cluster administrator"
+    headline: str = ""
     cause: str
     means: str
     now: str = ""
@@ -199,15 +202,19 @@ class FindingType:
 
     def filled(self, fields: Mapping[str, str]) -> FindingType:
         """The same with its templates filled; a field that is not there stands as its own name in
-        capitals, as one writes what the reader has to put in."""
+        capitals, as one writes what the reader has to put in. A `now` that lacks one is no command
+        to paste, and becomes empty."""
         known, words = _Fields(fields), _Words(fields)
-        now = self.now.format_map(words)
+        try:
+            now = self.now.format_map(_Known(fields))
+        except LookupError:
+            now = ""
         return replace(
             self,
             who=self.who.format_map(known),
             cause=self.cause.format_map(known),
             means=self.means.format_map(known),
-            now="" if now.startswith(" ") else now,  # nothing to type, only where
+            now=now,
             text=self.text.format_map(words),
             commands=tuple(
                 replace(c, run=c.run.format_map(words), where=c.where.format_map(known))
@@ -228,6 +235,16 @@ class _Words(_Fields):
         return _Word(super().__getitem__(key), self.__missing__(key))
 
 
+class _Known(_Words):
+    """The same; LookupError for what is not there or can't be pasted."""
+
+    def __getitem__(self, key: str) -> Any:
+        word = _Word(self.get(key, ""), key)
+        if not word.pasted():
+            raise LookupError(key)
+        return word
+
+
 @dataclass(frozen=True, slots=True)
 class _Word:
     """A field in a command; its name in capitals where the value can't be pasted."""
@@ -236,8 +253,7 @@ class _Word:
     name: str
 
     def __format__(self, spec: str) -> str:
-        # what begins like an option would be one: ssh -oProxyCommand=…
-        return "" if not self.text else self._quoted() if self.text[0] != "-" else self.name
+        return self.pasted() or self.name
 
     def __str__(self) -> str:
         return shell_prose(self.text) or self.name
@@ -245,10 +261,12 @@ class _Word:
     def __repr__(self) -> str:
         return self.text
 
-    def _quoted(self) -> str:
+    def pasted(self) -> str:
+        """As words of a shell; empty where there are none that can be pasted."""
         # a whole command has its words divided by NUL, as in /proc/PID/cmdline
         words = [shell_word(word) for word in self.text.split("\0")]
-        return " ".join(words) if all(words) else self.name
+        # what begins like an option would be one: ssh -oProxyCommand=…
+        return " ".join(words) if all(words) and self.text[0] != "-" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +441,13 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What was found, complete: a judge's Found with what its code declares. `check`, `advice` (the
-    declaration with its texts filled) and `folded` come from judge/verdict.py."""
+    declaration with its texts filled), `folded` and `headline`, the one sentence that says it, come
+    from judge/verdict.py."""
+
+    @property
+    def name(self) -> str:
+        """`check:code`, as the screen has it and as `preflight explain` takes it."""
+        return f"{self.check}:{self.code}"
 
     code: str
     status: Status
@@ -436,6 +460,7 @@ class Finding:
     alternatives: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
+    headline: str = ""
     check: str = ""
     advice: FindingType | None = None
     folded: tuple[str, ...] = ()

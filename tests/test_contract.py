@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from support.cases import Case, judged
 
 from preflight import registry
 from preflight.cli import main
+from preflight.headline import finished
 from preflight.model import Blame, Cause, Confidence, Finding, Missing, Status
 from preflight.registry import SECTIONS, Loaded
 from preflight.render import explain
@@ -164,6 +166,42 @@ def test_explain_knows_every_code_by_itself(loaded: Loaded) -> None:
             assert text, f"{code} lacks a text"
             assert words(text) in shown
         assert advice.now or advice.text or advice.commands, f"{code}: what is to be done?"
+
+
+@a_check
+def test_every_code_has_a_headline_whose_words_its_judge_gives(loaded: Loaded) -> None:
+    """In each case: no placeholder is left, and a command to paste is in no sentence."""
+    assert [code for code, kind in loaded.module.FINDINGS.items() if not kind.headline] == []
+    for case, findings in table(loaded.id):
+        for finding in findings:
+            template = loaded.module.FINDINGS[finding.code].headline
+            wanted = {name for _, name, _, _ in Formatter().parse(template) if name}
+            lacking = wanted - {"at", "where", "seen"} - {n for n, v in finding.fields.items() if v}
+            assert not lacking, (case.name, finding.code, lacking)
+            told = finished(finding.headline, finding.subjects)
+            assert 8 < len(told) <= 320, told
+            assert told == told.strip(), told
+
+
+PASTED = (
+    *("cd", "dmesg", "echo", "export", "ip", "mkdir", "nvidia-smi", "ping", "pip", "preflight"),
+    *("python", "rm", "sbatch", "ssh", "sysctl", "torchrun", "ulimit", "unset"),
+)
+"""What a `do now` begins with: a builtin of the shell, or a program that is there."""
+
+
+@a_check
+def test_what_is_done_now_is_a_command_that_a_shell_takes(loaded: Loaded) -> None:
+    for case, findings in table(loaded.id):
+        for finding in findings:
+            command = finding.advice.now.partition("   ")[0] if finding.advice else ""
+            if not command or "{command}" in loaded.module.FINDINGS[finding.code].now:
+                continue  # none, or the user's own
+            first = next(w for w in command.split() if "=" not in w or w[0].islower())
+            assert first in PASTED, (case.name, command)
+            assert not re.search(r"…|<[a-z ]+>|\b[A-Z]+-[A-Z-]+\b", command), command
+            checked = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True)
+            assert (checked.returncode, checked.stderr) == (0, ""), command
 
 
 WRITTEN_FOR_CHECKS = (

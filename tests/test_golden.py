@@ -100,4 +100,4 @@ def test_what_failed_or_works_badly_was_looked_at_however_little_it_is_needed() 
 def test_whoever_says_possible_says_what_else() -> None:
     printed = human.render(judged("slow-pair"))
     assert "WARN, possible" in printed
-    assert " or else " in printed
+    assert " could be " in printed

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from preflight.headline import begun
 from preflight.model import (
     Blame,
     Cause,
@@ -27,13 +28,14 @@ NOT_LOADED = "not-loaded"
 SAW_LIMIT = 300
 """Characters of a text that may be a stranger's."""
 
-REPORT_IT = "report it with the JSON report (-o json=FILE): the traceback is inside"
-BLIND = "nothing is known of what it would have looked at"
+REPORT_IT = "report it with the JSON report (-o json=FILE), which has the traceback"
+BLIND = "this check has no result"
 
 UNKNOWN = FindingType(
+    headline="preflight could not judge {check}: {seen}",
     who="the authors of preflight",
     cause="a fault of preflight itself",
-    means="nothing is known of what this check would have said",
+    means=BLIND,
     text=REPORT_IT,
     status=Status.UNDECIDED,
     blame=Blame.TOOL,
@@ -44,25 +46,29 @@ GENERIC: Mapping[Cause, tuple[str, Blame, FindingType]] = {
         "no-answer",
         Blame.UNKNOWN,
         FindingType(
+            headline="{check} did not finish on {at} within its time limit",
             who="whoever runs this node",
-            cause="something that this check touches does not answer",
+            cause="something that this check reads does not answer",
             means=BLIND,
-            text="run it alone with more time and look where it stays",
+            text="re-run with more time: --timeout {check}=60s; the last step shown is where it "
+            "was stuck",
         ),
     ),
     Cause.UNKILLABLE: (
         "unkillable",
         Blame.NODE,
         FindingType(
+            headline="a process of {check} hangs in the kernel of {at} and can't be killed",
             cause="a driver or a file system that never returns from the kernel",
-            means="a process of the job that touches the same thing can't be killed either",
-            text="look at the kernel log; a reboot ends it",
+            means="a process of the job that uses the same device or file system hangs like it",
+            text="read the kernel log (dmesg -T), then reboot the node",
         ),
     ),
     Cause.CRASHED: (
         "crashed",
         Blame.TOOL,
         FindingType(
+            headline="{check} crashed on {at}: {seen}",
             who="the authors of preflight",
             cause="a fault of this check itself, or of a library that it calls",
             means=BLIND,
@@ -73,20 +79,23 @@ GENERIC: Mapping[Cause, tuple[str, Blame, FindingType]] = {
         "not-observable",
         Blame.UNKNOWN,
         FindingType(
+            headline="{check} could not look on {at}: {seen}",
             who="whoever runs this node",
-            cause="something that this check needs is not there, or a sandbox hides it",
+            cause="something that this check needs is missing, or a sandbox hides it",
             means=BLIND,
-            text="see to what it names and run it again, or leave the check out by --skip",
+            text="fix what the message names, then run again; or leave the check out: --skip "
+            "{check}",
         ),
     ),
     Cause.INTERRUPTED: (
         "interrupted",
         Blame.UNKNOWN,
         FindingType(
+            headline="{check} was interrupted on {at}: {seen}",
             who="whoever started the run",
             cause="the run was over before the check had answered: a signal, or --deadline",
             means=BLIND,
-            text="run it again and give it the time; what it was at then is what it waits for",
+            text="re-run with more time: --deadline 5m; the last step shown is where it was stuck",
         ),
     ),
 }
@@ -96,12 +105,12 @@ FITTING: Sequence[tuple[str, str, str]] = (
     (
         r"(?i)permi(t|ss)|denied|readable|does not tell|not authori[sz]ed",
         "a permission, or a sandbox that hides what the check reads",
-        "run it with the permission, or leave the check out by --skip",
+        "run it with that permission, or leave the check out: --skip {check}",
     ),
     (
         r"(?i)\b(is|are) free\b|out of memory",
-        "another program has the memory that this check needs",
-        "end what has it and run it again, or leave the check out by --skip",
+        "another program uses the memory that this check needs",
+        "stop that program and run again, or leave the check out: --skip {check}",
     ),
 )
 """What a check says that could not look -> the cause and what to do, where it is one of these."""
@@ -116,15 +125,17 @@ def missing(check_id: str, cause: Cause, keys: Sequence[str], world: World[Any])
     last_line = first.detail.strip().splitlines()[-1:] or [str(cause)]
     if cause is Cause.CANNOT_OBSERVE:
         advice = _fitting(advice, last_line[0])
+    saw, fields = f"{last_line[0]}{mark}"[:SAW_LIMIT], {"check": check_id}
     return Finding(
         code,
         Status.UNDECIDED,
         tuple(world.subject(key) for key in keys),
-        saw=f"{last_line[0]}{mark}"[:SAW_LIMIT],
+        saw=saw,
         blame=blame,
         confidence=Confidence.POSSIBLE if blame is Blame.UNKNOWN else Confidence.CERTAIN,
+        headline=begun(advice.headline, saw, fields),
         check=check_id,
-        advice=advice,
+        advice=advice.filled(fields),
     )
 
 
@@ -137,7 +148,7 @@ def _fitting(advice: FindingType, why: str) -> FindingType:
 
 def unjudged(check_id: str, error: Exception, subjects: Sequence[Subject]) -> Finding:
     """Of a judge() that raised."""
-    why = f"its judgement stopped with {type(error).__name__}: {error}"
+    why = f"{type(error).__name__} while judging: {error}"
     return _ours(UNJUDGED, check_id, why, subjects, frames_of(error))
 
 
@@ -151,13 +162,15 @@ def not_loaded(
 def _ours(
     code: str, check_id: str, saw: str, subjects: Sequence[Subject], frames: tuple[str, ...]
 ) -> Finding:
+    saw = " ".join(saw.split())[:SAW_LIMIT]
     return Finding(
         code,
         Status.UNDECIDED,
         tuple(subjects) or (Subject(Kind.SOFTWARE, name=check_id),),
-        saw=" ".join(saw.split())[:SAW_LIMIT],
+        saw=saw,
         blame=Blame.TOOL,
         evidence=frames,
+        headline=begun(UNKNOWN.headline, saw, {"check": check_id}),
         check=check_id,
         advice=UNKNOWN,
     )

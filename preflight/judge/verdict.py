@@ -13,8 +13,10 @@ from typing import Any
 
 from preflight.check import MayFail, Scope, complete
 from preflight.expect import Expect
+from preflight.headline import finished
 from preflight.judge import fallbacks
 from preflight.judge.fold import fold, matches
+from preflight.judge.join import joined
 from preflight.judge.policy import Policy, Waiver
 from preflight.model import (
     WEIGHT,
@@ -82,7 +84,10 @@ def judge(
     ]
     tolerated = _tolerate(judged, policy)
     found = [f for j in judged for f in j.findings]
-    findings = fold(joined(found))
+    findings = tuple(
+        finding.with_(headline=finished(finding.headline, finding.subjects))
+        for finding in fold(joined(found))
+    )
     rows = tuple(_row(j) for j in judged)
     verdict = _verdict(judged, observations.topology, policy)
     code = EXIT[verdict]
@@ -328,20 +333,6 @@ def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdi
     return Verdict.READY
 
 
-def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings that say the same of several nodes as one that is about all of them."""
-    by_words: dict[str, Finding] = {}
-    for finding in findings:
-        words = json.dumps(encode(finding.with_(subjects=(), evidence=())), sort_keys=True)
-        first = by_words.get(words)
-        if first is not None:
-            subjects = tuple(dict.fromkeys((*first.subjects, *finding.subjects)))
-            evidence = tuple(dict.fromkeys((*first.evidence, *finding.evidence)))
-            finding = first.with_(subjects=subjects, evidence=evidence)
-        by_words[words] = finding
-    return list(by_words.values())
-
-
 def code_of_node(report: Report, node: str) -> int:
     """The exit code of one node under `--exit node`: of those that did not pass only the nodes that
     a FAIL is about return 3, and all where no FAIL is about any node."""
@@ -357,13 +348,10 @@ def exclude(findings: Iterable[Finding], apart: Iterable[Finding]) -> tuple[str,
     are the findings before those that say the same of several nodes were joined: of each of them
     the primary subject counts."""
 
-    def words(finding: Finding) -> tuple[str, ...]:
-        return finding.check, finding.code, finding.saw, finding.expected
-
     def blaming(finding: Finding) -> bool:
         sure = finding.confidence is not Confidence.POSSIBLE
         return sure and finding.status is Status.FAIL and finding.blame is Blame.NODE
 
-    failed = {words(f) for f in findings if blaming(f)}
-    nodes = {f.subjects[0].node for f in apart if blaming(f) and words(f) in failed}
+    failed = {(f.name, subject) for f in findings if blaming(f) for subject in f.subjects}
+    nodes = {f.subjects[0].node for f in apart if blaming(f) and (f.name, f.subjects[0]) in failed}
     return tuple(sorted(nodes - {""}))

@@ -1,19 +1,23 @@
-"""The findings, each in the fixed vocabulary: saw, expected, explains, means, do now, fix, who."""
+"""The findings: the headline, then what explains it in a fixed vocabulary (where, saw, expected,
+explains, means, do now, fix, who)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from preflight.humanize import rank_list
+from preflight.humanize import plural, rank_list
 from preflight.model import Command, Confidence, Finding, Kind, Report, Status, Subject
 from preflight.nodeset import folded
 from preflight.render.layout import action, pasteable, wrapped
-from preflight.render.style import STYLES, Line, Look, flow
+from preflight.render.style import STYLES, Line, Look
 from preflight.sanitize import legible
 
 IN_FULL = (Status.FAIL, Status.MISSING)
 """What nobody can start with: all is said of it."""
+
+MOST = 20
+"""Findings on a screen; the JSON report holds all of them."""
 
 FOLDED_FROM = 5
 """As many nodes are written as a set; fewer are named one by one."""
@@ -23,11 +27,16 @@ def findings(report: Report, look: Look) -> Iterator[Line]:
     """Failures in full with air around them; warnings and what is undecided close together."""
     required = {row.id: row.required for row in report.rows}
     before: Finding | None = None
-    for finding in report.findings:
+    shown = report.findings if look.verbose else report.findings[:MOST]
+    for finding in shown:
         if before is not None and (look.verbose or before.status in IN_FULL):
             yield []
         yield from finding_lines(finding, look, report, required.get(finding.check, True))
         before = finding
+    if len(shown) < len(report.findings):
+        yield []
+        more = plural(len(report.findings) - len(shown), "more finding")
+        yield [(f" {more}", "bold"), (": -v shows them, the JSON report has them", "")]
     if before is not None:
         yield []
 
@@ -37,7 +46,8 @@ def finding_lines(finding: Finding, look: Look, report: Report, required: bool) 
     yield from _heading(finding, look)
     unjudged = finding.status is Status.UNDECIDED and not required
     saw = f"{finding.saw} · not needed to start" if unjudged else finding.saw
-    yield from _labelled("saw", look.say(saw), look)
+    if saw not in finding.headline:
+        yield from _labelled("saw", look.say(saw), look)
     advice = finding.advice
     full = finding.status in IN_FULL or look.verbose
     yield from _labelled("expected", look.say(finding.expected), look)
@@ -45,7 +55,7 @@ def finding_lines(finding: Finding, look: Look, report: Report, required: bool) 
         yield from _labelled("explains", look.say(" · ".join(finding.folded)), look)
     # whoever says "possible" says what else is
     if full or finding.status is Status.UNDECIDED or finding.confidence is Confidence.POSSIBLE:
-        yield from _labelled("or else", look.say(" · ".join(finding.alternatives)), look)
+        yield from _labelled("could be", look.say(" · ".join(finding.alternatives)), look)
     if advice is not None:
         yield from _labelled("means", look.say(advice.means), look)
         if full or not advice.text:
@@ -61,21 +71,31 @@ def finding_lines(finding: Finding, look: Look, report: Report, required: bool) 
 
 
 def _heading(finding: Finding, look: Look) -> Iterator[Line]:
-    """The check and its subjects on the left, what we say of them and how surely on the right."""
+    """The code and the headline; below it its subjects, what we say of them and how surely."""
     style = STYLES[finding.status]
     word = finding.status.upper()
     if finding.status in IN_FULL or finding.confidence is not Confidence.CERTAIN:
         # of what could not be looked at nothing is likely
         word += f", {finding.confidence}" if finding.status is not Status.UNDECIDED else ""
-    check, whom = look.say(finding.check), legible(about(finding.subjects))
-    first: Line = [(f" {look.glyph(finding.status)} ", style), (check, "bold")]
-    used = sum(len(text) for text, _ in first) + 3 + len(whom)
-    gap = look.width - used - len(word)
+    name = look.say(finding.name)
+    first: Line = [(f" {look.glyph(finding.status)} ", style), (name, "bold")]
+    told = look.say(finding.headline)
+    used = 3 + len(name) + 3
+    if used + len(told) <= look.width:
+        yield [*first, (f"   {told}", "bold")]
+    else:
+        yield first
+        for part in wrapped(told, look.width - look.indent):
+            yield [(" " * look.indent, ""), (part, "bold")]
+    whom = legible(about(finding.subjects))
+    room = look.width - look.indent - look.label
+    gap = room - len(whom) - len(word)
     if gap >= 3:
-        yield [*first, (f"   {whom}", ""), (" " * gap, ""), (word, style)]
+        line, *_ = _beside("where", [whom], look)
+        yield [*line, (" " * gap, ""), (word, style)]
         return
-    yield from flow(whom.split(" · "), look, [*first, ("   ", "")], 3 + len(check) + 3)
-    yield [(" " * look.indent, ""), (word, style)]
+    yield from _beside("where", wrapped(whom, room), look)
+    yield [(" " * (look.indent + look.label), ""), (word, style)]
 
 
 def about(subjects: Sequence[Subject]) -> str:

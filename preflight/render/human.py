@@ -11,7 +11,18 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from preflight.humanize import duration, plural
-from preflight.model import Kind, Missing, Report, Row, Setting, Status, Topology, Verdict, place_of
+from preflight.model import (
+    FindingType,
+    Kind,
+    Missing,
+    Report,
+    Row,
+    Setting,
+    Status,
+    Topology,
+    Verdict,
+    place_of,
+)
 from preflight.nodeset import foldable, folded, hostlist, same_host
 from preflight.render.findings import findings
 from preflight.render.layout import pasteable, wrapped
@@ -19,7 +30,7 @@ from preflight.render.matrix import left_out, looked_at, matrix, passes, status_
 from preflight.render.style import WIDTH, WORDS, Line, Look, flow
 from preflight.sanitize import plain
 
-__all__ = ["WIDTH", "Look", "do_now", "lines", "render"]
+__all__ = ["WIDTH", "Look", "do_now", "lines", "render", "repair"]
 
 
 PIPED = Look()
@@ -205,6 +216,16 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def first_headline(report: Report) -> list[str]:
+    """What the verdict is about: the headline of the first finding that makes it so."""
+    of = {
+        Verdict.NOT_READY: (Status.FAIL, Status.WARN),
+        Verdict.INCOMPLETE: (Status.MISSING,),
+        Verdict.UNDECIDED: (Status.UNDECIDED,),
+    }.get(report.verdict, ())
+    return [f.headline for f in report.findings if f.status in of][:1]
+
+
 def summary(report: Report) -> list[str]:
     """What stands beside the verdict: how many findings, how much was looked at, how long it took.
     Foreign as it is."""
@@ -228,7 +249,7 @@ def summary(report: Report) -> list[str]:
 
 def _verdict(report: Report, look: Look) -> Iterator[Line]:
     word, style = WORDS[report.verdict]
-    parts = [look.say(part) for part in summary(report)]
+    parts = [look.say(part) for part in (*first_headline(report), *summary(report))]
     yield from flow(parts, look, [(f" {word}   ", style)], 4)
     left = [row for row in report.rows if left_out(report, row)]
     unwanted = [row for row in left if row.id not in report.skipped]
@@ -251,9 +272,11 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         told = f"{shown}   (preflight show {shown})"
         fits = len(told) <= look.width - 13
         yield [(f" {'report':<12}", "dim"), (told if fits else shown, "")]
-    if now := do_now(report):
-        for number, part in enumerate(pasteable(look.paste(now), look.width - 13)):
-            yield [(f" {'do now' if number == 0 else '':<12}", "bold"), (part, "")]
+    label, told = "do now", do_now(report)
+    if not told:
+        label, told = "fix", repair(report)
+    for number, part in enumerate(pasteable(look.paste(told), look.width - 13)):
+        yield [(f" {label if number == 0 else '':<12}", "bold"), (part, "")]
 
 
 def _covered(report: Report, left: int) -> list[str]:
@@ -314,31 +337,38 @@ def _leaving_out(report: Report) -> str:
         ]
         given = [name for name in hosts.value if isinstance(name, str) and foldable(name)]
         left = [n for n in given if not any(same_host(n, other) for other in gone)]
-        return (
-            f"preflight run --hosts {shlex.quote(hostlist(left))} …"
-            if left and left != given
-            else ""
-        )
+        if not left or left == given:
+            return ""
+        without = folded(name for name in given if name not in left)
+        return f"preflight run --hosts {shlex.quote(hostlist(left))}   without {without}"
     slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
     if report.exclude and slurm and len(top.nodes) > len(report.exclude):
-        return f"sbatch --exclude={shlex.quote(hostlist(report.exclude))} …"
+        return f"sbatch --exclude={shlex.quote(hostlist(report.exclude))}   and your job script"
     return ""
 
 
+def _acted_on(report: Report) -> Iterator[FindingType]:
+    """The advice of the findings that the last line is made of, the first one first."""
+    seen = report.observations
+    cut_short = seen.interrupted and report.verdict is not Verdict.NOT_READY
+    if report.verdict is Verdict.READY or cut_short:
+        return  # nothing is wrong that we know of
+    yield from (finding.advice for finding in report.findings if finding.advice is not None)
+
+
 def do_now(report: Report) -> str:
-    """The one line to act on: leave bad nodes out where there is a scheduler, else what the first
-    failure says."""
+    """The one command to act on: leave bad nodes out where there is a scheduler, else what the
+    first finding that has one says. Empty where there is none."""
     if without := _leaving_out(report):
         return without
-    if report.verdict is Verdict.READY or (
-        report.observations.interrupted and report.verdict is not Verdict.NOT_READY
-    ):
-        return ""  # nothing is wrong that we know of
-    for finding in report.findings:
-        advice = finding.advice
-        if advice is None:
-            continue
-        first = advice.now or advice.text or (advice.commands[0].run if advice.commands else "")
-        if first:
-            return first.strip()
+    first = next(_acted_on(report), None)
+    return first.now.strip() if first is not None else ""
+
+
+def repair(report: Report) -> str:
+    """The lasting repair of the first finding that has one."""
+    for advice in _acted_on(report):
+        told = advice.text or (advice.commands[0].run if advice.commands else "")
+        if told:
+            return told.strip()
     return ""

@@ -108,6 +108,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "check": finding.check,
         "code": finding.code,
+        "headline": finding.headline,
         "status": str(finding.status),
         "confidence": str(finding.confidence),
         "subjects": [encode(subject) for subject in finding.subjects],
@@ -253,6 +254,7 @@ def _parse_finding(data: Mapping[str, Any]) -> Finding:
         raise ValueError("findings: one has no subject")
     return finding.with_(
         check=decode(str, data["check"]),
+        headline=decode(str, data.get("headline", data["saw"])),
         advice=advice,
         folded=decode(tuple[str, ...], data.get("explains", [])),
         alternatives=decode(tuple[str, ...], data.get("alternatives", [])),

@@ -137,9 +137,9 @@ class _Cases:
         own = [f for f, on in self.own if f.status is status and (node in on or not (node and on))]
         # what it follows from may have happened elsewhere
         found = own or [f for f, on in self.causes if node in on] or [f for f, _ in self.causes]
-        message = found[0].saw if found else why or str(status)
+        message = found[0].headline if found else why or str(status)
         if found and not own:
-            message = f"follows from {found[0].check}: {message}"
+            message = f"follows from {found[0].name}: {message}"
         if status is Status.UNDECIDED and not row.required:
             return _Case(row.id, seconds, "skipped", message=f"not needed to start: {message}")
         kind = {Status.WARN: "", Status.FAIL: "failure"}.get(status, "error")

@@ -42,13 +42,14 @@ def brief(report: Report) -> str:
 
 def _head(report: Report) -> Iterator[str]:
     yield f"### preflight: {WORDS[report.verdict][0]}"
+    yield from map(escaped, human.first_headline(report))
     yield escaped(" · ".join(human.title(report)))
 
 
 def _table(report: Report) -> str:
     """The findings; where there are none, the checks and what they measured."""
     if report.findings:
-        head = ("Result", "Check", "Where", "What was seen")
+        head = ("Result", "Finding", "Where", "What is wrong")
         cells = [_of_finding(finding) for finding in report.findings]
     else:
         head = ("Result", "Check", "Time", "Measured")
@@ -65,7 +66,7 @@ def _of_finding(finding: Finding) -> tuple[str, ...]:
     word = f"{GLYPHS[finding.status]} {finding.status.upper()}"
     if finding.status in IN_FULL and finding.confidence is not Confidence.CERTAIN:
         word += f", {finding.confidence}"
-    return word, finding.check, about(finding.subjects), finding.saw
+    return word, finding.name, about(finding.subjects), finding.headline
 
 
 def _of_row(row: Row) -> tuple[str, ...]:

@@ -185,13 +185,14 @@ TOLD_LEAST = 8
 
 
 def _row_text(report: Report, row: Row, own_first: bool = False) -> str:
-    """What a row says on its right: what was measured, else why there is nothing. Where nodes
-    differ (`own_first`) it is what was found, on whichever of them."""
+    """What a row says on its right: what was measured, else why there is nothing. Where the check
+    failed, or nodes differ (`own_first`), it is what was found, on whichever of them."""
     if row.reason and (left_out(report, row) or not looked_at(row)):
         return row.reason
-    own = next((f.saw for f in report.findings if f.check == row.id), "")
+    own = next((f.headline for f in report.findings if f.check == row.id), "")
     cause = next((f.check for f in report.findings if row.id in f.folded), "")
-    told = (own, row.measured.text) if own_first else (row.measured.text, own)
+    bad = own_first or status_here(report, row) in (Status.FAIL, Status.MISSING)
+    told = (own, row.measured.text) if bad else (row.measured.text, own)
     return next(filter(None, told), "") or row.reason or (f"follows from {cause}" if cause else "")
 
 

@@ -5,7 +5,6 @@ how many there are as performance data. The exit code of that convention is `--e
 from __future__ import annotations
 
 from preflight.model import Finding, Report, Status, Verdict
-from preflight.render.findings import about
 from preflight.render.human import summary
 from preflight.render.layout import cut
 from preflight.render.matrix import left_out, looked_at
@@ -59,8 +58,7 @@ def _worst_finding(findings: list[Finding]) -> str:
         return ""
     first = findings[0]
     more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
-    where = about(first.subjects).replace(" · ", " ")
-    return cut(_safe_text(f"{first.check} {where}: {first.saw}"), LONGEST, "...") + more
+    return cut(_safe_text(f"{first.name} {first.headline}"), LONGEST, "...") + more
 
 
 def _summary(report: Report) -> str:

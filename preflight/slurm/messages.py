@@ -55,17 +55,16 @@ def drain_findings(report: Report, node: str) -> tuple[Finding, ...]:
 
 
 def drain_reason(found: tuple[Finding, ...], hook: str) -> str:
-    """`preflight: gpu.visible GPU 5 NVML says … [prolog job 48130]`: one line of ASCII."""
+    """`preflight: gpu.visible GPU 5 on n1 is lost [prolog job 48130]`: one line of ASCII. It begins
+    with the check, by which may_resume() knows it again."""
     ids = dict.fromkeys(f.check for f in found[1:] if f.check != found[0].check)
     also = f" (also {', '.join(ids)})" if ids else ""
-    return f"{PREFIX}{found[0].check} {subject_and_saw(found[0])}{also} [{hook}]"
+    return f"{PREFIX}{found[0].check} {headline(found[0])}{also} [{hook}]"
 
 
-def subject_and_saw(finding: Finding) -> str:
-    """The subject, where it is more than the node, and what was seen."""
-    first = finding.subjects[0]
-    name = " ".join(part for part in (first.name, first.to) if part)
-    text = legible(f"{name} {finding.saw}".strip(), ascii_only=True)
+def headline(finding: Finding) -> str:
+    """The finding's sentence, fit for SLURM."""
+    text = legible(finding.headline, ascii_only=True)
     # double quotes end the value for some readers of SLURM's output
     return cut(text.replace('"', "'"), WHAT_LENGTH, "...")
 
@@ -84,7 +83,7 @@ def summary(report: Report) -> str:
         text = " ".join(parts)
     else:
         worst = _worst(report.findings)
-        text = f"{verdict} {worst.check} {subject_and_saw(worst)} ({where})"
+        text = f"{verdict} {worst.name} {headline(worst)} ({where})"
     return cut(legible(text, ascii_only=True), LINE_LENGTH, "...")
 
 

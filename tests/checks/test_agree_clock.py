@@ -164,18 +164,18 @@ def test_what_is_said() -> None:
     assert finding.explains == ("rdzv.torchrun",)
 
 
-def said(saw: dict[str, Any]) -> tuple[str | None, str]:
-    """What to do now, and where the commands belong."""
+def said(saw: dict[str, Any]) -> tuple[str, str]:
+    """What to do, up to the next step, and where the commands belong."""
     finding = only(saw)
     advice = agree_clock.FINDINGS[finding.code].filled(finding.fields)
-    return advice.now, advice.commands[0].where
+    return advice.text.partition(";")[0], advice.commands[0].where
 
 
 def test_whose_clock_is_to_be_set() -> None:
-    assert said(at(0.0, 40.0, 0.0)) == ("set the clock of n1, or leave it out", "n1")
-    both = "set the clock of n1 and n2, or leave them out"
+    assert said(at(0.0, 40.0, 0.0)) == ("set the clock of n1, or exclude it", "n1")
+    both = "set the clock of n1 and n2, or exclude them"
     assert said(at(0.0, 40.0, 41.0, 0.0, 0.0)) == (both, "each of them")
-    assert said(at(0.0, 40.0)) == ("set the clock of n0 or n1, or leave it out", "each of them")
+    assert said(at(0.0, 40.0)) == ("set the clock of n0 or n1, or exclude it", "each of them")
 
 
 def test_what_is_next_to_nothing_has_no_sign() -> None:

@@ -96,4 +96,4 @@ def line(of: Report, check: str, width: int = 98, **look: object) -> str:
 def finding(check: str, *subjects: Subject, **changes: object) -> Finding:
     advice = FindingType(who="who", cause="cause", means="it hangs", now="look there")
     made = Finding("code", F, subjects, "saw it", blame=Blame.NODE, check=check, advice=advice)
-    return made.with_(**changes)
+    return made.with_(**{"headline": changes.get("saw", "it is bad"), **changes})

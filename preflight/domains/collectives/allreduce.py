@@ -41,19 +41,21 @@ LARGEST = 3.4028235e38
 
 FINDINGS = {
     "wrong-sum": FindingType(
+        headline="all-reduce returns wrong sums: {seen}",
         cause="defective memory, or a device that computes checksums or sums wrongly",
         means="no error at all: wrong gradients, a loss that is NaN or differs from run to run",
-        now="leave that machine out",
-        text="a test of its memory, its GPUs (dcgmi diag -r 3) and its network card",
+        text="exclude that machine, then test its memory, its GPUs (dcgmi diag -r 3) and its "
+        "network card",
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "slow": FindingType(
+        headline="{seen}",
         cause="a management network taken for the data network, a rate limit, a card that fell "
         "back to a lower speed, or machines that are too busy",
         means="no error at all: every step waits for its gradients; with a large model a time-out "
         "of a collective that only took too long",
-        now="see that GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the fast network",
-        text="the speed of every node and link, one by one; more time shows the rest: --timeout",
+        text="name the fast network in GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; measure the "
+        "speed of every node and link (net.speed); more time shows the rest: --timeout",
         commands=(Command("preflight run --only net.speed,world.bandwidth -v", "the job"),),
         explains=(),
         status=Status.WARN,

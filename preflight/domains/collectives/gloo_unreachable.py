@@ -18,12 +18,13 @@ from preflight.model import Blame, Command, Confidence, FindingType, Kind, Subje
 
 FINDINGS = {
     "gloo-unreachable": FindingType(
+        headline="Gloo can't connect the ranks: {seen}",
         who="job author",
         cause="the host name leads to a loopback or container address, which Gloo tells its peers",
         means="'Gloo connectFullMesh failed with … timed out connecting: SO_ERROR: Connection "
         "refused'; the other side says nothing for five times its timeout",
-        now="export GLOO_SOCKET_IFNAME=<the interface that reaches the other ranks>",
-        text="the host's own name in /etc/hosts with its real address",
+        text="set GLOO_SOCKET_IFNAME to the interface that reaches the other ranks, or give the "
+        "hostname its real address in /etc/hosts",
         commands=(Command("getent hosts $(hostname)", "the node"),),
         blame=(Blame.NETWORK, Blame.UNKNOWN, Blame.JOB),
     ),

@@ -39,15 +39,17 @@ MAY_FORBID = "NCCL_IB_DISABLE NCCL_NET NCCL_IB_HCA"
 
 FINDINGS = {
     "nets-differ": FindingType(
+        headline="the ranks use different NCCL networks",
         who="job author",
         cause="a network plugin, /dev/infiniband or a setting that only some ranks have",
         means="a hang in the first collective between the nodes, or 'wrong type' and 'internal "
         "error' in one rank",
         now="export NCCL_NET=Socket   on all ranks: slow, but it starts",
-        text="the same image, devices and NCCL_* variables on every node; on the node that differs "
-        "see net.rdma and 'NET/' in the log with NCCL_DEBUG=INFO",
+        text="use the same image, devices and NCCL_* variables on every node; on the node that "
+        "differs see net.rdma and 'NET/' in the log with NCCL_DEBUG=INFO",
     ),
     "sockets-chosen": FindingType(
+        headline="{seen}",
         who="job author",
         cause="/dev/infiniband that the container was not given, NCCL_IB_DISABLE or NCCL_NET that "
         "was left set, libibverbs or the fabric's plugin that the image lacks",
@@ -61,6 +63,7 @@ FINDINGS = {
         explains=("world.bandwidth",),
     ),
     "p2p-unused": FindingType(
+        headline="{seen}",
         who="job author",
         cause="NCCL_P2P_DISABLE or NCCL_P2P_LEVEL that was left set, or ranks in containers that "
         "don't share their devices or namespaces",
@@ -73,15 +76,18 @@ FINDINGS = {
         explains=(),
     ),
     "nccl-diagnostics": FindingType(
+        headline="{seen}",
         cause="a link, GPU or network card that NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1) "
         "found not to work or to be slow",
         means="wrong numbers, a hang in the first collective, or one node that delays all others",
-        text="the lines 'NCCL DIAG' of the job name the pair: look at it with gpu.p2p and net.rdma",
+        text="read the lines 'NCCL DIAG' of the job, which name the pair; check it with gpu.p2p "
+        "and net.rdma",
         status=Status.WARN,
         explains=(),
         was=("diagnosed",),
     ),
     "gdr-off": FindingType(
+        headline="{seen}",
         cause="the module nvidia_peermem isn't loaded on that node, or was before the RDMA driver",
         means="no error: the data goes through the CPU's memory, 'GPU Direct RDMA Disabled for "
         "HCA', and all nodes wait for that one",

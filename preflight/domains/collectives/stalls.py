@@ -89,24 +89,27 @@ MEETING = "rdzv.reach"
 
 FINDINGS = {
     "rank-died": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a crash in torch or a library below it; with SIGKILL, the kernel's OOM killer",
         means="the other ranks say 'Connection closed by peer' or wait until their timeout",
-        now="read the last output of that rank: -v shows it",
-        text="the same torch and libraries on every rank; after SIGKILL more memory for the job",
+        text="read the last output of that rank (-v shows it); the same torch and libraries on "
+        "every rank; after SIGKILL more memory for the job",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),
         blame=Blame.UNKNOWN,
     ),
     "rank-silent": FindingType(
+        headline="{seen}",
         who="job author",
         cause="a process that is stopped, swaps, or hangs in a driver or a dead file system; a "
         "node that went down",
         means="the other ranks wait for it, without a message, until they time out",
-        now="see what that rank did: -v shows the stack of its last moment",
-        text="leave its GPU or its machine out if that happens again",
+        text="look at what that rank did: -v shows its stack; leave its GPU or its machine out if "
+        "that happens again",
         blame=Blame.UNKNOWN,
     ),
     "rank-failed": FindingType(
+        headline="{seen}",
         who="job author",
         cause="what this rank alone has: its environment, its device, its memory",
         means="that rank ends with the error above; the other ranks wait until they time out",
@@ -114,13 +117,13 @@ FINDINGS = {
         blame=Blame.UNKNOWN,
     ),
     "stuck": FindingType(
+        headline="the ranks hang: {seen}",
         who="job author, then network administrator",
         cause="packets that are dropped on the way between the ranks",
         means="'Timed out waiting …ms for recv operation to complete', or no message at all",
-        now="name the interface that reaches the other ranks: GLOO_SOCKET_IFNAME, "
-        "NCCL_SOCKET_IFNAME",
-        text="when small messages pass and large ones hang, compare the MTU along the way; "
-        "otherwise look for a firewall between the ranks",
+        text="name the interface that reaches the other ranks in GLOO_SOCKET_IFNAME and "
+        "NCCL_SOCKET_IFNAME; when small messages pass and large ones hang, compare the MTU along "
+        "the way; otherwise look for a firewall between the ranks",
         blame=Blame.UNKNOWN,
     ),
 }

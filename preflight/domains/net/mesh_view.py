@@ -262,8 +262,8 @@ def advice_fields(world: World[Mesh], one: LibraryMesh, node: str, to: str) -> d
         "node": node,
         "to": to,
         "to_ip": there.ip if there else "ADDRESS",
-        "interface": here.interface if here else "INTERFACE",
-        "wanted": "INTERFACE",
+        "interface": here.interface if here else "",
+        "wanted": "",
         "range": f"{ports[0]}-{ports[1]}" if ports else "of net.ipv4.ip_local_port_range",
     }
 

@@ -157,7 +157,7 @@ def job_size(view: MeetingView) -> tuple[int, tuple[Found, ...]]:
         expected=f"{size} on every node" if size is not None else "one number on every node",
         confidence=sure,
         alternatives=alternatives,
-        fields={"size": str(size) if size is not None else "THE-NUMBER-OF-RANKS"},
+        fields={"size": str(size) if size is not None else ""},
     )
     # when it can't be told, nobody is absent whom one of the numbers does not know
     return (size if size is not None else min(s for s in sizes if s >= min(came, sizes[-1]))), (

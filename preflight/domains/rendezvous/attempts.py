@@ -187,6 +187,7 @@ TIMED_OUT = "'The client socket has timed out after … while trying to connect 
 
 FINDINGS = {
     AttemptOutcome.OTHER_MEETING: FindingType(
+        headline="{name}:{port} is used by another job: {seen}",
         who="job author",
         cause="two jobs with the default port on one node, or an earlier run that still waits",
         means="the ranks join the other job's store: both jobs hang, or one stops with EADDRINUSE",
@@ -196,13 +197,15 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     AttemptOutcome.TOKEN: FindingType(
+        headline="PREFLIGHT_TOKEN is not the same on all nodes",
         who="job author",
         cause="PREFLIGHT_TOKEN set on some nodes only, or not the same on all",
         means="nothing for the job itself: the token protects the meeting of preflight alone",
-        now="export PREFLIGHT_TOKEN to all nodes, or to none",
+        text="export the same PREFLIGHT_TOKEN to all nodes of the job, or to none",
         blame=Blame.JOB,
     ),
     AttemptOutcome.NOT_OURS: FindingType(
+        headline="another program answers at {name}:{port}, not rank 0: {seen}",
         who="job author",
         cause="a store of another job, a web server, a sidecar or a load balancer at that port",
         means="a rank that connects waits there without a limit, or says 'Ping failed, invalid "
@@ -213,17 +216,18 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     AttemptOutcome.REFUSED: FindingType(
+        headline="{name}:{port}, where rank 0 should listen, refuses connections",
         who="job author, then network administrator",
         cause="rank 0 was not started, died at once or runs elsewhere; or a firewall that rejects",
         means=TIMED_OUT,
-        now="see on the node of rank 0 whether it runs and listens",
-        text="with a listener there, a firewall refuses in its name: open MASTER_PORT between "
-        "the nodes",
+        text="check on the node of rank 0 that it runs and listens; with a listener there, a "
+        "firewall refuses in its name: open MASTER_PORT between the nodes",
         commands=(LISTENS, DIALS),
         status=(Status.FAIL, Status.MISSING),
         blame=(Blame.UNKNOWN, Blame.NODE),
     ),
     AttemptOutcome.PROHIBITED: FindingType(
+        headline="a firewall rejects connections to {name}:{port}",
         who="network administrator",
         cause="a rule that rejects with icmp admin-prohibited, or one for outgoing connections",
         means=TIMED_OUT + " or 'No route to host'",
@@ -232,6 +236,7 @@ FINDINGS = {
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     AttemptOutcome.DROPPED: FindingType(
+        headline="{name}:{port} does not answer: a firewall drops the packets, or the host is down",
         who="network administrator",
         cause="a firewall or a security group that drops the port; or the host is down",
         means=TIMED_OUT + ", after one silent try for all of that time",
@@ -240,13 +245,16 @@ FINDINGS = {
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     AttemptOutcome.DEAD: FindingType(
+        headline="the host of MASTER_ADDR '{name}' does not answer: no such machine in its subnet",
         cause="the machine is down, or the address is an old one that nobody has any more",
         means="'The client socket has failed to connect to any network address … errno: 113 - No "
         "route to host'",
-        now="ping -c1 {name}; if nobody is there, take another node for rank 0",
+        text="start the host, or choose another node for rank 0",
+        now="ping -c1 {name}",
         commands=(Command("ip neigh", "the node that does not get in"), DIALS),
     ),
     AttemptOutcome.NO_ROUTE: FindingType(
+        headline="{where} has no route to {name}:{port}",
         cause="an interface without its route, a blackhole route, or an address of another network",
         means="'errno: 101 - Network is unreachable', 'errno: 22 - Invalid argument' or 'errno: "
         "113 - No route to host'",
@@ -256,24 +264,27 @@ FINDINGS = {
         blame=(Blame.UNKNOWN, Blame.NODE),
     ),
     AttemptOutcome.UNANSWERED: FindingType(
+        headline="the name server does not answer for MASTER_ADDR '{name}'",
         cause="the name server in /etc/resolv.conf is down, or a firewall drops port 53",
         means="'Temporary failure in name resolution' (gai error: -3), then " + TIMED_OUT,
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
-        text="repair /etc/resolv.conf, or name the nodes in /etc/hosts",
+        text="set MASTER_ADDR to the IP address of rank 0's node; repair /etc/resolv.conf, or name "
+        "the nodes in /etc/hosts",
         commands=(Command("getent ahosts {name}", "the node that does not get in"),),
         blame=Blame.NETWORK,
         was=("name-unanswered",),
     ),
     AttemptOutcome.UNKNOWN: FindingType(
+        headline="MASTER_ADDR '{name}' does not resolve: no such host name",
         who="job author",
         cause="no record for the name on this node or in this container, or a typing error",
         means=TIMED_OUT,
-        now="export MASTER_ADDR=IP-ADDRESS   of the node of rank 0",
-        text="add the name to DNS or to /etc/hosts of every node and image",
+        text="set MASTER_ADDR to the IP address of rank 0's node; add the name to DNS or to "
+        "/etc/hosts of every node and image",
         commands=(Command("getent ahosts {name}", "the node that does not get in"),),
         blame=(Blame.JOB, Blame.NODE),
     ),
     AttemptOutcome.UNCLEAR: FindingType(
+        headline="the handshake with rank 0 at {name}:{port} did not complete: {seen}",
         who="job author",
         cause="another version of preflight there, a host that was just leaving, or no time",
         means="nothing is known of whether the job's ranks would meet",
@@ -282,6 +293,7 @@ FINDINGS = {
         was=("not-let-in",),
     ),
     "address-elsewhere": FindingType(
+        headline="{at} resolves MASTER_ADDR '{name}' to {ip}, the other nodes to {right}",
         cause="an old line in this node's /etc/hosts, or a name server with another view",
         means=TIMED_OUT + " on this node; the others wait for it",
         now="export MASTER_ADDR={right}   on every node",
@@ -291,6 +303,7 @@ FINDINGS = {
         explains=(*EXPLAINS, "agree.names"),
     ),
     "address-silent": FindingType(
+        headline="MASTER_ADDR '{name}' also resolves to {ip}, which does not answer",
         who="network administrator",
         cause="the name has an IPv6 address that a firewall drops, or one of a machine long gone",
         means="torch tries that address first and, where nothing comes back, no other: "

@@ -198,5 +198,5 @@ def _lost_host(parts: Sequence[Part], world: World[Reach], view: MeetingView | N
         expected="the host of the meeting stays to the end",
         confidence=Confidence.POSSIBLE if unclear else Confidence.LIKELY,
         alternatives=(gone, broke if unclear else reset) if alone else (),
-        fields={"host": name, "pid": "PID"},
+        fields={"host": name, "pid": ""},
     )

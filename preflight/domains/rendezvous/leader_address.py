@@ -80,7 +80,7 @@ def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[
             owners = (a for a in view.roll.arrivals if a.mine and a.identity != leader.identity)
             owner = next(owners, None)
             if owner is not None:
-                right = leader.addr or "IP-ADDRESS"
+                right = leader.addr or ""
                 yield _misplaced(leader.node, leader.ranks, view.roll, owner.node, right)
         return
     for here, reach in world.each():
@@ -92,7 +92,7 @@ def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[
         owner_node = next(
             (h.node for h, other in others if other.mine and not _resolves_to_loopback(other)), ""
         )
-        right = next(iter(reach.addresses), "IP-ADDRESS")
+        right = next(iter(reach.addresses), "")
         if owner_node:
             yield _misplaced(here.node, roll.ranks, roll, owner_node, right)
         elif not reach.kubernetes:

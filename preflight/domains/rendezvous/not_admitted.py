@@ -186,7 +186,7 @@ def _diagnosis(
         blame=Blame.NODE if own else None,
         confidence=sure,
         alternatives=alternatives,
-        fields=_fields(first, "IP-ADDRESS"),
+        fields=_fields(first, ""),
     )
 
 
@@ -322,7 +322,7 @@ def silent_addresses(world: World[Reach], view: MeetingView | None) -> Iterator[
     for ip, met in stuck.items():
         fine = sum(_reached_by(reach, ip) for _, reach in inside)
         _, reach, attempt = met[0]
-        good = next((a.ip for a in reach.roll.ladder if a.answer == "ours"), "IP-ADDRESS")
+        good = next((a.ip for a in reach.roll.ladder if a.answer == "ours"), "")
         slow = all(outcome_of(a, r.routes) is AttemptOutcome.DEAD for _, r, a in met)
         yield Found(
             "address-silent",

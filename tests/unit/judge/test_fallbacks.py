@@ -8,9 +8,9 @@ from support.cases import topology
 from preflight.judge.fallbacks import missing
 from preflight.model import Cause, Finding, FindingType, Missing, World
 
-PERMISSION = "run it with the permission"
-MEMORY = "end what has it"
-OTHER = "see to what it names"
+PERMISSION = "run it with that permission"
+MEMORY = "stop that program"
+OTHER = "fix what the message names"
 
 
 def unseen(why: str, cause: Cause = Cause.CANNOT_OBSERVE) -> Finding:
@@ -39,7 +39,7 @@ def test_the_advice_fits_the_reason(why: str, text: str) -> None:
     found = unseen(why)
     assert isinstance(found.advice, FindingType)
     assert found.advice.text.startswith(text)
-    assert found.advice.text.endswith("or leave the check out by --skip")
+    assert found.advice.text.endswith("or leave the check out: --skip x.y")
     assert found.saw == why
 
 

@@ -210,17 +210,17 @@ def test_started_anew_without_a_node() -> None:
     assert findings(found) == [("not-launched", "missing", "n2")]
     assert "failed on node n2 · srun started nothing there" in found.findings[0].saw
     assert (found.observations.topology.met, found.observations.topology.size) == (4, 6)
-    assert human.do_now(found) == "sbatch --exclude=n2 …"
+    assert human.do_now(found) == "sbatch --exclude=n2   and your job script"
 
 
 @pytest.mark.parametrize(
     ("hosts", "gone", "line"),
     [
-        (["n1", "n2", "n3"], ("n2",), "preflight run --hosts 'n[1,3]' …"),
-        (["n1.site", "n2.site"], ("n2",), "preflight run --hosts n1.site …"),
+        (["n1", "n2", "n3"], ("n2",), "preflight run --hosts 'n[1,3]'   without n2"),
+        (["n1.site", "n2.site"], ("n2",), "preflight run --hosts n1.site   without n2.site"),
         (["n1"], ("n1",), ""),
         (["n1", "n2"], (), ""),
-        (["$(reboot)", "n1", "n2"], ("n2",), "preflight run --hosts n1 …"),
+        (["$(reboot)", "n1", "n2"], ("n2",), "preflight run --hosts n1   without n2"),
         ("n[1-2]", ("n2",), ""),
         ([7, None], ("n2",), ""),
     ],

@@ -220,12 +220,14 @@ def test_consequences_are_under_their_cause() -> None:
 def test_do_now_is_last(scenario: str) -> None:
     report = judged(scenario)
     printed = shown(report, saved_as="preflight.json")
-    if now := human.do_now(report):
-        last = printed.rpartition("\n do now      ")[2]
-        assert flat(last).replace("# ", "") == flat(sanitize.legible(now))
-    else:
+    label, told = "do now", human.do_now(report)
+    if not told:
         assert "\n do now" not in printed
-    assert bool(now) is (report.verdict is not Verdict.READY and scenario not in UNADVISED)
+        label, told = "fix", human.repair(report)
+    if told:
+        last = printed.rpartition(f"\n {label:<12}")[2]
+        assert flat(last).replace("# ", "") == flat(sanitize.legible(told))
+    assert bool(told) is (report.verdict is not Verdict.READY and scenario not in UNADVISED)
 
 
 UNADVISED = {"interrupted", "no-torch", "absent"}
@@ -234,14 +236,11 @@ is absent (rdzv.reach)."""
 
 
 def test_a_command_can_be_pasted_with_its_remark() -> None:
-    printed = shown(judged("name-unresolvable"))
-    assert "\n do now      export MASTER_ADDR=IP-ADDRESS   # of the node of rank 0\n" in printed
+    printed = shown(judged("port-held"))
+    assert "\n do now      export MASTER_PORT=29600   # on every node\n" in printed
     narrow = shown(judged("port-held"), width=40).splitlines()
-    at = narrow.index(" do now      # on every node, or end")
-    assert [line.strip() for line in narrow[at + 1 :]] == [
-        "# that run",
-        "export MASTER_PORT=29600",
-    ]
+    at = narrow.index(" do now      # on every node")
+    assert narrow[at + 1 :] == ["             export MASTER_PORT=29600"]
 
 
 @pytest.mark.parametrize(
@@ -266,18 +265,22 @@ def test_where_to_type_it_and_whom_it_disturbs(command: Command, alone: bool, wa
 def test_warnings_are_short_and_undecided_says_why() -> None:
     warning = shown(judged("typo-in-env")).partition("\n ! env.vars")[2].partition("\n ! ")[0]
     assert [line.split()[0] for line in warning.splitlines()[1:]] == [
+        "where",
         "saw",
         "expected",
         "means",
         "fix",
     ]
     undecided = shown(judged("cannot-look"))
-    assert "saw        /proc/self/mountinfo: Permission denied\n" in undecided
+    assert "could not look on gpu-b07: /proc/self/mountinfo: Permission denied\n" in undecided
     assert "UNDECIDED, " not in undecided  # of what nobody saw nothing is likely
 
 
 def test_strict_says_why_a_warning_is_enough() -> None:
-    assert " NOT READY   2 warnings (strict) · " in shown(judged("strict"))
+    report = judged("strict")
+    verdict = flat(shown(report)).partition(" NOT READY")[2]
+    assert verdict.startswith(f" {report.findings[0].headline} ")
+    assert " 2 warnings (strict) · " in verdict
 
 
 def test_what_is_waived_is_in_the_verdict() -> None:
@@ -307,7 +310,7 @@ def finding(*subjects: Subject, **changes: object) -> Finding:
     made = Finding(
         "code", Status.FAIL, subjects, "saw it", blame=Blame.NODE, check="net.rdma", advice=None
     )
-    return made.with_(**changes)
+    return made.with_(**{"headline": "it is bad", **changes})
 
 
 def test_a_command_is_the_fix_where_there_is_no_text() -> None:
@@ -350,8 +353,10 @@ def of_rank(rank: int, node: str = "n1") -> Subject:
 )
 def test_subjects_are_named_and_folded(subjects: tuple[Subject, ...], wanted: str) -> None:
     report = dataclasses.replace(judged("healthy"), findings=(finding(*subjects),))
-    line = next(x for x in shown(report).splitlines() if x.startswith(" ✗"))
-    assert re.fullmatch(rf" ✗ net\.rdma   {re.escape(wanted)} {{3,}}FAIL, certain", line)
+    printed = shown(report).splitlines()
+    at = printed.index(" ✗ net.rdma:code   it is bad")
+    line = printed[at + 1]
+    assert re.fullmatch(rf"   where      {re.escape(wanted)} {{3,}}FAIL, certain", line)
     assert len(line) == human.WIDTH
 
 
@@ -364,7 +369,7 @@ def test_how_sure_we_are_is_a_word(confidence: Confidence) -> None:
         sure = status is Status.WARN and confidence is Confidence.CERTAIN
         assert f"{word}\n" in printed if sure else f"{word}, {confidence}\n" in printed
         told = status is Status.FAIL or confidence is Confidence.POSSIBLE
-        assert ("or else    b\n" in printed) is told
+        assert ("could be   b\n" in printed) is told
 
 
 # --- what it costs ---

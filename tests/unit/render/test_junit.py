@@ -192,9 +192,15 @@ def test_a_failure_says_what_the_screen_says() -> None:
     of = report(NODES, row("net.port", each(NODES, b02=F)), findings=[failed(at, code="held")])
     found = result(of, "gpu-b02", "net.port")
     assert found is not None
-    assert (found.get("type"), found.get("message")) == ("held", "saw it")
+    assert (found.get("type"), found.get("message")) == ("held", "it is bad")
     assert found.text is not None
-    for said in ("gpu-b02 · ranks 4-7", "saw        saw it", "do now     look there", "who"):
+    for said in (
+        "it is bad",
+        "gpu-b02 · ranks 4-7",
+        "saw        saw it",
+        "do now     look there",
+        "who",
+    ):
         assert said in found.text
 
 
@@ -217,7 +223,7 @@ def test_what_follows_from_elsewhere_says_from_where() -> None:
     for node in ("gpu-b01", "gpu-b02"):
         one = result(of, node, "rdzv.store")
         assert one is not None
-        assert one.get("message") == "follows from net.name: saw it"
+        assert one.get("message") == "follows from net.name:code: it is bad"
 
 
 def test_a_skip_says_why_it_was_skipped_there() -> None:

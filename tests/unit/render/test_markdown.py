@@ -76,8 +76,8 @@ def test_the_findings_are_a_table_and_the_rest_is_the_screen(scenario: str) -> N
     assert made.tags <= OURS
     head, *rows = made.rows
     if of.findings:
-        assert head == ["Result", "Check", "Where", "What was seen"]
-        told = [[f.check, shown(legible(f.saw))] for f in of.findings]
+        assert head == ["Result", "Finding", "Where", "What is wrong"]
+        told = [[f.name, shown(legible(f.headline))] for f in of.findings]
         assert [[cells[1], shown(cells[3])] for cells in rows] == told
         assert made.code == human.render(of, human.Look(quiet=True))
     else:
@@ -153,7 +153,8 @@ def test_it_is_bounded() -> None:
     assert len(text.encode()) < 1 << 20
     made = page(text)
     assert made.rows[-1] == ["…", "2900 more", "", ""]
-    assert made.code.splitlines()[-1].endswith("more lines")
+    assert " 2980 more findings: -v shows them, the JSON report has them" in made.code
+    assert len(made.code.splitlines()) < markdown.LINES
     assert "### preflight: NOT READY" in text
 
 
@@ -166,4 +167,4 @@ def test_the_short_one_is_the_verdict() -> None:
 
 def test_the_line_to_act_on_can_be_copied() -> None:
     code = page(markdown.render(judged("nodes-64"))).code
-    assert "do now      sbatch --exclude=gpu-b19 …" in code
+    assert "do now      sbatch --exclude=gpu-b19   # and your job script" in code

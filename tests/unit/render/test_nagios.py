@@ -91,13 +91,13 @@ def test_a_run_that_was_cut_short_is_unknown() -> None:
 def test_the_worst_finding_is_told_and_the_rest_counted() -> None:
     at = Subject(Kind.NIC, "gpu-b02", "mlx5_2", (6,), port=1)
     found = [
-        finding("net.rdma", at, saw="state Down · physical Polling"),
+        finding("net.rdma", at, headline="RDMA port mlx5_2:1 is down · cable?"),
         finding("net.rdma", Subject(Kind.NODE, "gpu-b01"), saw="another"),
         finding("host.cpu", Subject(Kind.NODE, "gpu-b01"), status=W),
         finding("host.limits", Subject(Kind.NODE, "gpu-b01"), status=U),
     ]
     of = report(NODES, row("net.rdma", each(NODES)), findings=found, verdict=Verdict.NOT_READY)
-    text = "net.rdma gpu-b02 mlx5_2 port 1 rank 6: state Down, physical Polling (+1 more)"
+    text = "net.rdma:code RDMA port mlx5_2:1 is down, cable? (+1 more)"
     assert parts(of) == ("CRITICAL", text, "1", "2", "1", "4.0")
 
 

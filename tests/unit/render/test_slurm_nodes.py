@@ -109,7 +109,7 @@ def test_the_nodes_to_leave_out() -> None:
 
 def test_the_line_to_act_on_names_the_same_set() -> None:
     of = dataclasses.replace(judged("nodes-64"), exclude=("r1n1", "r2n1"))
-    assert human.do_now(of) == "sbatch --exclude=r1n1,r2n1 …"
+    assert human.do_now(of) == "sbatch --exclude=r1n1,r2n1   and your job script"
 
 
 @needs_scontrol

@@ -14,6 +14,7 @@ from support.cases import topology
 
 from preflight import check, registry
 from preflight.domains.system import container
+from preflight.headline import begun, finished
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -38,6 +39,7 @@ BAD = Finding(
     saw="/dev/shm can't be written",
     blame=Blame.NODE,
     check="host.limits",
+    headline="/dev/shm can't be written",
 )
 
 
@@ -81,23 +83,25 @@ def test_what_is_tolerated_is_none() -> None:
 
 def test_the_reason_names_check_device_and_job() -> None:
     gpu = Subject(Kind.GPU, "n1", "GPU 5", (5,))
-    lost = BAD.with_(check="gpu.visible", subjects=(gpu,), saw="row remap pending · reset needed")
+    said = "GPU 5 on n1 needs a reset"
+    lost = BAD.with_(check="gpu.visible", subjects=(gpu,), headline=said)
     assert messages.drain_reason((lost,), "prolog job 48130") == (
-        "preflight: gpu.visible GPU 5 row remap pending | reset needed [prolog job 48130]"
+        "preflight: gpu.visible GPU 5 on n1 needs a reset [prolog job 48130]"
     )
     both = messages.drain_reason((lost, BAD, BAD), "healthcheck")
-    assert both.endswith("reset needed (also host.limits) [healthcheck]")
+    assert both.endswith("needs a reset (also host.limits) [healthcheck]")
 
 
 HOSTILE = st.text(max_size=400)
 
 
 @settings(deadline=None)
-@given(saw=HOSTILE, name=HOSTILE, more=st.booleans())
-def test_a_reason_is_one_bounded_line_that_we_know_again(saw: str, name: str, more: bool) -> None:
+@given(said=HOSTILE, name=HOSTILE, more=st.booleans())
+def test_a_reason_is_one_bounded_line_that_we_know_again(said: str, name: str, more: bool) -> None:
     """Whatever a device or a file system is called."""
-    assume("(also" not in saw + name)
-    first = BAD.with_(subjects=(Subject(Kind.NIC, "n1", name),), saw=saw)
+    headline = finished(begun("{at}: {seen}", said, {}), [Subject(Kind.NIC, "n1", name)])
+    assume("(also" not in headline)
+    first = BAD.with_(headline=headline)
     second = BAD.with_(check="net.port")
     text = messages.drain_reason((first, second)[: 1 + more], "prolog job 7")
     assert text.isascii()
@@ -179,8 +183,8 @@ def test_the_line_for_the_jobs_output() -> None:
     healthy = report(verdict=Verdict.READY)
     assert messages.summary(healthy) == "READY 0 checks 0.1s (n1)"
     bad = report(BAD.with_(status=Status.WARN, check="net.port"), BAD)
-    assert messages.summary(bad) == "NOT READY host.limits /dev/shm can't be written (n1)"
-    hostile = messages.summary(report(BAD.with_(saw="a\nexport X=1\x1b[31m" + "b" * 999)))
+    assert messages.summary(bad) == "NOT READY host.limits:bad /dev/shm can't be written (n1)"
+    hostile = messages.summary(report(BAD.with_(headline="a\nexport X=1\x1b[31m" + "b" * 999)))
     assert "\n" not in hostile
     assert "\x1b" not in hostile
     assert len(hostile) <= 220
