@@ -28,6 +28,8 @@ def check_styles(flags: Flags, given: dict[str, Any]) -> None:
 def reported(workers: Workers, ended: Ending, given: dict[str, Any]) -> tuple[str, ...]:
     """Publish the report, where this agent has it; what could not be written of it."""
     if ended.report is None:
+        if ended.line:
+            console.say(f"preflight: {ended.line}")
         return ()
     look = terminal.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
     problems = files.publish(workers, ended.outputs, ended.report, look, ended.part)

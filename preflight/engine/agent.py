@@ -107,7 +107,7 @@ def found_config(wish: Wish) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ended for this agent. `report` is None where the host of the meeting has it: then
-    this agent prints nothing. `own_code` is the exit code under `--exit node`; `part` the name of
+    this agent prints `line` only. `own_code` is the exit code under `--exit node`; `part` the name of
     this agent where it did not meet the others and has a part of the report only."""
 
     verdict: Verdict
@@ -116,6 +116,7 @@ class Ending:
     report: Report | None
     outputs: tuple[Output, ...]
     part: str = ""
+    line: str = ""
 
 
 def ending_of(
@@ -158,8 +159,8 @@ def ending_of(
     report = report_of(run, outcome, chosen, started)
     own = verdict.code_of_node(report, run.node.name)
     if company is not None:
-        by_node = {n.name: verdict.code_of_node(report, n.name) for n in run.topology.nodes}
-        company.tell_end({"verdict": report.verdict, "exit": report.exit_code}, by_node)
+        ends = {"verdict": report.verdict, "exit": report.exit_code}
+        company.tell_end(ends, _last_words(report, run.node.name))
         company.close(interrupt.name and f"interrupted by {interrupt.name}")
     part = _part(company, run.node) if company is not None and not company.decides else ""
     return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part)
@@ -256,7 +257,18 @@ def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:
     codes = [over.get(name) for name in ("exit", "own")]
     if not all(type(code) is int and 0 <= code < 256 for code in codes):
         return None
-    return Ending(told, int(codes[0] or 0), int(codes[1] or 0), None, chosen.outputs)
+    line = str(over.get("line", ""))[: verdict.LINE]
+    return Ending(told, int(codes[0] or 0), int(codes[1] or 0), None, chosen.outputs, line=line)
+
+
+def _last_words(report: Report, host: str) -> dict[str, dict[str, Any]]:
+    """What each node is told at the end: its exit code, and the line that it ends with."""
+    words: dict[str, dict[str, Any]] = {}
+    for node in report.observations.topology.nodes:
+        words[node.name] = {"own": verdict.code_of_node(report, node.name)}
+        if line := verdict.line_of_node(report, node.name):
+            words[node.name]["line"] = f"{line} · the report is on {host}"
+    return words
 
 
 def in_order(

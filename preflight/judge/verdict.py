@@ -48,6 +48,9 @@ EXIT = {
     Verdict.INCOMPLETE: 5,
 }
 
+LINE = 600
+"""Characters of what a node says that has no report."""
+
 BY_USER = "user"
 """`by` of a Missing(skipped) that the user asked for: it does not make the run undecided."""
 
@@ -341,6 +344,19 @@ def code_of_node(report: Report, node: str) -> int:
     failed = [f for f in report.findings if f.status is Status.FAIL]
     named = {name for f in failed for s in f.subjects for name in (s.node, s.to) if name}
     return EXIT[Verdict.NOT_READY] if node in named or not named else 0
+
+
+def line_of_node(report: Report, node: str) -> str:
+    """What a node says that has no report of its own: the verdict, and the first finding about it,
+    else the first of all. Empty where the verdict is READY."""
+    if report.verdict is Verdict.READY or not report.findings:
+        return ""
+    own = [f for f in report.findings if any(node in (s.node, s.to) for s in f.subjects)]
+    blamed = [f for f in own if f.status in (Status.FAIL, Status.MISSING)]
+    first = (blamed or report.findings)[0]
+    here = f", this node ({node})" if blamed else ""
+    word = report.verdict.upper().replace("_", " ")
+    return f"{word}: {first.name}{here}: {first.headline}"[:LINE]
 
 
 def exclude(findings: Iterable[Finding], apart: Iterable[Finding]) -> tuple[str, ...]:

@@ -434,11 +434,14 @@ class Meeting:
             if meant is None or meant & numbers:
                 self._tell(guest, line)
 
-    def over(self, ends: Mapping[str, Any], by_node: Mapping[str, int]) -> None:
-        """Tell everybody how it ended; `by_node`: the exit code of those that are to blame."""
+    def over(self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]) -> None:
+        """Tell everybody how it ended; `by_node`: what is only for that node, `own`, its exit code,
+        and `line`, which one of its agents says."""
         for guest in self.guests:
-            end = {"over": {**ends, "own": by_node.get(guest.node, 0)}}
-            self._tell(guest, wire.line_of(end))
+            own = {"own": 0, **by_node.get(guest.node, {})}
+            if not guest.voice:
+                own["line"] = ""
+            self._tell(guest, wire.line_of({"over": {**ends, **own}}))
 
     @property
     def received(self) -> int:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Thread
@@ -332,6 +332,23 @@ def torchrun(how: Sequence[str], ranks: int, *rest: str) -> dict[str, Command]:
         )
         for n in range(2)
     }
+
+
+def test_a_guest_says_in_one_line_what_is_wrong_and_where_the_report_is() -> None:
+    """On the node that is to blame as on the others; the host's screen is on the host."""
+    agents_of_all = everywhere("--only", "host.limits", "--exit", "node")
+    few = agents_of_all["n3"]
+    few = replace(few, argv=["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *few.argv])
+    with Lab(*machines(3)) as lab:
+        ended = lab.run_all({**agents_of_all, "n3": few}, timeout=ENDS_SECONDS)
+    assert codes(ended) == {"n1": 0, "n2": 0, "n3": 3}, ended["n1"].out
+    saw = "a process may open 64 files on n3: too few · the report is on n1"
+    assert (
+        ended["n3"].err == f"preflight: NOT READY: host.limits:nofile-low, this node (n3): {saw}\n"
+    )
+    assert ended["n2"].err == f"preflight: NOT READY: host.limits:nofile-low: {saw}\n"
+    assert ended["n2"].out == ended["n3"].out == ""
+    assert " ✗ host.limits:nofile-low" in ended["n1"].out
 
 
 @pytest.mark.torch

@@ -752,9 +752,10 @@ def test_everybody_hears_the_end_and_the_port_is_left_as_it_was(party: Party) ->
     for sock in again:
         sock.close()
     party.host.seats()
-    party.host.over({"verdict": "not_ready", "exit": 3}, {"n1": 3})
+    party.host.over({"verdict": "not_ready", "exit": 3}, {"n1": {"own": 3, "line": "it is n1"}})
     party.until(lambda: all(g.over is not None for g in party.guests) and party.host.gone)
-    assert party.guests[0].over == {"verdict": "not_ready", "exit": 3, "own": 3}
+    first = {"verdict": "not_ready", "exit": 3, "own": 3, "line": "it is n1"}
+    assert party.guests[0].over == first
     assert party.guests[1].over == {"verdict": "not_ready", "exit": 3, "own": 0}
     party.close()
     assert sockets_of(party.port) == []
