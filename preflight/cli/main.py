@@ -21,6 +21,7 @@ from preflight.config import resolve
 from preflight.config.resolve import Flags
 from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
+from preflight.humanize import one_of
 from preflight.judge import verdict
 from preflight.model import PreflightError, Verdict
 from preflight.output import files, terminal
@@ -147,23 +148,61 @@ def list_checks(
 def explain(
     name: Annotated[
         str,
-        typer.Argument(metavar="ID", help="A check's id or a finding's code.", autocompletion=ids),
+        typer.Argument(
+            metavar="NAME",
+            help="A check's id, a finding's code, or words to search for: an error message.",
+            autocompletion=ids,
+        ),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
 ) -> None:
-    """What a check looks at, when it fails, what to do: offline."""
+    """Explain a check or a finding, or find those that fit an error message: offline."""
     from preflight.render import explain as manual
 
     catalogue = registry.load()
-    loaded, code = manual.find(catalogue, name)
+    one_of(output, ("human", "json"), "-o")
+    try:
+        loaded, code = manual.find(catalogue, name)
+    except PreflightError:
+        from preflight.render import symptoms
+
+        # an id or a code with a typing error is no text to search for
+        found = [] if manual.NAME.fullmatch(name) else symptoms.search(catalogue, name)
+        if not found:
+            raise
+        width = min(110, terminal.width(sys.stdout))
+        if output == "json":
+            printed(json_text([{"check": of.id, "code": code} for of, code in found]))
+        else:
+            printed(terminal.spelled(symptoms.candidates(found, name, width)))
+        return
     if output == "json":
         printed(json_text(manual.data(loaded)))
-    elif output == "human":
+    else:
         also = manual.owners(catalogue, code)
         text = manual.explain(loaded, code, min(110, terminal.width(sys.stdout)), also)
         printed(terminal.spelled(text))
-    else:
-        raise PreflightError(f"explain prints human or json, not {output!r:.40}")
+
+
+@app.command()
+def diagnose(
+    log: Annotated[
+        str, typer.Argument(metavar="LOG", help="A log of torchrun, NCCL or SLURM; - for stdin.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
+) -> None:
+    """Name the findings that the messages in a log may be of, and the command that tests each."""
+    from preflight.render import symptoms
+
+    one_of(output, ("human", "json"), "-o")
+    text = files.read_log(log)
+    seen = symptoms.known_lines(text, registry.load())
+    if output == "json":
+        printed(json_text(symptoms.as_data(seen)))
+        return
+    width = min(110, terminal.width(sys.stdout))
+    name = "stdin" if log == "-" else log
+    printed(terminal.spelled(symptoms.diagnosis(seen, name, len(text.splitlines()), width)))
 
 
 @app.command()

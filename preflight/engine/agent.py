@@ -107,8 +107,8 @@ def found_config(wish: Wish) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ended for this agent. `report` is None where the host of the meeting has it: then
-    this agent prints `line` only. `own_code` is the exit code under `--exit node`; `part` the name of
-    this agent where it did not meet the others and has a part of the report only."""
+    this agent prints `line` only. `own_code` is the exit code under `--exit node`; `part` the name
+    of this agent where it did not meet the others and has a part of the report only."""
 
     verdict: Verdict
     exit_code: int

@@ -331,9 +331,7 @@ class Company:
         here = [g for g in host.guests if g.number == self.number]
         self.voice = all(min(mine) <= min(g.hello.ranks) for g in here)
 
-    def tell_end(
-        self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def tell_end(self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]) -> None:
         """The host's last word; waits a moment for the others to close first."""
         host = self.hosting
         if host is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,9 @@ FILES = "files"
 
 FILE_SECONDS = 10.0
 """How long a report may take to be written or read: its file system may be the dead one."""
+
+LOG_LIMIT = 32 << 20
+"""Bytes of a log that are looked at: its end."""
 
 FILE_LIMIT = 200 << 20
 """Bytes that a worker may say of a file: a report, with what JSON makes of it on the way here."""
@@ -97,6 +101,18 @@ def read_report(path: str) -> Report:
         return as_json.parse(found.get("text", ""))
     except PreflightError as error:
         raise PreflightError(f"{path}: {error}") from None
+
+
+def read_log(path: str) -> str:
+    """The end of a log, or of stdin where `path` is `-`; PreflightError where it can't be had."""
+    if path == "-":
+        return sys.stdin.buffer.read(LOG_LIMIT).decode("utf-8", "replace") if sys.stdin else ""
+    args = {"path": resolve.absolute(path), "limit": LOG_LIMIT}
+    with session(Interrupt()) as workers:
+        found = _in_worker(workers, tasks.read_end, args, path, lambda why: {"error": why})
+    if problem := found.get("error", ""):
+        raise PreflightError(problem)
+    return str(found.get("text", ""))
 
 
 def write_json(workers: Workers, path: str, data: Any) -> str:

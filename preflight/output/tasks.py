@@ -139,6 +139,17 @@ def append_file(args: Mapping[str, Any], channel: Channel, preloaded: object) ->
     return f"{path}: full, {there.st_size} of {args['limit']} bytes"
 
 
+def read_end(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:
+    """The last `limit` bytes of a text in any encoding; {"error": why} when it can't be had."""
+    try:
+        with open(args["path"], "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.seek(max(0, file.seek(0, os.SEEK_END) - args["limit"]))
+            return {"text": file.read(args["limit"]).decode("utf-8", "replace")}
+    except OSError as error:
+        return {"error": f"{args['path']}: {error.strerror}"}
+
+
 def read_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:
     """A report's text, at most `limit` bytes; {"error": why} when it can't be had."""
     try:

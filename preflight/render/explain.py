@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -20,6 +21,9 @@ BROKEN = 4
 """The first column of HEAD that goes on below where the screen is too narrow for it."""
 NEEDS, TOUCHES = 25, 20
 """What these take at least: two ids a line, and a few words."""
+
+NAME = re.compile(r"[a-z0-9]+([.:/-][a-z0-9]+)+")
+"""What looks like an id or a code: two words at least."""
 
 WHAT = "WHAT"
 MARGIN = 2
@@ -124,8 +128,9 @@ def data(loaded: Loaded) -> dict[str, Any]:
 
 def find(catalogue: Catalogue, name: str) -> tuple[Loaded, str]:
     """The check that an id stands for, or the one that has a finding code (with that code);
-    `world.nccl/shm-full` where several checks have it. Old ids and codes stand for today's."""
-    check_id, slash, given = name.partition("/")
+    `world.nccl:shm-full` (or with a slash), as reports name it, where several checks have it. Old
+    ids and codes stand for today's."""
+    check_id, slash, given = name.replace(":", "/", 1).partition("/")
     if not slash:
         codes = [(loaded, loaded.code(name)) for loaded in catalogue if loaded.code(name)]
         if codes:  # a code of today goes before what was called so once
