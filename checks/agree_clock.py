@@ -1,4 +1,4 @@
-"""Do the nodes' wall clocks agree, as far as torchrun and whoever reads the logs need it?
+"""Do the clocks of the nodes agree well enough for torchrun and for reading logs?
 
 Level        standard
 Looks at     the offset of each node's clock to that of the meeting's host, with its uncertainty,
@@ -68,7 +68,7 @@ FINDINGS = {
     "clock-skew-large": FindingType(
         headline="{seen}",
         cause="no time service on that machine, or one that has lost its server",
-        means="torchrun (c10d rendezvous) drops the node without a word and trains with a smaller "
+        means="torchrun (c10d rendezvous) silently drops the node and trains with a smaller "
         "world, exit code 0; munge says 'Expired credential'",
         text="set the clock of {node!s}, or exclude {it!s}; run a time service (chronyd) on every "
         "node, with the same servers",

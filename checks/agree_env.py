@@ -1,4 +1,4 @@
-"""Do all ranks have the same settings where NCCL, torch and Gloo need the same?
+"""Do all ranks have the same NCCL, torch and Gloo settings where they must be the same?
 
 Level        standard
 Looks at     on every rank the settings of NCCL, torch, Gloo, UCX and libfabric that change what a
@@ -150,7 +150,7 @@ class Environment:
 class SettingDifference:
     """A variable that differs.
 
-    odd    the parties (nodes, or NODE/rank) to name; all of them when none is the odd one
+    odd    the parties (nodes, or NODE/rank) to name; all of them when none is the one that differs
     sure   of that; usual: what the others have set, None: nothing
     file   the nccl.conf in which the odd ones have it
     """

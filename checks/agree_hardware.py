@@ -1,4 +1,4 @@
-"""Are the nodes alike, and each of them one of a kind by name and address?
+"""Do the nodes have the same hardware, and each its own hostname and IP address?
 
 Level        standard
 Looks at     GPU models and counts by NVML, network interfaces with their addresses, MTU and speed,
@@ -267,7 +267,7 @@ def _minority(
     usual = f"{agreed.value}, as on {parties(agreed.holders)}"
     for sides in [odd] if agreed.tie else [[side] for side in odd]:
         keys = [key for _, some in sides for key in some]
-        both = [f"{parties(some)} is the odd one" for _, some in sides[:SHOWN]]
+        both = [f"{parties(some)} is the one that differs" for _, some in sides[:SHOWN]]
         yield Found(
             code,
             tuple(_nic(world, k, nics[k].name) if nics else world.subject(k) for k in keys),

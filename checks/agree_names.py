@@ -1,7 +1,7 @@
-"""Do MASTER_ADDR and the nodes' own names lead every node to the same machines?
+"""Do MASTER_ADDR and the hostnames resolve to the same machines on every node?
 
 Level        standard
-Looks at     on every node: the addresses of MASTER_ADDR and of the own host names of up to 7 other
+Looks at     on every node: the addresses of MASTER_ADDR and of the hostnames of up to 7 other
              nodes, as this node resolves them; whose addresses they are, by what the nodes have
 Fails if     MASTER_ADDR leads a node to another machine than that of rank 0, or, where nobody can
              tell whose address is right, to another address than on the other nodes
@@ -10,7 +10,7 @@ Warns if     a node tries another machine's address of MASTER_ADDR before the ri
              names that the others know, or nobody knows one node's name
 Undecided    a copied tree is looked at: names are looked up on the live machine only. Of two nodes
              it can't tell whose records are wrong, and says both
-Not covered  names that don't resolve at all or slowly, and the own name on its own node (net.name);
+Not covered  names that don't resolve at all or slowly, and the hostname on its own node (net.name);
              names that no node resolves but its owner, which is usual for pods and containers; the
              name that torchrun hands out (rdzv.torchrun)
 Seen as      "The client socket has timed out after", "clients joined", "connection closed by peer"

@@ -1,4 +1,4 @@
-"""Do all nodes run the same torch, NCCL and Python, on the same driver?
+"""Do all nodes have the same torch, NCCL, Python and driver?
 
 Level        standard
 Looks at     torch's version, its commit and the CUDA it is built for; the NCCL that torch loads,
@@ -369,7 +369,7 @@ def _tie(
         return
     lines = [f"{part.shown(world.seen[keys[0]])} on {parties(keys)}" for keys in sides[:SHOWN]]
     odd = _finding(world, part, status, everybody, f"one {part.name} on all nodes", POSSIBLE)
-    others = tuple(f"{parties(keys)} is the odd one" for keys in sides[:SHOWN])
+    others = tuple(f"{parties(keys)} is the one that differs" for keys in sides[:SHOWN])
     yield odd.with_(saw=" · ".join(lines), alternatives=others)
 
 

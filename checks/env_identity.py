@@ -1,4 +1,4 @@
-"""Do the launcher's variables say one and the same of who this rank is and where the job meets?
+"""Are RANK, WORLD_SIZE, MASTER_ADDR consistent with each other and with the launcher?
 
 Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR and
              MASTER_PORT, and what torchrun (TORCHELASTIC_*), Kubernetes (PET_*,

@@ -1,4 +1,4 @@
-"""Do the settings of NCCL, torch and Gloo mean what whoever wrote them thinks?
+"""Are the NCCL_*, TORCH_* and GLOO_* settings valid, and parsed as intended?
 
 Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUNCH_BLOCKING and the
              flags of PET_* in the environment; /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE;
@@ -104,7 +104,7 @@ FINDINGS = {
         headline="{name} is misread: {means}",
         who="job author",
         cause="a word, a unit or quotes where digits are read, or a word in lower case",
-        means="{name} silently does something else: {means}",
+        means="{name} silently has another effect: {means}",
         text="set {name} to {wants!s}, or remove it",
         status=WARN,
     ),

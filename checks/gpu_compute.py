@@ -1,4 +1,4 @@
-"""Does every GPU compute right, the same each time, and as fast as the others of its model?
+"""Does every GPU compute correctly, repeatably, and as fast as the others of its model?
 
 Level        standard
 Looks at     on every rank's GPU: products of whole numbers in bf16, fp16 and fp32, each number of

@@ -1,7 +1,7 @@
-"""Is each GPU of the job well: its memory, heat, slot and fabric, and is it free?
+"""Is every GPU of the job healthy (ECC, temperature, PCIe, NVSwitch) and idle?
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
-             recovery that the driver asks for, what brakes the clocks, temperature, PCIe width,
+             recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
              NVSwitch fabric, memory in use, programs on it; Xids in /dev/kmsg, where readable.
              AMD: amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver wants a reset, a
@@ -10,7 +10,7 @@ Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver 
              that it is over; the fabric is not up or routes through it are unhealthy; nearly all
              memory of a GPU is in use by others; pages of an AMD GPU wait to be put out of use, or
              its reset has failed
-Warns if     power brake, heat or another brake of the hardware slows a GPU down; it is as hot as
+Warns if     power brake, heat or another hardware slowdown throttles a GPU; it is as hot as
              its slowdown temperature; it runs on fewer PCIe lanes than it could; the fabric has
              less bandwidth; other programs use its memory; a GPU that no rank uses is unwell;
              errors of an AMD GPU could not be corrected since its driver was loaded
@@ -18,8 +18,8 @@ Undecided    NVML crashes or is refused; a GPU was not asked for want of time; e
              say nothing of the GPU; the fabric comes up just after boot; amdsmi is not installed,
              or not that of this ROCm
 Not covered  the kernel log where it is not readable (said in the row); Fabric Manager before
-             Hopper; corrected errors; PCIe generation and brakes under load; persistence mode is
-             told only (gpu.visible says what it costs); driver, masks, compute mode, MIG:
+             Hopper; corrected errors; PCIe generation and throttling under load; persistence mode
+             is told only (gpu.visible says what it costs); driver, masks, compute mode, MIG:
              gpu.visible; links: gpu.links. Seen with a fake NVML and a fake amdsmi only, not yet on
              these GPUs
 Seen as      "uncorrectable ECC error encountered", "CUDA error: an illegal memory access" on one
@@ -137,7 +137,7 @@ FINDINGS = {
     "nvml-crashes": FindingType(
         headline="NVML crashes on {at}",
         cause="a driver's library that does not fit the kernel module, or a fault of its own",
-        means="nothing is known of how well the GPUs are",
+        means="the health of the GPUs is not known",
         text="run nvidia-smi -q there; if it crashes as well, reinstall the driver",
         commands=(Command("nvidia-smi -q", "the node"),),
         status=Status.UNDECIDED,
@@ -146,7 +146,7 @@ FINDINGS = {
         headline="the health of {at} is not known: {seen}",
         who="whoever runs this node",
         cause="a permission, an old driver, or no time: NVML was too slow for all GPUs",
-        means="nothing is known of how well these GPUs are",
+        means="the health of these GPUs is not known",
         now="preflight run --only gpu.health --timeout gpu.health=30s",
         text="run it again alone, with more time, or as root",
         commands=(Command("nvidia-smi -q || amd-smi metric", "the node"),),
@@ -294,8 +294,9 @@ FINDINGS = {
         headline="the health of {at} is only partly known: {seen}",
         who="whoever made the environment",
         cause="a Python environment without ROCm's package amdsmi, or with that of another ROCm",
-        means="heat, brakes and programs on the GPUs are not known; errors only as /sys has them",
-        text="install the one that lies beside ROCm; the index has it too, in ROCm's version",
+        means="temperature, throttling and programs on the GPUs are not known; errors only as "
+        "/sys has them",
+        text="install the package that ships with ROCm; the index has it too, in ROCm's version",
         commands=(Command("pip install /opt/rocm/share/amd_smi", "the environment of the job"),),
         status=Status.UNDECIDED,
         was=("amdsmi-untold",),
@@ -619,7 +620,7 @@ def _slow(gpu: _Gpu, amd: bool) -> Iterator[Found]:
         amd_names = {bit: name for bit, (_, name) in AMD_THROTTLE_REASONS.items()}
         names = amd_names if amd else THROTTLE_REASONS
         bits = [name for bit, name in names.items() if one.brakes & bit]
-        saw = f"clocks are braked: {', '.join(bits)}"
+        saw = f"clock throttle reasons: {', '.join(bits)}"
         yield Found("clocks-throttled", (gpu.subject,), saw, fields=_fields(one))
     hot, limit = one.temperature, one.slowdown_at
     if hot is not None and limit and hot >= limit:

@@ -1,4 +1,4 @@
-"""Are the GPUs of a node joined as their peers are, and can NCCL use what joins them?
+"""Do the GPUs of a node have the same NVLink and P2P as their peers, and can NCCL use it?
 
 Looks at     NVLink lanes of every GPU (state, version, what they lead to), P2P status and topology
              level of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether
@@ -462,7 +462,7 @@ def measured(world: World[GpuLinks]) -> Measured:
     of_amd = all(of.make == AMD for of in seen)
     wire, lane = ("XGMI", "links") if of_amd else ("NVLink", "lanes")
     none = f"no {wire}" if told else f"{wire} not told"
-    parts = [f"{count} {wire} {lane} a GPU" if up[-1] else none]
+    parts = [f"{count} {wire} {lane} per GPU" if up[-1] else none]
     if pairs:
         why = f" ({', '.join(reasons[:2])})" if reasons else ""
         parts.append(f"P2P {may} of {plural(len(pairs), 'pair')}{why}")

@@ -1,4 +1,4 @@
-"""Does what one GPU copies to another arrive, exactly and as fast as between the others?
+"""Do copies between GPUs arrive intact, and as fast as between the other pairs?
 
 Level        standard
 Looks at     copies between all GPUs that this agent sees, every pair in both directions, one after

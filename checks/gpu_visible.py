@@ -1,4 +1,4 @@
-"""Does the GPUs' driver answer in time, and does every rank have a GPU?
+"""Does the GPU driver answer in time, and does every rank see a GPU?
 
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,

@@ -1,4 +1,4 @@
-"""Are there enough CPUs for the ranks, and does nothing hold all of them on a few?
+"""Are there enough CPUs for the ranks, and are the ranks not pinned to a few of them?
 
 Looks at     the CPUs that this process may use (mask and cpuset), the CPU quota of the cgroup and
              its ancestors, CPUs online, NUMA nodes and those of NVIDIA GPUs, OMP_NUM_THREADS,
@@ -8,7 +8,7 @@ Warns if     a mask, a cpuset or a quota leaves less than one CPU a rank (two wh
              a GPU) of a machine that has more; a GPU machine is itself too small; OpenMP binds
              every rank to the same first CPU; ranks x OMP_NUM_THREADS is more than twice the
              CPUs; ranks x `loader_workers` is more than the CPUs; all GPUs are used, but the CPUs
-             lie far from some of them
+             are far from some of them
 Undecided    nothing says which CPUs are allowed
 Not covered  a binding that the launcher gives each rank after this check; CPUs that a neighbour
              keeps busy: the load average is shown, not judged
@@ -119,7 +119,7 @@ FINDINGS = {
     "numa-far": FindingType(
         headline="the job's CPUs on {at} are far from its GPUs: {seen}",
         who="job author",
-        cause="a mask or a cpuset that lies on one NUMA node while the job uses all GPUs",
+        cause="a mask or a cpuset on one NUMA node while the job uses all GPUs",
         means="some ranks reach their GPU across the sockets: they are slower, and all others "
         "wait for them",
         text="let the job use the CPUs of all NUMA nodes and bind each rank to those of its GPU: "
@@ -326,7 +326,7 @@ def _judge_numa(here: Subject, cpus: Cpus, ranks: int) -> Iterator[Found]:
         yield Found(
             "numa-far",
             (here,),
-            saw=f"CPUs {cpus.allowed} lie on NUMA node {_nodes(cpus.numa_allowed)} only, "
+            saw=f"CPUs {cpus.allowed} are on NUMA node {_nodes(cpus.numa_allowed)} only, "
             f"{len(far)} of {len(cpus.gpu_nodes)} GPUs on node {_nodes(far)}",
             expected="CPUs on every NUMA node that has a GPU of the job",
             confidence=Confidence.LIKELY,
@@ -382,7 +382,7 @@ def measured(world: World[Cpus]) -> Measured:
     quota = "" if least.quota is None else f" · quota {least.quota:g}"
     load = "" if least.load is None else f" · load {least.load:g}"
     return Measured(
-        f"{least.usable} of {least.online} CPUs{quota} · {share:.3g} a rank{load}",
+        f"{least.usable} of {least.online} CPUs{quota} · {share:.3g} CPUs per rank{load}",
         {
             "cpus": least.usable,
             "cpus_online": least.online,

@@ -1,4 +1,4 @@
-"""Do the limits that the job will have let it start: locked memory, files, threads, /dev/shm?
+"""Are the limits high enough: locked memory, open files, threads, /dev/shm?
 
 Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids of the cgroup and
              its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband and whether
@@ -376,7 +376,7 @@ def _judge_shm(
         return
     comfort = int((expect.number("shm_gib") or SHM_COMFORT / GIB) * GIB)
     if limits.shm_free < SHM_PER_RANK * ranks:
-        left = f" · {limits.shm_leftovers} segments of NCCL or torch lie there"
+        left = f" · {limits.shm_leftovers} segments of NCCL or torch are there"
         yield Found(
             "shm-full",
             (here,),

@@ -1,4 +1,4 @@
-"""Is torch there and whole, built for these GPUs and this driver, and with the NCCL it expects?
+"""Is torch installed and working, built for these GPUs and this driver, with its own NCCL?
 
 Level        standard
 Looks at     the import of torch (time, error, folder and its file system), torch's versions,

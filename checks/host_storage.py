@@ -1,4 +1,4 @@
-"""Can the job write where it will write, and does every such place answer at all?
+"""Can the job write to its folders, and do their file systems answer?
 
 Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_dir`, `init_file` or
              the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written
@@ -7,12 +7,12 @@ Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_d
 Fails if     a place does not answer; its mount is broken; TMPDIR, the checkpoint directory or the
              folder of the init file can't be written; less than 64 MiB or no inode is left there,
              or less than `free_gib`; TMPDIR is too long for a socket's path; the init file is a
-             leftover, lies on a local file system in a job of several nodes, or can't be locked;
+             leftover, is on a local file system in a job of several nodes, or can't be locked;
              the working directory was removed
 Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
              over 2 s; the working directory is full; checkpoints of several nodes go to local disks
 Undecided    no process can be forked, or none of them got a CPU in time
-Not covered  throughput of the storage; where the training data lies; whether other nodes see the
+Not covered  throughput of the storage; where the training data is; whether other nodes see the
              same files; as root: what the job's user may do there
 Seen as      a rank that hangs at start in state D, "Stale file handle", "No space left on device",
              "Disk quota exceeded", "No usable temporary directory found", "AF_UNIX path too long",
@@ -135,7 +135,7 @@ FINDINGS = {
     "workdir-gone": FindingType(
         headline="the working directory {path} no longer exists on {at}",
         who="job author",
-        cause="a shell that stayed in a folder which was removed or mounted anew",
+        cause="a shell that stayed in a folder which was removed or remounted",
         means="import torch dies with 'Intel oneMKL FATAL ERROR: Cannot load libtorch_cpu.so', or "
         "the script with a FileNotFoundError of os.getcwd()",
         text="change to a folder that exists",
@@ -167,7 +167,7 @@ FINDINGS = {
         headline="TMPDIR {path} does not exist on {at}",
         who="job author",
         cause="TMPDIR came along from the machine where the job was submitted",
-        means="Python uses /tmp without a word; nvcc, Triton's compiler or MPI may end with 'No "
+        means="Python silently uses /tmp; nvcc, Triton's compiler or MPI may end with 'No "
         "such file or directory'",
         text="create the folder on every node, or unset TMPDIR",
         now="mkdir -p {path}",
@@ -216,7 +216,7 @@ FINDINGS = {
         headline="{seen}, on {at}",
         who="job author",
         cause="the folder does not exist on this node, or belongs to somebody else",
-        means="init_process_group hangs without a word and beyond its timeout",
+        means="init_process_group hangs silently, beyond its timeout",
         text="create the folder, or choose one that this user may write",
         now="mkdir -p {folder}",
         commands=(Command("id; ls -ld {folder} {path}", "the node"),),

@@ -19,7 +19,7 @@ Not covered  calls of other libraries (MPI, Horovod); before Python 3.12 excepti
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete", "Received data size doesn't match expected size", "Detected
              mismatch between collectives on ranks", GPUs at 100 % without progress, a training that
-             stands still at the end of an epoch, a loss that is wrong without any error
+             hangs at the end of an epoch, a loss that is wrong without any error
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ FINDINGS = {
         text="make the calls in one order on all ranks, such as sorted by name",
     ),
     "data-uneven": for_author(
-        headline="the ranks have different numbers of batches: {seen}",
+        headline="{at} has another number of batches than the other ranks",
         cause="ranks that have different numbers of batches: files split by hand, an "
         "IterableDataset, a sampler without equal parts",
         means="the last step of an epoch hangs until the timeout on the ranks with more data",
@@ -146,7 +146,7 @@ FINDINGS = {
         headline="the ranks hang in the same collective, none of them is late: the network or a "
         "GPU is stuck",
         who="cluster administrator, then job author",
-        cause="packets or a connection lost between ranks, a GPU or NIC that stands still, P2P "
+        cause="packets or a connection lost between ranks, a GPU or NIC that is stuck, P2P "
         "that does not work",
         means="'Watchdog caught collective operation timeout' on all ranks, none of them late",
         now="preflight run --level standard",
@@ -278,7 +278,7 @@ def _nothing(hang: Hang) -> Found | None:
     return Found(
         "nothing-seen",
         hang.subjects(hang.calls),
-        saw=("it stands still" if stands else f"no step or collective in {watched}") + where,
+        saw=("no progress" if stands else f"no step or collective in {watched}") + where,
         expected="a step on every rank",
         confidence=LIKELY,
     )

@@ -1,4 +1,4 @@
-"""Does the memory of the job grow with every step until it will not fit?
+"""Does the memory of the job grow with every step until it runs out?
 
 Level        deep
 Looks at     of each rank of a rehearsed command: the memory of the process with its children, what
@@ -206,7 +206,7 @@ def _finding(code: str, found: Sequence[Full], what: str) -> Iterator[Found]:
     yield Found(
         code,
         tuple(grower.subject for full in ordered for grower in full.growers),
-        saw=f"{what} of {name_of(worst.subject)} grows by {_per_step(worst.trend)} a step, "
+        saw=f"{what} of {name_of(worst.subject)} grows by {_per_step(worst.trend)} per step, "
         f"{size(int(worst.trend.grown))} in {worst.trend.steps} steps{others} · "
         f"{size(first.left)} left: full after about {_rounded(first.steps)} steps, in "
         f"{_roughly(first.seconds)}",
@@ -239,7 +239,7 @@ def measured(world: World[Growth]) -> Measured:
         return Measured()
     most = max(points[-1][2] for _, points in ranks)
     pace = _fastest([points for _, points in ranks])
-    each = " a rank" if len(ranks) > 1 else ""
+    each = " per rank" if len(ranks) > 1 else ""
     text = f"{size(most)}{each}, {_grows(pace)}"
     values = {"bytes": most, "grows_bytes_a_step": int(pace)}
     gpu = [points for seen, _ in ranks if (points := _on_gpu(seen))]
@@ -255,4 +255,4 @@ def _fastest(found: Sequence[Sequence[Point]]) -> float:
 
 
 def _grows(pace: float) -> str:
-    return f"{size(int(pace))} more a step" if pace >= 1 else "steady"
+    return f"{size(int(pace))} more per step" if pace >= 1 else "steady"

@@ -1,4 +1,4 @@
-"""Where does the time of a step go: data, other ranks, many small messages?
+"""Where does the time of a step go: data loading, other ranks, small collectives?
 
 Level        deep
 Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
@@ -6,7 +6,7 @@ Looks at     of each rank of a rehearsed command, over its steps after the first
              which it was in a collective or had one open, the line at which it was otherwise, and
              how many collectives of which size it called
 Fails if     never: a slow job trains, too
-Warns if     a rank waits for its DataLoader in 30 % of its time; 50 collectives a step, half of
+Warns if     a rank waits for its DataLoader in 30 % of its time; 50 collectives per step, half of
              them below 64 KiB, and all ranks in them at 30 % of the looks; a rank or a few hardly
              ever wait for a collective while the others do so at 40 % of the looks
 Undecided    fewer than 8 steps or 10 looks; not a rehearsal (preflight rehearse -- CMD)
@@ -90,7 +90,7 @@ slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "loader-bound": slowing(
         headline="{seen}",
-        cause="no or too few workers, costly transforms, slow storage, workers started anew for "
+        cause="no or too few workers, costly transforms, slow storage, workers restarted for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
         text="num_workers of the DataLoader: {workers!s}; persistent_workers=True; pin_memory=True "
@@ -192,7 +192,7 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
     worst = max(starved, key=lambda rank: rank.pace.loader)
     pace = worst.pace
     advised = max(1, min(WORKERS_MAX, int(pace.cpus))) if pace.cpus else 0
-    cpus = f", {plural(int(pace.cpus) or 1, 'CPU')} a rank" if pace.cpus else ""
+    cpus = f", {plural(int(pace.cpus) or 1, 'CPU')} per rank" if pace.cpus else ""
     idle = f" · the others {_parts([r.pace.loader for r in others])}" if others else ""
     if not advised:
         workers = "more, at most one a CPU of the rank"
@@ -204,8 +204,8 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
         "loader-bound",
         tuple(rank.subject for rank in starved),
         saw=f"{_who(starved)} {_parts([r.pace.loader for r in starved])} of the time for the "
-        f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} a step{idle} · "
-        f"num_workers={pace.workers}{cpus}",
+        f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} per step{idle}"
+        f" · num_workers={pace.workers}{cpus}",
         expected=f"less than {_parts([LOADER_GPU if pace.cuda else LOADER])}",
         confidence=Confidence.POSSIBLE if pace.cuda else Confidence.LIKELY,
         alternatives=("the GPU computes meanwhile, and sets the pace",) if pace.cuda else (),
@@ -229,9 +229,9 @@ def _small(ranks: Sequence[Rank]) -> Found:
     return Found(
         "small-collectives",
         tuple(rank.subject for rank in ranks),
-        saw=f"{most.collectives:.0f} collectives a step, half of them of {size(int(most.size))} or "
-        f"less · {_parts([r.pace.waiting for r in ranks])} of the looks are in one · "
-        f"{duration(most.step)} a step",
+        saw=f"{most.collectives:.0f} collectives per step, half of them of {size(int(most.size))} "
+        f"or less · {_parts([r.pace.waiting for r in ranks])} of the looks are in one · "
+        f"{duration(most.step)} per step",
         expected=f"fewer than {MANY}, or larger than {size(SMALL)}",
         confidence=Confidence.LIKELY,
     )
@@ -286,7 +286,7 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
         tuple(rank.subject for rank in slow),
         saw=f"{_who(slow)} for a collective at {_parts([r.held for r in slow])} of the "
         f"looks, the others at {_parts([r.held for r in others])}{where} · "
-        f"{duration(first.pace.step)} a step",
+        f"{duration(first.pace.step)} per step",
         expected="about as much waiting on every rank",
         blame=Blame.JOB if own is not None and not same else None,
         confidence=Confidence.LIKELY,
@@ -314,7 +314,7 @@ def measured(world: World[Pace]) -> Measured:
     waiting = median(pace.waiting for pace in ranks)
     loader = median(pace.loader for pace in ranks)
     return Measured(
-        f"{duration(step)} a step · {_parts([p.waiting for p in ranks])} in collectives · "
+        f"{duration(step)} per step · {_parts([p.waiting for p in ranks])} in collectives · "
         f"{_parts([p.loader for p in ranks])} for data",
         {
             "step_s": round(step, 6),

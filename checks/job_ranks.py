@@ -1,4 +1,4 @@
-"""Did all ranks of the command come, and did they stay?
+"""Did all ranks start and join the rendezvous, and did they run to the end?
 
 Level        deep
 Looks at     how every rank of the rehearsed command ended: its exception and the line that raised
@@ -12,7 +12,7 @@ Fails if     a rank raised, was killed, ran out of memory, or left while others 
              failed without any of that. The first cause is named: errors that only say that a peer
              is gone, and signals of the launcher, are its consequences
 Warns if     a rank failed and the command ended well all the same, as after a restart
-Undecided    nothing of the command could be watched; a rank left without a word at the very end;
+Undecided    nothing of the command could be watched; a rank left without a message at the very end;
              nodes or ranks have been waited for less than 10 s
 Not covered  why a rank waits (job.collectives); which is first where clocks of nodes differ
 Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv operation to
@@ -93,7 +93,7 @@ FINDINGS = {
     "rank-oom": for_author(
         headline="{seen}",
         cause="more memory than the job or container may have",
-        means="a rank or a worker of its DataLoader ends without a word, the others wait for it",
+        means="a rank or a worker of its DataLoader ends silently, the others wait for it",
         text="ask for more memory, or start fewer ranks and workers on the node; load less at "
         "once: smaller batches, fewer workers, no full copy of the data in each rank; preflight "
         "rehearse shows growth a step as job.memory",
@@ -407,7 +407,7 @@ def _lost(world: World[Life], lost: Sequence[Ended]) -> Found:
     return Found(
         "rank-exited",
         tuple(rank_subject(world.subject(e.key), e.rank) for e in lost),
-        saw=f"{name_ranks(lost)} left without a word, by os._exit or a signal, and nobody had "
+        saw=f"{name_ranks(lost)} left without a message, by os._exit or a signal, and nobody had "
         "missed it when the watch was over",
         expected="an exit status, or a longer --for",
         confidence=LIKELY,

@@ -1,4 +1,4 @@
-"""Is there anything in the script itself that makes ranks wait for each other for ever, or waste?
+"""Does the training script contain code that deadlocks or wastes time across ranks?
 
 Level        deep
 Looks at     the script of the command that is rehearsed and what it imports from its own folder (up

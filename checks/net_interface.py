@@ -1,9 +1,9 @@
-"""Which network interface will NCCL and Gloo take, and can it do what the job needs?
+"""Which network interface will NCCL and Gloo use, and does it reach the other nodes?
 
 Looks at     the interfaces with their state and addresses; NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY
              (also from nccl.conf) and GLOO_SOCKET_IFNAME, by the grammars of NCCL and Gloo; what
-             the own name resolves to; the route to MASTER_ADDR
-Fails if     a rule names no interface, or one that is down or has no address; GLOO_SOCKET_IFNAME
+             the hostname resolves to; the route to MASTER_ADDR
+Fails if     a rule matches no interface, or one that is down or has no address; GLOO_SOCKET_IFNAME
              is written in NCCL's syntax; the loopback interface is down; and on several nodes:
              the choice is a loopback address or a bridge that ends on this host, or there is no
              route to MASTER_ADDR
@@ -72,7 +72,7 @@ FINDINGS = {
         who="job author",
         cause="a name of another machine, a typing error, or an address in place of a name",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
-        "address for: …'; the other ranks wait without a word",
+        "address for: …'; the other ranks wait silently",
         now="unset {variable}",
         text="name an interface that every node has, or set nothing and let the library choose",
         commands=(Command("ip -brief address", "the node"),),
@@ -251,7 +251,7 @@ def observe(host: Host, ctx: Context) -> Choices:
         rules[GLOO] = Fact(host.environ[GLOO][:VALUE_KEPT], "env")
     own, source, no_route = None, "", ""
     if host.live and not ifname.gloo_names(rules[GLOO].value if GLOO in rules else None):
-        ctx.mark("resolve the own name")
+        ctx.mark("resolve this node's hostname")
         own = _addresses(host, host.hostname())
     several = ctx.topology.several_nodes
     if host.live and several and ctx.master_addr:
@@ -317,7 +317,7 @@ def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Found]:
     text = seen.text(NCCL)
     rule = ifname.nccl_rule(text)
     if text is not None and len(text) == 1:
-        yield _unusable_setting(here, seen, "ifname-ignored", NCCL, "has one character")
+        yield _unusable_setting(here, seen, "ifname-ignored", NCCL, "is one character long")
     if seen.nccl:
         return
     if rule is None:
@@ -331,13 +331,13 @@ def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Found]:
         what = ", ".join(f"{i.name} {ifname.state(i)}" for i in matched[:4])
         yield _unusable_setting(here, seen, "interface-down", NCCL, what, matched[0].name)
     else:
-        yield _unusable_setting(here, seen, "ifname-unmatched", NCCL, "names no interface")
+        yield _unusable_setting(here, seen, "ifname-unmatched", NCCL, "matches no interface")
 
 
 def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Found]:
     text = seen.text(GLOO)
     if text is not None and len(text) == 1:
-        yield _unusable_setting(here, seen, "ifname-ignored", GLOO, "has one character")
+        yield _unusable_setting(here, seen, "ifname-ignored", GLOO, "is one character long")
     known = {i.name: i for i in seen.interfaces}
     for name in ifname.gloo_names(text):
         interface = known.get(name)
@@ -347,7 +347,7 @@ def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Found]:
             syntax = name[0] in "^=" or name.strip() in known
             code = "gloo-syntax" if syntax else "ifname-unmatched"
             yield _unusable_setting(
-                here, seen, code, GLOO, f"{name[:40]!r} is no interface", value=name
+                here, seen, code, GLOO, f"{name[:40]!r} is not the name of an interface", value=name
             )
             return
         # one without a carrier still serves the ranks of one node
@@ -410,7 +410,7 @@ def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[
         rule = ifname.nccl_rule(seen.text(NCCL))
         meant = rule.means(nccl[0].name) if rule else nccl[0].name.startswith("ib")
         yield from _judge_choice(here, seen, NCCL, nccl[0], meant, fields)
-    # where the own name leads to the loopback, net.name says so
+    # where the hostname resolves to the loopback, net.name says so
     named = bool(ifname.gloo_names(seen.text(GLOO)))
     if gloo and (named or not gloo[0].loopback):
         yield from _judge_choice(here, seen, GLOO, gloo[0], True, fields)

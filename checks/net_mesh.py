@@ -1,4 +1,4 @@
-"""Can every node reach every other one on the ports and addresses that NCCL and Gloo will use?
+"""Can every node reach every other node on the ports and addresses that NCCL and Gloo use?
 
 Level        standard
 Looks at     the address that Gloo takes on each node, and NCCL's where there are GPUs; a listener
@@ -143,7 +143,7 @@ FINDINGS = {
         headline="{node} can't connect to {to} on ports {range}",
         cause="a rule or a route between these two nodes only",
         means="all others say that they are ready, then the first all-reduce hangs; these two say "
-        "nothing. With other ranks or an other order of them it may pass by chance",
+        "nothing. It may pass by chance with a different rank order",
         text="run without {node!s} or {to!s}; look at the routes and rules for each other's "
         "address on both ends",
         commands=(WAY,),
@@ -160,7 +160,7 @@ FINDINGS = {
         cause="a bridge, the loopback or a second network that the library takes by its own rules",
         means="'Connection refused' in connectFullMesh or ncclCommInitRank, or a hang",
         now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
-        text="name the interface that leads to the other nodes, or repair the own name's address",
+        text="name the interface that leads to the other nodes, or correct the hostname's address",
         commands=(Command("ip -brief address", "{node}"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
@@ -177,12 +177,12 @@ FINDINGS = {
         headline="connections fail when all are opened at once: {at}",
         cause="a limit of connections or of their rate: conntrack, a firewall's limit, somaxconn",
         means="small jobs run; with all ranks init_process_group or ncclCommInitRank hangs",
-        text="raise the limit of connections (and of new ones a second) between the nodes",
+        text="raise the limit of connections (and of new ones per second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
     "syn-lost": FindingType(
         headline="packets to or from {at} are lost while connecting: {seen}",
-        cause="packet loss, or a limit of new connections a second",
+        cause="packet loss, or a limit of new connections per second",
         means="the start takes seconds longer, more with more ranks; data is slow where it is loss",
         text="look for errors of the cable or switch port, and for rate limits of the firewall",
         commands=(Command("ip -s link show dev {interface}", "{node}"),),
@@ -200,7 +200,7 @@ FINDINGS = {
         headline="{seen}",
         who="whoever runs this job",
         cause="a node that was too busy to answer in time, or has no descriptors left",
-        means="nothing is known of these connections",
+        means="these connections are not known to work",
         now="preflight run --only net.mesh",
         text="run again when the nodes are less busy",
         status=Status.UNDECIDED,

@@ -1,16 +1,16 @@
-"""Do MASTER_ADDR and this node's own name lead where the job needs them, and fast enough?
+"""Do MASTER_ADDR and this node's hostname resolve correctly and quickly?
 
-Looks at     every address of MASTER_ADDR, of the own host name and of the own full name, in the
+Looks at     every address of MASTER_ADDR, of this node's hostname and of its full name, in the
              order in which torch tries them, and the time that each look-up takes; which of them
              are this machine's; the reverse look-up of MASTER_ADDR that c10d makes for every
              connection, in the form ::ffff:a.b.c.d that it asks for
 Fails if     MASTER_ADDR does not resolve, or the resolver does not answer; it is written as a
              number, or as a link-local address without an interface; this node runs rank 0 and
              MASTER_ADDR is another machine's; and on several nodes: MASTER_ADDR is the loopback, or
-             the own name leads Gloo to the loopback
+             the hostname makes Gloo use the loopback
 Warns if     a look-up takes longer than 0.5 s, or a reverse one longer than 1 s; MASTER_ADDR has
              other machines' addresses too, or an IPv6 address tried first that can't be spoken to;
-             the own name leads to the loopback on several nodes with GPUs, where NCCL may do
+             the hostname resolves to the loopback on several nodes with GPUs, where NCCL may do
 Undecided    a copied tree is looked at: names are looked up on the live machine only
 Not covered  whether other nodes resolve the names to the same addresses, and whether anything
              answers there (rdzv.reach); names while a Kubernetes service is still starting
@@ -86,7 +86,7 @@ SHOWN = 3
 REVERSED = 4
 
 # the questions, as the marks name them
-MASTER, OWN = "resolve MASTER_ADDR", "resolve the own name"
+MASTER, OWN = "resolve MASTER_ADDR", "resolve this node's hostname"
 FULL = "resolve the full name of"
 
 LOOK_UP = Command("getent ahosts {name}", "the node")
@@ -228,7 +228,7 @@ class Names:
     local     those of all addresses found that a listener could stand at on this machine
     sources   address of MASTER_ADDR -> the local address to reach it from; empty: no way
     addresses of this machine's interfaces, as `eth0 10.0.0.7/24`
-    gloo_by_name  Gloo goes by the own name: GLOO_SOCKET_IFNAME is not set
+    gloo_by_name  Gloo goes by the hostname: GLOO_SOCKET_IFNAME is not set
     agent     the store is torchrun's agent, which need not be where rank 0 is
     inside    "kubernetes", "container" or "": where addresses may be translated on the way
     """
@@ -516,7 +516,7 @@ def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Foun
     handed = any(is_loopback(ip) for ip in full.found[1:])
     by_name = any(is_loopback(ip) for ip in own.found)
     found = ", ".join(own.found[:4]) or own.error or "nothing"
-    saw = f"the own name {own.name[:80]!r} leads to {found}"
+    saw = f"this node's hostname {own.name[:80]!r} resolves to {found}"
     if by_name and handed:
         saw += f" · torchrun would hand out {full.found[0][:80]!r}"
     harmless = seen.gpus or _connects_by_luck(world)

@@ -1,4 +1,4 @@
-"""Do large packets pass between all nodes, or do some vanish that are bigger than others?
+"""Do large packets pass between all nodes, or are they lost (MTU black hole)?
 
 Level        standard
 Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh, each acknowledged
@@ -166,7 +166,7 @@ FINDINGS = {
         headline="{seen}",
         who="whoever runs this job",
         cause="a node that was too busy to answer in time, or a proxy that takes all data",
-        means="nothing is known of these connections",
+        means="these connections are not known to work",
         now="preflight run --only net.payload",
         text="run again when the nodes are less busy",
         status=Status.UNDECIDED,
@@ -339,7 +339,7 @@ def _blackhole(world: World[Payload], suspect: Suspect, known: dict[Pair, Sweep]
     first = stops.most_common(1)[0][0]
     passed = SIZES[SIZES.index(first) - 1] if first != SIZES[0] else 0
     mtus = sorted({s.mtu for s in found if s.mtu})
-    by_kernel = f" · the kernel takes the path MTU for {mtus[-1]}" if mtus else ""
+    by_kernel = f" · the kernel believes the path MTU is {mtus[-1]}" if mtus else ""
     so_far = f"{passed} B pass, " if passed else ""
     return Found(
         f"blackhole-{CODES[suspect.what]}",

@@ -1,11 +1,11 @@
-"""Is MASTER_PORT free on the node that will listen there, and are there ports for all ranks?
+"""Is MASTER_PORT free on rank 0's node, and are there enough ports for all ranks?
 
 Looks at     MASTER_PORT; on the node of rank 0 a listener that is tried there for a moment, the
              sockets in /proc/net/tcp and tcp6 and the process that holds them; the ephemeral
              range net.ipv4.ip_local_port_range and the ports reserved in it
-Fails if     MASTER_PORT is no port; it needs privileges that are not there; a listener or an
+Fails if     MASTER_PORT is not a port; it needs privileges that are not there; a listener or an
              outgoing connection holds it; the ephemeral range has fewer ports than ranks
-Warns if     MASTER_PORT lies inside the ephemeral range, where any connection may take it first;
+Warns if     MASTER_PORT is inside the ephemeral range, where any connection may take it first;
              the range is narrow for the ranks of this node
 Undecided    neither the port can be tried nor the sockets be read
 Not covered  firewalls (rdzv.reach, net.mesh); connections in TIME_WAIT, which hinder nobody;
@@ -108,7 +108,7 @@ FINDINGS = {
     "port-outgoing": FindingType(
         headline="MASTER_PORT {port} is taken by an outgoing connection: {seen}",
         who="job author",
-        cause="MASTER_PORT lies in the range from which outgoing connections take their ports",
+        cause="MASTER_PORT is in the range from which outgoing connections take their ports",
         means="rank 0 stops with 'EADDRINUSE … Address already in use' although nobody listens",
         now="export MASTER_PORT={other}   on every node",
         text="take a port outside of net.ipv4.ip_local_port_range",
@@ -285,7 +285,7 @@ def _judge_port(
         yield Found(
             "port-ephemeral",
             (where,),
-            saw=f"MASTER_PORT {seen.port} lies inside {seen.low}-{seen.high}, from which outgoing "
+            saw=f"MASTER_PORT {seen.port} is inside {seen.low}-{seen.high}, from which outgoing "
             f"connections take their ports{' · ' + source[:60] if source else ''}",
             expected="a port outside of net.ipv4.ip_local_port_range, or a reserved one",
             fields=fields,

@@ -1,4 +1,4 @@
-"""Are the RDMA ports that the job would use up, at full rate, and fit to be used?
+"""Are the RDMA ports that the job would use up, at full rate, and usable?
 
 Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GIDs, partition keys
              and error counters (twice, 0.3 s apart) of every port; /dev/infiniband; NCCL_IB_HCA,
@@ -216,7 +216,7 @@ FINDINGS = {
         who=OPERATOR,
         cause="a bad cable or transceiver, dust, a port that loses its link",
         means="stalls, or 'Got completion with error 12' after hours",
-        text="clean, reseat or swap the cable, then look whether the counters stand still",
+        text="clean, reseat or swap the cable, then check that the counters no longer grow",
         commands=(Command("perfquery -x; ibqueryerrors", "the node, as root"),),
         status=Status.WARN,
     ),
@@ -424,7 +424,7 @@ def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
         if port.active and grown and (seen.gpus or seen.claims(port)):
             saw = ", ".join(f"{name} +{by}" for name, by in sorted(grown.items())[:LISTED])
             saw += f" in {seen.apart:.1f} s"
-            growing.add(port, "errors-growing", saw, "counters that stand still")
+            growing.add(port, "errors-growing", saw, "counters that do not grow")
     yield from growing.findings()
 
 

@@ -1,4 +1,4 @@
-"""How fast and how soon do the nodes reach each other, and is one node or one link behind the rest?
+"""What are the TCP bandwidth and latency between the nodes, and is a node or link slower?
 
 Level        standard
 Looks at     bytes a second in both directions and round trips between pairs of nodes, over the
@@ -55,7 +55,7 @@ CHECK = Check(
     level=Level.STANDARD,
     required=False,
     requires=frozenset({Requirement.PEERS}),
-    disturbs="the network: one TCP stream a node for a second",
+    disturbs="the network: one TCP stream per node for a second",
     blame=Blame.NETWORK,
     explains=("world.bandwidth", "world.gloo:slow", "world.nccl:slow"),
 )

@@ -1,8 +1,8 @@
-"""Does everybody who belongs to the job get to MASTER_ADDR:MASTER_PORT, and who is missing?
+"""Does every node of the job reach MASTER_ADDR:MASTER_PORT, and which is missing?
 
 Level        standard
 Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, when and from where,
-             with which ranks and WORLD_SIZE, and who else knocked there; of an agent that did not
+             with which ranks and WORLD_SIZE, and who else connected; of an agent that did not
              get in every address that it tried, with the error and its time, and some other ports
              of the same host; of hosts that SLURM's node list names and that did not come their
              address and whether they answer
@@ -12,7 +12,7 @@ Fails if     an agent can't get in: the name is unknown or its name server silen
              MASTER_ADDR, which may be the loopback; rank 0 can't listen; a rank is there twice;
              WORLD_SIZE differs; an agent is lost, is cut off or was stopped for a while; rank 0's
              node has no open files left for all agents
-Warns if     an agent comes 5 s after most others; agents or ranks of another job knock; so many
+Warns if     an agent comes 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not come, or too late, are MISSING, which ends as
              INCOMPLETE; so is a node on which srun or ssh could start no agent
@@ -424,7 +424,7 @@ def measured(world: World[Reach]) -> Measured:
     last = max(roll.arrivals, key=lambda a: a.at)
     text = f"{len(view.came)}/{roll.size} ranks in {duration(last.at)}"
     if len(roll.arrivals) > 1:
-        text += f", last was {rank_list(last.ranks) if len(last.ranks) == 1 else last.node}"
+        text += f", {rank_list(last.ranks) if len(last.ranks) == 1 else last.node} arrived last"
     knocks = sum(s.count for s in roll.strangers)
     text += f" · {plural(knocks, 'stranger')}" if knocks else ""
     values = {

@@ -1,12 +1,12 @@
-"""Do the ranks meet through torch's own store at MASTER_ADDR:MASTER_PORT?
+"""Do all ranks join torch's TCPStore at MASTER_ADDR:MASTER_PORT?
 
 Level        standard
 Looks at     the rendezvous env:// as a training script does it: TCPStore on MASTER_ADDR and
              MASTER_PORT, a set and get through it, init_process_group("gloo"); the seconds of each
              step on each rank
 Fails if     the port is taken or answers as something else; the store can't be reached by its
-             name; GLOO_SOCKET_IFNAME names no interface; Gloo's addresses can't be reached; a rank
-             dies, fails or does not come
+             name; GLOO_SOCKET_IFNAME matches no interface; Gloo's addresses can't be reached; a
+             rank dies, fails or does not come
 Warns if     a rank comes seconds after the others; the store takes seconds to let a rank in
 Undecided    torch is not installed
 Not covered  RANK and WORLD_SIZE of the job itself (env.identity); reverse look-ups of the ranks'
@@ -119,7 +119,7 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "interface-unknown": FindingType(
-        headline="GLOO_SOCKET_IFNAME names no interface: {seen}",
+        headline="GLOO_SOCKET_IFNAME matches no interface: {seen}",
         who="job author",
         cause="a name that another machine's interface has, or NCCL's syntax (^lo, =eth0)",
         means="'Unable to find address for:' on that rank, the others wait without a message",
@@ -335,7 +335,7 @@ def measured(world: World[RendezvousTimes]) -> Measured:
     last = min(met, key=lambda pair: pair[1].waited)[0]
     text = f"{len(met)}/{len(world.observations)} ranks · store {duration(store)} · "
     text += f"init {duration(init)}" + (
-        f" · last was {_rank_name(world, last)}" if len(met) > 1 else ""
+        f" · {_rank_name(world, last)} arrived last" if len(met) > 1 else ""
     )
     values = {"store_s": store, "round_trip_s": trip, "init_s": init, "last_rank": last.name}
     return Measured(text, values)

@@ -1,9 +1,9 @@
-"""Would torchrun's own rendezvous (c10d) find its host here, and hand out a name that all can use?
+"""Would torchrun's c10d rendezvous find its host, and advertise a name that all nodes resolve?
 
 Level        standard
 Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes torchrun would let open
-             the store there, by torch's own rule (localhost, the own host name, or an address that
-             the own name leads to); the name that it would give to all ranks as MASTER_ADDR: the
+             the store there, by torch's own rule (localhost, the node's hostname, or an address
+             that it resolves to); the name that it would give to all ranks as MASTER_ADDR: the
              alphabetically first of the nodes' full names or PET_LOCAL_ADDR, as each node resolves
              it; PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES and the endpoint's port on all nodes
 Fails if     the ids, counts or ports differ; and where PET_RDZV_BACKEND is c10d: no node or several
@@ -70,7 +70,7 @@ CHECK = Check(
 HEARING = 2.0
 """Seconds for each of two exchanges: the nodes were started at the same time."""
 RESERVE = 0.7
-A_RANK = "(one process a rank)"
+A_RANK = "(one process per rank)"
 """What identity/discover.py says of a launcher that has started the ranks already."""
 SHOWN = 4
 
@@ -83,7 +83,7 @@ FINDINGS = {
         headline="{seen}",
         who="job author",
         cause="the address of a service or of a second interface: torchrun compares the endpoint "
-        "with what the own host name leads to, and with nothing else",
+        "only with the node's hostname and its addresses",
         means=NO_HOST + ", although ping and nc get there",
         text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
         "use an endpoint that is the host name of one node, or --rdzv-backend static",
@@ -224,7 +224,7 @@ def _backend_of(environ: Mapping[str, str], ctx: Context) -> str:
         return STATIC  # torchrun's default
     ranks = ctx.topology.facts.get("nproc")
     if ranks is not None and ranks.source.endswith(A_RANK):
-        raise NotApplicable("the launcher starts a process a rank: no torchrun follows")
+        raise NotApplicable("the launcher starts a process per rank: no torchrun follows")
     return UNKNOWN
 
 
@@ -317,7 +317,9 @@ def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterato
     elif not hosts and all(h.hosts is False for h in would.values()):
         endpoints = {h.endpoint for h in would.values()}
         owner = next((n for n, h in would.items() if endpoints & set(h.addresses)), "")
-        leads = f" · it is an address of {owner}, but its own name leads elsewhere" if owner else ""
+        leads = (
+            f" · it is an address of {owner}, but its hostname resolves elsewhere" if owner else ""
+        )
         home = owner or next((n.name for n in world.topology.nodes if 0 in n.ranks), "")
         yield Found(
             "store-host-missing",

@@ -1,4 +1,4 @@
-"""How much data do all ranks move together, and is one node or one link behind the rest?
+"""What is the bus bandwidth of all-reduces, and is a node or link slower than the rest?
 
 Level        standard
 Looks at     all-reduces in rising size (4 KiB to 1 GiB over NCCL where every rank has a GPU, to

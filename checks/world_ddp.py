@@ -1,4 +1,4 @@
-"""Does one step of DistributedDataParallel leave the same, right model on every rank?
+"""Does a DistributedDataParallel step give every rank the same, correct model?
 
 Level        standard
 Looks at     a small model wrapped in DDP on the device and backend that the job would use: its
@@ -313,7 +313,7 @@ def measured(world: World[Trained]) -> Measured:
         return Measured()
     first, slowest = done[0], max(v.seconds or 0.0 for v in done)
     gap = max(v.gradient_gap or 0.0 for v in done)
-    text = f"{first.backend} on {first.device} · gradients within {gap:.1g} · "
+    text = f"{first.backend} on {first.device} · {_exactness(gap)} · "
     text += f"step {duration(slowest)} · autocast {first.autocast}"
     if any(v.detail for v in done):
         text += " · TORCH_DISTRIBUTED_DEBUG=DETAIL left out"
@@ -326,3 +326,8 @@ def measured(world: World[Trained]) -> Measured:
         "debug_detail_left_out": any(v.detail for v in done),
     }
     return Measured(text, values)
+
+
+def _exactness(gap: float) -> str:
+    """How far gradients are from the average by hand, relative to the largest."""
+    return f"gradients exact (max error {gap:.1g})" if not gap else f"gradients within {gap:.1g}"

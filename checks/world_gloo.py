@@ -1,4 +1,4 @@
-"""Do the ranks add up numbers over Gloo, exactly, and how fast?
+"""Does a Gloo all-reduce return correct results, and at what bandwidth?
 
 Level        standard
 Looks at     all-reduces of 4 B to 16 MiB between all ranks on the CPU, over the interface that Gloo

@@ -1,4 +1,4 @@
-"""Does a DataLoader with worker processes move batches through /dev/shm, and how many a second?
+"""Does a DataLoader with worker processes work, and how many batches per second does it give?
 
 Level        standard
 Looks at     a small data set of pictures that costs about a millisecond an item, read without

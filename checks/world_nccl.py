@@ -1,4 +1,4 @@
-"""Do the ranks add up numbers over NCCL, one GPU each, exactly, and how fast?
+"""Does an NCCL all-reduce return correct results, and at what bandwidth?
 
 Level        standard
 Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 MiB between all GPUs
@@ -235,7 +235,7 @@ FINDINGS = {
         headline="CUDA fails on {at}: {seen}",
         cause="a driver older than torch's CUDA, a fabric manager that does not run, a sick GPU",
         means="'CUDA error: system not yet initialized', 'The NVIDIA driver on your system is too "
-        "old', or training on the CPU without a word",
+        "old', or training silently runs on the CPU",
         text="exclude that machine; install a driver for the CUDA that torch was built with, and "
         "nvidia-fabricmanager on NVSwitch",
         commands=(

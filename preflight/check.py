@@ -76,7 +76,7 @@ class Requirement(StrEnum):
     TORCH = "torch"
     GPU = "gpu"
     PEERS = "peers"
-    """Another agent: several nodes, or one process a rank."""
+    """Another agent: several nodes, or one process per rank."""
     REHEARSAL = "rehearsal"
     """A command that was rehearsed (`preflight rehearse`): no run has that."""
 

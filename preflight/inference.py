@@ -164,7 +164,7 @@ class Blamed:
 
     nodes          closed by themselves, whoever asks; `at` says which way
     links          failed between two nodes that are both fine with others in that direction
-    undetermined   may be either node's fault, or that of what lies between them
+    undetermined   may be either node's fault, or that of what is between them
     """
 
     nodes: tuple[str, ...]

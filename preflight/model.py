@@ -438,6 +438,15 @@ class Found:
         return replace(self, **changes)
 
 
+OF_ANY_CHECK = frozenset(
+    {
+        *("no-answer", "unkillable", "crashed", "not-observable", "interrupted"),
+        *("unjudged", "not-loaded"),
+    }
+)
+"""Codes of judge/fallbacks.py, which no check declares."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What was found, complete: a judge's Found with what its code declares. `check`, `advice` (the
@@ -446,8 +455,13 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """`check:code`, as the screen has it and as `preflight explain` takes it."""
+        """`check:code`, as the screen has it."""
         return f"{self.check}:{self.code}"
+
+    @property
+    def explained_as(self) -> str:
+        """What `preflight explain` takes for it."""
+        return self.check if self.code in OF_ANY_CHECK else self.name
 
     code: str
     status: Status

@@ -49,7 +49,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _look_through(data: object) -> None:

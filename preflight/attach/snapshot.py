@@ -224,7 +224,7 @@ def _why_nothing(python: Sequence[int], args: Mapping[str, Any]) -> str:
     if not python:
         return f"no Python process of {target} on this machine"
     name = procfs.command_line(python[0], 80)
-    return f"{target} is no job of torch: no launcher, no rank, and torch is not loaded in {name!r}"
+    return f"{target} is not a torch job: no launcher, no rank, and torch is not loaded in {name!r}"
 
 
 def _joining(

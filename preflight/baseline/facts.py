@@ -123,7 +123,7 @@ def _links(value: object) -> Iterator[tuple[Name, str]]:
     gpus, pairs = entries(value, "joined.gpus"), entries(value, "joined.pairs")
     up = [[lane for lane in entries(g, "lanes") if at(lane, "active") is True] for g in gpus]
     wire = "XGMI links" if text(value, "make") == "AMD" else "NVLink lanes"
-    yield (GPUS, f"{wire} a GPU"), _alike(str(len(lanes)) for lanes in up)
+    yield (GPUS, f"{wire} per GPU"), _alike(str(len(lanes)) for lanes in up)
     buses = {text(gpu, "bus") for gpu in gpus} - {""}
     between = Counter(
         (text(gpu, "bus"), remote)
@@ -131,7 +131,7 @@ def _links(value: object) -> Iterator[tuple[Name, str]]:
         for lane in lanes
         if (remote := text(lane, "remote")) in buses and text(gpu, "bus") < remote
     )
-    yield (GPUS, f"{wire} a pair"), _alike(str(n) for n in between.values())
+    yield (GPUS, f"{wire} per pair"), _alike(str(n) for n in between.values())
     read_write = [(whole(pair, "read"), whole(pair, "write")) for pair in pairs]
     may = [both == (0, 0) for both in read_write if None not in both]
     yield (GPUS, "pairs with P2P"), f"{sum(may)} of {len(may)}" if may else ""

@@ -20,7 +20,7 @@ FORMATS = ("human", "json")
 
 app = typer.Typer(
     name="baseline",
-    help="Keep a good report as expectations; say what changed since.",
+    help="Turn a good report into expectations; compare two reports.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,14 +28,23 @@ app = typer.Typer(
 SavedReport = typer.Argument(help="A saved JSON report.")
 
 
-@app.command(epilog="Exit codes: 0 · 2 usage, or a report that is not READY · 74 not written.")
+@app.command(
+    epilog="Exit codes: 0 · 2 usage, or a report that is not READY · 74 not written.",
+    short_help="Write the [expect] part of a config file.",
+)
 def record(
     report: Annotated[str, SavedReport],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="A new file; - is stdout.", metavar="FILE")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write, which must not exist; - is stdout.",
+            metavar="FILE",
+        ),
     ] = "-",
 ) -> None:
-    """The [expect] part of a config file out of a report that is READY: what is the same on all of
+    """Write the [expect] part of a config file from a report that is READY: what is the same on all
     its nodes, versions and limits as floors."""
     from preflight.baseline import learn
     from preflight.render import expect_toml
@@ -55,18 +64,23 @@ def record(
         raise typer.Exit(OUTPUT)
 
 
-@app.command(epilog="Exit codes: 0, whatever has changed · 2 usage.")
+@app.command(
+    epilog="Exit codes: 0, whatever has changed · 2 usage.",
+    short_help="Show what changed between two reports.",
+)
 def diff(
     before: Annotated[str, SavedReport],
     after: Annotated[str, SavedReport],
     output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="All changes, and all numbers.")
+        bool, typer.Option("--verbose", "-v", help="Also show small changes and all numbers.")
     ] = False,
-    color: Annotated[str, typer.Option("--color", help="auto, always or never.")] = "auto",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="No other glyphs.")] = False,
+    color: Annotated[
+        str, typer.Option("--color", help="Use colours: auto, always or never.")
+    ] = "auto",
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Use ASCII characters only.")] = False,
 ) -> None:
-    """What changed from one report to another of the same cluster: checks, software, variables,
+    """Show what changed between two reports of the same cluster: checks, software, variables,
     limits, addresses, and the numbers that are further apart than noise."""
     from preflight.baseline.diff import difference
     from preflight.render import baseline_diff

@@ -26,79 +26,136 @@ def levels(incomplete: str) -> list[str]:
 def option(*names: str, env: str = "", **more: Any) -> Any:
     """An option that is also an environment variable."""
     flag = names[0].lstrip("-").replace("-", "_").upper()
-    return typer.Option(*names, envvar=env or f"PREFLIGHT_{flag}", show_envvar=False, **more)
+    return typer.Option(*names, envvar=env or f"PREFLIGHT_{flag}", show_envvar=True, **more)
 
 
 def _run_flags(
     nproc: Annotated[
-        int | None, option("--nproc", min=1, max=4096, help="Ranks on this node.")
+        int | None,
+        option(
+            "--nproc",
+            min=1,
+            max=4096,
+            help="Number of ranks on this node. [default: from the launcher or the GPUs]",
+        ),
     ] = None,
     nodes: Annotated[
         int | None,
-        option("--nodes", min=1, max=100_000, help="Nodes of the job, where no launcher says it."),
+        option(
+            "--nodes",
+            min=1,
+            max=100_000,
+            help="Number of nodes of the job. [default: from the launcher]",
+        ),
     ] = None,
     node_rank: Annotated[
-        int | None, option("--node-rank", min=0, help="This node's number, from 0.")
+        int | None,
+        option(
+            "--node-rank", min=0, help="Number of this node, from 0. [default: from the launcher]"
+        ),
     ] = None,
     meet: Annotated[
-        str | None, option("--meet", help="HOST:PORT of node 0; else MASTER_ADDR:MASTER_PORT.")
+        str | None,
+        option("--meet", help="HOST:PORT where the nodes meet. [default: MASTER_ADDR:MASTER_PORT]"),
     ] = None,
     level: Annotated[
-        str | None, option("--level", help="quick, standard or deep.", autocompletion=levels)
+        str | None,
+        option(
+            "--level",
+            help="Which checks to run: quick, standard or deep. [default: standard]",
+            autocompletion=levels,
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        option("--only", help="Ids, prefixes or globs: net.*", autocompletion=ids),
+        option(
+            "--only",
+            help="Run these checks only: ids, prefixes or globs, e.g. net.*. Repeatable.",
+            autocompletion=ids,
+        ),
     ] = None,
     skip: Annotated[
-        list[str] | None, option("--skip", help="Leave these out.", autocompletion=ids)
+        list[str] | None,
+        option("--skip", help="Leave these checks out. Repeatable.", autocompletion=ids),
     ] = None,
     tolerate: Annotated[
         list[str] | None,
-        option("--tolerate", help="A FAIL of it becomes a warning.", autocompletion=ids),
+        option(
+            "--tolerate",
+            help="Report this check's failures as warnings. Repeatable.",
+            autocompletion=ids,
+        ),
     ] = None,
     strict: Annotated[
         bool | None,
-        option("--strict/--no-strict", env="PREFLIGHT_STRICT", help="WARN: not ready."),
+        option("--strict/--no-strict", env="PREFLIGHT_STRICT", help="Treat warnings as failures."),
     ] = None,
     expect: Annotated[
-        list[str] | None, option("--expect", help="key=value, e.g. gpus_per_node=4")
+        list[str] | None,
+        option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
     ] = None,
-    deadline: Annotated[str | None, option("--deadline", help="Of the whole run: 90s.")] = None,
-    arrive: Annotated[str | None, option("--arrive", help="For all agents to come: 30s.")] = None,
-    timeout: Annotated[list[str] | None, option("--timeout", help="Of one check: ID=20s.")] = None,
+    deadline: Annotated[
+        str | None, option("--deadline", help="Time limit for the whole run. [default: 90s]")
+    ] = None,
+    arrive: Annotated[
+        str | None,
+        option("--arrive", help="How long to wait for all nodes to join. [default: 30s]"),
+    ] = None,
+    timeout: Annotated[
+        list[str] | None,
+        option("--timeout", help="Time limit for one check, e.g. net.mesh=20s. Repeatable."),
+    ] = None,
     checkpoint_dir: Annotated[
-        str | None, option("--checkpoint-dir", help="Must be writable, too.")
+        str | None,
+        option("--checkpoint-dir", help="Folder for checkpoints, which has to be writable."),
     ] = None,
     python: Annotated[
         str | None,
-        option("--python", help="The job's Python, where preflight's own has no torch."),
+        option(
+            "--python", help="Python of the job. [default: the one of preflight, if it has torch]"
+        ),
     ] = None,
     slurm: Annotated[
-        bool, option("--slurm", help="In a batch script: an agent on every node, by srun.")
+        bool, option("--slurm", help="Run on all nodes of this SLURM job, with srun.")
     ] = False,
     hosts: Annotated[
-        str | None, option("--hosts", help="gpu[01-08], @group: an agent on each, by ssh.")
+        str | None,
+        option("--hosts", help="Run on these hosts, with ssh, e.g. gpu[01-08] or @group."),
     ] = None,
     connect: Annotated[
-        str | None, option("--connect", help="Not by ssh: 'kubectl exec -i %h --'.")
+        str | None, option("--connect", help="Command used instead of ssh; %h is the host name.")
     ] = None,
     exit_style: Annotated[
-        str, option("--exit", help="world, node, or nagios (exits 0/1/2/3).")
+        str,
+        option(
+            "--exit",
+            help="Exit code by the whole job (world), by this node (node), or as Nagios has it.",
+        ),
     ] = "world",
     output: Annotated[
         list[str] | None,
         option(
             "--output",
             "-o",
-            help="human, json, junit, prometheus, nagios, markdown or slurm; =FILE, else stdout.",
+            help="Format of the report: human, json, junit, prometheus, nagios, markdown or slurm, "
+            "to stdout, or to a file with FORMAT=FILE. Repeatable. [default: human]",
         ),
     ] = None,
-    quiet: Annotated[bool, option("--quiet", "-q", help="Verdict and findings only.")] = False,
-    verbose: Annotated[bool, option("--verbose", "-v", help="Marks and provenance.")] = False,
-    color: Annotated[str, option("--color", help="auto, always or never.")] = "auto",
-    ascii_only: Annotated[bool, option("--ascii", help="No other glyphs.")] = False,
-    config_file: Annotated[str | None, option("--config", help="The config file.")] = None,
+    quiet: Annotated[
+        bool, option("--quiet", "-q", help="Print the findings and the verdict only.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        option(
+            "--verbose", "-v", help="Also show progress marks and where each setting came from."
+        ),
+    ] = False,
+    color: Annotated[str, option("--color", help="Use colours: auto, always or never.")] = "auto",
+    ascii_only: Annotated[bool, option("--ascii", help="Use ASCII characters only.")] = False,
+    config_file: Annotated[
+        str | None,
+        option("--config", help="Config file. [default: ./preflight.toml, /etc/preflight.toml]"),
+    ] = None,
     root: Annotated[str, option("--root", hidden=True)] = "/",
 ) -> None:
     """The flags that `run` and `gate` share: only its signature is used."""

@@ -57,7 +57,7 @@ for name, group in (("baseline", baseline.app), ("slurm", slurm.app)):
 @app.callback(invoke_without_command=True)
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", help="Version and where it runs from.")
+        bool, typer.Option("--version", help="Print the version and where preflight is installed.")
     ] = False,
 ) -> None:
     if version:
@@ -65,26 +65,30 @@ def _top(
         raise typer.Exit
 
 
-@app.command(epilog=EXITS)
+@app.command(epilog=EXITS, short_help="Run the checks and print a report.")
 @with_run_flags
 def run(ctx: typer.Context, **given: Any) -> None:
-    """Observe, judge, print the report, exit by its verdict."""
+    """Run the checks and print a report; the exit code is the verdict."""
     with agent.session(ctx.obj) as workers:
         ended, problems = _run_and_publish(ctx, workers, given)
     raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))
 
 
-@app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)
+@app.command(
+    context_settings=COMMAND_FOLLOWS,
+    epilog=EXITS,
+    short_help="Run the checks, then start CMD if READY.",
+)
 @with_run_flags
 def gate(
     ctx: typer.Context,
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to start.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Command to start.")],
     start_undecided: Annotated[
-        bool, option("--start-undecided", help="Start CMD on UNDECIDED, too.")
+        bool, option("--start-undecided", help="Start CMD also when the verdict is UNDECIDED.")
     ] = False,
     **given: Any,
 ) -> None:
-    """Run the checks, then become CMD if READY; otherwise say that it was not started."""
+    """Run the checks and, if the verdict is READY, start CMD in place of preflight."""
     if not command[0]:
         raise PreflightError("CMD is an empty word")
     with agent.session(ctx.obj) as workers:
@@ -98,16 +102,20 @@ def gate(
     raise typer.Exit(code)
 
 
-app.command(context_settings=COMMAND_FOLLOWS, epilog=EXITS)(rehearse.rehearse)
-app.command(epilog=EXITS)(rehearse.attach)
+app.command(
+    context_settings=COMMAND_FOLLOWS,
+    epilog=EXITS,
+    short_help="Run CMD briefly and name the rank and line that hangs.",
+)(rehearse.rehearse)
+app.command(epilog=EXITS, short_help="Name the rank that hangs in a job that runs.")(
+    rehearse.attach
+)
 
 
-@app.command(epilog="Exit codes: 0 · 2 usage.")
+@app.command(epilog="Exit codes: 0 · 2 usage.", short_help="Show how preflight detects your job.")
 @with_run_flags
 def plan(ctx: typer.Context, **given: Any) -> None:
-    """What `run` would do here with these flags, and who it takes this process for; runs nothing.
-    `-o json` is the plan as JSON; of files that `-o` names it only says that run would write them.
-    """
+    """Show how preflight detects your job and which checks `run` would make; runs none of them."""
     from preflight.engine import preview
     from preflight.render import preview as as_plan
 
@@ -128,11 +136,11 @@ def plan(ctx: typer.Context, **given: Any) -> None:
     raise typer.Exit(ctx.obj.exit_code)
 
 
-@app.command("list")
+@app.command("list", short_help="List all checks.")
 def list_checks(
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The checks that there are: id, stage, needs, budget, what they touch."""
+    """List all checks: id, stage, level, time limit, what they need and touch."""
     from preflight.render import explain as manual
 
     catalogue = registry.load()
@@ -144,7 +152,7 @@ def list_checks(
         printed(terminal.spelled(manual.table(catalogue, columns)))
 
 
-@app.command()
+@app.command(short_help="Explain a check, a finding or an error message.")
 def explain(
     name: Annotated[
         str,
@@ -184,7 +192,7 @@ def explain(
         printed(terminal.spelled(text))
 
 
-@app.command()
+@app.command(short_help="Find known error messages in a log.")
 def diagnose(
     log: Annotated[
         str, typer.Argument(metavar="LOG", help="A log of torchrun, NCCL or SLURM; - for stdin.")
@@ -205,18 +213,24 @@ def diagnose(
     printed(terminal.spelled(symptoms.diagnosis(seen, name, len(text.splitlines()), width)))
 
 
-@app.command()
+@app.command(short_help="Print a saved report again.")
 def show(
     ctx: typer.Context,
     report: Annotated[str, typer.Argument(metavar="REPORT", help="A saved JSON report.")],
     judge: Annotated[
-        bool, typer.Option("--judge", help="Judge its observations again, by today's config.")
+        bool, typer.Option("--judge", help="Judge its observations again, with today's config.")
     ] = False,
     output: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="As of run: human, json=FILE, …")
+        list[str] | None, typer.Option("--output", "-o", help="Format of the report, as for run.")
     ] = None,
-    expect: Annotated[list[str] | None, typer.Option("--expect", help="key=value")] = None,
-    tolerate: Annotated[list[str] | None, typer.Option("--tolerate", help="An id.")] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
+    ] = None,
+    tolerate: Annotated[
+        list[str] | None,
+        typer.Option("--tolerate", help="Report this check's failures as warnings. Repeatable."),
+    ] = None,
     strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
@@ -240,15 +254,21 @@ def show(
     raise typer.Exit(code or (OUTPUT if problems else 0))
 
 
-@app.command(epilog=EXITS)
+@app.command(epilog=EXITS, short_help="Merge the partial reports of a job into one.")
 def merge(
     ctx: typer.Context,
     reports: Annotated[list[str], typer.Argument(metavar="REPORT...", help="JSON reports.")],
     output: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="human, json=FILE, …")
+        list[str] | None, typer.Option("--output", "-o", help="Format of the report, as for run.")
     ] = None,
-    expect: Annotated[list[str] | None, typer.Option("--expect", help="key=value")] = None,
-    tolerate: Annotated[list[str] | None, typer.Option("--tolerate", help="An id.")] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
+    ] = None,
+    tolerate: Annotated[
+        list[str] | None,
+        typer.Option("--tolerate", help="Report this check's failures as warnings. Repeatable."),
+    ] = None,
     strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
@@ -256,7 +276,7 @@ def merge(
     ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
     config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
 ) -> None:
-    """One report out of those of agents that could not all meet: judged again, as one job."""
+    """Merge the partial reports of nodes that could not reach each other into one report."""
     from preflight.judge.merge import merge as merged
 
     flags = Flags(
@@ -286,7 +306,7 @@ def _agent(ctx: typer.Context) -> None:
 
 @app.command()
 def schema() -> None:
-    """The JSON schema of the report."""
+    """Print the JSON schema of the report."""
     from importlib.resources import files
 
     printed(files("preflight").joinpath("report-v1.schema.json").read_text(encoding="utf-8"))

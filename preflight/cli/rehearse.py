@@ -21,24 +21,27 @@ from preflight.process.pool import Workers
 @with_flags_for_here
 def rehearse(
     ctx: typer.Context,
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to run.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Command to run.")],
     for_: Annotated[
-        str | None, option("--for", help="Watch it for so long, then end it: 120s.")
+        str | None,
+        option("--for", help="How long to watch CMD before it is ended. [default: 120s]"),
     ] = None,
     steps: Annotated[
-        int | None, option("--steps", min=1, help="Enough when every rank has done so many.")
+        int | None,
+        option("--steps", min=1, help="End CMD when every rank has done this many steps."),
     ] = None,
     stuck: Annotated[
-        str | None, option("--stuck", help="Hung when nothing goes on for so long: 20s.")
+        str | None,
+        option("--stuck", help="Call it hung after this long without progress. [default: 20s]"),
     ] = None,
     stop_when_ok: Annotated[
-        bool, option("--stop-when-ok", help="Enough when every rank trains: 5 steps.")
+        bool, option("--stop-when-ok", help="End CMD when every rank has done 5 steps.")
     ] = False,
     **given: Any,
 ) -> None:
-    """Run CMD for a moment under watch; if it hangs, say which rank, collective, file and line.
-    Nothing in it is changed: what is set for it in the environment is shown. Of a job on several
-    nodes start it on each: srun preflight rehearse -- CMD."""
+    """Run CMD for up to 2 minutes and, if it hangs, name the rank, collective, file and line.
+    Nothing in it is changed: what is set for it in the environment is shown. For a job on several
+    nodes, start it on each: srun preflight rehearse -- CMD."""
     from preflight.rehearsal import run
 
     asked = run.terms(command, for_, steps, stuck, stop_when_ok)
@@ -59,18 +62,18 @@ def rehearse(
 def attach(
     ctx: typer.Context,
     pid: Annotated[
-        int | None, typer.Argument(min=2, help="Of the launcher, or of one of its ranks.")
+        int | None, typer.Argument(min=2, help="Process id of the launcher or of one of its ranks.")
     ] = None,
     job: Annotated[
-        int | None, option("--job", min=1, help="A SLURM job: its processes on this machine.")
+        int | None, option("--job", min=1, help="SLURM job: look at its processes on this machine.")
     ] = None,
-    for_: Annotated[str | None, option("--for", help="Look at it for so long: 6s.")] = None,
+    for_: Annotated[str | None, option("--for", help="How long to look. [default: 6s]")] = None,
     **given: Any,
 ) -> None:
-    """Look at a job that already runs, or hangs, from outside: who waits, and for whom. Asks
+    """Look at a job that already runs, or hangs, and name the rank that the others wait for. Asks
     torch's debug server where the script has started it, else py-spy, and NCCL's RAS service where
-    the job offers it. Needs leave to read its processes (root, or the same user where ptrace is
-    allowed). Of a job on several nodes start it on each, with a --meet of its own."""
+    the job offers it. Needs permission to read its processes (root, or the same user where ptrace
+    is allowed). For a job on several nodes, start it on each, with a --meet of its own."""
     from preflight.attach import running_job
 
     if (pid is None) == (job is None):

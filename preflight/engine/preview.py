@@ -85,9 +85,11 @@ def _left_out(
             return f"of level {level}"
     if peers and not meeting:
         others = here.size > here.met
-        return "level quick meets nobody" if others else "one agent has all ranks of this job"
+        return (
+            "not run at --level quick (needs other nodes)" if others else "single node, not needed"
+        )
     if one.scope is check.Scope.WORLD and not meeting and here.size > here.met:
-        return "level quick meets nobody"
+        return "not run at --level quick (needs other nodes)"
     if one.scope is check.Scope.PAIR and peers and not here.several_nodes:
         return "all ranks are on one node"
     return ""

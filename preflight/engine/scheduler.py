@@ -316,10 +316,10 @@ class Run:
         undecided doesn't block: this check brings evidence of its own."""
         company = self.company
         if company is None and loaded.check.requires & {Requirement.PEERS}:
-            return Missing(Cause.NOT_APPLICABLE, "one agent has all ranks of this job")
+            return Missing(Cause.NOT_APPLICABLE, "single node, not needed")
         others = self.plan.topology.size - len(self.node.ranks)
         if company is None and loaded.check.scope is Scope.WORLD and others > 0:
-            detail = f"{plural(others, 'rank')} of other processes: level quick meets nobody"
+            detail = f"not run at --level quick (needs {plural(others, 'rank')} of other processes)"
             return Missing(Cause.SKIPPED, detail)
         if self._shared(loaded) and company is not None and loaded.id != self.meeting:
             alone = Requirement.PEERS in loaded.check.requires and len(company.nodes) < 2

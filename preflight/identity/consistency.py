@@ -341,7 +341,7 @@ def _leftover_variables(env: Env, top: Topology) -> Iterator[Found]:
     if env.number(STANDALONE) and env.most_nodes > 1:
         saw = env.say(STANDALONE, "PET_NNODES")
         yield env.fault("standalone", saw, "no --standalone on several nodes")
-    # one process a rank: what counts is how many of them there are, and env.owned doesn't say
+    # one process per rank: what counts is how many of them there are, and env.owned doesn't say
     if "LOCAL_RANK" in env or any(env.number(o.rank[0]) is not None for o in OUTER):
         return
     for name in ("LOCAL_WORLD_SIZE", "PET_NPROC_PER_NODE"):

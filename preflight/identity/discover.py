@@ -137,12 +137,12 @@ def discover(
         return _of_a_node(reading, hostname, rank, size, here, flags)
     if size is None and launcher.name == "MPI (PMIx)":
         raise PreflightError(
-            f"PMIX_RANK={rank} says that there is a process a rank, but nothing says how many: "
+            f"PMIX_RANK={rank} says that there is a process per rank, but nothing says how many: "
             "set WORLD_SIZE"
         )
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
-    reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process a rank)")
+    reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process per rank)")
     if here != 1 or (reading.number("gpus", launcher.gpus) or 0) < 2:
         reading.facts.pop("gpus", None)
     return _with_meeting_point(reading, hostname, (rank,), size, meet, here or 1)
@@ -181,7 +181,7 @@ def _stands_for_node(reading: _Reading, rank: int, here: int | None, flags: _Fla
     raise PreflightError(
         f"{flags.nproc_source} {flags.nproc} would start {flags.nproc} ranks in each process, but "
         f"{reading.facts['rank'].source.removeprefix('env ')}={rank} says that {launcher.name} "
-        f"has already started one process a rank; leave {flags.nproc_source} out"
+        f"has already started one process per rank; leave {flags.nproc_source} out"
     )
 
 

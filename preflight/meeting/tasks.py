@@ -84,7 +84,7 @@ def place_told(text: bytes) -> dict[str, Any]:
     looking anything up, so a name in place of an address would make it wait."""
     told = decode(_Place, parsed(text))
     if not 0 < told.port < 1 << 16:
-        raise ValueError(f"{told.port} is no port")
+        raise ValueError(f"{told.port} is not a port")
     return {"ips": [str(ip_address(ip)) for ip in told.ips[:OWN_MOST]], "port": told.port}
 
 

@@ -213,7 +213,9 @@ def _recorded(
             tuple(replace(r, life=replace(r.life, command=command)) for r in record.ranks)
         )
     why = "interrupted" if interrupted else "blind"
-    problem = "" if interrupted else f"the watch itself ended without a word: {call.result!r:.200}"
+    problem = (
+        "" if interrupted else f"the watch itself ended without a message: {call.result!r:.200}"
+    )
     life = Life(WatchedCommand(argv, ended, why, seconds), watched="", problem=problem)
     return RehearsalRecord((Rehearsed(life, Calls(why=why, seconds=seconds)),))
 

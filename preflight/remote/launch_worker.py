@@ -69,7 +69,7 @@ def expand(args: Mapping[str, Any], channel: Channel, preloaded: object) -> list
     hosts = [str(host) for host in found]
     for host in hosts:
         if not NAME.fullmatch(host):
-            raise PreflightError(f"{host!r:.80} is no name of a host")
+            raise PreflightError(f"{host!r:.80} is not a host name")
     return hosts
 
 

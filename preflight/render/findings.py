@@ -67,7 +67,7 @@ def finding_lines(finding: Finding, look: Look, report: Report, required: bool) 
             yield from _command(command, label, look, report, node)
     if full or finding.status is Status.UNDECIDED:
         yield from _labelled("who", look.say(advice.who if advice else ""), look)
-        yield from _labelled("more", f"preflight explain {look.say(finding.name)}", look)
+        yield from _labelled("more", f"preflight explain {look.say(finding.explained_as)}", look)
 
 
 def _heading(finding: Finding, look: Look) -> Iterator[Line]:

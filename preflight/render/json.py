@@ -160,7 +160,7 @@ def parse(text: str) -> Report:
     try:
         data = parsed(text)
     except ValueError as error:
-        why = "it is no JSON" if isinstance(error, json.JSONDecodeError) else error
+        why = "not valid JSON" if isinstance(error, json.JSONDecodeError) else error
         raise PreflightError(f"not a report: {why}") from None
     if not isinstance(data, dict) or "observations" not in data or "verdict" not in data:
         raise PreflightError("not a report: it lacks 'observations' and 'verdict'")

@@ -120,7 +120,7 @@ def _identity(planned: Planned) -> list[tuple[str, str]]:
             told.append((label, f"{facts[name].value} · {facts[name].source}"))
     if "gpus" in facts:
         label, text = told[-1]
-        told[-1] = (label, f"{text} · --nproc {facts['gpus'].value} would be a rank for each")
+        told[-1] = (label, f"{text} · --nproc {facts['gpus'].value} would be one rank for each")
     return told
 
 

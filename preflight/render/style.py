@@ -98,12 +98,17 @@ class Look:
         return (ASCII if self.ascii else GLYPHS)[status]
 
 
+BESIDE = 50
+"""Columns in which a long first part is begun, before it goes on below."""
+
+
 def flow(parts: Sequence[str], look: Look, first: Line, indent: int) -> Iterator[Line]:
     """`parts` joined by dots behind `first`, going on below itself where a part doesn't fit."""
     line, used = list(first), sum(len(text) for text, _ in first)
     empty = True
     for part in parts:
-        if used > indent and used + (0 if empty else 3) + len(part) > look.width:
+        beside = empty and look.width - used >= BESIDE
+        if not beside and used > indent and used + (0 if empty else 3) + len(part) > look.width:
             yield line
             line, used, empty = [(" " * indent, "")], indent, True
         for number, piece in enumerate(wrapped(part, look.width - used)):

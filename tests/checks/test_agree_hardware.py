@@ -262,7 +262,7 @@ def test_two_that_differ_are_both_named() -> None:
     assert finding.confidence is Confidence.POSSIBLE
     assert [s.node for s in finding.subjects] == ["n1", "n2"]
     assert finding.saw == "MTU 1500 on n1 · MTU 9000 on n2"
-    assert finding.alternatives == ("n1 is the odd one", "n2 is the odd one")
+    assert finding.alternatives == ("n1 is the one that differs", "n2 is the one that differs")
     assert "10.0.0.0/24" in finding.expected
 
 

@@ -352,7 +352,7 @@ def test_only_the_gpus_of_the_job_count() -> None:
 
 def test_measured_says_what_there_is() -> None:
     text = gpu_links.measured(world("gpu.links", switched())).text
-    assert text == "18 NVLink lanes a GPU · P2P 28 of 28 pairs · SYS"
+    assert text == "18 NVLink lanes per GPU · P2P 28 of 28 pairs · SYS"
     text = gpu_links.measured(world("gpu.links", wired(RTX4090, status=1, near=30))).text
     assert text == "no NVLink · P2P 0 of 6 pairs (chipset not supported) · PHB"
     saw = wired(iommu="DMA")

@@ -117,7 +117,7 @@ def test_measured_takes_the_poorest_node() -> None:
     two = topology(4, nodes=(Node("n1", (0, 1)), Node("n2", (2, 3))))
     measured = host_cpu.measured(world("host.cpu", {"n1": BIG, "n2": but(BIG, usable=32)}, two))
     assert measured.values["cpus"] == 32
-    assert measured.text == "32 of 64 CPUs · 16 a rank · load 1.5"
+    assert measured.text == "32 of 64 CPUs · 16 CPUs per rank · load 1.5"
     assert host_cpu.measured(world("host.cpu", {})).text == ""
 
 

@@ -127,7 +127,7 @@ HEALTHY = (
 
 CASES = (
     *HEALTHY,
-    Case("20 MiB a step", memory(leak(20)), MEMORY, WARN, subject="n1 · rank 0"),
+    Case("20 MiB per step", memory(leak(20)), MEMORY, WARN, subject="n1 · rank 0"),
     Case("soon", memory(leak(20), left=3 * GIB), MEMORY, FAIL),
     Case("in 4 min", memory(leak(2), rate=20.0, left=9 * GIB), MEMORY, FAIL),
     Case("in 199 steps of a minute", memory(leak(9), rate=0.2, left=1700 * MIB), MEMORY, FAIL),
@@ -156,7 +156,7 @@ def findings(saw: Any) -> list[Any]:
 def test_what_is_said() -> None:
     (finding,) = findings(memory(leak(20), left=40 * GIB))
     assert finding.saw == (
-        "memory of rank 0 grows by 20 MiB a step, 3.0 GiB in 152 steps · 40 GiB left: "
+        "memory of rank 0 grows by 20 MiB per step, 3.0 GiB in 152 steps · 40 GiB left: "
         "full after about 2,000 steps, in 17 min"
     )
     assert (finding.blame, finding.confidence) == (Blame.JOB, Confidence.LIKELY)
@@ -173,7 +173,7 @@ def test_ranks_of_a_node_fill_it_together() -> None:
     assert left(one, one) == "about 1,000 steps, in 8 min 32 s"
     (finding,) = findings(ranks(one, one))
     assert [s.name for s in finding.subjects] == ["0", "1"]
-    assert "memory of rank 0 grows by 20 MiB a step" in finding.saw
+    assert "memory of rank 0 grows by 20 MiB per step" in finding.saw
     assert "and that of 1 more" in finding.saw
 
 
@@ -195,7 +195,7 @@ def test_of_many_nodes_that_is_told_which_is_full_first() -> None:
 def test_every_gpu_is_full_by_itself() -> None:
     (finding,) = findings(ranks(memory(gpu=leak(30)), memory(gpu=leak(90)), memory(gpu=flat)))
     assert [s.name for s in finding.subjects] == ["1", "0"]
-    assert finding.saw.startswith("GPU memory of rank 1 grows by 90 MiB a step")
+    assert finding.saw.startswith("GPU memory of rank 1 grows by 90 MiB per step")
     assert "· 58 GiB left: full after about 660 steps" in finding.saw
 
 
@@ -207,7 +207,7 @@ def test_what_is_in_dev_shm_is_not_told_twice() -> None:
     # all ranks of a node see the same /dev/shm
     (finding,) = findings(ranks(*[shm(leak(5))] * 4))
     assert finding.subjects[0].ranks == (0, 1, 2, 3)
-    assert "/dev/shm of n1 grows by 5 MiB a step" in finding.saw
+    assert "/dev/shm of n1 grows by 5 MiB per step" in finding.saw
 
 
 @given(st.integers(0, 1 << 32), st.floats(0, 0.9), st.integers(20, 200), st.floats(0.3, 20))
@@ -227,9 +227,9 @@ def test_what_is_measured() -> None:
         return job_memory.measured(world("job.memory", saw)).text
 
     assert text(memory()) == "1.2 GiB, steady"
-    assert text(memory(leak(20), base=900)) == "5.4 GiB, 20 MiB more a step"
-    assert text(ranks(memory(), memory(base=1000))) == "1.2 GiB a rank, steady"
-    assert text(memory(gpu=leak(30))) == "1.2 GiB, steady · GPU 8.8 GiB, 30 MiB more a step"
+    assert text(memory(leak(20), base=900)) == "5.4 GiB, 20 MiB more per step"
+    assert text(ranks(memory(), memory(base=1000))) == "1.2 GiB per rank, steady"
+    assert text(memory(gpu=leak(30))) == "1.2 GiB, steady · GPU 8.8 GiB, 30 MiB more per step"
     assert text(Growth()) == ""
     values = job_memory.measured(world("job.memory", memory(leak(2)))).values
     assert values["grows_bytes_a_step"] == pytest.approx(2 * MIB, rel=0.02)

@@ -171,7 +171,7 @@ def test_what_is_said_of_a_slow_rank() -> None:
     (finding,) = findings(slow(0.02, 0.9, 0.95))
     assert finding.saw == (
         "rank 0 waits for a collective at 2 % of the looks, the others at 90-95 % · rank 0 is most "
-        "often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · 210 ms a step"
+        "often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · 210 ms per step"
     )
     assert (finding.blame, finding.confidence) == (Blame.JOB, Confidence.LIKELY)
     assert finding.fields["line"] == "/home/u/train.py:31"
@@ -186,8 +186,8 @@ def test_what_is_said_of_a_slow_rank() -> None:
 def test_what_is_said_of_data() -> None:
     (finding,) = findings(ranks(FINE, dataclasses.replace(STARVED, workers=2)))
     assert finding.saw == (
-        "rank 1 waits 45 % of the time for the DataLoader, 94 ms of 210 ms a step · "
-        "the others 3 % · num_workers=2, 8 CPUs a rank"
+        "rank 1 waits 45 % of the time for the DataLoader, 94 ms of 210 ms per step · "
+        "the others 3 % · num_workers=2, 8 CPUs per rank"
     )
     assert finding.fields["workers"] == "8"
 
@@ -208,8 +208,8 @@ def test_what_is_said_of_data() -> None:
 def test_what_is_said_of_small_ones() -> None:
     (finding,) = findings(ranks(*[CHATTY] * 6))
     assert finding.saw == (
-        "400 collectives a step, half of them of 4 B or less · 60 % of the looks are in one · "
-        "210 ms a step"
+        "400 collectives per step, half of them of 4 B or less · 60 % of the looks are in one · "
+        "210 ms per step"
     )
     assert len(finding.subjects) == 6
 
@@ -253,7 +253,7 @@ def test_numbers_that_are_none_are_left_out(name: str, value: float) -> None:
 
 def test_what_is_measured() -> None:
     seen = job_pace.measured(world("job.pace", waits(0.3, 0.34, 0.4)))
-    assert seen.text == "210 ms a step · 30-40 % in collectives · 3 % for data"
+    assert seen.text == "210 ms per step · 30-40 % in collectives · 3 % for data"
     assert seen.values["collectives_a_step"] == 4
     assert job_pace.measured(world("job.pace", ranks(Pace()))).text == ""
 

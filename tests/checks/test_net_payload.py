@@ -142,7 +142,7 @@ def test_nothing_else_is_said(row: Case) -> None:
 def test_the_size_is_named() -> None:
     (finding,) = findings(4, payload(4, into(2, 4, stopped(2))))
     assert "1400 B pass, 9000 B never arrive" in finding.saw
-    assert "path MTU for 1500" in finding.saw
+    assert "path MTU is 1500" in finding.saw
     (finding,) = findings(4, payload(4, into(2, 4, stopped(0))))
     assert ": 64 B never arrive" in finding.saw
 

@@ -156,7 +156,7 @@ CASES = (
         subject="n1 · mlx5_3 · port 1",
     ),
     Case(
-        "of two nodes neither is the odd one",
+        "of two nodes neither is the one that differs",
         nodes(fabric(*rails(8, port(3, rate=100.0))), GOOD),
         topology=job(),
     ),

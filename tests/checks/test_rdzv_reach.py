@@ -54,9 +54,9 @@ def test_the_right_column() -> None:
         return rdzv_reach.measured(world("rdzv.reach", here(host), nodes(1))).text
 
     one_by_one = (came(1, pid=101, ranks=(0,)), came(2, ranks=(1,), at=0.4))
-    assert text(hosting(*one_by_one, size=2)) == "2/2 ranks in 400 ms, last was rank 1"
+    assert text(hosting(*one_by_one, size=2)) == "2/2 ranks in 400 ms, rank 1 arrived last"
     scanned = hosting(*ALL, strangers=(Stranger("10.9.9.9", "http", 30),))
-    assert text(scanned) == "8/8 ranks in 300 ms, last was n4 · 30 strangers"
+    assert text(scanned) == "8/8 ranks in 300 ms, n4 arrived last · 30 strangers"
     assert text(out(2, DROPPED)) == "10.0.0.1:29500 no answer in 4.0 s (7 tries)"
 
 

@@ -176,7 +176,7 @@ def test_ranks_are_shown_with_their_nodes() -> None:
     seen: World[RendezvousTimes] = World("rdzv.store", late, THREE)  # type: ignore[arg-type]
     (finding,) = judged(seen)
     assert finding.saw == "all 2 ranks of n3 came up to 8.1 s after the first"
-    assert rdzv_store.measured(seen).text.endswith(" · last was rank 5 on n3")
+    assert rdzv_store.measured(seen).text.endswith(" · rank 5 on n3 arrived last")
 
 
 def test_nothing_to_look_at() -> None:

@@ -57,7 +57,7 @@ def world(count: int, use: str = UNKNOWN, **odd: Any) -> dict[str, Any]:
             port="29400" if planned else "",
             source="PET_RDZV_ENDPOINT" if planned else "MASTER_ADDR",
             hosts=i == 0,
-            why="the own host name" if i == 0 else "",
+            why="its hostname" if i == 0 else "",
             name=f"h{i + 1}",
             addresses=(ip(i),),
             handed=first(ip(0)),
@@ -78,7 +78,7 @@ def case(name: str, seen: dict[str, Any], *rest: Any, **more: Any) -> Case:
 
 
 NOT = {"hosts": False, "why": ""}
-BY_NAME = {"hosts": True, "why": "the own host name"}
+BY_NAME = {"hosts": True, "why": "its hostname"}
 LOOP = {"hosts": True, "why": "the loopback", "endpoint": "localhost"}
 LOST = {"handed": first(error=NONAME)}
 STOPS = {"hosts": False, "stops": NONAME}

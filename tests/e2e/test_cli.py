@@ -132,7 +132,7 @@ def shown(path: Path, *more: str) -> str:
     [
         (b"", "not a report"),
         (os.urandom(64) + b"\xff\xfe", "not a report: it is no UTF-8 text"),
-        (b"level = 'quick'", "not a report: it is no JSON"),
+        (b"level = 'quick'", "not a report: not valid JSON"),
         (b"[1, 2]", "not a report"),
         (b'"verdict observations"', "not a report"),
         (b'{"a": 1}', "not a report"),
@@ -158,7 +158,7 @@ def test_a_report_that_can_not_be_read(tmp_path: Path) -> None:
 def test_a_report_that_was_cut(saved: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "cut.json"
     path.write_text(json.dumps(saved)[:700])
-    assert shown(path) == "not a report: it is no JSON"
+    assert shown(path) == "not a report: not valid JSON"
 
 
 DEEP: Any = {}

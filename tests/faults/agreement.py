@@ -1,7 +1,7 @@
 """What has to be the same on all machines and is not: settings, software, hardware, clocks. And two
 faults at once, of which each has to be named.
 
-On three machines two outvote the third; on two nobody can tell whose is the odd one, and both have
+On three machines two outvote the third; on two nobody can tell which one differs, and both have
 to be named.
 """
 

@@ -385,7 +385,7 @@ ABSENT_RANKS: tuple[Row, ...] = (
         topology=alone(1),
     ),
     row(
-        "localhost, one process a rank: the others may be meant to run here",
+        "localhost, one process per rank: the others may be meant to run here",
         here(hosting(came(1, ranks=(0,)), name="localhost", ips=("127.0.0.1",), ranks=(0,))),
         "absent",
         status=Status.MISSING,
@@ -774,7 +774,7 @@ DISCONNECTED: tuple[Row, ...] = (
         about=("n1",),
         blame=Blame.NODE,
         sure=Confidence.CERTAIN,
-        says=("did nothing at all for 9.0 s", "n[2-4]"),
+        says=("was stopped (no CPU time) for 9.0 s", "n[2-4]"),
     ),
     row(
         "a guest was stopped for a while",
@@ -783,7 +783,7 @@ DISCONNECTED: tuple[Row, ...] = (
         subject="n4",
         about=("n4",),
         sure=Confidence.CERTAIN,
-        says=("did nothing at all for 9.0 s", f"n1 had lost it: {QUIET}"),
+        says=("was stopped (no CPU time) for 9.0 s", f"n1 had lost it: {QUIET}"),
     ),
     row(
         "by itself: the host was lost",
@@ -800,7 +800,7 @@ DISCONNECTED: tuple[Row, ...] = (
         subject="n1 · port 29500",
         topology=alone(2),
         sure=Confidence.LIKELY,
-        says=("the meeting at n1 10.0.0.1:29500 ended without a word: n2: Connection reset",),
+        says=("the meeting at n1 10.0.0.1:29500 ended without a message: n2: Connection reset",),
     ),
     row(
         "several lost the host, and it gave no part",
@@ -816,7 +816,7 @@ DISCONNECTED: tuple[Row, ...] = (
         "lost",
         subject="n1 · port 29500",
         sure=Confidence.LIKELY,
-        says=("ended without a word: n2: reset · n3: reset", "n4 found nobody there any more"),
+        says=("ended without a message: n2: reset · n3: reset", "n4 found nobody there any more"),
     ),
     row(
         "the host and its guest lost each other: told once",

@@ -135,7 +135,7 @@ def _edges(world: World[Any], edges: list[tuple[str, str]]) -> UnreachableAddres
             for a, b in edges
             if a != b
         )
-    note = f"the own address of {parties(sorted(to))}" if within else f"that is {shown}"
+    note = f"the address of {parties(sorted(to))}" if within else f"that is {shown}"
     return UnreachableAddress(
         subjects, note, Blame.UNKNOWN if within else Blame.NETWORK, Confidence.LIKELY
     )

@@ -170,7 +170,7 @@ def _nets_differ(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator
         return
     agreed = consensus(chosen)
     odd = [k for keys in agreed.odd.values() for k in keys]
-    # of two nodes, none is the odd one, however many ranks each has
+    # of two nodes, none is the one that differs, however many ranks each has
     clear = not agreed.tie and not humanize.one_of_two(world, odd)
     groups: dict[str, list[str]] = {}
     for key, net in chosen.items():

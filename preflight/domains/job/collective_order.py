@@ -211,7 +211,7 @@ def _first_swap(key: Key, rows: Mapping[int, Mapping[int, Collective]]) -> Swap 
             if swap is not None:
                 return swap
             if len({str(call.frame) for call in others.values()}) > 1:
-                break  # what lies between them must be equal
+                break  # what is between them must be equal
     return None
 
 

@@ -259,8 +259,8 @@ def _describe(ended: Ended, oom: int) -> tuple[str, str, str]:
         if oom:
             told = f"vanished, and the OOM killer struck {plural(oom, 'time')} in its cgroup"
             return "rank-oom", "", told
-        return "rank-exited", "", "left without a word: os._exit, or a signal"
-    how = "without a word (os._exit)" if ended.how == VANISHED else "by itself"
+        return "rank-exited", "", "left without a message: os._exit, or a signal"
+    how = "without a message (os._exit)" if ended.how == VANISHED else "by itself"
     return (
         "rank-exited",
         "",

@@ -31,7 +31,7 @@ class Suspect:
 
     what     ALL: every edge between three or more nodes fails; SPLIT: groups that work in
              themselves don't reach each other; NODE; LINK: both ends work with others; EITHER:
-             nothing tells what lies between them from its ends
+             nothing tells what is between them from its ends
     names    the node, or the ends of the edges, sorted; of a SPLIT the groups
     edges    the failed edges that it accounts for
     at       of a NODE: INBOUND, OUTBOUND or BOTH
@@ -78,7 +78,7 @@ class Suspect:
         """Of an EITHER: each end with what may be wrong there, and what lies between."""
         if self.what != EITHER:
             return ()
-        return (*(f"{at_end} of {n}" for n in self.names[:4]), "what lies between them")
+        return (*(f"{at_end} of {n}" for n in self.names[:4]), "what is between them")
 
     @property
     def confidence(self) -> Confidence:

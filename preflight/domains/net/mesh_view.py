@@ -181,9 +181,9 @@ def _name(names: Mapping[int, str], number: str) -> str:
 
 
 WORDS = {
-    "ECONNREFUSED": "refused although a listener stood there: a firewall rejects",
-    "ETIMEDOUT": "no answer: a firewall drops, or no way leads there",
-    "timed out": "no answer: a firewall drops, or no way leads there",
+    "ECONNREFUSED": "refused though something listens: a firewall rejects the connection",
+    "ETIMEDOUT": "no answer: a firewall drops the packets, or there is no route",
+    "timed out": "no answer: a firewall drops the packets, or there is no route",
     "ENETUNREACH": "no route",
     UNROUTED: "the dialler's own routes say unreachable (EHOSTUNREACH)",
     "EINVAL": "a black-hole route, or an address that can't be a source there (EINVAL)",

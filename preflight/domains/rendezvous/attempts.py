@@ -131,7 +131,7 @@ def describe_attempt(attempt: Attempt) -> str:
     took = duration(attempt.seconds)
     if attempt.answer:
         said = {
-            "ours": f"greeted us, but gave no seat within {took}",
+            "ours": f"started the handshake, but did not complete it within {took}",
             "other job": "is the meeting of another job",
             "token": "is a meeting, but PREFLIGHT_TOKEN there and here are not the same",
             "silent": f"accepted and said nothing for {took}",
@@ -287,7 +287,7 @@ FINDINGS = {
         headline="the handshake with rank 0 at {name}:{port} did not complete: {seen}",
         who="job author",
         cause="another version of preflight there, a host that was just leaving, or no time",
-        means="nothing is known of whether the job's ranks would meet",
+        means="whether the job's ranks would meet is not known",
         text="the same image on all nodes; start it on all of them within --arrive",
         commands=(DIALS,),
         was=("not-let-in",),

@@ -74,7 +74,7 @@ def _paused(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
         yield Found(
             "agent-paused",
             (Subject(Kind.NODE, here.node, ranks=roll.ranks),),
-            saw=f"{agent} did nothing at all for {duration(roll.stood)}"
+            saw=f"{agent} was stopped (no CPU time) for {duration(roll.stood)}"
             + (f", and was given up by {folded(lost)}" if roll.hosts else _and_then(roll, view)),
             expected="every agent runs to the end",
             fields={"host": here.node, "pid": str(roll.pid)},
@@ -192,7 +192,7 @@ def _lost_host(parts: Sequence[Part], world: World[Reach], view: MeetingView | N
         "lost",
         (edge,) if unclear else (host,),
         saw=f"the meeting at {name} {host_port(ip, reach.roll.port)} "
-        + ("ended without a word: " if ended else "fell silent: ")
+        + ("ended without a message: " if ended else "fell silent: ")
         + " · ".join(f"{h.node}: {r.roll.lost[:120]}" for h, r in (ended or parts)[:SHOWN])
         + late,
         expected="the host of the meeting stays to the end",

@@ -70,7 +70,7 @@ def _begun(ip: str, port: int) -> tuple[socket.socket | None, int]:
         return None, error.errno or errno.EAFNOSUPPORT
     try:
         return sock, sock.connect_ex((ip, port))
-    except OSError as error:  # a scope that names no interface
+    except OSError as error:  # a scope that matches no interface
         return sock, error.errno or errno.EINVAL
 
 

@@ -72,12 +72,12 @@ def matches_this_machine(
     if endpoint == "localhost" or (literal is not None and literal.is_loopback):
         return True, "the loopback", ""
     if endpoint == own:
-        return True, "the own host name", ""
+        return True, "its hostname", ""
     if mine.error in NO_RESOLVER:
         return None, "", ""
     if mine.error:
         return False, "", mine.error
     for ip in mine.found:
         if ip in its.found or (literal is not None and ip == str(literal)):
-            return True, f"{ip}, where the own host name leads", ""
+            return True, f"{ip}, to which its hostname resolves", ""
     return (None if its.error in NO_RESOLVER else False), "", ""

@@ -151,7 +151,7 @@ def read_program(host: Host, script: str, cwd: str) -> Program:
             continue
         if not _is_python(data):
             if path == start:
-                raise NotApplicable(f"{shown} is no Python script")
+                raise NotApplicable(f"{shown} is not a Python script")
             continue
         left -= len(data)
         if left < 0:

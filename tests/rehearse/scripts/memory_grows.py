@@ -1,4 +1,4 @@
-"""What is kept for the log keeps the graph, and more: 2 MiB a step on every rank."""
+"""What is kept for the log keeps the graph, and more: 2 MiB per step on every rank."""
 
 import time
 

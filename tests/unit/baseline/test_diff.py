@@ -122,7 +122,7 @@ def test_a_gpu_that_lost_lanes_and_a_port_that_is_slower_are_told() -> None:
     assert [c for c in told(difference(before, after)) if c[0] in ("GPUs", "network")] == [
         ("GPUs", "PCIe lanes", "2 x x16", "1 x x16, 1 x x8", ("gpu-b07",)),
         ("GPUs", "memory errors ever", "0", "6", ("gpu-b07",)),
-        ("GPUs", "NVLink lanes a GPU", "2 x 18", "1 x 17, 1 x 18", ("gpu-b07",)),
+        ("GPUs", "NVLink lanes per GPU", "2 x 18", "1 x 17, 1 x 18", ("gpu-b07",)),
         (
             *("network", "mlx5_0:1", "400 Gb/s InfiniBand active", "200 Gb/s InfiniBand active"),
             ("gpu-b07",),

@@ -150,7 +150,7 @@ NAMES_OF_FACTS = {
         *("PCIe lanes", "memory errors ever", "memory put out of use"),
         *("persistence mode", "in an NVSwitch fabric"),
     },
-    "gpu.links": {"NVLink lanes a GPU", "NVLink lanes a pair", "pairs with P2P", "IOMMU"},
+    "gpu.links": {"NVLink lanes per GPU", "NVLink lanes per pair", "pairs with P2P", "IOMMU"},
     "net.rdma": {"mlx5_0:1", "mlx5_0 firmware", "HCAs reach into GPU memory"},
     "env.vars": {"NCCL_DEBUG", "http_proxy"},
     "host.limits": {"locked memory", "open files", "/dev/shm"},
@@ -190,13 +190,13 @@ def test_gpus_that_are_alike_are_counted() -> None:
     gpus = [{"bus": str(i), "lanes": lanes if i == 5 else whole} for i in range(8)]
     pairs = [{"read": int(i == 0), "write": 0} for i in range(28)] + [{"read": None, "write": 0}]
     found = said("gpu.links", {"joined": {"gpus": gpus, "pairs": pairs}})
-    assert found == {"NVLink lanes a GPU": "7 x 18, 1 x 17", "pairs with P2P": "27 of 28"}
+    assert found == {"NVLink lanes per GPU": "7 x 18, 1 x 17", "pairs with P2P": "27 of 28"}
     four = [
         {"bus": bus, "lanes": [{"active": True, "remote": r} for r in "abcd" if r != bus]}
         for bus in "abcd"
     ]
     amd = said("gpu.links", {"make": "AMD", "joined": {"gpus": four}})
-    assert amd == {"XGMI links a GPU": "4 x 3", "XGMI links a pair": "6 x 1"}
+    assert amd == {"XGMI links per GPU": "4 x 3", "XGMI links per pair": "6 x 1"}
 
 
 def test_what_differs_from_day_to_day_is_no_fact() -> None:

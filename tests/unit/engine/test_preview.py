@@ -91,11 +91,11 @@ def test_settings_say_where_they_are_from() -> None:
 @pytest.mark.parametrize(
     ("args", "check_id", "why"),
     [
-        ((), "net.mesh", "one agent has all ranks of this job"),
+        ((), "net.mesh", "single node, not needed"),
         (("--skip", "net.port"), "net.port", "skipped by you (--skip)"),
         (("--level", "quick"), "world.gloo", "of level standard"),
         (("--only", "env.vars"), "net.port", "not named by --only"),
-        (("--only", "net.mesh"), "net.mesh", "one agent has all ranks of this job"),
+        (("--only", "net.mesh"), "net.mesh", "single node, not needed"),
     ],
 )
 def test_why_a_check_is_left_out(args: tuple[str, ...], check_id: str, why: str) -> None:
@@ -137,7 +137,7 @@ def test_level_quick_meets_nobody() -> None:
         "rdzv.store",
         env=recorded("srun-task-a-node", 1),
     )
-    assert step(named, "rdzv.store")["why"] == "level quick meets nobody"
+    assert step(named, "rdzv.store")["why"] == "not run at --level quick (needs other nodes)"
 
 
 def test_what_a_run_would_write_is_not_written(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_batch_script_is_told_that_it_is_one_machine_of_several() -> None:
 
 def test_one_task_a_node_is_told_of_the_other_gpus() -> None:
     env = recorded("srun-task-a-node")
-    said = "GPUs here     4 · env SLURM_GPUS_ON_NODE · --nproc 4 would be a rank for each"
+    said = "GPUs here     4 · env SLURM_GPUS_ON_NODE · --nproc 4 would be one rank for each"
     assert said in preflight("plan", env=env).out
     assert "GPUs here" not in preflight("plan", "--nproc", "4", env=env).out
     assert "GPUs here" not in preflight("plan", env=recorded("srun-task-a-rank")).out

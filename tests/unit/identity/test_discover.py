@@ -247,7 +247,7 @@ def test_srun_with_one_task_a_node(name: str) -> None:
 @pytest.mark.parametrize("name", ["srun-task-a-rank", "srun-uneven", "openmpi", "mpich"])
 def test_several_processes_a_node_and_nproc_are_refused(name: str) -> None:
     for process in processes(name):
-        with pytest.raises(PreflightError, match="has already started one process a rank"):
+        with pytest.raises(PreflightError, match="has already started one process per rank"):
             discover(process.environ, process.host, nproc=4)
 
 

@@ -56,13 +56,13 @@ def node(count: int, nproc: int) -> list[list[int]]:
     return [list(range(n * nproc, (n + 1) * nproc)) for n in range(count)]
 
 
-ENV = {"rank": "env RANK", "size": "env WORLD_SIZE", "nproc": "env RANK (one process a rank)"}
+ENV = {"rank": "env RANK", "size": "env WORLD_SIZE", "nproc": "env RANK (one process per rank)"}
 MASTER = {"master_addr": "env MASTER_ADDR", "master_port": "env MASTER_PORT"}
 STEP = {
     "rank": "env SLURM_PROCID",
     "size": "env SLURM_STEP_NUM_TASKS",
     "local_rank": "env SLURM_LOCALID",
-    "nproc": "env SLURM_PROCID (one process a rank)",
+    "nproc": "env SLURM_PROCID (one process per rank)",
     "master_addr": "first of SLURM_STEP_NODELIST",
     "master_port": "torch's default",
     "job": "env SLURM_JOB_ID",
@@ -71,7 +71,7 @@ OMPI = {
     "rank": "env OMPI_COMM_WORLD_RANK",
     "size": "env OMPI_COMM_WORLD_SIZE",
     "local_rank": "env OMPI_COMM_WORLD_LOCAL_RANK",
-    "nproc": "env OMPI_COMM_WORLD_RANK (one process a rank)",
+    "nproc": "env OMPI_COMM_WORLD_RANK (one process per rank)",
 }
 PMI = {"rank": "env PMI_RANK", "size": "env PMI_SIZE", "local_rank": "env MPI_LOCALRANKID"}
 PET = {"nodes": "env PET_NNODES", "node_rank": "env PET_NODE_RANK"}

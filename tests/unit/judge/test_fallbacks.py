@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.cases import topology
 
-from preflight.judge.fallbacks import missing
-from preflight.model import Cause, Finding, FindingType, Missing, World
+from preflight.judge.fallbacks import GENERIC, NOT_LOADED, UNJUDGED, missing
+from preflight.model import OF_ANY_CHECK, Cause, Finding, FindingType, Missing, World
 
 PERMISSION = "run it with that permission"
 MEMORY = "stop that program"
@@ -47,3 +47,10 @@ def test_what_was_killed_is_no_matter_of_a_permission() -> None:
     found = unseen("Permission denied", Cause.TIMED_OUT)
     assert isinstance(found.advice, FindingType)
     assert PERMISSION not in found.advice.text
+
+
+def test_the_codes_of_any_check_are_these() -> None:
+    """`preflight explain` takes the check's name for them."""
+    codes = {code for code, _, _ in GENERIC.values()} | {UNJUDGED, NOT_LOADED}
+    assert codes == OF_ANY_CHECK
+    assert unseen("no such file").explained_as == "x.y"

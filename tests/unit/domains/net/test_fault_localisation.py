@@ -57,7 +57,7 @@ def test_of_two_nodes_neither_is_told_from_what_lies_between() -> None:
     assert suspect.alternatives("the port") == (
         "the port of a",
         "the port of b",
-        "what lies between them",
+        "what is between them",
     )
 
 

@@ -70,7 +70,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"#!/bin/bash\necho", b"\x7fELF\0\0", b"a = 1\0"])
 def test_what_is_not_python_is_not_judged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "train").write_bytes(data)
-    with pytest.raises(NotApplicable, match="no Python script"):
+    with pytest.raises(NotApplicable, match="not a Python script"):
         files(tmp_path / "train")
 
 
