@@ -273,8 +273,12 @@ def readme() -> Any:
 
 
 def written() -> dict[str, str]:
-    found: dict[str, str] = readme().blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    found: dict[str, str] = readme().written()
     return found
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
 
 
 def test_the_readme_has_the_blocks() -> None:

@@ -28,7 +28,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("README.md", "pyproject.toml", "tests/conftest.py", "tests/test_contract.py"):
         shutil.copy(REPOSITORY / name, root / name)
     (root / "docs").mkdir()
-    shutil.copy(REPOSITORY / "docs/architecture.md", root / "docs")
+    for name in ("architecture.md", "usage.md"):
+        shutil.copy(REPOSITORY / "docs" / name, root / "docs")
     for name in (CHECK, TEST):
         (root / name).write_text(PRINTED[name], encoding="utf-8")
     return root

@@ -1,4 +1,4 @@
-"""Fills the blocks of README.md between `<!-- begin: … -->` and `<!-- end: … -->`.
+"""Fills the blocks of README.md and docs/usage.md between `<!-- begin: … -->` and `<!-- end: … -->`.
 
     help, help CMD    what --help prints
     checks, exits     tables of what the program declares
@@ -30,7 +30,8 @@ from preflight.cli import main as cli
 from preflight.judge import verdict
 from preflight.model import Verdict
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", ROOT / "docs/usage.md")
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"(<!-- begin: (.+?) -->\n)(.*?)(<!-- end\b.*? -->)", re.DOTALL)
 PORT = 29500
@@ -202,7 +203,7 @@ def block(name: str) -> str:
             return _fenced(f"$ {screen.command}\n{_run(screen.command, screen.exits)}")
     if kind == "nodes" and rest in NODES:
         return _fenced(f"$ {NODES[rest].command}      # on each of them\n{_on_nodes(NODES[rest])}")
-    raise SystemExit(f"README.md: there is no block {name!r}")
+    raise SystemExit(f"there is no block {name!r}")
 
 
 def deterministic(name: str) -> bool:
@@ -213,6 +214,12 @@ def deterministic(name: str) -> bool:
 def blocks(text: str) -> dict[str, str]:
     """Name -> what stands there now."""
     return {found[2]: found[3] for found in BLOCK.finditer(text)}
+
+
+def written() -> dict[str, str]:
+    """The blocks of all pages."""
+    texts = (page.read_text(encoding="utf-8") for page in PAGES)
+    return {name: inside for text in texts for name, inside in blocks(text).items()}
 
 
 def filled(text: str, inside: Mapping[str, str]) -> str:
@@ -248,7 +255,7 @@ def _run(command: str, exits: int) -> str:
 
 def _on_nodes(screen: Nodes) -> str:
     """What the host of the meeting prints."""
-    sys.path.insert(0, str(README.parent / "tests"))
+    sys.path.insert(0, str(ROOT / "tests"))
     from lab import faults  # type: ignore[import-not-found]
     from lab.host import ENVIRONMENT, Command, Lab, Machine  # type: ignore[import-not-found]
 
@@ -284,12 +291,12 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Write the blocks; with `--tables` those alone that are the same on every machine."""
-    written = blocks(README.read_text(encoding="utf-8"))
-    wanted = [name for name in written if deterministic(name) or "--tables" not in arguments]
+    wanted = [name for name in written() if deterministic(name) or "--tables" not in arguments]
     inside = {name: block(name) for name in wanted}
     # read again: the screens take seconds, in which somebody may have saved an edit
-    README.write_text(filled(README.read_text(encoding="utf-8"), inside), encoding="utf-8")
-    print(f"{len(inside)} blocks of README.md are up to date")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), inside), encoding="utf-8")
+    print(f"{len(inside)} blocks of README.md and docs/usage.md are up to date")
 
 
 if __name__ == "__main__":
