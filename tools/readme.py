@@ -1,4 +1,4 @@
-"""Fills the blocks of README.md and docs/usage.md between `<!-- begin: … -->` and `<!-- end: … -->`.
+"""Fills the blocks of README.md and docs/usage.md, `<!-- begin: … -->` to `<!-- end: … -->`.
 
     help, help CMD    what --help prints
     checks, exits     tables of what the program declares
