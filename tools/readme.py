@@ -178,7 +178,12 @@ EXITS = (
         "look at the path",
     ),
     (cli.INTERNAL, "INTERNAL", "our own fault; a traceback is saved", "report it; never drain"),
-    ("130, 143", "INTERRUPTED", "SIGINT, SIGTERM; the partial report is still printed", "–"),
+    (
+        "130, 143, 129",
+        "INTERRUPTED",
+        "SIGINT, SIGTERM, SIGHUP; the partial report is still printed",
+        "–",
+    ),
     (1, "never on purpose", "the interpreter died before us: a bad install", "treat as 70"),
 )
 

@@ -35,7 +35,7 @@ OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
 
 EXITS = """Exit codes: 0 READY · 2 usage · 3 NOT READY · 4 UNDECIDED · 5 INCOMPLETE · 74 a report
-file could not be written · 70 our own fault · 130/143 interrupted."""
+file could not be written · 70 our own fault · 129/130/143 interrupted."""
 
 COMMAND_FOLLOWS = {"allow_interspersed_args": False}
 """What stands behind the first word that is no flag is the command's."""

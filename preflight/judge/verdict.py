@@ -95,7 +95,7 @@ def judge(
     verdict = _verdict(judged, observations.topology, policy)
     code = EXIT[verdict]
     if observations.interrupted:
-        code = {"SIGINT": 130, "SIGTERM": 143}.get(observations.interrupted, code)
+        code = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}.get(observations.interrupted, code)
     return Report(
         verdict=verdict,
         exit_code=code,

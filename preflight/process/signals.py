@@ -1,4 +1,5 @@
-"""SIGINT and SIGTERM: the first ends a run with what it has seen so far, a second one at once."""
+"""SIGINT, SIGTERM and SIGHUP: the first ends a run with what it has seen so far, a second one at
+once."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import signal
 import time
 from types import FrameType
 
-ENDS = (signal.SIGINT, signal.SIGTERM)
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 TOGETHER = 0.5
 """Seconds within which a second signal is the same wish: timeout(1) signals the process and then
@@ -25,7 +26,7 @@ class Interrupt:
         self._before: dict[signal.Signals, object] = {}
 
     def listen(self) -> None:
-        """Take both signals, but not what we were started to ignore (nohup, a shell's `&`)."""
+        """Take these signals, but not what we were started to ignore (nohup, a shell's `&`)."""
         for number in ENDS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)
@@ -42,7 +43,7 @@ class Interrupt:
 
     @property
     def exit_code(self) -> int:
-        """130 or 143; 0 when there was none."""
+        """130, 143 or 129; 0 when there was none."""
         name = self.name or self._taken
         return 128 + signal.Signals[name] if name else 0
 

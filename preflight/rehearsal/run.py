@@ -174,7 +174,7 @@ def _rehearsed(
             workers.tell(SERVER, Told(-1, OVER, interrupt.at))
             wait(workers, call, LAST_LOOK)
             # a terminal has sent it SIGINT itself
-            if passed_on != "SIGINT" or not terminal.is_terminal(sys.stdin):
+            if passed_on != "SIGINT" or not terminal.in_foreground():
                 running.signal(signal.Signals[passed_on])
             break
     workers.relaying = False

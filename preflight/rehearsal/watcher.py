@@ -3,6 +3,7 @@ decides when the watch is over. The record is made of it by conclusion.py."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -12,7 +13,7 @@ from typing import Any
 
 from preflight.domains.job.record import FRAMES, WatchedCommand
 from preflight.process.worker import Channel
-from preflight.rehearsal import client, procfs, pyspy
+from preflight.rehearsal import client, procfs, pyspy, workdir
 from preflight.rehearsal.addresses import unreached
 from preflight.rehearsal.conclusion import Watched, record_of
 from preflight.rehearsal.crashes import Crashes
@@ -61,6 +62,8 @@ AT_ONCE = 0.001
 
 def watch(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
     """Until the command ends, hangs, has done enough steps, or the time is over."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        workdir.hold(str(args["folder"]))
     watcher = Watcher(args, channel)
     told = 0.0
     while not (why := watcher.over()):

@@ -63,6 +63,11 @@ def test_a_signal_ends_a_run_with_what_it_has_seen(number: signal.Signals, after
     assert "Traceback" not in done.err
 
 
+def test_a_terminal_that_closes_ends_a_run_as_other_signals_do() -> None:
+    done = interrupted(signal.SIGHUP, 0.5)
+    assert (done.code, done.document["interrupted"]) == (129, "SIGHUP")
+
+
 def test_the_report_of_an_interrupted_run_is_written(tmp_path: Path) -> None:
     done = interrupted(signal.SIGTERM, 0.5, "-o", f"json={tmp_path}/r.json", "-o", "human")
     assert "interrupted by SIGTERM" in done.out
