@@ -80,7 +80,7 @@ FINDINGS = {
         means="NCCL goes by name and boot id, or by NCCL_HOSTID: it takes both for one host, says "
         "'Duplicate GPU detected' or hangs; launchers that count hosts by name count too few",
         now="export NCCL_HOSTID=$(hostname)-$(hostname -I | tr -d ' ')   on every node",
-        text="a name of its own for every machine, and no NCCL_HOSTID",
+        text="give every machine its own hostname, and set no NCCL_HOSTID",
         status=(Status.WARN, Status.FAIL),
         blame=(Blame.NODE, Blame.JOB),
         explains=NCCL_ONLY,
@@ -91,7 +91,7 @@ FINDINGS = {
         cause="a cloned image with a fixed address, or containers behind the bridges of two hosts",
         means="connections reach one machine or the other, or the caller itself: hangs that come "
         "and go",
-        text="an address of its own for every machine; containers with --network host",
+        text="give every machine an address of its own; start containers with --network host",
         commands=(Command("arping -D -I {interface} {address}", "another node"),),
         explains=TALK,
         was=("address-same",),
@@ -100,7 +100,7 @@ FINDINGS = {
         headline="the nodes have no common IP version: {seen}",
         cause="IPv6 switched off on one node, or a network without IPv4",
         means="'Address family not supported by protocol' or 'Network is unreachable' between them",
-        text="one family that all nodes have",
+        text="use an IP version that all nodes have",
         commands=(Command("ip -br address; sysctl net.ipv6.conf.all.disable_ipv6", "{node}"),),
         blame=(Blame.NODE, Blame.UNKNOWN),
         explains=TALK,
@@ -130,7 +130,7 @@ FINDINGS = {
         cause="jumbo frames switched on for some nodes only",
         means="TCP mostly adapts; over RDMA, and where nobody says that a packet is too big, small "
         "messages pass and large ones hang",
-        text="one MTU for all interfaces and switches of a subnet",
+        text="set one MTU for all interfaces and switches of a subnet",
         commands=(Command("ip link set {interface} mtu {mtu}", "{node}", "its traffic, shortly"),),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.UNKNOWN),

@@ -69,8 +69,8 @@ FINDINGS = {
         cause="an environment that is not activated there, an older image, a package in ~/.local",
         means="another release speaks another protocol: init_process_group hangs, or the first "
         "collective fails; another build or patch level may only round otherwise",
-        text="the same image, or the same environment, on all nodes; on a node that is reached by "
-        "ssh or pdsh, activate it in the command itself",
+        text="use the same image, or the same environment, on all nodes; on a node that is reached "
+        "by ssh or pdsh, activate it in the command itself",
         commands=(
             Command("python -c 'import torch; print(torch.__version__, torch.__file__)'", "{node}"),
         ),
@@ -82,7 +82,7 @@ FINDINGS = {
         cause="an environment that is not activated there, or another image",
         means="'No module named torch' on this node; the others wait for its ranks until they "
         "time out",
-        text="the same image, or the same environment, on all nodes",
+        text="use the same image, or the same environment, on all nodes",
         commands=(Command("command -v python; python -m pip show torch", "{node}"),),
     ),
     "nccl-differs": FindingType(
@@ -92,7 +92,7 @@ FINDINGS = {
         means="NCCL compares the whole version when it starts: 'Mismatched NCCL version detected' "
         "and ncclInvalidUsage; older ones hang or say 'Message truncated'",
         now="unset LD_LIBRARY_PATH LD_PRELOAD",
-        text="one NCCL on all nodes: the one that torch was built with",
+        text="use one NCCL on all nodes: the one that torch was built with",
         commands=(Command("pip list | grep nvidia-nccl", "{node}"),),
         status=(Status.FAIL, Status.WARN),
         # which warns of an NCCL that is not torch's own: that may be how they came to differ
@@ -104,7 +104,7 @@ FINDINGS = {
         cause="an environment that is not activated there, or the system's own Python",
         means="functions and classes that are pickled on one node can't be read on another "
         "(all_gather_object, a checkpoint); torch itself does not mind",
-        text="the same image, or the same environment, on all nodes",
+        text="use the same image, or the same environment, on all nodes",
         commands=(Command("command -v python; python --version", "{node}"),),
         status=Status.WARN,
         explains=(),

@@ -68,7 +68,7 @@ FINDINGS = {
         who="job author",
         cause="numbers of two launchers, or ranks counted from 1",
         means='"rank < size" at init, or a client that tries to connect until its timeout',
-        text="ranks count from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
+        text="count ranks from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
     ),
     "port-invalid": FindingType(
         headline="{seen} is not a valid port number on {at}",
@@ -76,7 +76,7 @@ FINDINGS = {
         cause="text, 0 or a number above 65535 where a port belongs",
         means='"port must have value from 0 to 65535"; with 0 each rank takes another port',
         now="export {name}=29500",
-        text="one port for all ranks, outside net.ipv4.ip_local_port_range",
+        text="set one port for all ranks, outside net.ipv4.ip_local_port_range",
         explains=MEETING,
     ),
     "address-malformed": FindingType(
@@ -150,7 +150,7 @@ FINDINGS = {
         who="job author",
         cause="nodes times processes counted by hand, or a script that differs between nodes",
         means='"4/5 clients joined" on rank 0, or silence for five times the timeout',
-        text="the same {name} on every node, computed once or set by one launcher",
+        text="set the same {name} on every node, computed once or by one launcher",
     ),
     "master-differs": FindingType(
         headline="MASTER_ADDR differs between ranks",

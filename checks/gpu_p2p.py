@@ -94,7 +94,8 @@ FINDINGS = {
         means="no error: sums of gradients are wrong, the loss is NaN; or the first all-reduce "
         "hangs at 100 % utilisation, since a flag never arrives",
         now=HOST_MEMORY,
-        text=f"without NVLink: {IOMMU}. With it: take the node out, reset or replace the GPU",
+        text="repair the path between them; "
+        + f"without NVLink: {IOMMU}. With it: take the node out, reset or replace the GPU",
         commands=(LOOK,),
     ),
     "copy-fails": FindingType(

@@ -113,8 +113,9 @@ FINDINGS = {
         who="job author",
         cause="a container that was started without its GPUs",
         means="'Found no NVIDIA driver on your system', though the host has one",
-        text="docker: --gpus all; apptainer: --nv; pod: resources.limits nvidia.com/gpu; on the "
-        "host itself: install the driver's libraries in the module's version",
+        text="expose the GPUs: docker: --gpus all; apptainer: --nv; pod: resources.limits "
+        "nvidia.com/gpu; on the host itself: install the driver's libraries in the module's "
+        "version",
         status=(Status.WARN, Status.FAIL),
         blame=Blame.JOB,
         was=("gpus-not-given",),
@@ -254,8 +255,8 @@ FINDINGS = {
         who="job author",
         cause="a container that was started without its GPUs, or with only part of their devices",
         means="'No HIP GPUs are available', though the host has them",
-        text="docker: --device=/dev/kfd --device=/dev/dri --group-add video --group-add render; "
-        "apptainer: --rocm; pod: resources.limits amd.com/gpu",
+        text="expose the GPUs: docker: --device=/dev/kfd --device=/dev/dri --group-add video "
+        "--group-add render; apptainer: --rocm; pod: resources.limits amd.com/gpu",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
         was=("kfd-not-given",),
@@ -266,8 +267,9 @@ FINDINGS = {
         cause="a user who is in neither of the groups video and render, on the host or inside the "
         "container, where the same group may have another number",
         means="'Unable to open /dev/kfd read-write: Permission denied', HIP finds no device",
-        text="container: --group-add with the number of the group that owns the device; host: ask "
-        "the administrator for both groups, then log in again",
+        text="join the groups video and render; container: --group-add with the number of the "
+        "group that owns the device; host: ask the administrator for both groups, then log in "
+        "again",
         commands=(
             Command("id; stat -c '%n %a %g %G' /dev/kfd /dev/dri/renderD*", "where the job runs"),
             Command("usermod -a -G video,render USER", "the host, as root"),

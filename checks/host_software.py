@@ -168,7 +168,8 @@ FINDINGS = {
         means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
         "GPUs that are not made for data centres; torch is quietly on the CPU",
         now="export LD_LIBRARY_PATH={without}",
-        text="leave cuda-compat to the NVIDIA container toolkit: it takes it where it is needed",
+        text="remove cuda-compat from LD_LIBRARY_PATH: the NVIDIA container toolkit adds it where "
+        "it is needed",
         commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
     ),
     "uid-unknown": FindingType(

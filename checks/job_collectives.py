@@ -77,7 +77,7 @@ FINDINGS = {
         headline="{seen}",
         cause="try around a step with `except Exception: continue`, or a finally with a collective",
         means="the rank leaves out calls that the others make: a hang, or sums of different steps",
-        text="at {line} let the exception end the rank, or let all ranks skip that step: share "
+        text="let the exception end the rank at {line}, or let all ranks skip that step: share "
         "whether it failed by an all-reduce",
     ),
     "order-swapped": for_author(

@@ -80,7 +80,7 @@ FINDINGS = {
         cause="tensors of DataLoader workers or of torch.multiprocessing that somebody keeps, "
         "sharing strategy file_system with a process that was killed",
         means="'DataLoader worker is killed by signal: Bus error', 'No space left on device'",
-        text="tensor.clone() of what is kept longer than a step",
+        text="call tensor.clone() on what is kept longer than a step",
         commands=(Command("df -h /dev/shm; ls -l /dev/shm", "the node"),),
         was=("shm-grows",),
     ),

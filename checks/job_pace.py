@@ -93,16 +93,17 @@ FINDINGS = {
         cause="no or too few workers, costly transforms, slow storage, workers restarted for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
-        text="num_workers of the DataLoader: {workers!s}; persistent_workers=True; pin_memory=True "
-        "with a GPU; a larger prefetch_factor; data decoded and resized once, not in every epoch",
+        text="raise num_workers of the DataLoader: {workers!s}; persistent_workers=True; "
+        "pin_memory=True with a GPU; a larger prefetch_factor; data decoded and resized once, not "
+        "in every epoch",
     ),
     "small-collectives": slowing(
         headline="many small collectives slow every step down: {seen}",
         cause="one all_reduce a parameter or a metric, a small bucket_cap_mb of DDP, values that "
         "are reduced for the log at every step",
         means="no error at all: each of them costs a round trip, however little it moves",
-        text="one flat tensor instead of many (torch.cat, or let DDP do it); bucket_cap_mb of DDP "
-        "at its 25 or above; metrics summed on the rank and reduced every some steps",
+        text="use one flat tensor instead of many (torch.cat, or let DDP do it); bucket_cap_mb of "
+        "DDP at its 25 or above; metrics summed on the rank and reduced every some steps",
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",

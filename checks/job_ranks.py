@@ -87,7 +87,7 @@ FINDINGS = {
         headline="{seen}",
         cause="a crash in native code (SIGSEGV, SIGABRT, SIGBUS, SIGILL), or a kill from outside",
         means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer'",
-        text="{hint!s}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
+        text="find out why: {hint!s}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-oom": for_author(
@@ -377,7 +377,7 @@ def _left(world: World[Life], found: Ends) -> Found | None:
         return None
     if stuck and left and len(left) < len(seen):
         alive = len(seen) - len(found.all)
-        harm = f" · {plural(alive, 'other')} stand{'s' * (alive == 1)} still" if alive else ""
+        harm = f" · {plural(alive, 'other')} {'is' if alive == 1 else 'are'} stuck" if alive else ""
     elif (
         found.complaints
         and (left := left_before(left, found.complaints[0], LATEST))

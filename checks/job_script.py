@@ -87,14 +87,14 @@ FINDINGS = {
         headline="the result of an async collective at {place} is never waited for",
         cause="async_op=True for speed, and the wait() forgotten",
         means="no error: the tensor may be read before its sum is there",
-        text="at {place!s} keep what it returns and call .wait() before the tensor is used; or "
+        text="keep what it returns at {place!s} and call .wait() before the tensor is used; or "
         "leave async_op out",
     ),
     "sampler-missing": pitfall(
         headline="all ranks read the same data: no DistributedSampler at {place}",
         cause="a script for one GPU to which DDP was added",
         means="no error: every rank reads all of the data, an epoch takes as long as on one GPU",
-        text="sampler=DistributedSampler(dataset) in the DataLoader at {place!s}, without "
+        text="pass sampler=DistributedSampler(dataset) in the DataLoader at {place!s}, without "
         "shuffle=; and sampler.set_epoch(epoch) at the start of each epoch",
     ),
     "set-epoch-missing": pitfall(
@@ -102,36 +102,37 @@ FINDINGS = {
         "{place}",
         cause="a DistributedSampler in the place of shuffle=True",
         means="no error: each epoch has the same order, and the loss may level off too high",
-        text="sampler.set_epoch(epoch) at the start of each epoch, for the sampler of {place!s}; "
-        "or shuffle=False there, if the order is meant",
+        text="call sampler.set_epoch(epoch) at the start of each epoch, for the sampler of "
+        "{place!s}; or shuffle=False there, if the order is meant",
     ),
     "no-sync-missing": pitfall(
         headline="gradients are exchanged in every micro-batch: no model.no_sync() at {place}",
         cause="accumulation as on one GPU",
         means="no error: gradients are sent over the network in every batch and used in a few",
-        text="with model.no_sync(): around forward and backward() at {place!s}, in all batches of "
-        "a step but the last",
+        text="put with model.no_sync(): around forward and backward() at {place!s}, in all batches "
+        "of a step but the last",
     ),
     "scaler-bf16": pitfall(
         headline="a GradScaler is used with bfloat16 at {place}",
         cause="float16 exchanged for bfloat16, and its scaler left over",
         means="no error: each step looks through all gradients for infinities that bfloat16, with "
         "the range of float32, has no need for",
-        text="leave the GradScaler at {place!s} out: loss.backward(), optimizer.step()",
+        text="remove the GradScaler at {place!s}: loss.backward(), optimizer.step()",
     ),
     "set-device-missing": pitfall(
         headline="all ranks use GPU 0: no torch.cuda.set_device() before {place}",
         cause="a script for one GPU to which init_process_group was added",
         means="all ranks of a node use GPU 0: 'Duplicate GPU detected', 'out of memory', or a "
         "barrier that hangs",
-        text="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before {place!s}, and "
+        text="call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before {place!s}, and "
         "device_id= in init_process_group",
     ),
     "nccl-on-cpu": pitfall(
         headline="backend 'nccl' is asked for at {place}, but there is no GPU",
         cause="a script for GPUs on a login node, or a job that asked for none",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!'",
-        text="'nccl' if torch.cuda.is_available() else 'gloo' at {place!s}; or a job with GPUs",
+        text="choose 'nccl' if torch.cuda.is_available() else 'gloo' at {place!s}; or a job with "
+        "GPUs",
     ),
     "detail-ddp": pitfall(
         headline="TORCH_DISTRIBUTED_DEBUG=DETAIL at {place} slows every collective down",

@@ -93,7 +93,7 @@ FINDINGS = {
         cause="NCCL's syntax (^ excludes, = is exact) or spaces given to Gloo",
         means="Gloo stops with 'Unable to find address for: {value}'",
         now="export GLOO_SOCKET_IFNAME={wanted}",
-        text="Gloo takes whole names only, separated by commas without spaces",
+        text="write whole names, separated by commas without spaces: Gloo takes nothing else",
     ),
     "interface-down": FindingType(
         headline="{seen} on {where}",

@@ -113,7 +113,7 @@ FINDINGS = {
         CLOSED_PATH,
         headline="{seen}",
         cause="two VLANs, subnets or partitions without a way between them",
-        text="take the nodes of one group, or " + OPEN,
+        text="use the nodes of one group only, or " + OPEN,
         commands=(WAY,),
     ),
     "inbound-closed": replace(

@@ -160,7 +160,8 @@ FINDINGS = {
         means="rank 0 listens here, all ranks (this one too) connect there: 'The client socket has "
         "timed out'",
         now="export MASTER_ADDR={here}   on every node",
-        text="SLURM: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        text="set MASTER_ADDR to a name or address of rank 0's node; SLURM: MASTER_ADDR=$(scontrol "
+        "show hostnames $SLURM_JOB_NODELIST | head -n1)",
         commands=(Command("ip -brief address", "the node of rank 0"), LOOK_UP),
         status=(Status.FAIL, Status.WARN),
     ),
@@ -180,8 +181,8 @@ FINDINGS = {
         means="rank 0: 'Timed out … waiting for clients. 1/… clients joined'; ranks of the other "
         "nodes connect to themselves and time out",
         now="export MASTER_ADDR={here}   on every node",
-        text="torchrun: --rdzv-endpoint HOST:PORT; remove the name from the 127.* lines of "
-        "/etc/hosts",
+        text="set MASTER_ADDR (torchrun: --rdzv-endpoint) to the node of rank 0; remove the name "
+        "from the 127.* lines of /etc/hosts",
         commands=(LOOK_UP,),
     ),
     "ipv6-first": FindingType(

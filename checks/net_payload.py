@@ -104,8 +104,8 @@ MEANS = (
 PROBE = Command("ping -M do -c 2 -s {ping} {to_ip}", "{node}")
 WIDTH = Command("ip -s link show dev {interface}", "{node}")
 SAME = (
-    "one MTU on all interfaces and switch ports between the nodes, or let ICMP's 'fragmentation "
-    "needed' through"
+    "set one MTU on all interfaces and switch ports between the nodes, or let ICMP's "
+    "'fragmentation needed' through"
 )
 
 BLACKHOLE = FindingType(

@@ -69,7 +69,7 @@ FINDINGS = {
         means="'port must have value from 0 to 65535', 'invalid literal for int()', or rank 0 "
         "listens on a port that nobody else knows",
         now="export MASTER_PORT=29500",
-        text="MASTER_PORT is a number from 1024 to 65535 outside of the ephemeral range",
+        text="set MASTER_PORT to a number from 1024 to 65535 outside of the ephemeral range",
     ),
     "port-privileged": FindingType(
         headline="{at} can't listen on MASTER_PORT {port}: permission denied",
@@ -78,7 +78,7 @@ FINDINGS = {
         means="rank 0 stops at once: 'The server socket has failed to bind … errno: 13 - "
         "Permission denied'",
         now="export MASTER_PORT=29500",
-        text="take a port from 1024 on",
+        text="choose a port from 1024 on",
     ),
     "port-held": FindingType(
         headline="MASTER_PORT {port} is taken: {seen}",
@@ -87,7 +87,7 @@ FINDINGS = {
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
         "foreign server and hang, or say 'Ping failed, invalid value returned from server'",
         now="export MASTER_PORT={other}   on every node",
-        text="take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000; on one node "
+        text="choose a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000; on one node "
         "torchrun --standalone finds a free one itself",
         commands=(WHO_HOLDS,),
     ),
@@ -111,7 +111,7 @@ FINDINGS = {
         cause="MASTER_PORT is in the range from which outgoing connections take their ports",
         means="rank 0 stops with 'EADDRINUSE … Address already in use' although nobody listens",
         now="export MASTER_PORT={other}   on every node",
-        text="take a port outside of net.ipv4.ip_local_port_range",
+        text="choose a port outside of net.ipv4.ip_local_port_range",
         commands=(WHO_HOLDS,),
     ),
     "port-ephemeral": FindingType(
@@ -121,7 +121,8 @@ FINDINGS = {
         cause="a port from the range that outgoing connections are given",
         means="now and then a job stops at start with 'EADDRINUSE … Address already in use'",
         now="export MASTER_PORT={other}   on every node",
-        text="or keep the port for listeners: net.ipv4.ip_local_reserved_ports={port}",
+        text="choose a port below the range, or keep this one for listeners: "
+        "net.ipv4.ip_local_reserved_ports={port}",
         commands=(
             Command("sysctl net.ipv4.ip_local_port_range", "the node of rank 0"),
             Command("sysctl -w net.ipv4.ip_local_reserved_ports={port}", "the node of rank 0"),

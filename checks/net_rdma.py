@@ -182,8 +182,8 @@ FINDINGS = {
         who=OPERATOR,
         cause="the subnet manager did not give this port full membership of the partition",
         means="'ibv_modify_qp failed with error Invalid argument', or no answer from other nodes",
-        text="full membership in partitions.conf, or NCCL_IB_PKEY with the index of a key that has "
-        "it (0x8000 set)",
+        text="give the port full membership in partitions.conf, or set NCCL_IB_PKEY to the index "
+        "of a key that has it (0x8000 set)",
         commands=(
             Command("cat /sys/class/infiniband/{device}/ports/{number}/pkeys/*", "the node"),
         ),
@@ -195,7 +195,8 @@ FINDINGS = {
         who=ADMIN,
         cause="an interface that kept its MTU of 1500 when the others were given more",
         means="small all-reduces pass, large ones hang or end with IBV_WC_LOC_LEN_ERR",
-        text="the same MTU on all of them: ip link set INTERFACE mtu 4200 or more gives RoCE 4096",
+        text="set the same MTU on all of them: ip link set INTERFACE mtu 4200 or more gives RoCE "
+        "4096",
         commands=(Command("ibv_devinfo | grep -E 'hca_id|active_mtu'", "the nodes"),),
         status=Status.WARN,
         blame=(Blame.UNKNOWN, Blame.NODE),

@@ -92,7 +92,7 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="fewer ranks started than WORLD_SIZE says, or some that can't reach MASTER_PORT",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
         "'wait timeout after … keys'",
-        text="log in to {host}: did {ranks!s} start? Their preflight prints why it can't connect",
+        text="check on {host} that {ranks!s} started: their preflight prints why it can't connect",
         commands=(RUNS,),
         status=Status.MISSING,
         explains=(),
@@ -246,7 +246,8 @@ FINDINGS: Mapping[str, FindingType] = {
         means="rank 0 listens on its own machine, all ranks connect to another one: 'The client "
         "socket has timed out'",
         now="export MASTER_ADDR={right}   on every node",
-        text="SLURM: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        text="set MASTER_ADDR to rank 0's node; SLURM: MASTER_ADDR=$(scontrol show hostnames "
+        "$SLURM_JOB_NODELIST | head -n1)",
         commands=(Command("ip -brief address", HERE),),
         blame=Blame.JOB,
     ),
@@ -266,7 +267,8 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="another job, or a leftover of an earlier run, holds the port",
         means="rank 0: 'The server socket has failed to listen on any local network address'",
         now="export MASTER_PORT=29600   on every node",
-        text="a port for each job, from 1024 on: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        text="choose a port for each job, from 1024 on: MASTER_PORT=$((10000 + SLURM_JOB_ID % "
+        "20000))",
         commands=(Command("ss -tanp sport = :{port}", HERE),),
         blame=Blame.JOB,
     ),
@@ -276,7 +278,7 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="two jobs with the default MASTER_PORT, or an earlier run that still retries",
         means="its ranks join this job's store, or this job's join theirs: both hang",
         now="export MASTER_PORT=29600   on every node",
-        text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        text="choose a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.JOB,
@@ -287,7 +289,7 @@ FINDINGS: Mapping[str, FindingType] = {
         who="job author",
         cause="PREFLIGHT_TOKEN set on some nodes only, or another job of somebody else",
         means="nothing for this job, unless its own ranks are among them: then they are absent",
-        text="PREFLIGHT_TOKEN has to be the same on all nodes of a job",
+        text="set the same PREFLIGHT_TOKEN on all nodes of the job",
         commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.JOB,

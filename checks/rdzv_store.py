@@ -104,8 +104,8 @@ FINDINGS = {
         cause="another job on this node that uses the default port, or a rank of an old one",
         means="'The server socket has failed to listen on any local network address … EADDRINUSE' "
         "on rank 0, while the others talk to a stranger and wait",
-        text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or torchrun "
-        "--rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
+        text="choose a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or "
+        "torchrun --rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
         commands=(Command("ss -ltnp", "the node"),),
         blame=Blame.JOB,
     ),
@@ -124,7 +124,8 @@ FINDINGS = {
         cause="a name that another machine's interface has, or NCCL's syntax (^lo, =eth0)",
         means="'Unable to find address for:' on that rank, the others wait without a message",
         now="unset GLOO_SOCKET_IFNAME",
-        text="GLOO_SOCKET_IFNAME takes exact names, with commas between them, and nothing else",
+        text="write exact names in GLOO_SOCKET_IFNAME, separated by commas: Gloo takes nothing "
+        "else",
         commands=(Command("ip -brief address", "the node"),),
         blame=Blame.JOB,
     ),
@@ -133,8 +134,9 @@ FINDINGS = {
         who="job author, then network administrator",
         cause="MASTER_ADDR is not an address of the machine of rank 0, or its name leads elsewhere",
         means="'The client socket has timed out after …ms while trying to connect to (host, port)'",
-        text="MASTER_ADDR: a name or address of rank 0's machine that all ranks can reach; torch "
-        "says the same for an unknown name, a refusal and a firewall: net.name tells them apart",
+        text="set MASTER_ADDR: a name or address of rank 0's machine that all ranks can reach; "
+        "torch says the same for an unknown name, a refusal and a firewall: net.name tells them "
+        "apart",
         commands=(Command("getent ahosts $MASTER_ADDR", "the node"),),
     ),
     "rank-late": FindingType(
@@ -142,7 +144,8 @@ FINDINGS = {
         who="job author",
         cause="a slow file system under that rank's Python environment, or a machine that is busy",
         means="all other ranks wait for it at every start, and at every restart",
-        text="the environment on a local disk; what that rank does before init_process_group",
+        text="put the environment on a local disk; shorten what that rank does before "
+        "init_process_group",
         status=Status.WARN,
         explains=(),
     ),
@@ -151,7 +154,7 @@ FINDINGS = {
         cause="nobody answers reverse look-ups (PTR) of the ranks' addresses; c10d asks for each",
         means="'The hostname of the client socket cannot be retrieved. err=-3' and 10 s more for "
         "every connection to the store",
-        text="the ranks' addresses in DNS or /etc/hosts",
+        text="add the ranks' addresses to DNS or /etc/hosts",
         commands=(Command("time getent hosts <the address of that rank>", "rank 0's node"),),
         status=Status.WARN,
         blame=Blame.NETWORK,

@@ -99,7 +99,8 @@ FINDINGS = {
         cause="a small limit of open files: every tensor of a batch in flight needs one",
         means="'received 0 items of ancdata' or 'Too many open files' after some batches",
         now="ulimit -n 65536   in the job script",
-        text="torch.multiprocessing.set_sharing_strategy('file_system') needs fewer",
+        text="raise the limit of open files, or call "
+        "torch.multiprocessing.set_sharing_strategy('file_system'), which needs fewer",
         blame=Blame.JOB,
     ),
     "worker-died": FindingType(

@@ -154,7 +154,7 @@ FINDINGS = {
         cause="LD_LIBRARY_PATH or LD_PRELOAD that brings another libnccl on some ranks",
         means="'Mismatched NCCL version detected', or a hang in the first collective",
         now="unset LD_LIBRARY_PATH LD_PRELOAD",
-        text="one image for all ranks; pip list | grep nccl tells what torch came with",
+        text="use one image for all ranks; pip list | grep nccl shows what torch came with",
         blame=Blame.JOB,
     ),
     "shm-full": FindingType(
@@ -174,7 +174,8 @@ FINDINGS = {
         cause="an NCCL_SOCKET_IFNAME that no interface of this machine matches",
         means="'Bootstrap : no socket interface found', the other ranks wait",
         now="unset NCCL_SOCKET_IFNAME",
-        text="NCCL_SOCKET_IFNAME=<prefix>, =<exact name> or ^<prefix to leave out>",
+        text="set NCCL_SOCKET_IFNAME to a prefix of the interface's name, to =NAME for an exact "
+        "one, or to ^PREFIX to leave some out",
         commands=(Command("ip -brief address", "the node"),),
         blame=Blame.JOB,
     ),
@@ -184,7 +185,7 @@ FINDINGS = {
         cause="NCCL_NET or NCCL_NET_PLUGIN names a network that this machine or image lacks",
         means="'NET/IB : No device found' or 'Failed to initialize any NET plugin'",
         now="unset NCCL_NET NCCL_NET_PLUGIN",
-        text="in a container the devices must be handed in: docker, podman: "
+        text="expose the devices to the container: docker, podman: "
         "--device=/dev/infiniband; pod: the resource of the RDMA device plugin",
         commands=(Command("ls /sys/class/infiniband", "the node"),),
         blame=Blame.JOB,
@@ -194,8 +195,8 @@ FINDINGS = {
         cause="locked memory is limited, a wrong NCCL_IB_GID_INDEX, or the IMEX service is down",
         means="'Call to ibv_reg_mr failed', 'ibv_modify_qp failed with error Invalid argument'",
         now="export NCCL_IB_DISABLE=1   slower",
-        text="ulimit -l unlimited; no NCCL_IB_GID_INDEX from NCCL 2.21 on; NVLink across nodes: "
-        "NCCL_MNNVL_ENABLE=0",
+        text="raise the limit: ulimit -l unlimited; unset NCCL_IB_GID_INDEX (NCCL 2.21 and later "
+        "choose it); NVLink across nodes: NCCL_MNNVL_ENABLE=0",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
     ),

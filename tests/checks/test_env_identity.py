@@ -457,7 +457,7 @@ def test_the_fix_names_what_differs() -> None:
     envs = each(*({"MASTER_PORT": port} for port in ("29500", "29500", "29600")), per_node=1)
     (finding,) = judged(env_identity, Case("", envs, topology=several(3, 1)))
     text = env_identity.FINDINGS[finding.code].filled(finding.fields).text
-    assert text.startswith("the same MASTER_PORT on every node")
+    assert text.startswith("set the same MASTER_PORT on every node")
 
 
 def test_shared_environment_names_all_its_ranks() -> None:

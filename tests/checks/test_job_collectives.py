@@ -345,7 +345,8 @@ def test_who_left_the_loop_of_both_is_named() -> None:
 
 def test_what_is_said_of_a_rank_that_stands_still() -> None:
     assert found("in its own code").saw == (
-        "rank 1 stands still since 21.0 s at train.py:99 in step, and sleeps · ranks 0,2-3 wait "
+        "rank 1 has been stuck for 21.0 s at train.py:99 in step, and sleeps · ranks 0,2-3 have "
+        "waited "
         "21.0 s in all_reduce [8] Float at train.py:38, number 7; torch gives up after 30 min"
     )
 
@@ -365,7 +366,7 @@ def test_what_is_said_of_a_loader() -> None:
 def test_each_place_is_named() -> None:
     told = found("two of them")
     assert [s.name for s in told.subjects] == ["1", "3"]
-    assert told.saw.startswith("ranks 1,3 stand still since 21.0 s at train.py:99 in step")
+    assert told.saw.startswith("ranks 1,3 have been stuck for 21.0 s at train.py:99 in step")
     other = replace(BEHIND, stack=(at(120),))
     saw = judged(job_collectives, Case("", job(WAITS, BEHIND, WAITS, other)))[0].saw
     assert "rank 3 at train.py:120 in step" in saw

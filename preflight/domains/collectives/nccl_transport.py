@@ -55,8 +55,9 @@ FINDINGS = {
         "was left set, libibverbs or the fabric's plugin that the image lacks",
         means="no error: the same job 10 to 50 times slower between nodes, 'Using network Socket'",
         now="unset {unset!s}",
-        text="where no setting forbids it: docker, podman: --device=/dev/infiniband --ulimit "
-        "memlock=-1; pod: the resource of the RDMA device plugin; EFA: an image with aws-ofi-nccl",
+        text="expose the fabric, where no setting forbids it: docker, podman: "
+        "--device=/dev/infiniband --ulimit memlock=-1; pod: the resource of the RDMA device "
+        "plugin; EFA: an image with aws-ofi-nccl",
         commands=(Command("ls /dev/infiniband; ldconfig -p | grep ibverbs", "the container"),),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.UNKNOWN, Blame.JOB),

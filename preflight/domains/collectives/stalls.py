@@ -113,7 +113,7 @@ FINDINGS = {
         who="job author",
         cause="what this rank alone has: its environment, its device, its memory",
         means="that rank ends with the error above; the other ranks wait until they time out",
-        text="the step at which it failed is the last mark of that rank: -v shows it",
+        text="look at the step at which it failed, the last mark of that rank: -v shows it",
         blame=Blame.UNKNOWN,
     ),
     "stuck": FindingType(

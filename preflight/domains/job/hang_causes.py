@@ -158,7 +158,7 @@ def _late_but_working(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Foun
 def _describe_wait(hang: Hang, found: WaitGraph, ranks: Sequence[int]) -> str:
     """Who waits for how long, in which call, and when torch gives up."""
     wait = next((w for r in ranks for w in found.waits.get(r, ())), None)
-    verb = "waits" if len(ranks) == 1 else "wait"
+    verb = "has waited" if len(ranks) == 1 else "have waited"
     text = f"{rank_list(ranks)} {verb} {_longest_wait(hang, ranks)} in "
     if wait is None:
         return text + "init_process_group"
@@ -180,11 +180,11 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
     still = duration(first.still)
     blame = None
     if held:
-        code, what = "storage-stuck", f": {held[one]} since {still}, {location(first)}"
+        code, what = "storage-stuck", f": {held[one]} for {still}, {location(first)}"
         blame = None if held[one].remote else Blame.UNKNOWN
     elif loading:
-        verb = " waits for its" if len(mine) == 1 else " wait for their"
-        code, what = "loader-stuck", f"{verb} DataLoader since {still}{_describe_loader(first)}"
+        verb = " has waited for its" if len(mine) == 1 else " have waited for their"
+        code, what = "loader-stuck", f"{verb} DataLoader for {still}{_describe_loader(first)}"
     else:
         code, what = "rank-stuck", _describe_stuck(first, still, several=len(mine) > 1)
     elsewhere = [r for r in mine[1:] if frame_of(calls[r]) != frame_of(first)][:2]
@@ -210,8 +210,8 @@ def _describe_stuck(seen: Calls, still: str, *, several: bool) -> str:
     why = kernel_wait.wait_reason(seen.state, seen.wchan)
     if seen.at == UNKNOWN:
         why = why or f"state {seen.state or 'unknown'} {seen.wchan}".strip()
-        return f" {'do' if several else 'does'} not answer since {still}: {why}"
-    text = f" {'stand' if several else 'stands'} still since {still} {location(seen)}"
+        return f" {'have' if several else 'has'} not answered for {still}: {why}"
+    text = f" {'have' if several else 'has'} been stuck for {still} {location(seen)}"
     if any(frame.function == CLOSING for frame in seen.stack):
         text += f", in {CLOSING}"
     if not why and seen.state == kernel_wait.DISK:
@@ -280,8 +280,8 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
     return Found(
         "fabric-stuck",
         hang.subjects(ranks),
-        saw=f"all of {rank_list(ranks)} are in {what}{where} since {_longest_wait(hang, ranks)}: "
-        "none of them is late",
+        saw=f"all of {rank_list(ranks)} have been in {what}{where} for "
+        f"{_longest_wait(hang, ranks)}: none of them is late",
         expected="an end of the call",
         confidence=LIKELY if call is None or call.seq else Confidence.POSSIBLE,
         alternatives=()

@@ -136,7 +136,7 @@ def describe_attempt(attempt: Attempt) -> str:
             "token": "is a meeting, but PREFLIGHT_TOKEN there and here are not the same",
             "silent": f"accepted and said nothing for {took}",
             "closed": f"accepted and closed after {took}",
-            "stranger": "is no meeting",
+            "stranger": "is not a meeting",
             "version": "is a meeting of another version of preflight",
         }.get(attempt.answer, f"turned us away: {attempt.answer[:40]}")
         said += f" ({attempt.heard[:60]!r})" if attempt.heard else ""
@@ -192,7 +192,7 @@ FINDINGS = {
         cause="two jobs with the default port on one node, or an earlier run that still waits",
         means="the ranks join the other job's store: both jobs hang, or one stops with EADDRINUSE",
         now="export MASTER_PORT=29600   on every node",
-        text="a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        text="choose a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(LISTENS,),
         blame=Blame.JOB,
     ),
@@ -211,7 +211,7 @@ FINDINGS = {
         means="a rank that connects waits there without a limit, or says 'Ping failed, invalid "
         "value returned from server'",
         now="export MASTER_PORT=29600   on every node",
-        text="see who answers at {name}:{port}, and let the ranks talk to rank 0 directly",
+        text="find out who answers at {name}:{port}, and let the ranks talk to rank 0 directly",
         commands=(LISTENS,),
         blame=Blame.JOB,
     ),
@@ -288,7 +288,7 @@ FINDINGS = {
         who="job author",
         cause="another version of preflight there, a host that was just leaving, or no time",
         means="whether the job's ranks would meet is not known",
-        text="the same image on all nodes; start it on all of them within --arrive",
+        text="use the same image on all nodes; start preflight on all of them within --arrive",
         commands=(DIALS,),
         was=("not-let-in",),
     ),
@@ -309,7 +309,7 @@ FINDINGS = {
         means="torch tries that address first and, where nothing comes back, no other: "
         + TIMED_OUT,
         now="export MASTER_ADDR={right}   on every node",
-        text="take {ip} out of the name, or have it rejected rather than dropped",
+        text="remove {ip} from the name, or have it rejected rather than dropped",
         commands=(Command("getent ahosts {name}", "the node"),),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.NETWORK, Blame.NODE),
