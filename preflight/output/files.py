@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -33,6 +34,9 @@ LOG_LIMIT = 32 << 20
 FILE_LIMIT = 200 << 20
 """Bytes that a worker may say of a file: a report, with what JSON makes of it on the way here."""
 
+PART = "preflight.json"
+"""Where a part of a report goes that nobody has asked for, with the node's name in it."""
+
 SUMMARY_LIMIT = 1 << 20
 """Bytes that GitHub Actions take of what a step has to say, as Markdown."""
 
@@ -42,18 +46,24 @@ def publish(
 ) -> tuple[str, ...]:
     """Print and write the report, files first; why an output could not be had, for each. A `part`
     goes into a file of its own: where all write to one folder, the host of the meeting and other
-    parts have theirs there."""
+    parts have theirs there. Without one nobody could merge it, so it is written into the working
+    directory, if that can be, where nobody has asked for a file."""
     problems: list[str] = []
     saved = ""
+    outputs = list(outputs)
+    unasked = Output("json", PART)
+    if part and not any(o.format == "json" and o.file != "-" for o in outputs):
+        outputs.append(unasked)
     for output in sorted(outputs, key=lambda o: o.file == "-"):
         if output.file == "-":
-            looked = replace(look, saved_as=saved)
+            looked = replace(look, saved_as=saved, merged_with=_parts(saved, part))
             problem = terminal.write(formats.render(output.format, report, looked))
         else:
             plain = human.Look(verbose=look.verbose)
             text = formats.render(output.format, report, plain)
             # metrics: a second file beside them would say the same of the same node once more
             metrics = output.format == "prometheus"
+            asked = output is not unasked
             if part and not metrics and os.path.splitext(output.file)[1]:
                 stem, extension = os.path.splitext(output.file)
                 output = replace(output, file=f"{stem}.{part}{extension}")
@@ -68,10 +78,20 @@ def publish(
             problem = _in_worker(workers, tasks.write_file, args, output.file, str)
             if output.format == "json" and not problem:
                 saved = saved or output.file
+            if not asked:
+                problem = ""
         if problem:
             problems.append(problem)
             console.say(f"preflight: could not write the report: {problem}")
     return tuple(problems)
+
+
+def _parts(saved: str, part: str) -> str:
+    """The files of all parts, for a shell, where this one has been written as `saved`."""
+    if not part or not saved or f".{part}." not in saved:
+        return ""
+    stem, _, extension = saved.rpartition(f".{part}.")
+    return f"{shlex.quote(stem)}.*.{extension}"
 
 
 def write_step_summary(workers: Workers, outputs: Iterable[Output], report: Report) -> None:

@@ -25,7 +25,7 @@ from preflight.model import (
 )
 from preflight.nodeset import foldable, folded, hostlist, same_host
 from preflight.render.findings import findings
-from preflight.render.layout import pasteable, wrapped
+from preflight.render.layout import action, pasteable, wrapped
 from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
 from preflight.render.style import WIDTH, WORDS, Line, Look, flow
 from preflight.sanitize import plain
@@ -277,6 +277,12 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         label, told = "fix", repair(report)
     for number, part in enumerate(pasteable(look.paste(told), look.width - 13)):
         yield [(f" {label if number == 0 else '':<12}", "bold"), (part, "")]
+    if look.merged_with:
+        command = f"preflight merge {look.paste(look.merged_with)}"
+        for number, part in enumerate(
+            action(command, "with the parts of the other nodes beside it", look.width - 13)
+        ):
+            yield [(f" {'merge' if number == 0 else '':<12}", "dim"), (part, "")]
 
 
 def _covered(report: Report, left: int) -> list[str]:

@@ -71,6 +71,8 @@ class Look:
     quiet: bool = False
     verbose: bool = False
     saved_as: str = ""
+    merged_with: str = ""
+    """The files of all parts of this report, where it is one of several."""
 
     @property
     def narrow(self) -> bool:

@@ -292,6 +292,19 @@ def test_exit_codes_by_node(lab: Lab) -> None:
     assert ["part.json" in names for names in written] == [True, False, False]
 
 
+def test_a_part_that_nobody_asked_for_is_written_and_the_screen_says_how_to_merge(
+    lab: Lab,
+) -> None:
+    """Of the node that meets nobody."""
+    ended = lab.run_all({"n3": preflight(2, "--arrive", "2s")}, timeout=ENDS_SECONDS)["n3"]
+    assert ended.code == 3, ended.out
+    assert "preflight.n3.json" in lab["n3"].sh("ls")
+    assert (
+        "\n merge       preflight merge preflight.*.json   # with the parts of the other nodes"
+        in ended.out
+    )
+
+
 STARTED = ("--", "sh", "-c", "echo started; exit 7")
 
 

@@ -199,12 +199,19 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["preflight.prom"]
 
 
-def test_metrics_of_an_agent_that_met_nobody_have_the_same_name(tmp_path: Path) -> None:
+def test_metrics_of_an_agent_that_met_nobody_have_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beside preflight.prom a second file would hold each of its series once more."""
+    monkeypatch.chdir(tmp_path)
     outputs = [Output(name, f"{tmp_path}/r.{name}") for name in ("prometheus", "junit")]
     with agent.session(Interrupt()) as workers:
         assert files.publish(workers, outputs, judged("healthy"), human.Look(), "gpu-b07") == ()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.gpu-b07.junit", "r.prometheus"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "preflight.gpu-b07.json",
+        "r.gpu-b07.junit",
+        "r.prometheus",
+    ]
 
 
 # --- GitHub Actions ---

@@ -108,7 +108,11 @@ def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[
 
 def _misplaced(node: str, ranks: tuple[int, ...], roll: Roll, owner: str, right: str) -> Found:
     is_ = f"{roll.name[:80]!r}" + (f" ({', '.join(roll.ips[:4])})" if roll.ips else "")
-    of = f"an address of {owner}" if owner else "not an address of this machine, and nobody met there"
+    of = (
+        f"an address of {owner}"
+        if owner
+        else "not an address of this machine, and nobody met there"
+    )
     return Found(
         "leader-elsewhere",
         (Subject(Kind.SOFTWARE, node, "MASTER_ADDR", ranks),),
