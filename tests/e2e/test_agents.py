@@ -192,7 +192,7 @@ def test_a_guest_that_lost_the_host_names_the_host(
     (finding,) = document(outcomes["the host is killed"].result().ended[guest])["findings"]
     assert (finding["check"], finding["code"]) == ("rdzv.reach", "lost")
     assert [s["name"] for s in finding["subjects"]] == ["n1"]
-    assert f"the meeting at n1 10.77.0.1:{PORT} ended without a word" in finding["saw"]
+    assert f"the meeting at n1 10.77.0.1:{PORT} ended without a message" in finding["saw"]
 
 
 def test_who_was_stopped_says_so_itself(outcomes: Mapping[str, Future[Outcome]]) -> None:

@@ -64,7 +64,7 @@ def refused(*args: str | bytes, **more: Any) -> str:
         ("run -o json=", "--output json= names no file"),
         ("run -o json -o human", "only one -o can go to stdout"),
         ("explain net.prt", "no check or finding 'net.prt'; did you mean 'net.port'?"),
-        ("explain net.port -o jsn", "explain prints human or json, not 'jsn'"),
+        ("explain net.port -o jsn", "-o is one of human, json, got 'jsn'; did you mean 'json'?"),
         (
             "show x.json -o jsn",
             "-o: no format 'jsn', there are human, json, junit, prometheus, nagios, markdown "

@@ -186,7 +186,7 @@ def test_the_defaults_of_a_container_are_a_warning() -> None:
     assert (ended.code, codes(ended)) == (0, {"host.limits:shm-small"}), ended
     (finding,) = report(ended)["findings"]
     assert finding["blame"] == "job"
-    assert "docker, podman: --shm-size=8g; pod: emptyDir" in finding["remedy"]["text"]
+    assert "--shm-size=8g (docker, podman) or an emptyDir" in finding["remedy"]["text"]
 
 
 def test_what_a_job_needs_is_asked_of_the_runtime() -> None:

@@ -139,7 +139,7 @@ FAULTS: tuple[WorldFault, ...] = (
         *("rdzv.reach", "lost", "n1"),
         act=once(all_in, "n1", killed("n1")),
         after=0.3,
-        says="ended without a word",
+        says="ended without a message",
         innocent=("n2", "n3"),
     ),
     WorldFault(

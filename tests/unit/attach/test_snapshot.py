@@ -60,7 +60,7 @@ def test_nothing_to_attach_to_is_said_in_a_line() -> None:
     ("argv", "words"),
     [
         (["sleep", "60"], "no Python process"),
-        ([sys.executable, "-c", "import time; time.sleep(60)"], "is no job of torch"),
+        ([sys.executable, "-c", "import time; time.sleep(60)"], "is not a torch job"),
     ],
 )
 def test_what_is_no_job_of_torch_is_a_usage_error(argv: list[str], words: str) -> None:

@@ -154,7 +154,7 @@ def test_ranks_of_other_processes_are_not_met(catalogue: Catalogue, workers: Wor
     found = missing(outcome, "rdzv.store")
     assert found.cause is Cause.SKIPPED
     assert found.by == "", "nobody has asked for it, so nobody may take it for READY"
-    assert found.detail.startswith("3 ranks of other processes")
+    assert found.detail.startswith("not run at --level quick (needs 3 ranks of other processes)")
 
 
 # --- time ---
