@@ -88,7 +88,7 @@ LOOK = Command(
 
 FINDINGS = {
     "copy-wrong": FindingType(
-        headline="P2P copies between {at} arrive corrupted: {seen}",
+        headline="P2P copies of {at} arrive corrupted: {seen}",
         cause="an IOMMU or ACS that sends copies over PCIe elsewhere, a driver that claims P2P for "
         "GPUs without it, an NVLink or memory that fails",
         means="no error: sums of gradients are wrong, the loss is NaN; or the first all-reduce "
@@ -99,7 +99,7 @@ FINDINGS = {
         commands=(LOOK,),
     ),
     "copy-fails": FindingType(
-        headline="P2P copies between {at} fail: {seen}",
+        headline="P2P copies of {at} fail: {seen}",
         cause="a GPU, an NVLink or a driver that fails, or P2P that the driver claims and hasn't",
         means="'unhandled cuda error' in the first collective, or 'CUDA error' on one rank",
         now=HOST_MEMORY,
@@ -107,7 +107,7 @@ FINDINGS = {
         commands=(LOOK,),
     ),
     "copy-hangs": FindingType(
-        headline="P2P copies between {at} hang: {seen}",
+        headline="P2P copies of {at} hang: {seen}",
         cause="an IOMMU or ACS in the way of copies over PCIe, a bad NVLink bridge, a stuck GPU",
         means="the first all-reduce hangs, the GPUs show 100 % utilisation at low power",
         now=HOST_MEMORY,
@@ -129,7 +129,7 @@ FINDINGS = {
         explains=(),
     ),
     "copies-skipped": FindingType(
-        headline="P2P between {at} was not tested: {seen}",
+        headline="P2P of {at} was not tested: {seen}",
         who="whoever runs this node",
         cause="programs that hold the GPUs or their memory, slow copies, an error before",
         means="whether data arrive between these GPUs is not known",

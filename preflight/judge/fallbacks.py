@@ -91,7 +91,7 @@ GENERIC: Mapping[Cause, tuple[str, Blame, FindingType]] = {
         "interrupted",
         Blame.UNKNOWN,
         FindingType(
-            headline="{check} was interrupted on {at}: {seen}",
+            headline="{check} was not finished on {at}: {seen}",
             who="whoever started the run",
             cause="the run was over before the check had answered: a signal, or --deadline",
             means=BLIND,

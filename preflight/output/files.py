@@ -95,13 +95,19 @@ def _parts(saved: str, part: str) -> str:
 
 
 def write_step_summary(workers: Workers, outputs: Iterable[Output], report: Report) -> None:
-    """In GitHub Actions the report also goes into the summary of the step, if no `-o` writes there.
-    That it can't is only said: nobody has asked for it."""
+    """In GitHub Actions the report also goes into the summary of the step, if no `-o` writes there,
+    and each finding becomes an annotation, by a line on stderr. That it can't is only said: nobody
+    has asked for it."""
     path = os.environ.get(SUMMARY, "")
-    if not path or path in [output.file for output in outputs]:
+    if not path:
         return
     from preflight.render import markdown
 
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in markdown.workflow_commands(report):
+            console.say(line)
+    if path in [output.file for output in outputs]:
+        return
     texts = [f"\n{markdown.render(report)}", f"\n{markdown.brief(report)}"]
     args = {"path": resolve.absolute(path), "texts": texts, "limit": SUMMARY_LIMIT}
     if problem := _in_worker(workers, tasks.append_file, args, path, str):

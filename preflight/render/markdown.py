@@ -20,6 +20,9 @@ from preflight.sanitize import legible
 ROWS = 100
 """Rows of a table; who has more findings reads the JSON report."""
 
+ANNOTATIONS = 10
+"""As many as GitHub shows of a step."""
+
 LINES = 1000
 """Lines of the code block."""
 
@@ -38,6 +41,17 @@ def render(report: Report) -> str:
 def brief(report: Report) -> str:
     """The verdict alone, for where there is no room."""
     return "\n\n".join([*_head(report), escaped(" · ".join(human.summary(report)))]) + "\n"
+
+
+def workflow_commands(report: Report) -> Iterator[str]:
+    """The findings as workflow commands of GitHub Actions, a line each."""
+    kinds = {Status.FAIL: "error", Status.MISSING: "error", Status.WARN: "warning"}
+    told = [finding for finding in report.findings if finding.status in kinds]
+    for finding in told[:ANNOTATIONS]:
+        title = legible(f"preflight {finding.name}").replace("%", "%25")
+        title = title.replace(":", "%3A").replace(",", "%2C")
+        text = legible(finding.headline).replace("%", "%25")
+        yield f"::{kinds[finding.status]} title={title}::{text}"
 
 
 def _head(report: Report) -> Iterator[str]:

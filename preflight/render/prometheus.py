@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from preflight.humanize import epoch
-from preflight.model import Report, Status, Verdict
+from preflight.model import Finding, Report, Status, Verdict
 from preflight.sanitize import legible
+
+FINDINGS = 20
+"""Findings with a series each; the JSON report has all of them."""
 
 Sample = tuple[Mapping[str, str], float]
 
@@ -38,6 +41,11 @@ def _lines(report: Report) -> Iterator[str]:
         ),
     )
     yield from _gauge(
+        "preflight_finding_info",
+        "1 for each finding of the last run, the first ones.",
+        [(dict(labels), 1) for labels in dict.fromkeys(map(_finding, report.findings[:FINDINGS]))],
+    )
+    yield from _gauge(
         "preflight_check_duration_seconds",
         "How long the check took where it took longest.",
         (({"check": check}, row.seconds) for check, row in rows.items()),
@@ -53,6 +61,12 @@ def _lines(report: Report) -> Iterator[str]:
         "The version of preflight that ran.",
         [({"version": _label(seen.tool.get("version", ""))}, 1)],
     )
+
+
+def _finding(finding: Finding) -> tuple[tuple[str, str], ...]:
+    """Its labels; two findings that say the same are one series."""
+    texts = {"check": finding.check, "code": finding.code, "headline": finding.headline}
+    return (("status", str(finding.status)), *((n, _label(text)) for n, text in texts.items()))
 
 
 def _gauge(name: str, said: str, samples: Iterable[Sample]) -> Iterator[str]:

@@ -233,6 +233,15 @@ def test_a_run_is_in_the_summary_of_its_step(tmp_path: Path) -> None:
     assert "### preflight: NOT READY\n" in text
 
 
+def test_each_finding_is_an_annotation_of_its_step(tmp_path: Path) -> None:
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    red = preflight("run", *TOO_MANY, env=env)
+    title = "::error title=preflight host.limits%3Anofile-low::"
+    assert (red.code, red.err.count("\n")) == (3, 1)
+    assert red.err.startswith(f"{title}a process may open ")
+    assert preflight("run", *LIMITS, env=env).err == ""
+
+
 def test_so_are_gate_and_merge_but_not_show(tmp_path: Path) -> None:
     file = tmp_path / "summary"
     done = step(file, "gate", *LIMITS, "--", "cat", str(file))

@@ -168,3 +168,14 @@ def test_the_short_one_is_the_verdict() -> None:
 def test_the_line_to_act_on_can_be_copied() -> None:
     code = page(markdown.render(judged("nodes-64"))).code
     assert "do now      sbatch --exclude=gpu-b19   # and your job script" in code
+
+
+def test_annotations_are_one_line_each_whatever_a_finding_says() -> None:
+    """A workflow command of GitHub ends at the line's end, and its title at the next colon."""
+    nodes = of_nodes(1)
+    hostile = "50%\n::error::x\r, y: z"
+    found = [finding("net.port", Subject(Kind.NODE, "gpu-b01"), headline=hostile, code="a:b")] * 99
+    of = report(nodes, row("net.port", each(nodes, F)), findings=found)
+    lines = list(markdown.workflow_commands(of))
+    assert len(lines) == markdown.ANNOTATIONS
+    assert set(lines) == {"::error title=preflight net.port%3Aa%3Ab::50%25 ::error::x\\x0d, y: z"}
