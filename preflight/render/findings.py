@@ -19,6 +19,9 @@ IN_FULL = (Status.FAIL, Status.MISSING)
 MOST = 20
 """Findings on a screen; the JSON report holds all of them."""
 
+SET_LENGTH = 60
+"""Characters of a set of nodes; a longer one is counted."""
+
 FOLDED_FROM = 5
 """As many nodes are written as a set; fewer are named one by one."""
 
@@ -147,9 +150,15 @@ def _what(subject: Subject) -> str:
 
 
 def _of_many(what: str, alike: Sequence[Subject]) -> str:
-    """The nodes of which the same is said, as a set."""
-    nodes = folded(subject.node for subject in alike if subject.node)
-    numbers = rank_list((rank for subject in alike for rank in subject.ranks), None)
+    """The nodes of which the same is said, as a set; where that is long, how many they are and the
+    first ones. All are in the JSON report, and in `-o slurm`."""
+    names = list(dict.fromkeys(subject.node for subject in alike if subject.node))
+    ranks = {rank for subject in alike for rank in subject.ranks}
+    nodes, numbers = folded(names), rank_list(ranks, None)
+    if len(nodes) > SET_LENGTH:
+        first = f"{folded(names[:FOLDED_FROM])} and {len(names) - FOLDED_FROM} more"
+        nodes, numbers = f"{len(names)} nodes", plural(len(ranks), "rank") if ranks else ""
+        return " · ".join(part for part in (nodes, what, numbers, first) if part)
     return " · ".join(part for part in (nodes, what, numbers) if part)
 
 

@@ -263,6 +263,10 @@ def link(one: int, other: int) -> Subject:
         ),
         ([*(node(i, ranks=()) for i in range(1, 6)), Subject(Kind.JOB)], "n[1-5], job"),
         ([rank(i, f"n{i // 2}") for i in range(10)], "n[0-4] · ranks 0-9"),
+        (
+            [rank(i, f"n{i * i}") for i in range(40)],
+            "40 nodes · 40 ranks · n[0-1,4,9,16] and 35 more",
+        ),
         ([link(1, 2)], "n1->n2"),
         ([link(1, 2), link(2, 1)], "n1->n2, n2->n1"),
         ([link(1, i) for i in range(2, 8)], "n1->n[2-7]"),
