@@ -39,7 +39,10 @@ def _made(cls: Any) -> Any:
 
 def _init(self: Any, *args: Any, **named: Any) -> None:
     """The __init__ of a class that has no instance yet."""
-    cls = next(c for c in type(self).__mro__ if vars(c).get("__init__") is _init)
+    cls = next((c for c in type(self).__mro__ if vars(c).get("__init__") is _init), None)
+    if cls is None:  # another thread has made the first instance meanwhile
+        type(self).__init__(self, *args, **named)
+        return
     init = _compiled(cls)
     setattr(cls, "__init__", init)  # noqa: B010  it is no attribute to the type checker
     init(self, *args, **named)

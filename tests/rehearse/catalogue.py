@@ -171,7 +171,7 @@ FAULTS = (
         "misjoins", "rendezvous-unreachable", 0, 1, 2, args=("fork", "name"), word="name", **JOINS
     ),
     # its ranks import torch after it is planted
-    gone("one_too_few", "rank-absent", 2, line=False, launcher=PYTHON, extra=8.0),
+    gone("one_too_few", "rank-absent", 2, line=False, launcher=PYTHON, extra=12.0),
     gone("failing_tool", "command-failed", line=False, launcher=PYTHON),
     # what fails before torch is there may be a rank's or the command's
     Row(

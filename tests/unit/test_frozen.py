@@ -126,3 +126,15 @@ def test_a_class_that_is_no_frozen_one_is_the_librarys() -> None:
     found = Open()
     found.count += 1
     assert found == Open(1)
+
+
+def test_two_threads_may_make_the_first_instance() -> None:
+    """The slower one finds the __init__ replaced between its call and its look for the class."""
+
+    @frozen.dataclass(frozen=True, slots=True)
+    class Address:
+        ip: str
+
+    first, second = Address("10.0.0.1"), object.__new__(Address)
+    frozen._init(second, "10.0.0.1")
+    assert second == first
