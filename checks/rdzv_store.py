@@ -68,7 +68,7 @@ CHECK = Check(
 
 # part of the budget that torch's store may take: a refused connection is retried for up to 2.7
 # times the timeout (seen in torch 2.13)
-PATIENCE = 0.5
+PATIENCE = 0.4
 
 # meeting takes milliseconds; a reverse look-up of the peers' addresses that nobody answers adds
 # 10 s to every connection of c10d

@@ -143,7 +143,7 @@ def test_a_rank_in_its_own_code_is_named_without_pyspy(
 ) -> None:
     with job(tmp_path, body) as (pid, lines):
         report = attach(pid, bare)
-    assert findings(report) == [("rank-stuck", "fail", [late])]
+    assert findings(report) == [("rank-stuck", "fail", [late])], report["findings"]
     place = f"{tmp_path / 'train.py'}:{line_of(lines, 'time.sleep')} in tokenise"
     assert place in report["findings"][0]["saw"]
 
