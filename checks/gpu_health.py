@@ -238,8 +238,8 @@ FINDINGS = {
         headline="the NVSwitch fabric of {at} is not up",
         cause="NVIDIA's fabric manager does not run, or in another version than the driver",
         means="'Error 802: system not yet initialized': CUDA finds no GPU though nvidia-smi does",
-        text="exclude this node; start it, in the driver's version; just after boot wait for some "
-        "minutes",
+        text="exclude this node; start the fabric manager in the driver's version; just after boot "
+        "wait for some minutes",
         commands=(
             Command("systemctl status nvidia-fabricmanager", "the node"),
             Command("systemctl restart nvidia-fabricmanager", "the node", "all jobs there"),

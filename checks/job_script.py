@@ -91,7 +91,7 @@ FINDINGS = {
         "leave async_op out",
     ),
     "sampler-missing": pitfall(
-        headline="all ranks read the same data: no DistributedSampler at {place}",
+        headline="all ranks may read the same data: no DistributedSampler at {place}",
         cause="a script for one GPU to which DDP was added",
         means="no error: every rank reads all of the data, an epoch takes as long as on one GPU",
         text="pass sampler=DistributedSampler(dataset) in the DataLoader at {place!s}, without "
@@ -120,7 +120,7 @@ FINDINGS = {
         text="remove the GradScaler at {place!s}: loss.backward(), optimizer.step()",
     ),
     "set-device-missing": pitfall(
-        headline="all ranks use GPU 0: no torch.cuda.set_device() before {place}",
+        headline="all ranks may use GPU 0: no torch.cuda.set_device() before {place}",
         cause="a script for one GPU to which init_process_group was added",
         means="all ranks of a node use GPU 0: 'Duplicate GPU detected', 'out of memory', or a "
         "barrier that hangs",

@@ -213,6 +213,19 @@ def diagnose(
     printed(terminal.spelled(symptoms.diagnosis(seen, name, len(text.splitlines()), width)))
 
 
+Outputs = Annotated[
+    list[str] | None, typer.Option("--output", "-o", help="Format of the report, as for run.")
+]
+Expected = Annotated[
+    list[str] | None,
+    typer.Option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
+]
+Tolerated = Annotated[
+    list[str] | None,
+    typer.Option("--tolerate", help="Report this check's failures as warnings. Repeatable."),
+]
+
+
 @app.command(short_help="Print a saved report again.")
 def show(
     ctx: typer.Context,
@@ -220,17 +233,9 @@ def show(
     judge: Annotated[
         bool, typer.Option("--judge", help="Judge its observations again, with today's config.")
     ] = False,
-    output: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="Format of the report, as for run.")
-    ] = None,
-    expect: Annotated[
-        list[str] | None,
-        typer.Option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
-    ] = None,
-    tolerate: Annotated[
-        list[str] | None,
-        typer.Option("--tolerate", help="Report this check's failures as warnings. Repeatable."),
-    ] = None,
+    output: Outputs = None,
+    expect: Expected = None,
+    tolerate: Tolerated = None,
     strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
@@ -258,17 +263,9 @@ def show(
 def merge(
     ctx: typer.Context,
     reports: Annotated[list[str], typer.Argument(metavar="REPORT...", help="JSON reports.")],
-    output: Annotated[
-        list[str] | None, typer.Option("--output", "-o", help="Format of the report, as for run.")
-    ] = None,
-    expect: Annotated[
-        list[str] | None,
-        typer.Option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
-    ] = None,
-    tolerate: Annotated[
-        list[str] | None,
-        typer.Option("--tolerate", help="Report this check's failures as warnings. Repeatable."),
-    ] = None,
+    output: Outputs = None,
+    expect: Expected = None,
+    tolerate: Tolerated = None,
     strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,

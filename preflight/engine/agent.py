@@ -42,6 +42,7 @@ from preflight.model import (
 from preflight.process.pool import Workers
 from preflight.process.servers import TORCH, open_light, open_torch
 from preflight.process.signals import Interrupt
+from preflight.sanitize import one_line
 from preflight.serde import encode
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:
     codes = [over.get(name) for name in ("exit", "own")]
     if not all(type(code) is int and 0 <= code < 256 for code in codes):
         return None
-    line = str(over.get("line", ""))[: verdict.LINE]
+    line = one_line(over.get("line", ""), 2 * verdict.LINE)  # whatever the host says
     return Ending(told, int(codes[0] or 0), int(codes[1] or 0), None, chosen.outputs, line=line)
 
 

@@ -21,6 +21,12 @@ NODES = 4
 VARYING = re.compile(r"(?<![\w.:/%+-])[\w.:/%+-]*\d[\w.:/%+-]*")
 """Words with a digit: numbers, and names and addresses that have one."""
 NUMBER = re.compile(r"\d+(\.\d+)?")
+NAMING = re.compile(
+    r"\b(ranks?|GPUs?|pids?|ports?|links?|lines?|uids?|numbers?|devices?|Xid|nodes?|jobs?|code)"
+    r"[ '\"]*$",
+    re.IGNORECASE,
+)
+"""Before a number that is a name: ranks 3 and 19 are not ranks 3-19."""
 
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
@@ -101,13 +107,17 @@ def _text(texts: Sequence[str]) -> str:
     if any(parts != between for parts in others):
         return texts[0]
     columns = zip(*(VARYING.findall(text) for text in texts), strict=True)
-    told = [_range(list(dict.fromkeys(column))) for column in columns]
+    told = [
+        _told(list(dict.fromkeys(column)), NAMING.search(before) is not None)
+        for before, column in zip(between, columns, strict=False)
+    ]
     return "".join(a + b for a, b in zip(between, [*told, ""], strict=True))
 
 
-def _range(words: list[str]) -> str:
+def _told(words: list[str], named: bool) -> str:
+    """What stands in place of these words; `named`: they say which one, not how much."""
     if len(words) == 1:
         return words[0]
-    if all(NUMBER.fullmatch(word) for word in words):
+    if not named and all(NUMBER.fullmatch(word) for word in words):
         return f"{min(words, key=float)}-{max(words, key=float)}"
     return parties(words)

@@ -39,6 +39,13 @@ def test_names_are_listed_and_counted() -> None:
     assert one.saw == "the hostname 'n1, n2, n3, n4 and 4 more' does not resolve"
 
 
+def test_a_number_that_names_something_is_no_range() -> None:
+    """Else those between the first and the last would be accused."""
+    some = [finding(f"n{i}", f"rank {3 * i} killed, {i} s") for i in range(1, 6)]
+    (one,) = joined(some)
+    assert one.saw == "rank 3, 6, 9, 12 and 1 more killed, 1-5 s"
+
+
 def test_few_nodes_keep_their_own_words() -> None:
     some = [finding(f"n{i}", f"{i} MiB") for i in range(1, NODES)]
     assert joined(some) == some
@@ -62,7 +69,7 @@ def test_a_command_that_differs_is_no_command_for_all() -> None:
 
     (one,) = joined([finding(f"n{i}", f"pid {i}", advice=advice(i)) for i in range(1, 6)])
     assert one.advice is not None
-    assert (one.advice.now, one.advice.text) == ("", "end pid 1-5")
+    assert (one.advice.now, one.advice.text) == ("", "end pid 1, 2, 3, 4 and 1 more")
     assert one.advice.commands == (Command("df -h"),)
 
 
