@@ -95,13 +95,12 @@ def noting(original):
     return noted
 
 
-def watch_forward(module):
+def watch_forward(module, unless_compiled):
     """What comes out of DDP's forward, where the interpreter tells nothing."""
     if hasattr(sys, "monitoring"):
         return
     forward = module.DistributedDataParallel.forward
 
-    @functools.wraps(forward)
     def noted(*args, **kwargs):
         try:
             return forward(*args, **kwargs)
@@ -109,7 +108,7 @@ def watch_forward(module):
             note(error)
             raise
 
-    module.DistributedDataParallel.forward = noted
+    module.DistributedDataParallel.forward = unless_compiled(noted, forward)
 
 
 def note(error, handler=None):

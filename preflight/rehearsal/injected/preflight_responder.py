@@ -62,9 +62,9 @@ def imported(name, module, folder):
     if name.endswith("distributed_c10d"):
         start(module, folder)
     elif name.endswith("optimizer"):
-        module.register_optimizer_step_post_hook(stepped)
+        module.register_optimizer_step_post_hook(unless_compiled(stepped))
     elif name.endswith("parallel.distributed"):
-        Responder.caught["watch_forward"](module)
+        Responder.caught["watch_forward"](module, unless_compiled)
     else:
         watch_loader(module._BaseDataLoaderIter)
 
@@ -220,6 +220,27 @@ def is_child():
 # --- what the program does ---
 
 
+def unless_compiled(ours, original=None):
+    """`ours`, called by the program. Where Dynamo makes a graph of the program it sees what stands
+    there without us instead: `original`, or nothing. Of ours it could trace nothing, since it would
+    import the modules, and fullgraph=True forbids what it can't trace."""
+    torch = sys.modules["torch"]
+
+    def called(*args, **kwargs):
+        compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+        if compiling is None or not compiling():
+            return ours(*args, **kwargs)
+        if original is not None:
+            return original(*args, **kwargs)
+
+    for function in (called, ours):  # nor may it make graphs of them alone
+        try:
+            torch._C._dynamo.eval_frame.skip_code(function.__code__)
+        except AttributeError:
+            pass
+    return called if original is None else functools.wraps(original)(called)
+
+
 def stepped(optimizer, args, kwargs):
     """After every step of every optimizer: with two of them, as for a GAN, a step of the program is
     one of the first."""
@@ -240,7 +261,6 @@ def watch_loader(iterator):
     original, for iterators of both kinds."""
     original = iterator.__next__
 
-    @functools.wraps(original)
     def __next__(self):
         if os.getpid() != Responder.pid:
             return original(self)
@@ -262,7 +282,7 @@ def watch_loader(iterator):
         loader["given"] += 1
         return batch
 
-    iterator.__next__ = __next__
+    iterator.__next__ = unless_compiled(__next__, original)
 
 
 def describe_loader(iterator):

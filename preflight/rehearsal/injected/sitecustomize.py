@@ -25,17 +25,22 @@ class TorchImports:
     def __init__(self, folder):
         self.folder = folder
         self.responder = None
+        self.asking = set()
 
     def find_spec(self, name, path=None, target=None):
-        if name not in NAMES:
-            return None
-        for finder in sys.meta_path:
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
-            if spec is not None:
-                break
-        else:
-            return None
+        if name not in NAMES or name in self.asking:
+            return None  # or another finder asks all of them, as this one does
+        self.asking.add(name)
+        try:
+            for finder in sys.meta_path:
+                find = None if finder is self else getattr(finder, "find_spec", None)
+                spec = find(name, path, target) if find is not None else None
+                if spec is not None:
+                    break
+            else:
+                return None
+        finally:
+            self.asking.discard(name)
         load = getattr(spec.loader, "exec_module", None)
         if load is not None:
 
@@ -83,25 +88,48 @@ class TorchImports:
         return known
 
 
-def _load_next():
-    """The sitecustomize that this one stands before, if there is one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+def _load_next(done):
+    """The sitecustomize that this one stands before, if there is one. Tracers bring one that looks
+    for the next as well, and finds this one again: `done` are the folders that had their turn."""
+    done.append(os.path.dirname(os.path.abspath(__file__)))
+    frame = sys._getframe(1)
+    while frame is not None:  # of those that are having it now
+        if frame.f_globals.get("__name__") == "sitecustomize":
+            done.append(os.path.dirname(os.path.abspath(frame.f_code.co_filename)))
+        frame = frame.f_back
+    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") not in done]
+    if sys.version_info[0] < 3:
+        return _load_next_of_python_2(rest, done)
+    import _frozen_importlib as importlib
+
     for finder in sys.meta_path:
         if getattr(finder, "__name__", "") == "PathFinder":
             spec = finder.find_spec("sitecustomize", rest)
             if spec is not None and spec.loader is not None:
-                module = type(sys)("sitecustomize")
-                module.__spec__, module.__loader__ = spec, spec.loader
-                module.__file__, module.__package__ = spec.origin, ""
+                done.append(os.path.dirname(os.path.abspath(spec.origin or "")))
+                module = importlib.module_from_spec(spec)
                 sys.modules["sitecustomize"] = module
                 spec.loader.exec_module(module)
             return
 
 
+def _load_next_of_python_2(rest, done):
+    import imp
+
+    try:
+        file, path, kind = imp.find_module("sitecustomize", rest)
+    except ImportError:
+        return
+    done.append(os.path.dirname(os.path.abspath(path)))
+    # else it would be loaded into this one, which would be cleared if nobody held it
+    _this = sys.modules.pop("sitecustomize", None)
+    imp.load_module("sitecustomize", file, path, kind)
+
+
 _FOLDER = os.environ.get("PREFLIGHT_WATCHED", "")
-if _FOLDER and os.path.isdir(_FOLDER):
+_DONE = sys.__dict__.setdefault("_preflight_sitecustomized", [])
+if not _DONE and sys.version_info[0] > 2 and _FOLDER and os.path.isdir(_FOLDER):
     _FINDER = TorchImports(_FOLDER)
     sys.meta_path.insert(0, _FINDER)
     atexit.register(_FINDER.settle)  # before all others, which makes it the last of them
-_load_next()
+_load_next(_DONE)

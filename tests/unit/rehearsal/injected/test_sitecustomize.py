@@ -60,6 +60,129 @@ def test_the_users_own_sitecustomize_is_loaded(folder: Path, tmp_path: Path) -> 
     assert ended.stdout == f"mine sitecustomize {path}\n1\n"
 
 
+TRACER = """
+import os, sys
+from importlib.machinery import PathFinder
+here = os.path.dirname(__file__)
+class Hooks:
+    asked = {}
+    def find_spec(self, name, path=None, target=None):
+        import importlib.util
+        if name in self.asked:
+            return None
+        self.asked[name] = True
+        try:
+            return importlib.util.find_spec(name)
+        finally:
+            del self.asked[name]
+sys.meta_path.insert(0, Hooks())
+print("tracer")
+"""
+BY_SPEC = """
+spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if p != here])
+if spec is not None:
+    spec.loader.load_module("sitecustomize")
+"""
+BY_IMPORT = """
+at = sys.path.index(here)
+sys.path.pop(at)
+ours = sys.modules.pop("sitecustomize")
+try:
+    import sitecustomize
+except ImportError:
+    sys.modules["sitecustomize"] = ours
+finally:
+    sys.path.insert(at, here)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.torch
+@pytest.mark.parametrize("way", [BY_SPEC, BY_IMPORT], ids=["spec", "import"])
+@pytest.mark.parametrize("own", [True, False], ids=["own", "alone"])
+def test_a_tracer_that_looks_for_the_next_sitecustomize(
+    folder: Path, tmp_path: Path, way: str, own: bool
+) -> None:
+    """As those of New Relic and of ddtrace do: it would find ours again, and ours would find it."""
+    tracer, mine = tmp_path / "tracer", tmp_path / "mine"
+    tracer.mkdir()
+    mine.mkdir()
+    (tracer / "sitecustomize.py").write_text(TRACER + way)
+    if own:
+        (mine / "sitecustomize.py").write_text("print('mine')\n")
+    code = "import sys, torch.distributed; print(sum('Torch' in str(f) for f in sys.meta_path))"
+    paths = (str(tracer), str(mine))
+    ended = python(folder, code, *paths, PYTHONWARNINGS="ignore")
+    said = ["tracer", *(["mine"] if own else []), "1"]
+    assert (ended.stdout.split(), ended.stderr) == (said, "")
+    assert [word["how"] for word in words(folder, "end")] == ["exited"]
+    # and the other way round: the tracer's program has put its folder first
+    environ = {**os.environ, "PREFLIGHT_WATCHED": str(folder), "PYTHONWARNINGS": "ignore"}
+    environ["PYTHONPATH"] = os.pathsep.join([str(tracer), str(folder), str(mine)])
+    first = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert (first.stdout.split(), first.stderr) == (said, "")
+
+
+def test_a_package_as_sitecustomize(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize").mkdir()
+    (tmp_path / "sitecustomize/__init__.py").write_text("from . import part\n")
+    (tmp_path / "sitecustomize/part.py").write_text("print('part', __package__)\n")
+    ended = python(folder, "import sitecustomize.part", str(tmp_path))
+    assert (ended.stdout, ended.stderr) == ("part sitecustomize\n", "")
+
+
+PYTHON_2 = shutil.which("python2.7") or shutil.which("python2")
+
+
+@pytest.mark.skipif(PYTHON_2 is None, reason="no Python 2 on this machine")
+def test_a_child_of_python_2(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("X = 'mine'\n")
+    environ = {**os.environ, "PREFLIGHT_WATCHED": str(folder)}
+    environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(tmp_path)])
+    code = "import sitecustomize; print(sitecustomize.X)"
+    ended = subprocess.run(
+        [str(PYTHON_2), "-c", code], env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.stdout, ended.stderr) == ("mine\n", "")
+
+
+COMPILED = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+counts = torch._dynamo.utils.counters
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1, capturable=False)
+step = torch.compile(optimizer.step, backend="eager")
+ddp = torch.compile(DistributedDataParallel(model), backend="eager")
+loader = torch.utils.data.DataLoader(torch.ones(6, 4), 2)
+
+@torch.compile(backend="eager")
+def epoch():
+    total = torch.zeros(())
+    for batch in loader:
+        total = total + batch.sum()
+    return total
+
+for batch in loader:
+    ddp(batch).sum().backward()
+    step()
+print(epoch().item(), counts["stats"]["unique_graphs"], dict(counts["graph_break"]))
+"""
+
+
+@pytest.mark.torch
+def test_a_compiled_program_is_compiled_as_without_us(folder: Path) -> None:
+    """PyTorch's recipe for a compiled optimizer: its step has our hook in it."""
+    without = python(folder, COMPILED, PREFLIGHT_WATCHED="")
+    assert without.stdout.startswith("24.0 "), without.stderr
+    ended = python(folder, COMPILED)
+    assert (ended.stdout, ended.returncode) == (without.stdout, 0), ended.stderr
+    assert not any("preflight" in line for line in ended.stderr.splitlines())
+
+
 def test_without_the_variable_or_the_folder_nothing_is_hooked(folder: Path) -> None:
     code = "import sys; print(sum('TorchImports' in type(f).__name__ for f in sys.meta_path))"
     assert python(folder, code).stdout == "1\n"
