@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from preflight.attach.snapshot import take_snapshot
@@ -10,7 +10,7 @@ from preflight.config.resolve import seconds_of
 from preflight.domains.job.record import RehearsalRecord
 from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
-from preflight.engine.plan import Progress
+from preflight.engine.plan import Watch
 from preflight.engine.setup import wait
 from preflight.model import PreflightError
 from preflight.process.pool import Raised, Returned, Workers
@@ -35,7 +35,7 @@ def ending_of(
     for_: str | None,
     workers: Workers,
     interrupt: Interrupt,
-    watch: Callable[[Progress], None],
+    watch: Watch,
 ) -> Ending:
     """The same of a job that already runs; PreflightError where it can't be looked at at all."""
     seconds = ATTACHED if for_ is None else seconds_of(for_, "--for")

@@ -318,7 +318,7 @@ def _run_and_publish(
     """How it ended, the report published, and what could not be written of it."""
     flags = flags_of(ctx, given)
     reporting.check_styles(flags, given)
-    progress = terminal.ProgressLine(quiet=given["quiet"], environ=os.environ)
+    progress = reporting.display(given)
     wish = Wish(flags, given["config_file"], given["root"])
     if given["slurm"] or given["hosts"] is not None or given["connect"] is not None:
         from preflight.remote import launch as fanout

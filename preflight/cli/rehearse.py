@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
@@ -12,9 +11,9 @@ from preflight.cli import reporting
 from preflight.cli.flags import flags_of, option, with_flags_for_here
 from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
-from preflight.engine.plan import Progress
+from preflight.engine.plan import Progress, Watch
 from preflight.model import PreflightError
-from preflight.output import terminal
+from preflight.output.progress import ProgressDisplay
 from preflight.process.pool import Workers
 
 
@@ -49,7 +48,7 @@ def rehearse(
     reporting.check_styles(flags, given)
     wish = Wish(flags, given["config_file"], given["root"])
 
-    def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
+    def look(workers: Workers, show: Watch) -> Ending:
         try:
             return run.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
         except OSError as error:
@@ -83,7 +82,7 @@ def attach(
     wish = Wish(flags, given["config_file"], given["root"])
     args = {"pid": pid, "job": job}
 
-    def look(workers: Workers, show: Callable[[Progress], None]) -> Ending:
+    def look(workers: Workers, show: Watch) -> Ending:
         return running_job.ending_of(wish, args, for_, workers, ctx.obj, show)
 
     _reported(ctx, given, look)
@@ -92,19 +91,19 @@ def attach(
 def _reported(
     ctx: typer.Context,
     given: dict[str, Any],
-    look_at: Callable[[Workers, Callable[[Progress], None]], Ending],
+    look_at: Callable[[Workers, Watch], Ending],
 ) -> NoReturn:
     """The report of what was looked at, and its exit code."""
-    lines: list[terminal.ProgressLine] = []
+    displays: list[ProgressDisplay] = []
 
-    def show(progress: Progress) -> None:
-        if not lines:  # its clock begins with the checks, not with the command
-            lines.append(terminal.ProgressLine(quiet=given["quiet"], environ=os.environ))
-        lines[0](progress)
+    def show(progress: Callable[[], Progress]) -> None:
+        if not displays:  # its clock begins with the checks, not with the command
+            displays.append(reporting.display(given))
+        displays[0](progress)
 
     with agent.session(ctx.obj) as workers:
         ended = look_at(workers, show)
-        for shown in lines:
-            shown.clear()
+        for display in displays:
+            display.clear()
         problems = reporting.reported(workers, ended, given)
     raise typer.Exit(reporting.exit_code(given["exit_style"], ended, problems, ctx.obj))

@@ -3,6 +3,7 @@ be, printing and writing, and which code is left with."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from preflight import console
@@ -12,6 +13,7 @@ from preflight.humanize import one_of
 from preflight.model import Status, Verdict
 from preflight.output import files, terminal
 from preflight.output.exit_codes import NOT_EXECUTABLE, NOT_FOUND, OUTPUT
+from preflight.output.progress import ProgressDisplay
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
 
@@ -23,6 +25,16 @@ def check_styles(flags: Flags, given: dict[str, Any]) -> None:
     """PreflightError for a --color or an --exit that there is not."""
     for name, words in (("color", COLOURS), ("exit_style", EXIT_STYLES)):
         one_of(given[name], words, flags.source(name))
+
+
+def display(given: dict[str, Any]) -> ProgressDisplay:
+    """What shows how far a run is."""
+    return ProgressDisplay(
+        quiet=given["quiet"],
+        environ=os.environ,
+        color=given["color"],
+        ascii_only=given["ascii_only"],
+    )
 
 
 def reported(workers: Workers, ended: Ending, given: dict[str, Any]) -> tuple[str, ...]:

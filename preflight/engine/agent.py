@@ -21,7 +21,7 @@ from preflight.config import file
 from preflight.config import resolve as config
 from preflight.config.resolve import Config, Flags, Output
 from preflight.engine import setup
-from preflight.engine.plan import Outcome, Plan, Progress
+from preflight.engine.plan import Outcome, Plan, Watch
 from preflight.engine.scheduler import Run
 from preflight.engine.tasks import prepare
 from preflight.frozen import dataclass
@@ -120,9 +120,7 @@ class Ending:
     line: str = ""
 
 
-def ending_of(
-    wish: Wish, workers: Workers, interrupt: Interrupt, watch: Callable[[Progress], None]
-) -> Ending:
+def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) -> Ending:
     """Everything between the flags and the report."""
 
     def begin(table: Mapping[str, Any], name: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
 from preflight.frozen import dataclass
-from preflight.model import LeftBehind, Observation, Topology
+from preflight.model import LeftBehind, Observation, Status, Topology
 from preflight.registry import Catalogue
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -32,8 +32,24 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckProgress:
+    """One check of a run that goes on. `status` is None until it is done; `seconds` is how long it
+    took, or has run by now, of at most `limit`: 0 where it does not run."""
+
+    check: str
+    stage: str
+    status: Status | None = None
+    seconds: float = 0.0
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the run is: ids done of all, and what is in flight with its seconds and limit."""
+    """How far the run is: ids done of all, and what is in flight with its seconds and limit.
+
+    leads   this agent is the one that prints the report
+    speaks  it is the one of its node that says something
+    """
 
     done: int
     total: int
@@ -42,6 +58,13 @@ class Progress:
     running_for: float = 0.0
     limit: float = 0.0
     waiting_for: str = ""
+    rows: tuple[CheckProgress, ...] = ()
+    leads: bool = True
+    speaks: bool = True
+
+
+Watch = Callable[[Callable[[], Progress]], None]
+"""What is told at every look that the run goes on. It asks how far when it has a use for that."""
 
 
 @dataclass(slots=True)

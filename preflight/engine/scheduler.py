@@ -6,15 +6,25 @@ What has passed is asked of a pure function (verdict.passed); what is shown is t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from preflight.check import LOCAL, Requirement, Scope, Stage
 from preflight.engine.dispatch import Place, ask, observation_of, server_of, without_torch
-from preflight.engine.plan import Outcome, Plan, Progress
+from preflight.engine.plan import CheckProgress, Outcome, Plan, Progress, Watch
 from preflight.humanize import plural
-from preflight.model import Cause, Missing, Node, Observation, Status, Topology, key_of, place_of
+from preflight.model import (
+    WEIGHT,
+    Cause,
+    Missing,
+    Node,
+    Observation,
+    Status,
+    Topology,
+    key_of,
+    place_of,
+)
 from preflight.process.call import Call
 from preflight.process.pool import Workers
 from preflight.process.servers import LIGHT, TORCH, TORCH_SECONDS, open_light, open_torch
@@ -42,7 +52,7 @@ class Run:
         plan: Plan,
         workers: Workers,
         passed: Passed,
-        watch: Callable[[Progress], None] = lambda progress: None,
+        watch: Watch = lambda progress: None,
         interrupted: Callable[[], str] = lambda: "",
         company: Company | None = None,
     ) -> None:
@@ -100,7 +110,7 @@ class Run:
             for call in self.workers.run(tick, wake=lambda: bool(self.interrupted())):
                 self._ended(call)
                 self._start_what_may()
-            self.watch(self._progress())
+            self.watch(self._whole_progress)
         self.outcome.interrupted = self.interrupted()
 
     def _finished(self) -> bool:
@@ -410,13 +420,16 @@ class Run:
                 done = total - len(self.waiting) - len(self.calls)
                 return Progress(done, total, now - self.began, self.meeting, since, limit, told)
         if not running:
-            torch = any(c.check.torch for c in self.waiting)
-            importing = torch and self.workers.preloaded(TORCH) is None
             done = total - len(self.waiting) - len(self.calls)
-            behind = {c.server for calls in self.calls.values() for c in calls.values()}
-            waiting_for = ", ".join(["torch"] * importing + sorted(behind - {LIGHT, TORCH}))
-            waiting_for = f"import {waiting_for}" if waiting_for else ""
-            return Progress(done, total, now - self.began, waiting_for=waiting_for)
+            name, since, limit = self._import_awaited()
+            return Progress(
+                done,
+                total,
+                now - self.began,
+                running_for=now - since if limit else 0.0,
+                limit=limit,
+                waiting_for=f"import {name}" if name else "",
+            )
         oldest, check_id = min(running, key=lambda pair: pair[0].began)
         mark = f' (last mark: "{oldest.marks[-1].name}")' if oldest.marks else ""
         return Progress(
@@ -428,3 +441,44 @@ class Run:
             limit=oldest.seconds,
             waiting_for=f"{oldest.label}{mark}",
         )
+
+    def _import_awaited(self) -> tuple[str, float, float]:
+        """What a fork server is importing while nothing else runs, since when (monotonic) and for
+        how long at most; empty where none is awaited."""
+        servers = {c.server for calls in self.calls.values() for c in calls.values()} - {LIGHT}
+        if any(c.check.torch for c in self.waiting):
+            servers.add(TORCH)
+        times = {name: self.workers.importing(name) for name in sorted(servers)}
+        awaited = {name: at for name, at in times.items() if at is not None}
+        first = min(awaited.values(), default=(0.0, 0.0))
+        return ", ".join(awaited), *first
+
+    def _whole_progress(self) -> Progress:
+        """With what is known of each check by now."""
+        company, node = self.company, self.node
+        return replace(
+            self._progress(),
+            rows=tuple(self._rows()),
+            leads=company is None or bool(company.gone) or company.decides or 0 in node.ranks,
+            speaks=company is None or company.voice,
+        )
+
+    def _rows(self) -> Iterator[CheckProgress]:
+        now = time.monotonic()
+        unfinished = {*self.owed, *(c.id for c in self.waiting)}
+        for loaded in self.plan.catalogue:
+            if self.plan.selected.get(loaded.id, "not chosen"):
+                continue
+            stage = loaded.check.stage.value
+            running = [c for c in self.calls.get(loaded.id, {}).values() if c.pid and not c.result]
+            if running:
+                first = min(running, key=lambda call: call.began)
+                yield CheckProgress(loaded.id, stage, None, now - first.began, first.seconds)
+            elif loaded.id in unfinished or loaded.id in self.calls:
+                yield CheckProgress(loaded.id, stage)
+            else:
+                seen = self.outcome.checks.get(loaded.id, {})
+                seconds = max((o.seconds for o in seen.values()), default=0.0)
+                by_subject = self._status(loaded.id).values()
+                status = max(by_subject, key=lambda s: WEIGHT[s], default=Status.SKIP)
+                yield CheckProgress(loaded.id, stage, status, seconds)

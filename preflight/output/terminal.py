@@ -1,4 +1,4 @@
-"""Where the output goes and how: colours, glyphs, width, the progress line. Decided once.
+"""Where the output goes and how: colours, glyphs, width. Decided once.
 
 NO_COLOR > FORCE_COLOR / CLICOLOR_FORCE > CLICOLOR > is it a terminal; --color beats them all.
 """
@@ -11,21 +11,17 @@ import json
 import os
 import select
 import sys
-import time
 from collections.abc import Mapping
 from typing import TextIO
 
-from preflight.console import say
-from preflight.engine.plan import Progress
-from preflight.humanize import duration
 from preflight.render.human import WIDTH, Look
-from preflight.sanitize import legible, plain
-
-HEARTBEAT = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+from preflight.sanitize import plain
 
 NARROWEST, WIDEST = 20, 120
 """Columns that we lay out for, whatever a terminal says: nobody reads longer lines."""
+
+HEIGHT = 24
+"""Lines where nothing says how many there are."""
 
 OFF = ("", "0", "false")
 """Values of a variable such as CI or FORCE_COLOR that mean the same as leaving it out."""
@@ -75,17 +71,19 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def width(stream: TextIO | None) -> int:
     """The columns of this stream's terminal; WIDTH in a pipe or a file, whoever reads it later."""
-    return max(NARROWEST, min(_columns(stream), WIDEST))
+    return max(NARROWEST, min(size(stream)[0], WIDEST))
 
 
-def _columns(stream: TextIO | None) -> int:
+def size(stream: TextIO | None) -> tuple[int, int]:
+    """Columns and lines of this stream's terminal; WIDTH and HEIGHT where it is none."""
     if stream is None or not is_terminal(stream):
-        return WIDTH
+        return WIDTH, HEIGHT
     try:
-        columns = os.get_terminal_size(stream.fileno()).columns
+        columns, rows = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        columns = 0
-    return columns or WIDTH  # a pseudo-terminal that nobody has told its size says 0
+        columns = rows = 0
+    # a pseudo-terminal that nobody has told its size says 0
+    return columns or WIDTH, rows or HEIGHT
 
 
 def look(color: str, ascii_only: bool, quiet: bool, verbose: bool) -> Look:
@@ -162,55 +160,3 @@ def _abandon_stdout() -> None:
         os.close(nowhere)
     except (OSError, ValueError):
         pass
-
-
-class ProgressLine:
-    """The line on stderr that shows what is awaited: rewritten on a terminal; without one, and in
-    CI, a heartbeat from the first ten seconds on."""
-
-    def __init__(
-        self, *, quiet: bool, environ: Mapping[str, str], every: float = HEARTBEAT
-    ) -> None:
-        rewritable = environ.get("TERM") != "dumb" and environ.get("CI", "").lower() in OFF
-        self._live = is_terminal(sys.stderr) and rewritable and not quiet
-        self._ascii = not encodes_glyphs(sys.stderr)
-        self._quiet = quiet
-        self._shown = False
-        self._every = every
-        self._beat = time.monotonic() + every
-
-    def __call__(self, progress: Progress) -> None:
-        if self._live:
-            self._put(self._line(progress)[: _columns(sys.stderr) - 1])
-        elif not self._quiet and time.monotonic() >= self._beat:
-            self._beat = time.monotonic() + self._every
-            say(legible(self._heartbeat(progress), self._ascii))
-
-    def _line(self, progress: Progress) -> str:
-        parts = [f" {progress.done}/{progress.total}"]
-        if progress.check:
-            of = f"{duration(progress.running_for)} of {duration(progress.limit)}"
-            parts += [f"{progress.check}  {of}"]
-        if progress.waiting_for:
-            parts.append(f"waiting for {progress.waiting_for}")
-        return legible("  ".join(parts), self._ascii)
-
-    def _heartbeat(self, progress: Progress) -> str:
-        waiting = f", waiting for {progress.waiting_for}" if progress.waiting_for else ""
-        where = f" in {progress.check}" if progress.check else ""
-        done = f"{progress.done}/{progress.total} done"
-        return f" preflight: {progress.seconds:.0f} s, {done}{waiting}{where}"
-
-    def _put(self, text: str) -> None:
-        """Write over the line."""
-        try:
-            sys.stderr.write("\r\x1b[K" + text)
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            self._live = False
-        self._shown = bool(text)
-
-    def clear(self) -> None:
-        """Leave nothing of it behind."""
-        if self._shown and self._live:
-            self._put("")

@@ -143,6 +143,14 @@ class Workers:
             return {"": {"seconds": seconds, "error": server.lost, "absent": False}}
         return server.ready
 
+    def importing(self, name: str) -> tuple[float, float] | None:
+        """Since when (monotonic) a server is at its imports and how many seconds it has for them;
+        None where it is not."""
+        server = self._servers.get(name)
+        if server is None or server.lost or server.ready is not None:
+            return None
+        return server.began, server.due - server.began
+
     # --- calls ---
 
     def call(

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from preflight.config.resolve import seconds_of
 from preflight.domains.job.record import Calls, Life, RehearsalRecord, Rehearsed, WatchedCommand
 from preflight.engine import agent, setup
 from preflight.engine.agent import Ending, Wish
-from preflight.engine.plan import Progress
+from preflight.engine.plan import Watch
 from preflight.engine.setup import wait
 from preflight.frozen import dataclass
 from preflight.humanize import plural
@@ -89,7 +89,7 @@ def ending_of(
     asked: Terms,
     workers: Workers,
     interrupt: Interrupt,
-    watch: Callable[[Progress], None],
+    watch: Watch,
     quiet: bool,
 ) -> Ending:
     """Everything between the flags and the report. Raises OSError where CMD can't be started."""

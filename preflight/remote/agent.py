@@ -12,7 +12,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from preflight import __version__, console
@@ -106,14 +106,14 @@ class _Progress:
         self._silent = str(rank) != "0"
         self._due = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Callable[[], Progress]) -> None:
         now = time.monotonic()
         if self._silent or now < self._due or not select.select([], [STDOUT], [], 0)[1]:
             return  # nobody is made to wait for this
         self._due = now + PROGRESS_PAUSE
-        _deliver(
-            [protocol.progress(encode(replace(progress, waiting_for=progress.waiting_for[:99])))]
-        )
+        now_at = progress()
+        short = replace(now_at, waiting_for=now_at.waiting_for[:99], rows=())
+        _deliver([protocol.progress(encode(short))])
 
 
 def _parcel_content(given: Orders, ended: Ending) -> dict[str, object]:

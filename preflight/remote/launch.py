@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from preflight.config.resolve import Config, Flags
 from preflight.engine import agent
 from preflight.engine import setup as outset
 from preflight.engine.agent import Ending, Wish
-from preflight.engine.plan import Progress
+from preflight.engine.plan import Progress, Watch
 from preflight.frozen import dataclass
 from preflight.identity import discover as topology
 from preflight.identity.launchers import LOCAL
@@ -121,7 +121,7 @@ def ending_of(
     launch: Launch,
     workers: Workers,
     interrupt: Interrupt,
-    watch: Callable[[Progress], None],
+    watch: Watch,
 ) -> Ending:
     """Start the agents, wait for what they have to say, judge it."""
     began, started = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -317,7 +317,7 @@ def _gather(
     deadline: float,
     workers: Workers,
     interrupt: Interrupt,
-    watch: Callable[[Progress], None],
+    watch: Watch,
 ) -> bool:
     """Until all have said what they had to say, or it is enough; whether we were it who ended it,
     and not a signal."""
@@ -342,7 +342,7 @@ def _gather(
                 since, halfway = time.monotonic(), 0.0
             gathering.hear(told.topic, told.value)
         workers.heard.clear()
-        watch(_progress(gathering, time.monotonic() - began))
+        watch(lambda: _progress(gathering, time.monotonic() - began))
     return bool(ended) and not interrupt.name
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -79,7 +80,11 @@ def observe(
     values: dict[str, Any] = {"topology": topology(), "deadline": 30.0} | more
     plan = Plan(catalogue=catalogue, selected=selected, **values)
     seen: list[Progress] = []
-    return Run(plan, workers, passed, seen.append, interrupted).observe(), seen
+
+    def watch(progress: Callable[[], Progress]) -> None:
+        seen.append(progress())
+
+    return Run(plan, workers, passed, watch, interrupted).observe(), seen
 
 
 def missing(outcome: Outcome, check_id: str) -> Missing:
@@ -209,6 +214,13 @@ def test_progress_names_what_is_waited_for(catalogue: Catalogue, workers: Worker
         assert progress.check in light
         assert progress.limit == catalogue.checks[progress.check].check.budget
         assert progress.waiting_for.startswith("n1")
+    assert all({row.check for row in p.rows} == set(light) for p in seen)
+    for before, after in itertools.pairwise(seen):
+        done = {row.check for row in before.rows if row.status is not None}
+        assert done <= {row.check for row in after.rows if row.status is not None}
+    running = {row.check for p in seen for row in p.rows if row.limit}
+    assert {p.check for p in named} <= running
+    assert all(p.leads and p.speaks for p in seen)
 
 
 # --- torch ---

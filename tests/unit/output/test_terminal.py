@@ -1,4 +1,4 @@
-"""Where the output goes: a terminal or a pipe, colours, letters, width, the line of progress."""
+"""Where the output goes: a terminal or a pipe, colours, letters, width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -19,7 +18,6 @@ from support import scenarios
 from support.terminal import ASCII_ENV, PLAIN_ENV, PREFLIGHT, in_pipe, on_terminal
 
 from preflight import __version__
-from preflight.engine.plan import Progress
 from preflight.output import terminal as screen
 from preflight.render import human
 from preflight.render import json as as_json
@@ -247,101 +245,12 @@ def test_the_width_where_there_is_no_terminal(tmp_path: Path) -> None:
     assert screen.width(None) == human.WIDTH
 
 
-# --- progress ---
-
-AT_WORK = Progress(
-    done=12,
-    total=17,
-    seconds=30.4,
-    check="world.nccl",
-    running_for=3.1,
-    limit=20.0,
-    waiting_for='gpu-b07/6 (last mark: "ncclCommInitRank")',
-)
-
-WATCHING = """
-import os, sys, time
-from preflight.engine.plan import Progress
-from preflight.output.terminal import ProgressLine
-line = ProgressLine(quiet={quiet}, environ=os.environ, every={every})
-for step in range(5):
-    who = 'n1/{rank} (last mark: "a\\x1b[2Jb")'
-    line(Progress(step, 5, step, "world.nccl", step / 2, 20.0, who))
-    time.sleep(0.02)
-line.clear()
-line.clear()
-print("the report")
-"""
-
-
-def watching(rank: str = "6", every: float = 60.0, quiet: bool = False) -> tuple[str, ...]:
-    script = WATCHING.format(rank=rank, every=every, quiet=quiet)
-    return (sys.executable, "-c", script)
-
-
-@pytest.mark.parametrize("columns", [98, 40])
-@pytest.mark.parametrize("rank", ["6", "6" * 200], ids=["short", "long"])
-def test_progress_is_one_line_that_is_rewritten_and_cleared(rank: str, columns: int) -> None:
-    shown = on_terminal(watching(rank), columns)
-    assert shown.code == 0
-    assert shown.lines == ["the report"]
-    steps = shown.raw.split("\r\x1b[K")[1:]
-    assert len(steps) == 6  # five, and nothing
-    assert steps[0].startswith(" 0/5  world.nccl  0 ms of 20.0 s")
-    assert all(len(step) < columns and "\n" not in step for step in steps[:-1])
-    assert "\x1b[2J" not in shown.raw  # a mark is a stranger's text
-
-
-@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"CI": "true"}, {"CI": "1"}], ids=str)
-def test_nothing_is_rewritten_where_that_is_no_good(env: dict[str, str]) -> None:
-    assert on_terminal(watching(), env=env).raw == "the report\r\n"
-
-
-def test_ci_that_is_none() -> None:
-    assert "\r\x1b[K" in on_terminal(watching(), env={"CI": "false"}).raw
-
-
-def test_quiet_shows_no_progress() -> None:
-    assert on_terminal(watching(quiet=True)).raw == "the report\r\n"
-    assert in_pipe(watching(quiet=True, every=0.0)).stderr == b""
-
-
-def test_without_a_terminal_there_is_a_heartbeat() -> None:
-    ended = in_pipe(watching(every=0.0))
-    beats = ended.stderr.decode().splitlines()
-    assert len(beats) == 5
-    mark = 'last mark: "a\\x1b[2Jb"'
-    assert beats[3] == f" preflight: 3 s, 3/5 done, waiting for n1/6 ({mark}) in world.nccl"
-    assert ended.stdout == b"the report\n"
-
-
-def test_the_heartbeat_keeps_its_distance(capsys: pytest.CaptureFixture[str]) -> None:
-    line = screen.ProgressLine(quiet=False, environ={}, every=0.2)
-    until = time.monotonic() + 0.7
-    while time.monotonic() < until:
-        line(AT_WORK)
-        time.sleep(0.01)
-    line.clear()
-    told = capsys.readouterr()
-    assert told.out == ""
-    # at 0.2, 0.4 and 0.6 s; fewer when this machine is busy, never more
-    assert 1 <= len(told.err.splitlines()) <= 3
-    assert told.err.splitlines()[0] == (
-        " preflight: 30 s, 12/17 done, waiting for gpu-b07/6 "
-        '(last mark: "ncclCommInitRank") in world.nccl'
-    )
-
-
-def test_the_heartbeat_is_ten_seconds() -> None:
-    assert screen.HEARTBEAT == 10.0
-
-
 # --- a whole run ---
 
 
 def test_a_run_on_a_terminal_leaves_only_the_report() -> None:
     shown = on_terminal((*PREFLIGHT, "run", "--level", "quick", "--nproc", "2"))
-    assert "\r\x1b[K" in shown.raw
+    assert "\x1b[J" in shown.raw  # of the rows that have filled in, nothing is left
     assert shown.lines[0].startswith(f"preflight {__version__} · 1 node, 2 ranks · level quick")
     assert any(line.startswith((" READY ", " NOT READY ", " UNDECIDED ")) for line in shown.lines)
     assert not any(re.match(r" \d+/\d+ ", line) for line in shown.lines)
