@@ -93,7 +93,7 @@ FINDINGS = {
         cause="a single-node example run on several nodes",
         means='each node calls itself: "1/2 clients joined" on rank 0, "The client socket has '
         'timed out … (localhost, …)" elsewhere',
-        now='export {name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)',
+        now="export {name}={first}   on every node",
         text="set {name} to the name or address of rank 0's node that the others reach",
         status=(Status.FAIL, Status.WARN),
         explains=MEETING,

@@ -381,9 +381,9 @@ def measured(world: World[Cpus]) -> Measured:
     share, least = min(each, key=lambda e: e[0])
     quota = "" if least.quota is None else f" · quota {least.quota:g}"
     load = "" if least.load is None else f" · load {least.load:g}"
-    each = "1 CPU" if share == 1 else f"{share:.3g} CPUs"
+    part = "1 CPU" if share == 1 else f"{share:.3g} CPUs"
     return Measured(
-        f"{least.usable} of {least.online} CPUs{quota} · {each} per rank{load}",
+        f"{least.usable} of {least.online} CPUs{quota} · {part} per rank{load}",
         {
             "cpus": least.usable,
             "cpus_online": least.online,

@@ -359,6 +359,17 @@ class Topology:
         return len(self.nodes) > 1 or self.size > sum(self.ranks_on(n.name) for n in self.nodes)
 
     @property
+    def whole_nodes(self) -> int:
+        """How many nodes the whole job has: as the launcher says, else as many as its ranks need
+        where each has as many as this one; 0 where several are observed."""
+        if len(self.nodes) != 1:
+            return 0
+        said = self.facts.get("nodes")
+        if said is not None and said.value.isascii() and said.value.isdigit():
+            return int(said.value[:RANK_DIGITS])
+        return -(-self.size // max(self.ranks_on(self.nodes[0].name), 1))
+
+    @property
     def met(self) -> int:
         """How many ranks are observed; one that two nodes claim is one."""
         return len({rank for node in self.nodes for rank in node.ranks})

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from preflight import check, registry
+from preflight.config import resolve
 from preflight.config.resolve import Flags
+from preflight.expect import KEYS
 
 
 def ids(incomplete: str) -> list[str]:
@@ -19,8 +21,28 @@ def ids(incomplete: str) -> list[str]:
     return [before + comma + i for i in (*loaded.checks, *loaded.broken) if i.startswith(last)]
 
 
+def ids_and_codes(incomplete: str) -> list[str]:
+    """Completion of what `explain` takes: also the codes of findings."""
+    codes = {code for loaded in registry.load() for code in loaded.module.FINDINGS}
+    return [*ids(incomplete), *sorted(code for code in codes if code.startswith(incomplete))]
+
+
 def levels(incomplete: str) -> list[str]:
     return [level for level in check.Level if level.startswith(incomplete)]
+
+
+def formats(incomplete: str) -> list[str]:
+    return [name for name in resolve.FORMATS if name.startswith(incomplete)]
+
+
+def expectations(incomplete: str) -> list[str]:
+    """Completion of `--expect`: its keys."""
+    return [f"{key}=" for key in KEYS if key.startswith(incomplete)]
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Completion of a flag that takes one of these."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def option(*names: str, env: str = "", **more: Any) -> Any:
@@ -92,10 +114,18 @@ def _run_flags(
     ] = None,
     expect: Annotated[
         list[str] | None,
-        option("--expect", help="What has to be there, e.g. gpus_per_node=4. Repeatable."),
+        option(
+            "--expect",
+            help="What has to be there, e.g. gpus_per_node=4. Repeatable.",
+            autocompletion=expectations,
+        ),
     ] = None,
     deadline: Annotated[
-        str | None, option("--deadline", help="Time limit for the whole run. [default: 90s]")
+        str | None,
+        option(
+            "--deadline",
+            help="Time limit for the whole run. [default: 90s, at level quick 15s]",
+        ),
     ] = None,
     arrive: Annotated[
         str | None,
@@ -130,6 +160,7 @@ def _run_flags(
         option(
             "--exit",
             help="Exit code by the whole job (world), by this node (node), or as Nagios has it.",
+            autocompletion=one_of("world", "node", "nagios"),
         ),
     ] = "world",
     output: Annotated[
@@ -139,6 +170,7 @@ def _run_flags(
             "-o",
             help="Format of the report: human, json, junit, prometheus, nagios, markdown or slurm, "
             "to stdout, or to a file with FORMAT=FILE. Repeatable. [default: human]",
+            autocompletion=formats,
         ),
     ] = None,
     quiet: Annotated[
@@ -150,7 +182,14 @@ def _run_flags(
             "--verbose", "-v", help="Also show progress marks and where each setting came from."
         ),
     ] = False,
-    color: Annotated[str, option("--color", help="Use colours: auto, always or never.")] = "auto",
+    color: Annotated[
+        str,
+        option(
+            "--color",
+            help="Use colours: auto, always or never.",
+            autocompletion=one_of("auto", "always", "never"),
+        ),
+    ] = "auto",
     ascii_only: Annotated[bool, option("--ascii", help="Use ASCII characters only.")] = False,
     config_file: Annotated[
         str | None,

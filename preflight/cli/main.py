@@ -15,7 +15,7 @@ import typer
 
 from preflight import __version__, console, redact, registry
 from preflight.cli import baseline, rehearse, reporting, slurm
-from preflight.cli.flags import SHARED, flags_of, ids, option, with_run_flags
+from preflight.cli.flags import SHARED, flags_of, ids_and_codes, option, with_run_flags
 from preflight.cli.printing import printed
 from preflight.config import resolve
 from preflight.config.resolve import Flags
@@ -57,7 +57,8 @@ for name, group in (("baseline", baseline.app), ("slurm", slurm.app)):
 @app.callback(invoke_without_command=True)
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and where preflight is installed.")
+        bool,
+        typer.Option("--version", "-V", help="Print the version and where preflight is installed."),
     ] = False,
 ) -> None:
     if version:
@@ -159,7 +160,7 @@ def explain(
         typer.Argument(
             metavar="NAME",
             help="A check's id, a finding's code, or words to search for: an error message.",
-            autocompletion=ids,
+            autocompletion=ids_and_codes,
         ),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
@@ -349,6 +350,7 @@ def _exec_command(command: list[str]) -> NoReturn:
 
 def main(interrupt: Interrupt | None = None) -> NoReturn:
     """Run the app; every way out has its code."""
+    sys.argv[1:] = _as_meant(sys.argv[1:])
     _keep_one_command(*sys.argv[1:2])
     try:
         app(prog_name="preflight", obj=interrupt or Interrupt())
@@ -360,6 +362,7 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
         typers_own = not isinstance(error.__context__, typer.Exit)
         if typers_own and code == USAGE:
             _name_variables()
+            _name_command(*sys.argv[1:2])
             code = _usage_code(USAGE)
         elif typers_own and code == 1:  # the reader of the help went away (`| head`)
             code = 0
@@ -380,6 +383,33 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
         code = OUTPUT
     gc.freeze()  # or the interpreter, as it ends, looks through all that the run has made
     sys.exit(code)
+
+
+def _as_meant(words: list[str]) -> list[str]:
+    """`help`, `version` and `-v` as other programs have them."""
+    match words:
+        case ["help", *of]:
+            return [*of, "--help"]
+        case ["version" | "-v"]:
+            return ["--version"]
+    return words
+
+
+MEANT = {
+    "run": ("doctor", "check", "test", "verify", "start", "validate"),
+    "attach": ("debug", "hang", "stack", "status", "trace"),
+    "plan": ("info", "env", "detect", "config", "settings"),
+    "diagnose": ("log", "logs", "parse"),
+    "explain": ("why", "describe", "search"),
+    "show": ("report", "print", "view"),
+}
+"""A command -> what people look for it under."""
+
+
+def _name_command(word: str = "") -> None:
+    """Where somebody has asked for a command that is called otherwise here."""
+    if found := [command for command, words in MEANT.items() if word in words]:
+        console.say(f"preflight: you may look for: preflight {found[0]}")
 
 
 def _keep_one_command(word: str = "") -> None:

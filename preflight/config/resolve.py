@@ -26,13 +26,16 @@ NPROC_LIMIT = 4096
 
 DEFAULTS: Mapping[str, Any] = {
     "level": "standard",
-    "deadline": "90s",
+    "deadline": "",
     "arrive": "30s",
     "strict": False,
     "only": (),
     "skip": (),
     "checkpoint_dir": "",
 }
+DEADLINES = {Level.QUICK: "15s"}
+DEADLINE = "90s"
+"""Of a whole run: of a level, and of all others."""
 TOP_KEYS = (*DEFAULTS, "nproc", "python", "expect", "checks", "tolerate", "output")
 CHECK_KEYS = ("timeout", "enabled")
 WAIVER_KEYS = ("why", "until")
@@ -199,7 +202,8 @@ def resolve(
     nproc = pick("nproc")
     if nproc is not None and not (type(nproc) is int and 0 < nproc <= NPROC_LIMIT):
         raise PreflightError(f"{place('nproc')} wants a number from 1 to {NPROC_LIMIT}")
-    deadline = seconds_of(pick("deadline"), place("deadline"))
+    limit = pick("deadline") or DEADLINES.get(level, DEADLINE)
+    deadline = seconds_of(limit, place("deadline"))
     shown["deadline"] = Setting(deadline, shown["deadline"].source)
     arrive = seconds_of(pick("arrive"), place("arrive"))
     shown["arrive"] = Setting(arrive, shown["arrive"].source)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from preflight.frozen import dataclass
 from preflight.humanize import plural
+from preflight.identity import slurm_hosts
 from preflight.identity.addresses import flaw, loopback
 from preflight.identity.launchers import OPEN_MPI, OUTER, PMI, PMIX, SLURM
 from preflight.model import Confidence, Found, Status, Subject, Topology
@@ -209,7 +210,13 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
                 status,
                 Confidence.CERTAIN if status is None else Confidence.POSSIBLE,
                 name=name,
+                first=_first_host_of_slurm(env),
             )
+
+
+def _first_host_of_slurm(env: Env) -> str:
+    named = (env.values.get(name, "") for name in (slurm_hosts.STEP, slurm_hosts.JOB))
+    return slurm_hosts.first_host(next(filter(None, named), ""))
 
 
 def _several_nodes(env: Env, name: str, top: Topology) -> tuple[str, Status | None] | None:

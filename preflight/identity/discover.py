@@ -13,6 +13,7 @@ from dataclasses import field
 
 from preflight.frozen import dataclass
 from preflight.identity.launchers import LOCAL, NODE_WORDS, Launcher, detect
+from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
 
 DEFAULT_PORT = 29500
@@ -340,12 +341,6 @@ def split_address(text: str) -> tuple[str, int]:
     if not found or not 0 < int(found[3]) < 65536:
         raise PreflightError(f"--meet wants HOST:PORT, got {text!r:.80}")
     return found[1] or found[2], int(found[3])
-
-
-def first_host(nodelist: str) -> str:
-    """The first host of a SLURM node list: `gpu-[007-009,012]` begins with gpu-007."""
-    found = re.match(r"([^\[,]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodelist)
-    return "".join(part or "" for part in found.groups()) if found else ""
 
 
 def free_port() -> int:

@@ -15,6 +15,12 @@ from preflight.nodeset import expand
 STEP, JOB = "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"
 
 
+def first_host(nodelist: str) -> str:
+    """The first host of a SLURM node list: `gpu-[007-009,012]` begins with gpu-007."""
+    found = re.match(r"([^\[,]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodelist)
+    return "".join(part or "" for part in found.groups()) if found else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedHost:
     """A host that should bring ranks; no ranks: which ones is not known."""

@@ -120,7 +120,7 @@ class ProgressDisplay:
             if name not in self._said and all(row.status is not None for row in rows)
         ]
         self._said.update(done)
-        return [stage_done(name, stages[name]) for name in done]
+        return list(filter(None, (stage_done(name, stages[name]) for name in done)))
 
     def _say(self, progress: Progress, text: str) -> None:
         say(legible(f" preflight: {progress.seconds:.0f} s, {text}", self._ascii))

@@ -36,7 +36,7 @@ def ask_responders(
 
 
 def post_handler(sockets: Mapping[int, Address], handler: str, seconds: float) -> dict[int, str]:
-    """pid -> what torch's own worker server answers: most of it needs no interpreter lock."""
+    """pid -> what torch's own worker server answers."""
     return _http(sockets, f"POST /handler/{handler}", seconds)
 
 

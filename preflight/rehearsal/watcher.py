@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from preflight.domains.job.record import FRAMES, WatchedCommand
+from preflight.domains.job.record import WatchedCommand
 from preflight.process.worker import Channel
 from preflight.rehearsal import client, procfs, pyspy, workdir
 from preflight.rehearsal.addresses import unreached
@@ -387,16 +387,16 @@ class Watcher:
         )
 
     def _last_answers(self) -> Mapping[int, Mapping[str, Any]]:
-        """pid -> all that its inside tells. Of a silent one torch's own server tells the stack."""
+        """pid -> all that its inside tells. Of a silent one py-spy tells the stack: such as of one
+        in native code that keeps the interpreter's lock."""
         seconds = LAST_AT_ONCE if self.cut else LAST
         dumps = client.ask_responders(self.sockets("sock"), "dump", seconds)
         if self.cut:
             return dumps  # their stacks are what they do at the signal
-        silent = {pid: path for pid, path in self.sockets("torch").items() if pid not in dumps}
-        for pid, text in client.post_handler(silent, "dump_traceback", seconds).items():
-            history = self.known[pid]
-            history.stack = client.parse_faulthandler(text)[:FRAMES]
-            history.at = activity(history.stack)
+        silent = [pid for pid in self.sockets("sock") if pid not in dumps]
+        found, _ = pyspy.stacks(silent) if silent else ({}, "")
+        for pid, frames in found.items():
+            self.known[pid].stack, self.known[pid].at = frames, activity(frames)
         return dumps
 
     # --- what there is ---

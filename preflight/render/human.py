@@ -128,9 +128,14 @@ def _header(report: Report, look: Look) -> Iterator[Line]:
 
 
 def _world(top: Topology) -> str:
-    """`2 nodes x 4 ranks = 8 ranks`; `3 nodes, 10 ranks`; `3 nodes, 6 of 8 ranks`."""
+    """`2 nodes x 4 ranks = 8 ranks`; `3 nodes, 10 ranks`; `3 nodes, 6 of 8 ranks`; `1 of 4 nodes,
+    2 of 8 ranks (this node only)`."""
     nodes = plural(len(top.nodes), "node")
     each = {len(node.ranks) for node in top.nodes}
+    if only := _only_here(top):
+        of = top.whole_nodes
+        seen = f"1 of {plural(of, 'node')}, " if of > 1 else ""
+        return f"{seen}{top.met} of {plural(top.size, 'rank')} ({only})"
     if len(top.nodes) < 2:
         return f"{nodes}, {plural(top.size, 'rank')}"
     if top.met < top.size:
@@ -138,6 +143,14 @@ def _world(top: Topology) -> str:
     if len(each) > 1 or top.met > top.size:
         return f"{nodes}, {plural(top.size, 'rank')}"
     return f"{nodes} x {plural(each.pop(), 'rank')} = {top.size} ranks"
+
+
+def _only_here(top: Topology) -> str:
+    """What a report is of that says nothing about the rest of its job; empty where it is of all."""
+    if len(top.nodes) != 1 or top.met >= top.size:
+        return ""
+    alone = top.met < top.ranks_on(top.nodes[0].name)
+    return "this process only" if alone else "this node only"
 
 
 def _meeting(top: Topology) -> str:
@@ -250,7 +263,9 @@ def summary(report: Report) -> list[str]:
 def _verdict(report: Report, look: Look) -> Iterator[Line]:
     word, style = WORDS[report.verdict]
     parts = [look.say(part) for part in (*first_headline(report), *summary(report))]
-    yield from flow(parts, look, [(f" {word}   ", style)], 4)
+    only = _only_here(report.observations.topology)
+    scope = f" ({only})" if only and report.verdict is Verdict.READY else ""
+    yield from flow(parts, look, [(f" {word}", style), (f"{scope}   ", "")], 4)
     left = [row for row in report.rows if left_out(report, row)]
     unwanted = [row for row in left if row.id not in report.skipped]
     reasons: dict[str, list[str]] = {}

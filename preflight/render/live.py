@@ -41,13 +41,13 @@ def live(progress: Progress, look: Look, rows: int, turn: int) -> list[Line]:
 
 
 def stage_done(name: str, rows: Sequence[CheckProgress]) -> str:
-    """What came of a stage, as a line in a log."""
+    """What came of a stage, as a line in a log; empty where nothing was looked at."""
     passed = sum(row.status is Status.PASS for row in rows)
     said = [f"{plural(passed, 'check')} passed"] if passed else []
     for status, word in ((Status.FAIL, "failed"), (Status.WARN, "warned"), _UNDECIDED):
         if ids := [row.check for row in rows if row.status is status]:
             said.append(f"{', '.join(ids)} {word}")
-    return f"{name}: {', '.join(said) or 'nothing to check here'}"
+    return f"{name}: {', '.join(said)}" if said else ""
 
 
 _UNDECIDED = (Status.UNDECIDED, "undecided")

@@ -192,8 +192,9 @@ def _row_text(report: Report, row: Row, own_first: bool = False) -> str:
     own = next((f.headline for f in report.findings if f.check == row.id), "")
     cause = next((f.check for f in report.findings if row.id in f.folded), "")
     bad = own_first or status_here(report, row) in (Status.FAIL, Status.MISSING)
-    told = (own, row.measured.text) if bad else (row.measured.text, own)
-    return next(filter(None, told), "") or row.reason or (f"follows from {cause}" if cause else "")
+    follows = f"follows from {cause}" if cause else ""
+    told = (own, follows, row.measured.text) if bad else (row.measured.text, own, follows)
+    return next(filter(None, told), "") or row.reason
 
 
 # --- more nodes than columns ---

@@ -234,6 +234,7 @@ FAULTS = (
     gone("accelerate_ragged", "rank-killed", 1, launcher=SHELL, needs="accelerate"),
     hangs("accelerate_saves", "rank-stuck", 0, launcher=SHELL, needs="accelerate"),
     # it goes on
+    warned("holds_lock", "rank-busy", 1, limit=24.0),
     warned("tokenises", "rank-busy", 0, args=("600",), limit=24.0, launcher=SHELL),
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),

@@ -140,7 +140,10 @@ def _late_but_working(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Foun
     calls = hang.calls
     waiting = [r for r in found.behind if _seconds_waited(calls[r], hang) >= LONG]
     awaited = frozenset[int]().union(*(found.behind[r] for r in waiting))
-    late = [r for r in late if r in awaited and calls[r].at != INIT and calls[r].groups]
+    # one that tells nothing of its groups is in those that the others know it to be in
+    joined = {r for of in found.waits.values() for wait in of for r in wait.missing}
+    joined |= {r for r, seen in calls.items() if seen.groups}
+    late = [r for r in late if r in awaited & joined and calls[r].at != INIT]
     if not late or not any(calls[r].why in ("time", "steps", "interrupted") for r in late):
         return None
     first = calls[late[0]]

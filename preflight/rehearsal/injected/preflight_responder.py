@@ -1,10 +1,9 @@
 """What runs inside of a process of the rehearsed command, from its import of torch.distributed on.
 
 It answers over a Unix socket where the main thread is, what the flight recorder has, how many steps
-and batches there were; leaves a word when the process joins a process group and when it ends; and
-opens torch's own worker server, which answers without the interpreter's lock. A child by fork has
-all of that anew once it is to be a rank. It changes nothing that the program computes, and an error
-here is swallowed: the user's program goes on as without us.
+and batches there were, and leaves a word when the process joins a process group and when it ends. A
+child by fork has all of that anew once it is to be a rank. It changes nothing that the program
+computes, and an error here is swallowed: the user's program goes on as without us.
 
 Loaded from its text by sitecustomize.py into the user's Python, any from 3.8 on: the standard
 library only.
@@ -37,7 +36,6 @@ class Responder:
     folder = here = ""
     pid = main = 0
     listener = fault = c10d = binding = None
-    servers = []  # a child keeps its parent's: torch would wait for its thread, which is not there
 
 
 def begin():
@@ -97,7 +95,6 @@ def enlist():
     Responder.listener.listen(8)
     report_crashes(Responder.folder)
     _thread.start_new_thread(serve, (Responder.listener,))
-    open_torchs_server(Responder.folder)
     write_hello()
 
 
@@ -109,22 +106,6 @@ def write_hello():
 
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
-
-
-def open_torchs_server(folder):
-    """It says to stderr that it listens, which the user's terminal is not for."""
-    try:
-        from torch._C._distributed_c10d import _WorkerServer
-    except ImportError:
-        return
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        Responder.servers.append(_WorkerServer(os.path.join(folder, f"{Responder.pid}.torch")))
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def report_crashes(folder):

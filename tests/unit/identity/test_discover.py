@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from support.launcher_environments import processes
 
-from preflight.identity.discover import discover, first_host, split_address
+from preflight.identity.discover import discover, split_address
 from preflight.identity.launchers import wants_gpus
+from preflight.identity.slurm_hosts import first_host
 from preflight.model import PreflightError, Topology
 
 
