@@ -23,7 +23,7 @@ from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
 from preflight.humanize import one_of
 from preflight.judge import verdict
-from preflight.model import PreflightError, Verdict
+from preflight.model import PreflightError, Report, Verdict
 from preflight.output import files, terminal
 from preflight.output.exit_codes import INTERNAL, OUTPUT, UNKNOWN, USAGE
 from preflight.process.forkserver import reap_orphans
@@ -93,6 +93,8 @@ def gate(
     if not command[0]:
         raise PreflightError("CMD is an empty word")
     with agent.session(ctx.obj) as workers:
+        if (error := files.not_startable(workers, command[0])) is not None:
+            raise typer.Exit(reporting.not_started(command[0], error))
         ended, problems = _run_and_publish(ctx, workers, given)
     ctx.obj.release()  # a signal that comes from here on ends us before CMD, or CMD
     wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
@@ -452,6 +454,26 @@ def _keep_traceback() -> int:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"preflight {__version__}, python {sys.version}\n{words!r:.2000}\n{text}")
         console.say(f"preflight: this is our fault, not your cluster's; the traceback is in {path}")
+        console.say("preflight: please report it, with that file, where you have preflight from")
+        _keep_observations(sys.exc_info()[1])
     except OSError:
         console.say("preflight: this is our fault, not your cluster's; please report the above")
     return _usage_code(INTERNAL)
+
+
+def _keep_observations(error: BaseException | None) -> None:
+    """What was observed, as a report that is undecided: a mended preflight can judge it."""
+    if not isinstance(error, agent.NotJudged):
+        return
+    import tempfile
+
+    from preflight.render import json as as_json
+
+    report = Report(Verdict.UNDECIDED, INTERNAL, (), (), error.observations)
+    handle, path = tempfile.mkstemp(prefix="preflight-crash-", suffix=".json", dir="/tmp")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(as_json.render(report))
+    console.say(
+        f"preflight: what was observed is in {path}: preflight show --judge {path}, with a version "
+        "in which that is mended, makes the report of it"
+    )

@@ -120,6 +120,14 @@ class Ending:
     line: str = ""
 
 
+class NotJudged(Exception):
+    """A bug of ours in the judgement: what was observed is not lost for it."""
+
+    def __init__(self, observations: Observations) -> None:
+        super().__init__("the observations could not be judged")
+        self.observations = observations
+
+
 def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) -> Ending:
     """Everything between the flags and the report."""
 
@@ -197,7 +205,10 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
         left_behind=workers.left_behind,
     )
     observations = redact.without(observations, redact.secrets(os.environ))
-    return verdict.judge(observations, plan.catalogue, chosen.expect, chosen.policy)
+    try:
+        return verdict.judge(observations, plan.catalogue, chosen.expect, chosen.policy)
+    except Exception as error:
+        raise NotJudged(observations) from error
 
 
 def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:

@@ -141,6 +141,12 @@ def read_log(path: str) -> str:
     return str(found.get("text", ""))
 
 
+def not_startable(workers: Workers, program: str) -> OSError | None:
+    """Why a command can't be started, as far as that can be known before it is tried."""
+    number = _in_worker(workers, tasks.find_program, {"name": program}, program, lambda why: 0)
+    return OSError(number, os.strerror(number)) if number else None
+
+
 def write_json(workers: Workers, path: str, data: Any) -> str:
     """Write JSON data for workers of ours; why it could not be done, or empty."""
     args = {"path": path, "text": json.dumps(data)}

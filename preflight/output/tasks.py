@@ -14,6 +14,19 @@ LINKS = 40
 """Symbolic links in a row that are followed, as the kernel does."""
 
 
+def find_program(args: Mapping[str, Any], channel: Channel, preloaded: object) -> int:
+    """The errno with which a command can't be started, ENOENT or EACCES, as a shell would look for
+    it; 0 where it can. `name`: its first word."""
+    name, found = args["name"], errno.ENOENT
+    folders = [""] if os.sep in name else os.get_exec_path()
+    for path in (os.path.join(folder, name) for folder in folders):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return 0
+        if os.path.exists(path) and (os.sep in name or not os.path.isdir(path)):
+            found = errno.EACCES
+    return found
+
+
 def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
     """Write a report: a temporary file beside it, then a rename, so that nobody reads half of it.
     What is no regular file (a FIFO, /dev/stderr) is written to directly; one that is there keeps

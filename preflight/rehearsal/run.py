@@ -128,6 +128,9 @@ def _cwd() -> str:
 
 # --- the command under watch ---
 
+ENDED = "a SignalException of torchrun, or the like, is our doing"
+"""What its last lines are, which look as if the command had failed."""
+
 
 def _rehearsed(
     workers: Workers,
@@ -187,6 +190,8 @@ def _rehearsed(
         running.wait()  # a second signal would cut short what it does at the first
     ended = running.exit
     if ended is None:
+        if not quiet and not passed_on:
+            console.say(f" preflight: ends the command with SIGTERM: {ENDED}")
         running.end()
     seconds = round(lived or time.monotonic() - running.began, 2)
     return _recorded(call, running, ended, asked, interrupt.name, seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -432,9 +433,25 @@ def test_a_crash_of_the_parent_is_not_the_clusters_fault(tmp_path: Path) -> None
     assert done.code == 70
     assert "AttributeError" in done.err
     assert "this is our fault, not your cluster's" in done.err
-    log = Path(done.said.rpartition("the traceback is in ")[2])
+    log = Path(done.err.rpartition("the traceback is in ")[2].split()[0])
     assert "AttributeError" in log.read_text()
     log.unlink()
+
+
+def test_a_crash_of_the_judgement_keeps_what_was_observed(tmp_path: Path) -> None:
+    package = planted(tmp_path)
+    broken = package / "preflight/judge/verdict.py"
+    text = broken.read_text().replace("def judge(\n", "def judge(*a):\n    1 / 0\n\n\ndef _j(\n")
+    broken.write_text(text)
+    done = preflight("run", *LIMITS, package=package)
+    assert done.code == 70
+    assert "ZeroDivisionError" in done.err
+    kept = re.findall(r"/tmp/preflight-crash-\w+\.(?:log|json)", done.err)
+    again = preflight("show", "--judge", kept[1])
+    for path in {*kept}:
+        Path(path).unlink()
+    assert again.code == 0, again
+    assert "host.limits" in again.out
 
 
 # --- without torch ---
