@@ -58,7 +58,11 @@ from preflight.model import (
 
 CHECK = replace(REHEARSAL, explains=("job.ranks", "job.pace", "job.memory"))
 
-TIMEOUT = "the others wait until torch gives up after 10 to 30 minutes, and complain of each other"
+TIMEOUT = (
+    "the others wait until torch gives up and complain of each other: 'Watchdog caught collective "
+    "operation timeout' after 10 minutes (NCCL), 'Timed out waiting …ms for recv operation to "
+    "complete' after 30 (Gloo)"
+)
 LIKELY = Confidence.LIKELY
 
 FINDINGS = {
@@ -66,8 +70,8 @@ FINDINGS = {
         headline="the ranks make different collective calls: {seen}",
         cause="a collective under a condition that not all ranks meet (if rank == 0), an exception "
         "that one rank has caught, another number of parameters or batch size on one rank",
-        means="a hang until the timeout, 'Received data size doesn't match expected size', or a "
-        "wrong result",
+        means="a hang until 'Watchdog caught collective operation timeout', 'Received data size "
+        "doesn't match expected size', or a wrong result",
         text="look at what leads only some ranks to {line!s}: all ranks of a group make the same "
         "calls, in the same order, with equal shapes",
         blame=(Blame.JOB, Blame.UNKNOWN),
@@ -90,7 +94,8 @@ FINDINGS = {
         headline="{at} has another number of batches than the other ranks",
         cause="ranks that have different numbers of batches: files split by hand, an "
         "IterableDataset, a sampler without equal parts",
-        means="the last step of an epoch hangs until the timeout on the ranks with more data",
+        means="the last step of an epoch hangs on the ranks with more data, until 'Watchdog caught "
+        "collective operation timeout'",
         text="stop all ranks after the smallest number of steps of any of them, or use "
         "DistributedSampler with drop_last=True, an agreed number of steps for an IterableDataset, "
         "or torch.distributed.algorithms.join.Join",

@@ -93,7 +93,9 @@ FINDINGS = {
     "rank-oom": for_author(
         headline="{seen}",
         cause="more memory than the job or container may have",
-        means="a rank or a worker of its DataLoader ends silently, the others wait for it",
+        means="a rank or a worker of its DataLoader ends silently, the others wait for it; SLURM "
+        "says 'Detected … oom_kill event', 'Detected … oom-kill event', 'Some of the step tasks "
+        "have been OOM Killed' or 'task …: Out Of Memory'",
         text="ask for more memory, or start fewer ranks and workers on the node; load less at "
         "once: smaller batches, fewer workers, no full copy of the data in each rank; preflight "
         "rehearse shows growth a step as job.memory",

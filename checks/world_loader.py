@@ -107,7 +107,8 @@ FINDINGS = {
         headline="a DataLoader worker died on {at}: {seen}",
         who="job author",
         cause="the kernel's OOM killer (signal Killed), or a library that doesn't survive a fork",
-        means="'DataLoader worker (pid(s) …) exited unexpectedly'",
+        means="'DataLoader worker (pid(s) …) exited unexpectedly', 'DataLoader worker (pid …) is "
+        "killed by signal: Killed'",
         text="ask for more memory, or use fewer workers; num_workers=0 shows whether reading "
         "itself works",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),

@@ -196,8 +196,7 @@ class SeenLine:
 
 def known_lines(log: str, catalogue: Catalogue) -> list[SeenLine]:
     """The first line of each kind, in the order of the log. A line is of the kind of the longest
-    message that is in it; what
-    quotes a part of it may be meant as well."""
+    message that is in it; what quotes a part of it may be meant as well."""
     table = symptoms(catalogue)
     first: dict[str, SeenLine] = {}
     for number, line in enumerate(log.splitlines(), 1):
@@ -237,7 +236,8 @@ def diagnosis(seen: Sequence[SeenLine], name: str, lines: int, width: int) -> st
             ["could be"], wrapped(_names(one), width - 14), fillvalue=""
         ):
             made.append(f"   {label:<10} {part}")
-        made.append(f"   run next   preflight {_next(one)}")
+        for label, command in zip_longest(["run next"], _next(one), fillvalue=""):
+            made.append(f"   {label:<10} preflight {command}")
     if len(seen) > MOST:
         made += ["", f" {plural(len(seen) - MOST, 'more kind')} of lines"]
     return "".join(f"{line}\n" for line in made)
@@ -249,10 +249,15 @@ def _names(seen: SeenLine) -> str:
     return parties(codes or list(seen.checks), NAMED)
 
 
-def _next(seen: SeenLine) -> str:
-    """The command that tests it. What a job does wrong is seen while it runs."""
-    checks = [check for check in seen.checks if not check.startswith("job.")]
-    return f"run --only {','.join(checks)}" if checks else "rehearse -- CMD"
+def _next(seen: SeenLine) -> list[str]:
+    """The commands that test it. What a job does wrong is seen while it runs: that comes first
+    where most that the message is known of is such."""
+    named = [check for check, code in seen.findings if code] or seen.checks
+    ours = [check for check in seen.checks if not check.startswith("job.")]
+    rehearsed = ["rehearse -- CMD"] if len(ours) < len(seen.checks) else []
+    tested = [f"run --only {','.join(ours)}"] if ours else []
+    job_first = 2 * sum(check.startswith("job.") for check in named) > len(named)
+    return [*rehearsed, *tested] if job_first else tested or rehearsed
 
 
 def as_data(seen: Sequence[SeenLine]) -> list[Mapping[str, object]]:

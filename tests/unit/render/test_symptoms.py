@@ -119,3 +119,62 @@ def test_the_commands(tmp_path: Path) -> None:
     found = command.preflight("explain", "EADDRINUSE")
     assert (found.code, found.out.splitlines()[2]) == (0, " net.port:port-held")
     assert command.preflight("explain", "xyzzy").code == 2
+
+
+REPORTED = {
+    "[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect "
+    "to (GPU03, 29500).": "rdzv.reach:refused",
+    "[W1226 15:44:31.548330712 TCPStore.cpp:358] [c10d] TCP client failed to connect/validate to "
+    "host sws-8h100grid-05:8000 - retrying (try=0, timeout=600000ms, delay=77116ms): The client "
+    "socket has timed out after 600000ms while trying to connect to (h5, 8000).": (
+        "rdzv.reach:dropped"
+    ),
+    "host-01:2210 [5] ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection "
+    "timed out, on dev mlx_x:1, curr state INIT, next state RTR": "net.rdma:gid-unusable",
+    "[rank4]:[E321 02:07:08.414640780 ProcessGroupNCCL.cpp:607] [Rank 4] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=466119168, "
+    "Timeout(ms)=600000) ran for 600067 milliseconds": "job.collectives:collective-mismatch",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0. Some of the step tasks "
+    "have been OOM Killed.": "job.ranks:rank-oom",
+    "slurmstepd: error: Detected 2 oom-kill event(s) in step 3756240.batch cgroup.": (
+        "job.ranks:rank-oom"
+    ),
+    "srun: error: sdumont6156: task 0: Out Of Memory": "job.ranks:rank-oom",
+    "RuntimeError: DataLoader worker (pid 34569) is killed by signal: Bus error. Details are lost "
+    "due to multiprocessing.": "host.limits:shm-full",
+    "RuntimeError: DataLoader worker (pid(s) 411948) exited unexpectedly": (
+        "world.loader:worker-died"
+    ),
+    "RuntimeError: DataLoader worker (pid 12847) is killed by signal: Killed.": (
+        "world.loader:worker-died"
+    ),
+}
+"""Lines of public reports of users: of torch 1.13 to 2.6, NCCL 2.21 to 2.27, SLURM."""
+
+UNKNOWN = (
+    "W1226 15:44:31.548330712 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment "
+    "variable for each process to be 1 in default",
+    "dgxh100-3:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0<0>",
+    "dgxh100-3:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0",
+    "Epoch 0:   6%| 32040/500150 [6:28:43<94:39:17,  1.37it/s, loss=2.6, v_num=95nc]",
+    "saving checkpoint to /data/run/step_1000.pt done in 4.1 s",
+    "srun: Job 4711 step creation temporarily disabled, retrying (Requested nodes are busy)",
+)
+
+
+@pytest.mark.parametrize(("line", "finding"), REPORTED.items(), ids=range(len(REPORTED)))
+def test_lines_that_users_have_reported(line: str, finding: str) -> None:
+    (seen,) = known_lines(line, CATALOGUE)
+    assert tuple(finding.split(":")) in seen.findings
+
+
+@pytest.mark.parametrize("line", UNKNOWN, ids=range(len(UNKNOWN)))
+def test_lines_of_jobs_that_are_well(line: str) -> None:
+    assert known_lines(line, CATALOGUE) == []
+
+
+def test_what_a_rehearsal_shows_comes_first_where_the_message_is_known_of_it() -> None:
+    line = list(REPORTED)[3]
+    printed = diagnosis(known_lines(line, CATALOGUE), "log", 1, 98)
+    first = printed.index("run next   preflight rehearse -- CMD")
+    assert first < printed.index("preflight run --only net.payload")
