@@ -56,6 +56,14 @@ def heading(*subjects: Subject, **changes: object) -> str:
 # --- the header ---
 
 
+def test_ready_of_one_node_says_so() -> None:
+    nodes = of_nodes(1)
+    shown = lines(report(nodes, row("env.vars", each(nodes)), size=8))
+    assert any(line.startswith(" READY (this node only)   ") for line in shown)
+    whole = lines(report(nodes, row("env.vars", each(nodes))))
+    assert any(line.startswith(" READY   ") for line in whole)
+
+
 @pytest.mark.parametrize(
     ("nodes", "topology", "wanted"),
     [
@@ -63,7 +71,13 @@ def heading(*subjects: Subject, **changes: object) -> str:
         (of_nodes(3, 1), {}, "3 nodes x 1 rank = 3 ranks"),
         ((*of_nodes(2), Node("c", (8, 9))), {}, "3 nodes, 10 ranks"),
         (of_nodes(3, 2), {"size": 8}, "3 nodes, 6 of 8 ranks"),
-        (of_nodes(1), {"size": 8}, "1 node, 8 ranks"),
+        (of_nodes(1), {}, "1 node, 4 ranks"),
+        (of_nodes(1), {"size": 8}, "1 of 2 nodes, 4 of 8 ranks (this node only)"),
+        (
+            (Node("n1", (2,), size=2),),
+            {"size": 8},
+            "1 of 4 nodes, 1 of 8 ranks (this process only)",
+        ),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
