@@ -91,6 +91,8 @@ def _folded(name: str, rows: Sequence[CheckProgress], look: Look) -> Line:
     for status in NAMED:
         if ids := [row.check for row in rows if row.status is status]:
             line.append((f"{look.glyph(status)} {look.say(', '.join(ids))}  ", STYLES[status]))
+    if all(row.status is Status.SKIP for row in rows):
+        line.append((look.glyph(Status.SKIP), STYLES[Status.SKIP]))
     if waiting := sum(row.status is None for row in rows):
         line.append((f"{_waiting(look)} {waiting}", "dim"))
     return line
