@@ -4,13 +4,15 @@ Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GID
              and error counters (twice, 0.3 s apart) of every port; /dev/infiniband; NCCL_IB_HCA,
              NCCL_IB_GID_INDEX, NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem
 Fails if     a port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that most nodes of
-             the job have Active, or that is the only such one of its make here; InfiniBand has no
-             subnet manager; a port is slower than on most nodes; NCCL_IB_HCA leaves no port; RoCE
-             has no GID, or InfiniBand no partition key, where NCCL will look
-Warns if     a few ports of one make are down; NCCL would take InfiniBand and Ethernet together, a
-             slow port that was named, or one that `ports` leaves out; a GID is link-local or of
-             RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others; nothing lets
-             an HCA reach into the GPUs' memory; error counters grow
+             the job have Active, or that is the only such one of its make here and was up since
+             boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
+             NCCL_IB_HCA leaves no port; RoCE has no GID, or InfiniBand no partition key, where
+             NCCL will look
+Warns if     a few ports of one make are down, or one whose link has not been up since boot; NCCL
+             would take InfiniBand and Ethernet together, a slow port that was named, or one that
+             `ports` leaves out; a GID is link-local or of RoCE v1; nodes have RoCE with different
+             MTUs, or fewer HCAs than others; nothing lets an HCA reach into the GPUs' memory; error
+             counters grow
 Undecided    no state of any port is readable
 Not covered  whether anything arrives (world.nccl); InfiniBand's MTU, switches and cables between;
              EFA beyond its being there; ports of a container that was given none (host.limits);
@@ -359,7 +361,7 @@ def _judge_down(
     unmanaged = hca_selection.waits_for_manager(port)
     code = "no-subnet-manager" if unmanaged else "port-down"
     peers = hca_selection.expected_active(fabrics, port.name)
-    status, sure = Status.FAIL, Confidence.LIKELY
+    status, sure, says = Status.FAIL, Confidence.LIKELY, port.says
     if seen.claims(port):
         why, sure = "it is ours (ports)", Confidence.CERTAIN
     elif seen.gpus and peers:
@@ -380,11 +382,16 @@ def _judge_down(
         if hca_selection.unused_everywhere(fabrics, port.name):
             return
         why = f"as the {sum(p.active for p in seen.alike(port))} others like it here"
-        # two of eight that were never cabled are known
-        status = Status.FAIL if few == 1 else Status.WARN
+        # spare ports that were never cabled are known: what has had a partner is none, nor is what
+        # another node has in use
+        used = port.was_up or any(
+            p.active for p in hca_selection.same_port(fabrics, port.name).values()
+        )
+        status = Status.FAIL if few == 1 and used else Status.WARN
+        says += ", was up since boot" if port.was_up else ", not up since boot"
     else:
         return
-    down.add(port, code, port.says, f"Active: {why}", status=status, confidence=sure)
+    down.add(port, code, says, f"Active: {why}", status=status, confidence=sure)
 
 
 def _describe_rate(port: RdmaPort) -> str:

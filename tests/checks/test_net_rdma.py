@@ -98,14 +98,26 @@ CASES = (
     Case("nobody has a GPU", fabric(*rails(8, down(2)), gpus=0)),
     # --- ports that are down ---
     Case(
-        "one of eight has no cable",
-        fabric(*rails(8, down(2))),
+        "one of eight has lost its cable",
+        fabric(*rails(8, down(2, was_up=True))),
         "port-down",
         FAIL,
         subject="n1 · mlx5_2 · port 1",
     ),
+    Case(
+        "one of eight, a spare that never had a cable",
+        fabric(*rails(8, down(2))),
+        "port-down",
+        WARN,
+    ),
+    several(
+        "a spare on one node of two, where the other has no such port",
+        fabric(*rails(9, down(8))),
+        "port-down",
+        WARN,
+    ),
     Case("two of eight", fabric(*rails(8, down(2), down(3))), "port-down", WARN),
-    Case("one of four", fabric(*rails(4, down(2))), "port-down", FAIL),
+    Case("one of four", fabric(*rails(4, down(2, was_up=True))), "port-down", FAIL),
     Case("one of three may be a spare", fabric(*rails(3, down(2)))),
     Case("half of them are not used here", fabric(*rails(4, down(2), down(3)))),
     Case("one of another make", fabric(*rails(8), down(9, kind="MT4125 S"))),
@@ -139,8 +151,24 @@ CASES = (
     Case("not ours", fabric(port(0), down(4, kind="y"), ours="mlx5_[0-3]")),
     Case("named", fabric(port(0), down(1), rule="=mlx5_0,mlx5_1"), "named-port-down", WARN),
     Case("a prefix names nobody", fabric(port(0), down(1), rule="mlx5")),
-    Case("switched off", fabric(*rails(8, down(1, physical=DISABLED))), "port-down", FAIL),
-    Case("a link, but no more", fabric(*rails(8, down(1, physical=LINK_UP))), "port-down", FAIL),
+    Case(
+        "switched off",
+        fabric(*rails(8, down(1, physical=DISABLED, was_up=True))),
+        "port-down",
+        FAIL,
+    ),
+    Case(
+        "switched off from the first",
+        fabric(*rails(8, down(1, physical=DISABLED))),
+        "port-down",
+        WARN,
+    ),
+    Case(
+        "a link, but no more",
+        fabric(*rails(8, down(1, physical=LINK_UP, was_up=True))),
+        "port-down",
+        FAIL,
+    ),
     Case("nothing says how it is", fabric(port(0), port(1, state=-1, physical=-1))),
     # --- no subnet manager ---
     Case("one has no manager", fabric(*rails(8, init(2))), "no-subnet-manager", WARN),
@@ -291,6 +319,11 @@ def test_judge(case: Case) -> None:
     assert_case(net_rdma, case)
 
 
+def test_a_spare_beside_one_without_a_manager_drains_nothing() -> None:
+    found = judged(net_rdma, Case("", fabric(*rails(16, down(2), init(3)))))
+    assert {f.code: f.status for f in found} == {"port-down": WARN, "no-subnet-manager": WARN}
+
+
 def test_eight_dead_ports_are_one_finding() -> None:
     dead = fabric(*map(down, range(8)), ours="mlx5_*")
     (finding,) = judged(net_rdma, Case("", dead))
@@ -303,7 +336,7 @@ def test_eight_dead_ports_are_one_finding() -> None:
 @pytest.mark.parametrize(
     ("seen", "blame", "confidence"),
     [
-        (fabric(*rails(8, down(2))), Blame.NODE, Confidence.LIKELY),
+        (fabric(*rails(8, down(2, was_up=True))), Blame.NODE, Confidence.LIKELY),
         (fabric(port(0), down(1), ours="mlx5_1"), Blame.NODE, Confidence.CERTAIN),
         # a script for another cluster takes no node away
         (fabric(port(0), down(1), rule="=mlx5_0,mlx5_1"), Blame.UNKNOWN, Confidence.LIKELY),
@@ -438,13 +471,37 @@ def test_files_that_nobody_may_read(tmp_path: Path) -> None:
         net_rdma.observe(Host(str(tmp_path), {}), context())
 
 
-def test_one_cable_of_a_whole_machine(tmp_path: Path) -> None:
-    """From the files to the finding."""
+@pytest.mark.parametrize(
+    ("layer", "downed", "carriers", "history", "status"),
+    [
+        ("InfiniBand", 1, None, "was up since boot", FAIL),
+        ("InfiniBand", 0, None, "not up since boot", WARN),
+        ("Ethernet", None, 2, "was up since boot", FAIL),
+        ("Ethernet", 0, 0, "not up since boot", WARN),
+        ("Ethernet", None, None, "not up since boot", WARN),
+    ],
+)
+def test_one_cable_of_a_whole_machine(
+    tmp_path: Path,
+    layer: str,
+    downed: int | None,
+    carriers: int | None,
+    history: str,
+    status: Status,
+) -> None:
+    """From the files to the finding: a cable that is lost, and one that was never there."""
     for n in range(8):
-        bad = {"state": 1, "physical": 2, "rate": "10 Gb/sec (4X SDR)"} if n == 2 else {}
-        hca(tmp_path, f"mlx5_{n}", pci=f"0000:{n}8:00.0", verbs=n, counters={}, **bad)  # type: ignore[arg-type]
+        bad: dict[str, Any] = {"layer": layer}
+        if n == 2:
+            bad |= {"state": 1, "physical": 2, "rate": "10 Gb/sec (4X SDR)"}
+        counters = {} if downed is None else {"link_downed": downed if n == 2 else 0}
+        hca(tmp_path, f"mlx5_{n}", pci=f"0000:{n}8:00.0", verbs=n, counters=counters, **bad)
+    if carriers is not None:
+        card = tmp_path / "sys/devices/pci0000:00/0000:28:00.0"
+        (card / "net/eth2/carrier_up_count").write_text(f"{carriers}\n")
     gpus(tmp_path)
     (finding,) = judged(net_rdma, Case("", net_rdma.observe(Host(str(tmp_path), {}), context())))
     assert (finding.code, str(finding.subjects[0])) == ("port-down", "n1 · mlx5_2 · port 1")
-    assert finding.saw == "mlx5_2:1 state Down, physical Polling"
+    assert finding.saw == f"mlx5_2:1 state Down, physical Polling, {history}"
     assert finding.expected == "Active: as the 7 others like it here"
+    assert finding.status is status

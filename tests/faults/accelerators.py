@@ -203,11 +203,24 @@ INIT = "'2: INIT' '5: LinkUp' '400 Gb/sec (4X NDR)'"
 
 NET_RDMA = (
     Fault(
-        "one of eight InfiniBand ports has no cable",
+        "one of eight InfiniBand ports has lost its cable",
         "net.rdma",
         "port-down",
         "n1 · mlx5_2 · port 1",
-        says="mlx5_2:1 state Down, physical Polling",
+        says="mlx5_2:1 state Down, physical Polling, was up since boot",
+        setup=RAILS
+        % f"{ONE_PORT % POLLING}; echo 1 > tree/infiniband/mlx5_2/ports/1/counters/link_downed",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "one of eight InfiniBand ports never had a cable",
+        "net.rdma",
+        "port-down",
+        "n1 · mlx5_2 · port 1",
+        status="warn",
+        exit=0,
+        says="mlx5_2:1 state Down, physical Polling, not up since boot",
         setup=RAILS % (ONE_PORT % POLLING),
         scenario={},
         **ON_4,

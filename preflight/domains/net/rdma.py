@@ -84,6 +84,7 @@ class RdmaPort:
     gids      the filled ones of `gid_slots` entries (of an active Ethernet port)
     pkey      the key at the index that NCCL_IB_PKEY names; None: not readable
     grown     counter -> by how much it grew between two looks
+    was_up    its link has been up since boot: it has a partner, or had one
     firmware  of the card, as its driver says it
     """
 
@@ -106,6 +107,7 @@ class RdmaPort:
     gid_slots: int = 0
     pkey: int | None = None
     grown: Mapping[str, int] = field(default_factory=dict)
+    was_up: bool = False
     firmware: str = ""
 
     @property
@@ -179,6 +181,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 gids=tuple(_gids(host, here, slots)),
                 gid_slots=len(slots),
                 pkey=None if ethernet else host.read_int(f"{here}/pkeys/{pkey}"),
+                was_up=_was_up(host, folder, here, state),
                 firmware=_text(host, f"{folder}/fw_ver"),
             )
 
@@ -212,12 +215,24 @@ def _verbs(host: Host) -> Iterator[tuple[str, str]]:
             yield _text(host, f"{top}/{name}/ibdev"), f"/dev/infiniband/{name}"
 
 
+def _interface_numbers(host: Host, folder: str, name: str) -> list[int]:
+    """A number of each network interface of a device's PCI function."""
+    interfaces = host.listdir(f"{folder}/device/net")[:PORTS]
+    found = (host.read_int(f"{folder}/device/net/{n}/{name}") for n in interfaces)
+    return [number for number in found if number]
+
+
 def _mtu(host: Host, folder: str) -> int:
-    found = (
-        host.read_int(f"{folder}/device/net/{n}/mtu")
-        for n in host.listdir(f"{folder}/device/net")[:PORTS]
-    )
-    return max((m for m in found if m), default=0)
+    return max(_interface_numbers(host, folder, "mtu"), default=0)
+
+
+def _was_up(host: Host, folder: str, port: str, state: int) -> bool:
+    """Whether a link has been up since the driver was loaded: it went down (IBTA: LinkDowned counts
+    links that were up), or its interface has had a carrier (sysfs-class-net)."""
+    if state == ACTIVE or _number(host, f"{port}/phys_state") == LINK_UP:
+        return True
+    downed = host.read_int(f"{port}/counters/link_downed")
+    return bool(downed) or bool(_interface_numbers(host, folder, "carrier_up_count"))
 
 
 def _slots(host: Host, port: str) -> tuple[int, ...]:
