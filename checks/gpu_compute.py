@@ -37,6 +37,7 @@ from preflight.domains.gpu.commands import KERNEL_LOG, REBOOT
 from preflight.domains.gpu.compute_outliers import ComputeShortfall
 from preflight.domains.gpu.compute_probe import Computed
 from preflight.domains.gpu.matmul import KINDS, Throughput
+from preflight.domains.torch.devices import undecided_where_given
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural
@@ -166,7 +167,8 @@ FINDINGS = {
 
 
 def observe(host: Host, ctx: Context) -> Computed:
-    return compute_probe.compute(host, ctx, compute_probe.torch_devices)
+    with undecided_where_given(host):
+        return compute_probe.compute(host, ctx, compute_probe.torch_devices)
 
 
 def judge(world: World[Computed], expect: Expect) -> Iterator[Found]:

@@ -31,7 +31,7 @@ from preflight.domains.gpu import copy_probe, copy_results, nvlink
 from preflight.domains.gpu.copy_probe import CopyEngine
 from preflight.domains.gpu.copy_results import Copied, Copy, SlowCopies
 from preflight.domains.settings.nccl_conf import nccl_setting
-from preflight.domains.torch.devices import torch_gpus
+from preflight.domains.torch.devices import torch_gpus, undecided_where_given
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, parties, plural
@@ -144,7 +144,9 @@ FINDINGS = {
 
 def observe(host: Host, ctx: Context) -> Copied:
     ctx.mark("CUDA")
-    return between_all(host, ctx, CopyEngine(torch_gpus()))
+    with undecided_where_given(host):
+        engine = CopyEngine(torch_gpus())
+    return between_all(host, ctx, engine)
 
 
 def between_all(host: Host, ctx: Context, by: CopyEngine) -> Copied:

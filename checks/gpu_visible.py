@@ -173,8 +173,7 @@ FINDINGS = {
         cause="more processes than GPUs, or a mask that shows too few of them",
         means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
         text="start at most {count} ranks on this node (torchrun --nproc-per-node=gpu), or show "
-        "them more GPUs",
-        status=(Status.FAIL, Status.WARN),
+        "them more GPUs; for a try on the CPU set CUDA_VISIBLE_DEVICES=",
         blame=Blame.JOB,
     ),
     "mask-empty": FindingType(
@@ -383,8 +382,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if not _any_failure(faults):
             faults += _too_few_gpus(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
         if not _any_failure(faults) and seen.answer.count:
-            local = world.topology.launcher == "local"
-            faults += _mask_faults(here, seen, mask, apart, local, asked > 0)
+            faults += _mask_faults(here, seen, mask, apart, asked > 0)
         yield from faults
         yield from _compute_and_mig_modes(here, seen, mask, gpus)
         yield from _surroundings(here, seen)
@@ -541,7 +539,7 @@ def _too_few_gpus(here: Subject, seen: Visible, asked: int, goal: str, apart: bo
 
 
 def _mask_faults(
-    here: Subject, seen: Visible, mask: VisibleDevices, apart: bool, local: bool, wanted: bool
+    here: Subject, seen: Visible, mask: VisibleDevices, apart: bool, wanted: bool
 ) -> list[Found]:
     """Fewer devices visible than ranks, or than the mask means to show."""
     visible, ranks = len(mask.indexes), len(here.ranks)
@@ -559,9 +557,7 @@ def _mask_faults(
         code, status, confidence = "mask-per-task", WARN, Confidence.LIKELY
     else:
         code = "too-few-gpus"
-        if local:  # --nproc was typed by hand: perhaps a try on the CPU
-            status = WARN
-        elif visible == 1 and seen.answer.count >= ranks:
+        if visible == 1 and seen.answer.count >= ranks:
             confidence, alternatives = Confidence.LIKELY, (OWN_MASKS,)
     saw = f"{visible} of {plural(seen.answer.count, 'GPU')} visible, {plural(ranks, 'rank')} here"
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"

@@ -64,7 +64,7 @@ CHECK = Check(
     torch=True,
     reports_torch=True,
     blame=Blame.JOB,
-    explains=("gpu.compute", "world.nccl", "world.bandwidth"),
+    explains=("gpu.compute", "gpu.p2p", "world.nccl", "world.bandwidth"),
 )
 
 # 1.1 s from a warm cache, 4.6 s from a cold local disk
@@ -191,8 +191,12 @@ FINDINGS = {
         cause="torch was installed from the CPU index, or for the wrong platform",
         means="'Torch not compiled with CUDA enabled', or the job is quietly on the CPU",
         text="install torch from the CUDA index: pip install torch --index-url "
-        "https://download.pytorch.org/whl/cu128",
-        status=(Status.FAIL, Status.WARN),
+        "https://download.pytorch.org/whl/cu128; for a try on the CPU set CUDA_VISIBLE_DEVICES=",
+        status=(Status.FAIL, Status.UNDECIDED),
+        explains=(
+            *("gpu.compute", "gpu.p2p", "world.nccl", "world.bandwidth"),
+            *(f"{check}:not-observable" for check in ("gpu.compute", "gpu.p2p", "world.nccl")),
+        ),
     ),
     "other-vendor": FindingType(
         headline="torch is built for another vendor's GPUs: {seen}",
@@ -550,7 +554,9 @@ def _driver_and_gpus(
             saw = f"torch {build.version} has no CUDA · {plural(len(cards), 'GPU')} "
             saw += f"({cards[0].name}) · driver {seen.driver}"
             goal = "a torch for CUDA where there are GPUs"
-            status, sure = _if_launched(world), Confidence.LIKELY
+            # by hand it may be another torch than the job's, but then its GPUs were not tried
+            status = Status.UNDECIDED if world.topology.launcher == "local" else FAIL
+            sure = Confidence.LIKELY
             yield Found("cpu-build", (torch,), saw, goal, status=status, confidence=sure)
         return
     yield from _driver_library(torch, seen)

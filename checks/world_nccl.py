@@ -49,7 +49,7 @@ from preflight.domains.collectives.process_group import (
     leave,
 )
 from preflight.domains.collectives.stalls import Signature
-from preflight.domains.torch.devices import own_gpu
+from preflight.domains.torch.devices import own_gpu, undecided_where_given
 from preflight.domains.torch.steps import Steps, Trouble, readable
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -287,7 +287,8 @@ def observe(host: Host, ctx: Context) -> GpuSums:
     if steps.trouble is not None:
         decline(ctx, steps.trouble.text)  # the others need not wait for us
         return GpuSums("", (), steps.trouble)
-    agree(ctx, obstacle)
+    with undecided_where_given(host):
+        agree(ctx, obstacle)
     reduced: list[Reduced] = []
     left_out = None
     with NcclLogCapture() as ear, steps.until_trouble():

@@ -24,6 +24,9 @@ def explains(cause: Finding, effect: Finding) -> bool:
         return False
     if cause.confidence is Confidence.POSSIBLE and not _codes(effect) & {*cause.explains}:
         return False
+    if cause.status is Status.UNDECIDED:  # why another check could not look, if it says so
+        same = _codes(effect) & {*cause.explains} and _meet(cause, effect)
+        return effect.status is Status.UNDECIDED and bool(same)
     if cause.status not in (Status.FAIL, Status.WARN):
         return False
     anywhere = cause.status is Status.FAIL and _symptom(effect)

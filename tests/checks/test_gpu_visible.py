@@ -213,7 +213,7 @@ CASES = (
     Case("twice the same", but(mask="0,0,1,2"), "mask-empty", FAIL),
     Case("hides the last", but(mask="0,1,9,2"), "mask-invalid", WARN, topology=topology(2)),
     Case("eight ranks", FINE, "too-few-gpus", FAIL, topology=topology(8, launcher="torchrun")),
-    Case("--nproc by hand", has(1), "too-few-gpus", WARN),
+    Case("--nproc by hand", has(1), "too-few-gpus", FAIL),
     Case("mask too small", but(mask="0,1"), "too-few-gpus", FAIL, topology=TORCHRUN),
     Case("one for all", but(mask="0", tasks=1), "too-few-gpus", FAIL, topology=SLURM),
     Case("one each", but(mask="0", tasks=4, slurm=4), "mask-per-task", WARN, topology=SLURM),

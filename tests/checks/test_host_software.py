@@ -161,7 +161,7 @@ CASES = (
     Case("for two CUDAs", but(packages=TWO_CUDAS), "two-nccl", WARN),
     # GPUs and driver
     Case("CPU torch on a GPU node", but(build=CPU), "cpu-build", FAIL, topology=TORCHRUN),
-    Case("by hand it may be meant", but(build=CPU), "cpu-build", WARN),
+    Case("by hand it may be another torch", but(build=CPU), "cpu-build", Status.UNDECIDED),
     Case("no GPU is wanted", but(build=CPU, no_gpu=True), topology=TORCHRUN),
     *amd_cases.software(NODE, CPU),
     Case("old driver", but(driver="550.54.15"), "driver-too-old", FAIL),

@@ -98,7 +98,7 @@ VISIBLE = (
     ),
     Case("AMD: masks that leave all", but(first="3,2,1,0", mask="0,1,2,3")),
     Case("AMD: the second counts in the first", but(first="2,3", mask="2"), "mask-empty", FAIL),
-    Case("AMD: the first alone", but(first="0,1"), "too-few-gpus", WARN),
+    Case("AMD: the first alone", but(first="0,1"), "too-few-gpus", FAIL),
     Case("AMD: by UUID", but(mask=CARDS[2].uuid), topology=topology(1)),
     Case("AMD: CUDA's counts, too", but(mask="9", **CUDA), "mask-empty", FAIL),
 )

@@ -151,6 +151,14 @@ def test_what_is_undecided_explains_nothing() -> None:
     assert shown(cause, finding("b.b", status=WARN)) == [("a.a", ()), ("b.b", ())]
 
 
+def test_what_is_undecided_explains_what_it_names() -> None:
+    """Another check that could not look for the same reason."""
+    cause = finding("a.a", status=UNDECIDED, explains=["b.b:bad"])
+    assert shown(cause, finding("b.b", status=UNDECIDED)) == [("a.a", ("b.b",))]
+    for status in (WARN, FAIL):
+        assert len(shown(cause, finding("b.b", status=status))) == 2
+
+
 def test_chains_end_at_their_first_link() -> None:
     chain = [
         finding("a.a", explains=["b.b"]),
