@@ -62,6 +62,20 @@ def select_unnumbered(
     return [h for h in found if not any(pid in apart for pid in above(h.pid))]
 
 
+def number_by_index(
+    unnumbered: Iterable[History], ranks: Iterable[History], indexes: Mapping[int, object]
+) -> None:
+    """Those that torch.multiprocessing.spawn has started, by the number that it has given them: in
+    a job of one machine that is the rank. `indexes`: pid -> what its last word says of it."""
+    left, numbered = list(unnumbered), list(ranks)
+    taken = {history.rank for history in numbered}
+    world = max((history.world for history in numbered), default=len(left))
+    for history in left:
+        index = indexes.get(history.pid)
+        if type(index) is int and 0 <= index < 1 << 20 and index not in taken:
+            history.rank, history.world = index, world
+
+
 def number_by_elimination(unnumbered: Iterable[History], ranks: Iterable[History]) -> None:
     """Where there is one of them for each rank that nobody is. With several their order must be
     that in which all were started."""

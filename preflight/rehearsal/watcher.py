@@ -28,6 +28,7 @@ from preflight.rehearsal.history import (
 from preflight.rehearsal.other_agents import OtherAgents
 from preflight.rehearsal.sampling import (
     number_by_elimination,
+    number_by_index,
     sample_process,
     select_ranks,
     select_unnumbered,
@@ -351,6 +352,9 @@ class Watcher:
                 # a rank that has ended between two looks says who it was in its last word
                 if history.rank is None and pid not in answers:
                     history.add_answer(over, dump)
+        if self.alone:
+            indexes = {pid: word.get("index") for pid, word in words.items()}
+            number_by_index(self.unnumbered(), self.ranks(), indexes)
         number_by_elimination(self.unnumbered(), self.ranks())
         ranks = sorted(self.ranks(), key=lambda h: h.rank or 0)
         # of the others those that an exception has ended before they could say it

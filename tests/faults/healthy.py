@@ -179,7 +179,13 @@ VARIANTS = (
         env={"LD_LIBRARY_PATH": "{here}/lib"},
         needs=("gcc",),
     ),
-    healthy("4 GPUs", nproc=2, gpus=4, scenario={}, args=("--level", "quick", "--only", "gpu.*")),
+    healthy(
+        "4 GPUs",
+        nproc=2,
+        gpus=4,
+        scenario={},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
     healthy(
         "8 ports of InfiniBand",
         nproc=2,

@@ -471,6 +471,7 @@ def write_end():
         write_hello()
     error = uncaught_exception()
     word = {"at": time.time(), "how": "exited" if error is None else "raised"}
+    word["index"] = spawn_index()
     if error is not None:
         word["text"] = f"{type(error).__name__}: {error}"[: 10 * TEXT]
         frames, trace = [], getattr(error, "__traceback__", None)
@@ -490,6 +491,16 @@ def write_end():
     except Exception:
         pass
     write_word("end", word)
+
+
+def spawn_index():
+    """The number that torch.multiprocessing.spawn has given this process; None: it has not."""
+    from multiprocessing import process
+
+    child = process.current_process()
+    target, args = getattr(child, "_target", None), getattr(child, "_args", ())
+    spawned = getattr(target, "__module__", "") == "torch.multiprocessing.spawn"
+    return args[1] if spawned and len(args) > 1 and isinstance(args[1], int) else None
 
 
 def write_word(kind, word):

@@ -9,6 +9,7 @@ import pytest
 from preflight.rehearsal.history import History
 from preflight.rehearsal.sampling import (
     number_by_elimination,
+    number_by_index,
     select_ranks,
     select_unnumbered,
 )
@@ -105,3 +106,24 @@ def test_who_has_no_number_has_the_one_that_is_left(
     rest = [process(pid, None, 0, child=True) for pid in unnumbered]
     number_by_elimination(rest, ranks)
     assert [h.rank for h in rest] == found
+
+
+@pytest.mark.parametrize(
+    ("numbered", "indexes", "found"),
+    [
+        ({}, {30: 0, 40: 1}, [0, 1]),
+        ({}, {40: 1}, [None, 1]),
+        ({20: 0}, {30: 1, 40: 2}, [1, 2]),
+        ({20: 0}, {30: 0, 40: "2"}, [None, None]),  # another is it; no number
+        ({}, {30: -1, 40: True}, [None, None]),
+        ({}, {30: 1 << 40}, [None, None]),
+    ],
+)
+def test_who_was_spawned_has_the_number_that_it_was_given(
+    numbered: dict[int, int], indexes: dict[int, object], found: list[int | None]
+) -> None:
+    ranks = [process(pid, rank, 4) for pid, rank in numbered.items()]
+    rest = [process(pid, None, 0, child=True) for pid in (30, 40)]
+    number_by_index(rest, ranks, indexes)
+    assert [h.rank for h in rest] == found
+    assert {h.world for h in rest if h.rank is not None} <= {4 if numbered else 2}
