@@ -117,7 +117,7 @@ def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
     for frame in _main_thread(told, pid) or ():
         match frame:
             case {"filename": str(file), "name": str(name), "locals": list(told_locals)}:
-                names = CALLS.get(name, {}) if OF_TORCH.search(file) else {}
+                names = CALLS.get(_plain(name), {}) if OF_TORCH.search(file) else {}
                 for one in told_locals[:200]:
                     match one:
                         case {"name": str(variable), "repr": str(value)} if variable in names:
@@ -147,5 +147,11 @@ def _frame(told: object) -> Frame | None:
     match told:
         case {"filename": str(file), "line": int(line), "name": str(name)}:
             own = not LIBRARIES.search(file)
-            return Frame(one_line(file), line, one_line(name, 80), own)
+            return Frame(one_line(file), line, one_line(_plain(name), 80), own)
     return None
+
+
+def _plain(name: str) -> str:
+    """A function's own name, as Python's stacks have it: from 0.4.3 on py-spy says the qualified
+    one, such as `_exception_logger.<locals>.wrapper`."""
+    return name.rpartition(".")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -38,3 +39,17 @@ def test_pyspy_tells_the_main_threads_stack(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("within", ["", "_exception_logger.<locals>."], ids=["0.4.2", "0.4.3"])
+def test_a_function_is_called_by_its_own_name(within: str) -> None:
+    """py-spy says the qualified one from 0.4.3 on."""
+    torch = "/venv/torch/distributed/c10d_logger.py"
+    group = {"name": "kwargs", "repr": '{"group": <torch.ProcessGroup at 0x7fbeee11baf0>}'}
+    frames = [
+        {"name": f"{within}wrapper", "filename": torch, "line": 83, "locals": [group]},
+        {"name": "<module>", "filename": "/job/train.py", "line": 9, "locals": []},
+    ]
+    told = json.dumps([{"os_thread_id": 7, "frames": frames}]).encode()
+    assert pyspy.parse_arguments(told, 7) == {"group": "given"}
+    assert [f.function for f in pyspy.parse_dump(told, 7) or ()] == ["wrapper", "<module>"]
