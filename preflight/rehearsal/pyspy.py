@@ -79,10 +79,9 @@ def _dumps(pids: Sequence[int], seconds: float, *options: str) -> tuple[dict[int
             told, said = process.communicate(timeout=max(0.05, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
+            # what can't be killed ends with this worker's group, or never
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(
-                    1.0
-                )  # one that can't be killed ends with this worker's group, or never
+                process.wait(1.0)
             problem = f"py-spy gave no answer in {seconds:g} s"
             continue
         if process.returncode == 0 and told:
