@@ -34,7 +34,7 @@ class Responder:
     rendezvous = {}  # and in preflight_rendezvous.py
     caught = {}  # and in preflight_caught.py
     folder = here = ""
-    pid = main = 0
+    pid = main = inode = 0
     listener = fault = c10d = binding = None
 
 
@@ -88,11 +88,15 @@ def enlist():
     if Responder.pid:
         begin()
         Responder.recorder["forget"]()
-        Responder.listener.close()
+        if is_file(Responder.listener, Responder.inode):
+            Responder.listener.close()
+        elif Responder.listener.fileno() >= 0:
+            Responder.listener.detach()
     Responder.pid, Responder.main = os.getpid(), _thread.get_ident()
     Responder.listener = socket.socket(socket.AF_UNIX)
     Responder.listener.bind(os.path.join(Responder.folder, f"{Responder.pid}.sock"))
     Responder.listener.listen(8)
+    Responder.inode = os.fstat(Responder.listener.fileno()).st_ino
     report_crashes(Responder.folder)
     _thread.start_new_thread(serve, (Responder.listener,))
     write_hello()
@@ -283,8 +287,13 @@ def describe_loader(iterator):
 
 
 def serve(listener):
-    """Answer one question after the other, in a thread of its own."""
+    """Answer one question after the other, in a thread of its own. A program that closes all files
+    may have its own under this number since."""
+    inode = os.fstat(listener.fileno()).st_ino
     while True:
+        if not is_file(listener, inode):
+            listener.detach()
+            return
         try:
             line, _ = listener.accept()
         except OSError:
@@ -302,6 +311,13 @@ def serve(listener):
             pass
         finally:
             line.close()
+
+
+def is_file(listener, inode):
+    try:
+        return os.fstat(listener.fileno()).st_ino == inode
+    except OSError:
+        return False
 
 
 def pulse():

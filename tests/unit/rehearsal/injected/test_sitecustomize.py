@@ -398,6 +398,39 @@ while not asked:
 
 
 @pytest.mark.torch
+def test_a_program_that_closes_all_files_keeps_its_own(folder: Path) -> None:
+    """As daemons do: what it opens then has the numbers of our files."""
+    code = """
+import os, socket, sys, time, torch.distributed
+os.closerange(3, 256)
+own = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
+with open(sys.argv[1] + "~", "w") as file:
+    print(*(one.getsockname()[1] for one in own), file=file)
+os.rename(sys.argv[1] + "~", sys.argv[1])
+for one in own:
+    one.settimeout(20)
+    one.accept()[0].sendall(b"own")
+"""
+    environ = {**os.environ, "PYTHONPATH": str(folder), "PREFLIGHT_WATCHED": str(folder)}
+    ready = folder / "ready"
+    process = subprocess.Popen([sys.executable, "-c", code, ready], env=environ)
+    try:
+        until = time.monotonic() + 50
+        while not ready.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        paths = {process.pid: str(folder / f"{process.pid}.sock")}
+        for _ in range(2):  # it takes the first to notice
+            client.ask_responders(paths, "pulse", 1.0)
+        for port in map(int, ready.read_text().split()):
+            with socket.create_connection(("127.0.0.1", port), 20) as line:
+                assert line.recv(3) == b"own"
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.torch
 def test_a_dump_imports_nothing_into_the_program(folder: Path) -> None:
     """torch would import its compiler to look for the frames of compiled code."""
     code = """
