@@ -192,7 +192,8 @@ def _rehearsed(
     if ended is None:
         if not quiet and not passed_on:
             console.say(f" preflight: ends the command with SIGTERM: {ENDED}")
-        running.end()
+        if passed_on != "SIGTERM":  # it has had that, and its time
+            running.end()
     seconds = round(lived or time.monotonic() - running.began, 2)
     return _recorded(call, running, ended, asked, interrupt.name, seconds)
 

@@ -65,3 +65,28 @@ def _waited(err: Path) -> int:
     """Seconds for which nothing has gone on, as the live line has it."""
     found = re.findall(r"nothing for (\d+) s, waiting: rank 0", err.read_text())
     return int(found[-1]) if found else 0
+
+
+STUBBORN = """\
+import signal, sys, time
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_command_that_ignores_sigterm_costs_its_ten_seconds_once(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        running = command.start(
+            *("rehearse", "--", sys.executable, "-c", STUBBORN), stdout=out, stderr=out
+        )
+        until = time.monotonic() + 60
+        while b"deaf" not in (tmp_path / "out").read_bytes() and time.monotonic() < until:
+            time.sleep(0.1)
+        os.kill(running.process.pid, signal.SIGTERM)
+        began = time.monotonic()
+        done = running.end(40)
+    assert done.code == 128 + signal.SIGTERM
+    assert not done.left
+    assert time.monotonic() - began < 18
