@@ -149,7 +149,8 @@ def _files(seen: Any) -> None:
 )
 def test_what_is_less_than_recorded_fails(check: str, change: Any, code: str) -> None:
     worse = changed(GPUS, every(check, change))
-    assert worse.verdict is Verdict.READY, "healthy by itself"
+    # seven GPUs are too few for its eight ranks, whatever was recorded
+    assert change is _seven or worse.verdict is Verdict.READY, "healthy by itself"
     expect = expectations(written(judged(GPUS)))
     found = verdict.judge(worse.observations, catalogue(), expect)
     assert found.verdict is Verdict.NOT_READY
