@@ -149,6 +149,10 @@ TEXTS = (
 )
 
 
+ALIKE = 0.9
+"""Rates of which the lower is this part of the higher are the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoaderRate:
     """Batches a second once all workers were there; `start` is the time to the first batch."""
@@ -162,7 +166,7 @@ class LoaderRate:
 @dataclass(frozen=True, slots=True)
 class Loading:
     """What reading gave, as far as it went. `cpus` is what this process may use, shared by `ranks`;
-    `advised` is the number of workers that fits each of them."""
+    `advised` is the number of workers for which each of them has CPUs."""
 
     cpus: float
     ranks: int
@@ -197,19 +201,19 @@ def observe(host: Host, ctx: Context) -> Loading:
 
     torch.set_num_threads(1)
     cpus, ranks = usable_cpus(host), max(1, ctx.local_world_size)
-    advised = min(WORKERS_MAX, max(1, int(cpus / ranks)))
+    fitting = min(WORKERS_MAX, max(1, int(cpus / ranks)))
     steps = Steps(ctx)
     rates: list[LoaderRate] = []
     with steps.until_trouble():
-        for workers in sorted({0, 1, advised}):
+        for workers in sorted({0, 1, fitting}):
             if workers == 1:
                 steps.at(IMPORTS)
                 _import_what_workers_need()
             rates.append(_read_patiently(ctx, steps, workers, False))
         steps.at("CUDA")
         if torch.cuda.is_available():
-            rates.append(_read_patiently(ctx, steps, advised, True))
-    return Loading(cpus, ranks, advised, tuple(rates), steps.trouble)
+            rates.append(_read_patiently(ctx, steps, fitting, True))
+    return Loading(cpus, ranks, fitting, tuple(rates), steps.trouble)
 
 
 def _step(workers: int, pinned: bool) -> str:
@@ -344,6 +348,9 @@ def measured(world: World[Loading]) -> Measured:
         return Measured()
     slowest = min(values, key=lambda v: v.rates[-1].batches_s)
     parts = [f"{r.batches_s:.0f}/s with {_step(r.workers, r.pinned)}" for r in slowest.rates]
-    text = f"batches {' · '.join(parts)} · advised {slowest.advised} for each rank"
+    # the fewest that are as fast as any: what more of them add is within what a look varies
+    best = max(rate.batches_s for rate in slowest.rates)
+    advised = min(r.workers for r in slowest.rates if r.batches_s >= ALIKE * best)
+    text = f"batches {' · '.join(parts)} · advised {advised} for each rank"
     rates = {_step(r.workers, r.pinned): r.batches_s for r in slowest.rates}
-    return Measured(text, {"batches_per_second": rates, "advised_workers": slowest.advised})
+    return Measured(text, {"batches_per_second": rates, "advised_workers": advised})

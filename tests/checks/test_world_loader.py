@@ -183,3 +183,18 @@ def test_a_full_dev_shm_is_named() -> None:
     (finding,) = world_loader.judge(world("world.loader", seen), Expect())
     assert finding.code == "shm-full"
     assert "with 1 worker: " in finding.saw
+
+
+@pytest.mark.parametrize(
+    ("rates", "advised"),
+    [
+        ((200.0, 190.0, 150.0), 0),  # items that cost nothing
+        ((100.0, 95.0, 300.0), 4),
+        ((100.0, 280.0, 300.0), 1),  # more of them add next to nothing
+        ((0.0, 0.0, 0.0), 0),
+    ],
+)
+def test_it_advises_what_it_has_measured(rates: tuple[float, ...], advised: int) -> None:
+    seen = tuple(LoaderRate(n, False, rate, 0.1) for n, rate in zip((0, 1, 4), rates, strict=True))
+    measured = world_loader.measured(world("world.loader", dataclasses.replace(FINE, rates=seen)))
+    assert f"advised {advised} for each rank" in measured.text
