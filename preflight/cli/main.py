@@ -462,7 +462,7 @@ def _keep_traceback() -> int:
 
 
 def _keep_observations(error: BaseException | None) -> None:
-    """What was observed, as a report that is undecided: a mended preflight can judge it."""
+    """What was observed, as a report that is undecided: a version without that bug can judge it."""
     if not isinstance(error, agent.NotJudged):
         return
     import tempfile
@@ -474,6 +474,6 @@ def _keep_observations(error: BaseException | None) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(as_json.render(report))
     console.say(
-        f"preflight: what was observed is in {path}: preflight show --judge {path}, with a version "
-        "in which that is mended, makes the report of it"
+        f"preflight: what was observed is in {path}; a version without this bug makes the report: "
+        f"preflight show --judge {path}"
     )

@@ -2,7 +2,7 @@
 
 It answers over a Unix socket where the main thread is, what the flight recorder has, how many steps
 and batches there were, and leaves a word when the process joins a process group and when it ends. A
-child by fork has all of that anew once it is to be a rank. It changes nothing that the program
+child by fork does the same for itself once it is to be a rank. It changes nothing that the program
 computes, and an error here is swallowed: the user's program goes on as without us.
 
 Loaded from its text by sitecustomize.py into the user's Python, any from 3.8 on: the standard
