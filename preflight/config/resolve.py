@@ -26,7 +26,7 @@ NPROC_LIMIT = 4096
 
 DEFAULTS: Mapping[str, Any] = {
     "level": "standard",
-    "deadline": "",
+    "deadline": None,
     "arrive": "30s",
     "strict": False,
     "only": (),
@@ -202,7 +202,8 @@ def resolve(
     nproc = pick("nproc")
     if nproc is not None and not (type(nproc) is int and 0 < nproc <= NPROC_LIMIT):
         raise PreflightError(f"{place('nproc')} wants a number from 1 to {NPROC_LIMIT}")
-    limit = pick("deadline") or DEADLINES.get(level, DEADLINE)
+    limit = pick("deadline")
+    limit = DEADLINES.get(level, DEADLINE) if limit is None else limit
     deadline = seconds_of(limit, place("deadline"))
     shown["deadline"] = Setting(deadline, shown["deadline"].source)
     arrive = seconds_of(pick("arrive"), place("arrive"))

@@ -531,7 +531,9 @@ def test_a_healthy_machine_is_ready_without_a_word_of_warning() -> None:
     done = preflight(*STANDARD, "-o", "json", within=100)
     assert done.code == 0, done
     assert done.document["verdict"] == "ready"
-    assert done.err == ""
+    # but how far it is, where it takes longer than a second
+    said = [line for line in done.err.splitlines() if not re.match(r" preflight: \d+ s, ", line)]
+    assert not said
     assert {r["status"] for r in done.document["checks"]} <= {"pass", "warn", "skip"}
 
 
