@@ -84,8 +84,6 @@ GPUS = (
         "CUDA_VISIBLE_DEVICES=0,1,9,3",
         "gpu.visible",
         "too-few-gpus",
-        status="warn",
-        exit=0,
         env={"CUDA_VISIBLE_DEVICES": "0,1,9,3"},
         scenario={},
         **ON_4,
