@@ -36,8 +36,8 @@ from preflight.domains.gpu import compute_outliers, compute_probe, matmul
 from preflight.domains.gpu.commands import KERNEL_LOG, REBOOT
 from preflight.domains.gpu.compute_outliers import ComputeShortfall
 from preflight.domains.gpu.compute_probe import Computed
+from preflight.domains.gpu.given import undecided_where_given
 from preflight.domains.gpu.matmul import KINDS, Throughput
-from preflight.domains.torch.devices import undecided_where_given
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural

@@ -30,8 +30,9 @@ from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.gpu import copy_probe, copy_results, nvlink
 from preflight.domains.gpu.copy_probe import CopyEngine
 from preflight.domains.gpu.copy_results import Copied, Copy, SlowCopies
+from preflight.domains.gpu.given import undecided_where_given
 from preflight.domains.settings.nccl_conf import nccl_setting
-from preflight.domains.torch.devices import torch_gpus, undecided_where_given
+from preflight.domains.torch.devices import torch_gpus
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, parties, plural

@@ -333,7 +333,7 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
         nameless=nameless,
         amd_gpus=_amd_gpus(host),
         found_by="" if torch.absent else torch.note,
-        no_gpu=host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"),
+        no_gpu=nvml.all_hidden(host.environ),
         # last, since the driver may hang
         cards=_cards(host, ctx) if driver else (),
     )

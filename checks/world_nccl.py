@@ -49,7 +49,8 @@ from preflight.domains.collectives.process_group import (
     leave,
 )
 from preflight.domains.collectives.stalls import Signature
-from preflight.domains.torch.devices import own_gpu, undecided_where_given
+from preflight.domains.gpu.given import undecided_where_given
+from preflight.domains.torch.devices import own_gpu
 from preflight.domains.torch.steps import Steps, Trouble, readable
 from preflight.expect import Expect
 from preflight.frozen import dataclass

@@ -307,6 +307,11 @@ class VisibleDevices:
     problem: str = ""
 
 
+def all_hidden(environ: Mapping[str, str]) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES says that no GPU is wanted."""
+    return visible_devices(env_text(environ, "CUDA_VISIBLE_DEVICES"), ()).off
+
+
 def visible_devices(mask: str | None, uuids: Sequence[str]) -> VisibleDevices:
     """What a mask shows of the GPUs with these UUIDs. CUDA reads up to the first entry that is
     none of its devices and shows nothing when one comes twice (as torch.cuda._parse_visible_devices

@@ -68,7 +68,6 @@ def take_inventory(host: Host, ctx: Context) -> Hardware:
     real = [i for i in host.interfaces if not i.loopback]
     real.sort(key=lambda i: (i.name not in names, interface_rules.virtual(i.name), not i.running))
     speeds = {i.name: host.read_int(f"/sys/class/net/{i.name}/speed") or 0 for i in real[:KEPT]}
-    hidden = host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
     return Hardware(
         host=host.hostname()[:TEXT],
         boot=(host.read_or_none("/proc/sys/kernel/random/boot_id") or "").strip()[:TEXT],
@@ -79,7 +78,7 @@ def take_inventory(host: Host, ctx: Context) -> Hardware:
         used=tuple(names),
         carries="" if by_rdma else next(iter(names), ""),
         gpus=_gpu_names(host) if host.gpu_files() else (),
-        off=hidden in ("", "-1", "NoDevFiles"),
+        off=nvml.all_hidden(host.environ),
         cpus=len(host.affinity()),
         memory=_total_memory(host),
     )

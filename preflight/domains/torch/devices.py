@@ -6,14 +6,11 @@ functions; using a device starts CUDA or HIP and may hang: only in a worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from preflight.check import Context
 from preflight.frozen import dataclass
-from preflight.host import Host
-from preflight.model import CannotObserve, NotApplicable
+from preflight.model import NotApplicable
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +69,6 @@ def torch_gpus() -> Devices:
     if not torch.cuda.is_available():
         raise NotApplicable("torch sees no GPU here")
     return Devices(torch.cuda)
-
-
-@contextmanager
-def undecided_where_given(host: Host) -> Iterator[None]:
-    """Where this job is given GPUs, that a check of them has nothing to look at is no answer: it
-    could not look. Who wants a try on the CPU says so by CUDA_VISIBLE_DEVICES."""
-    try:
-        yield
-    except NotApplicable as why:
-        if not nvidia_gpus_given(host):
-            raise
-        raise CannotObserve(f"{why}, but the job is given GPUs") from None
-
-
-def nvidia_gpus_given(host: Host) -> int:
-    """How many of NVIDIA's this process may open, where no mask hides them all."""
-    if host.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in HIDE_ALL:
-        return 0
-    files = (name for name in host.gpu_files() if name.startswith("/dev/nvidia"))
-    return sum(not host.refused(name) for name in files)
-
-
-HIDE_ALL = ("", "-1", "NoDevFiles")
-"""Values of CUDA_VISIBLE_DEVICES that say that no GPU is wanted."""
 
 
 def own_gpu(ctx: Context, count: int) -> int | None:

@@ -81,7 +81,7 @@ OWN = {}
 """File -> whether it is the user's."""
 
 
-def install(is_own):
+def install(is_own, unseen_by_dynamo):
     """Put the kernels in front of c10d's. They stay until the end of the process."""
     if LIBRARY:
         return
@@ -89,19 +89,12 @@ def install(is_own):
     library = torch.library.Library("c10d", "IMPL")
     for name in [*NAMES, *P2P]:
         if hasattr(torch.ops.c10d, name):
-            kernel = kernel_of(name, torch, is_own)
+            kernel, begun = kernel_of(name, torch, is_own)
+            unseen_by_dynamo(kernel, begun)
             library.impl(name, kernel, "BackendSelect", with_keyset=True)
     LIBRARY.append(library)
     # called while compiled code runs, and by no means to be compiled itself
-    for function in (tensors_in, own_line, is_own, RecordedGroup.add, DispatchedCall.refresh):
-        unseen_by_dynamo(function)
-
-
-def unseen_by_dynamo(function):
-    try:
-        sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
-    except AttributeError:
-        pass
+    unseen_by_dynamo(tensors_in, own_line, is_own, RecordedGroup.add, DispatchedCall.refresh)
 
 
 def kernel_of(name, torch, is_own):
@@ -154,9 +147,7 @@ def kernel_of(name, torch, is_own):
             if done:
                 call.done = True
 
-    unseen_by_dynamo(begun)
-    unseen_by_dynamo(kernel)
-    return kernel
+    return kernel, begun
 
 
 def tensors_in(value):

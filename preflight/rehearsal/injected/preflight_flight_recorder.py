@@ -39,19 +39,19 @@ def forget():
     Recorder.calls.get("GROUPS", {}).clear()
 
 
-def follow_groups(c10d, binding, is_own):
+def follow_groups(c10d, binding, is_own, unseen_by_dynamo):
     """From now on look at each process group that is made: whether torch keeps a record of it.
     Before 2.7 it has one for NCCL alone, that is off unless this variable says otherwise."""
     size = "TORCH_NCCL_TRACE_BUFFER_SIZE"
     if not hasattr(binding, "_dump_fr_trace") and os.environ.get(size, "0").strip() == "0":
         os.environ[size] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
-    make = c10d._new_process_group_helper
+    make, given = c10d._new_process_group_helper, (is_own, unseen_by_dynamo)
 
     @functools.wraps(make)
     def _new_process_group_helper(*args, **kwargs):
         made = make(*args, **kwargs)
         try:
-            record(c10d, binding, made[0], kwargs.get("timeout"), is_own)
+            record(c10d, binding, made[0], kwargs.get("timeout"), given)
         except Exception as error:
             Recorder.problem = f"{type(error).__name__}: {error}"[:TEXT]
         return made
@@ -59,7 +59,7 @@ def follow_groups(c10d, binding, is_own):
     c10d._new_process_group_helper = _new_process_group_helper
 
 
-def record(c10d, binding, group, timeout, is_own):
+def record(c10d, binding, group, timeout, given):
     """Of a group that torch has no record of its calls are recorded here."""
     backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
@@ -70,7 +70,7 @@ def record(c10d, binding, group, timeout, is_own):
         with open(path, encoding="utf-8") as file:
             known = {"__name__": OURS, "__file__": path}
             exec(compile(file.read(), path, "exec"), known)
-        known["install"](is_own)
+        known["install"](*given)
         Recorder.calls = known
     devices = {device for device, backend in backends.items() if backend in lacking}
     seconds = timeout.total_seconds() if timeout is not None else 0.0

@@ -71,7 +71,7 @@ def start(module, folder):
     Responder.folder, Responder.c10d = folder, module
     # now, in the thread that imports: what answers later must not wait for an import of anybody's
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
-    Responder.recorder["follow_groups"](module, Responder.binding, is_own)
+    Responder.recorder["follow_groups"](module, Responder.binding, is_own, unseen_by_dynamo)
     try:
         Responder.here = os.getcwd()
     except OSError:
@@ -218,12 +218,16 @@ def unless_compiled(ours, original=None):
         if original is not None:
             return original(*args, **kwargs)
 
-    for function in (called, ours):  # nor may it make graphs of them alone
+    unseen_by_dynamo(called, ours)  # nor may it make graphs of them alone
+    return called if original is None else functools.wraps(original)(called)
+
+
+def unseen_by_dynamo(*functions):
+    for function in functions:
         try:
-            torch._C._dynamo.eval_frame.skip_code(function.__code__)
+            sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
         except AttributeError:
             pass
-    return called if original is None else functools.wraps(original)(called)
 
 
 def stepped(optimizer, args, kwargs):
