@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from preflight.console import say
-from preflight.engine.plan import CheckProgress, Progress
+from preflight.engine.plan import Progress
 from preflight.output.terminal import OFF, colours, encodes_glyphs, is_terminal, size
 from preflight.render.human import printed
 from preflight.render.style import Look
@@ -109,11 +109,9 @@ class ProgressDisplay:
 
     def _stages_done(self, progress: Progress) -> list[str]:
         """A line for each that is done since the last look, in their order."""
-        from preflight.render.live import stage_done
+        from preflight.render.live import by_stage, stage_done
 
-        stages: dict[str, list[CheckProgress]] = {}
-        for row in progress.rows:
-            stages.setdefault(row.stage, []).append(row)
+        stages = by_stage(progress.rows)
         done = [
             name
             for name, rows in stages.items()

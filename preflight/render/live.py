@@ -17,16 +17,14 @@ from preflight.render.style import ID_WIDTH, STYLES, Line, Look
 SPINNER, ASCII_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 WAITING, ASCII_WAITING = "·", "."
 STAGE_WIDTH = 11
-NAMED = (Status.FAIL, Status.UNDECIDED, Status.WARN)
+CAME_TO = {Status.FAIL: "failed", Status.UNDECIDED: "undecided", Status.WARN: "warned"}
 """What is said by name of a stage that is done; the rest is counted."""
 
 
 def live(progress: Progress, look: Look, rows: int, turn: int) -> list[Line]:
     """At most `rows` lines for a screen that is rewritten; `turn` counts its pictures."""
     status: Line = [(f"{_spinner(look, turn)} ", "cyan"), (_status(progress, look), "")]
-    stages: dict[str, list[CheckProgress]] = {}
-    for row in progress.rows:
-        stages.setdefault(row.stage, []).append(row)
+    stages = by_stage(progress.rows)
     of_stages = [_folded(name, of, look) for name, of in stages.items()]
     whole = [_unfolded(name, of, look, turn) for name, of in stages.items()]
     if sum(map(len, whole)) + 1 > rows:
@@ -40,17 +38,22 @@ def live(progress: Progress, look: Look, rows: int, turn: int) -> list[Line]:
     return [_within(line, look) for line in [*kept, status]]
 
 
+def by_stage(rows: Sequence[CheckProgress]) -> dict[str, list[CheckProgress]]:
+    """Stage -> its checks, both in their order."""
+    stages: dict[str, list[CheckProgress]] = {}
+    for row in rows:
+        stages.setdefault(row.stage, []).append(row)
+    return stages
+
+
 def stage_done(name: str, rows: Sequence[CheckProgress]) -> str:
     """What came of a stage, as a line in a log; empty where nothing was looked at."""
     passed = sum(row.status is Status.PASS for row in rows)
     said = [f"{plural(passed, 'check')} passed"] if passed else []
-    for status, word in ((Status.FAIL, "failed"), (Status.WARN, "warned"), _UNDECIDED):
+    for status, word in CAME_TO.items():
         if ids := [row.check for row in rows if row.status is status]:
             said.append(f"{', '.join(ids)} {word}")
     return f"{name}: {', '.join(said)}" if said else ""
-
-
-_UNDECIDED = (Status.UNDECIDED, "undecided")
 
 
 def waited_for(progress: Progress) -> str:
@@ -88,7 +91,7 @@ def _folded(name: str, rows: Sequence[CheckProgress], look: Look) -> Line:
     passed = [row for row in rows if row.status is Status.PASS]
     if passed:
         line.append((f"{look.glyph(Status.PASS)} {len(passed)}  ", STYLES[Status.PASS]))
-    for status in NAMED:
+    for status in CAME_TO:
         if ids := [row.check for row in rows if row.status is status]:
             line.append((f"{look.glyph(status)} {look.say(', '.join(ids))}  ", STYLES[status]))
     if all(row.status is Status.SKIP for row in rows):

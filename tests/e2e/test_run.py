@@ -424,32 +424,36 @@ def test_many_ranks_with_few_open_files() -> None:
     assert "Traceback" not in done.err
 
 
-def test_a_crash_of_the_parent_is_not_the_clusters_fault(tmp_path: Path) -> None:
+def crashed(tmp_path: Path, module: str, old: str, new: str) -> tuple[Done, list[Path]]:
+    """A run with a bug planted in a module of ours, and the files that it leaves: log, report."""
     package = planted(tmp_path)
-    broken = package / "preflight/engine/scheduler.py"
-    text = broken.read_text().replace("    def _observe(self) -> None:\n", "    def _o(self):\n")
-    broken.write_text(text)
+    broken = package / "preflight" / module
+    text = broken.read_text()
+    assert old in text
+    broken.write_text(text.replace(old, new))
     done = preflight("run", *LIMITS, package=package)
     assert done.code == 70
+    named = re.findall(r"/tmp/preflight-crash-\w+\.(?:log|json)", done.err)
+    return done, [Path(path) for path in dict.fromkeys(named)]
+
+
+def test_a_crash_of_the_parent_is_not_the_clusters_fault(tmp_path: Path) -> None:
+    done, (log,) = crashed(
+        tmp_path, "engine/scheduler.py", "    def _observe(self) -> None:\n", "    def _o(self):\n"
+    )
     assert "AttributeError" in done.err
     assert "this is our fault, not your cluster's" in done.err
-    log = Path(done.err.rpartition("the traceback is in ")[2].split()[0])
     assert "AttributeError" in log.read_text()
     log.unlink()
 
 
 def test_a_crash_of_the_judgement_keeps_what_was_observed(tmp_path: Path) -> None:
-    package = planted(tmp_path)
-    broken = package / "preflight/judge/verdict.py"
-    text = broken.read_text().replace("def judge(\n", "def judge(*a):\n    1 / 0\n\n\ndef _j(\n")
-    broken.write_text(text)
-    done = preflight("run", *LIMITS, package=package)
-    assert done.code == 70
+    planted_bug = "def judge(*a):\n    1 / 0\n\n\ndef _j(\n"
+    done, (log, kept) = crashed(tmp_path, "judge/verdict.py", "def judge(\n", planted_bug)
     assert "ZeroDivisionError" in done.err
-    kept = re.findall(r"/tmp/preflight-crash-\w+\.(?:log|json)", done.err)
-    again = preflight("show", "--judge", kept[1])
-    for path in {*kept}:
-        Path(path).unlink()
+    again = preflight("show", "--judge", str(kept))
+    log.unlink()
+    kept.unlink()
     assert again.code == 0, again
     assert "host.limits" in again.out
 

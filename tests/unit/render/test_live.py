@@ -112,4 +112,4 @@ def test_a_stage_in_a_log() -> None:
         CheckProgress("d", "machine", Status.UNDECIDED),
         CheckProgress("e", "machine", Status.SKIP),
     ]
-    assert stage_done("machine", made) == "machine: 1 check passed, c failed, b warned, d undecided"
+    assert stage_done("machine", made) == "machine: 1 check passed, c failed, d undecided, b warned"
