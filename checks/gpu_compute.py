@@ -11,7 +11,8 @@ Fails if     a product is wrong; its bits change from one time to the next; one 
 Warns if     a GPU computes or copies at less than 85 % of the median of its model, or moves data to
              or from the host at less than half of what the others of its model do, here and on all
              nodes; several GPUs have the same other bits, which is no defect of one of them
-Undecided    too little memory is free; one GPU has other bits, and no majority tells the right ones
+Undecided    torch sees none of the GPUs that the job is given; too little memory is free; one GPU
+             has other bits, and no majority tells the right ones
 Not covered  speed where there are fewer than four GPUs of a model, of GPUs that several ranks use,
              and beside other programs (gpu.health names them); faults that need minutes of load, or
              FP8 or FP64; whether bits change on AMD's GPUs, whose library does not promise the

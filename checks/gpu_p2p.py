@@ -10,7 +10,8 @@ Fails if     another content arrives than was sent; a copy raises an error; a co
 Warns if     the same where NCCL is told to do without (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL); a GPU
              or a pair does half of what its like do: the same model, with as many NVLink lanes, or
              below PCIe switches of one machine; a pair does less than 40 % of its way back
-Undecided    CUDA does not start on a GPU or has too little memory for it; no time for all pairs
+Undecided    torch sees none of the GPUs that the job is given; CUDA does not start on a GPU or has
+             too little memory for it; no time for all pairs
 Not covered  copies between processes (CUDA IPC), all pairs at once (world.bandwidth); GPUs that
              this agent doesn't see; slow pairs that lead through CPUs; pairs beyond the eight peers
              that CUDA maps for a GPU without NVSwitch. Seen with a stand-in only, not yet on GPUs

@@ -6,9 +6,9 @@ Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute m
              KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, refuses or is of another version than the kernel module; a GPU is lost or
              in error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or than
-             ranks that a launcher started; the mask hides all GPUs of a job that asked for some;
-             a GPU of the job forbids compute; /dev/nvidia-uvm is missing; a job that asked for GPUs
-             may not open /dev/kfd or a render node
+             ranks; the mask hides all GPUs of a job that asked for some; a GPU of the job forbids
+             compute; /dev/nvidia-uvm is missing; a job that asked for GPUs may not open /dev/kfd or
+             a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask names no device and
              hides those after it; every task has a GPU of its own; compute mode is exclusive; MIG
              is on under several ranks; there are GPUs, but no driver for them, or no right to open

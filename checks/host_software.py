@@ -11,11 +11,12 @@ Fails if     torch is there, but can't be imported, or its import hangs; another
              a cuda-compat library that this driver or these GPUs don't support is searched first;
              torch is built for another vendor's GPUs than a launcher's job has
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
-             for two CUDA versions is installed; torch on a GPU machine is built for the CPU only;
-             the user has no name where torch.compile needs one (torch before 2.13)
-Undecided    torch is older than 2.4, and so the checks that need it are not run; nobody tried to
-             import torch in this process, or that was killed from outside while it did; the driver
-             hangs
+             for two CUDA versions is installed; the user has no name where torch.compile needs one
+             (torch before 2.13)
+Undecided    torch is built for the CPU only, by hand on a machine whose GPUs the job is given: they
+             were not tried; torch is older than 2.4, and so the checks that need it are not run;
+             nobody tried to import torch in this process, or that was killed from outside while it
+             did; the driver hangs
 Not covered  whether nodes agree (agree.software); other packages; CUDA itself, which is not started
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch

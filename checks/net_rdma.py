@@ -93,6 +93,16 @@ FINDINGS = {
         commands=(SHOW,),
         status=(Status.FAIL, Status.WARN),
     ),
+    "port-never-up": FindingType(
+        headline="RDMA port {at} is down, and has not been up since boot",
+        who=OPERATOR,
+        cause="a spare port without a cable, or one whose cable or switch port has failed before",
+        means="nothing where it is a spare; otherwise training over fewer rails",
+        text='name the job\'s ports, so that a spare one is left out: ports = "…" in '
+        '[checks."net.rdma"]; connect it if it is one of them',
+        commands=(SHOW,),
+        status=Status.WARN,
+    ),
     "named-port-down": FindingType(
         headline="NCCL_IB_HCA names an RDMA port that is down: {seen}",
         who=AUTHOR,
@@ -387,7 +397,10 @@ def _judge_down(
         used = port.was_up or any(
             p.active for p in hca_selection.same_port(fabrics, port.name).values()
         )
-        status = Status.FAIL if few == 1 and used else Status.WARN
+        if used:
+            status = Status.FAIL if few == 1 else Status.WARN
+        else:
+            code, status = "port-never-up", Status.WARN
         says += ", was up since boot" if port.was_up else ", not up since boot"
     else:
         return

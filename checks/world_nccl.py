@@ -15,7 +15,8 @@ Warns if     TCP was chosen beside slow RoCE ports; GPUs that NVLink joins don't
              diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1) found something.
              A size was left out and the smaller ones say that less than 12.5 MB/s get through;
              never for less: an all-reduce is as slow on every rank as its slowest connection
-Undecided    torch is not installed
+Undecided    torch is not installed, or has no NCCL or no GPU for every rank where the job is given
+             GPUs
 Not covered  the bandwidth at the size of gradients (from 1 GiB on); which way the data goes where
              the job's collectives are others than all-reduce; ranks that chose different networks
              with an NCCL before 2.22, which hangs before they can be compared. The log's forms are

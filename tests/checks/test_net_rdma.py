@@ -107,16 +107,22 @@ CASES = (
     Case(
         "one of eight, a spare that never had a cable",
         fabric(*rails(8, down(2))),
-        "port-down",
+        "port-never-up",
         WARN,
     ),
     several(
         "a spare on one node of two, where the other has no such port",
         fabric(*rails(9, down(8))),
+        "port-never-up",
+        WARN,
+    ),
+    Case(
+        "two of eight",
+        fabric(*rails(8, down(2, was_up=True), down(3, was_up=True))),
         "port-down",
         WARN,
     ),
-    Case("two of eight", fabric(*rails(8, down(2), down(3))), "port-down", WARN),
+    Case("two spares of eight", fabric(*rails(8, down(2), down(3))), "port-never-up", WARN),
     Case("one of four", fabric(*rails(4, down(2, was_up=True))), "port-down", FAIL),
     Case("one of three may be a spare", fabric(*rails(3, down(2)))),
     Case("half of them are not used here", fabric(*rails(4, down(2), down(3)))),
@@ -160,7 +166,7 @@ CASES = (
     Case(
         "switched off from the first",
         fabric(*rails(8, down(1, physical=DISABLED))),
-        "port-down",
+        "port-never-up",
         WARN,
     ),
     Case(
@@ -321,7 +327,7 @@ def test_judge(case: Case) -> None:
 
 def test_a_spare_beside_one_without_a_manager_drains_nothing() -> None:
     found = judged(net_rdma, Case("", fabric(*rails(16, down(2), init(3)))))
-    assert {f.code: f.status for f in found} == {"port-down": WARN, "no-subnet-manager": WARN}
+    assert {f.code: f.status for f in found} == {"port-never-up": WARN, "no-subnet-manager": WARN}
 
 
 def test_eight_dead_ports_are_one_finding() -> None:
@@ -501,7 +507,8 @@ def test_one_cable_of_a_whole_machine(
         (card / "net/eth2/carrier_up_count").write_text(f"{carriers}\n")
     gpus(tmp_path)
     (finding,) = judged(net_rdma, Case("", net_rdma.observe(Host(str(tmp_path), {}), context())))
-    assert (finding.code, str(finding.subjects[0])) == ("port-down", "n1 · mlx5_2 · port 1")
+    code = "port-down" if status is FAIL else "port-never-up"
+    assert (finding.code, str(finding.subjects[0])) == (code, "n1 · mlx5_2 · port 1")
     assert finding.saw == f"mlx5_2:1 state Down, physical Polling, {history}"
     assert finding.expected == "Active: as the 7 others like it here"
     assert finding.status is status

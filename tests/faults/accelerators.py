@@ -214,7 +214,7 @@ NET_RDMA = (
     Fault(
         "one of eight InfiniBand ports never had a cable",
         "net.rdma",
-        "port-down",
+        "port-never-up",
         "n1 · mlx5_2 · port 1",
         status="warn",
         exit=0,
