@@ -23,9 +23,9 @@ from preflight.render import expect_toml
 from preflight.render import json as as_json
 
 GPUS = "healthy-8-gpus"
-REHEARSED = "paced"
-"""It has looked at a command, and at nothing of the machines."""
-READY = [n for n in NAMES if judged(n).verdict is Verdict.READY and n != REHEARSED]
+NOTHING_TO_EXPECT = ("paced", "spare-port")
+"""One has looked at a command and at nothing of the machines, one at RDMA ports alone."""
+READY = [n for n in NAMES if judged(n).verdict is Verdict.READY and n not in NOTHING_TO_EXPECT]
 
 
 def changed(name: str, change: Callable[[Any], None] = lambda _: None, **more: Any) -> Report:
@@ -104,9 +104,10 @@ def test_a_report_passes_its_own_expectations(name: str) -> None:
     assert [(r.id, r.status) for r in again.rows if r.id not in report.tolerated] == before
 
 
-def test_a_rehearsal_holds_nothing_that_could_be_expected() -> None:
+@pytest.mark.parametrize("name", NOTHING_TO_EXPECT)
+def test_a_report_without_any_value_says_that_it_holds_nothing(name: str) -> None:
     with pytest.raises(PreflightError, match="nothing that could be expected"):
-        written(judged(REHEARSED))
+        written(judged(name))
 
 
 def _torch(seen: Any) -> None:
