@@ -68,6 +68,8 @@ SHOWN = 8
 
 WARN = Status.WARN
 JOB = ("rdzv.*", "world.*")
+CUDA_STARTS = ("host.software", "gpu.compute", "gpu.p2p")
+"""What fails first where torch refuses a setting of its allocator; some values end its import."""
 
 FINDINGS = {
     "name-unknown": FindingType(
@@ -314,9 +316,12 @@ def _judge_value(here: Subject, variable: Variable, settings: Settings) -> Itera
     if entry.kind == "gloo-interfaces" and len(variable.value) > 1:
         finding = finding.with_(status=Status.FAIL)
     if found.effect is ValueEffect.REFUSED:
-        # only NCCL's part of torch reads it, and without a GPU nobody starts that
-        if nccl and not settings.gpus:
+        # only NCCL's part of torch and CUDA's read it, and without a GPU nobody starts those
+        of_cuda = entry.kind == "allocator"
+        if (nccl or of_cuda) and not (settings.gpus or settings.amd):
             finding = finding.with_(status=WARN)
+        if of_cuda:
+            finding = finding.with_(explains=(*CUDA_STARTS, *JOB))
         if nccl or entry.name.startswith("PET_") or entry.kind == "transport":
             finding = finding.with_(confidence=Confidence.LIKELY)
     yield finding

@@ -9,10 +9,11 @@ Fails if     torch is there, but can't be imported, or its import hangs; another
              code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
              torch.distributed or the NCCL backend; a version is not the expected one (--expect);
              a cuda-compat library that this driver or these GPUs don't support is searched first;
-             torch is built for another vendor's GPUs than a launcher's job has
+             torch is built for another vendor's GPUs than a launcher's job has; this torch refuses
+             PYTORCH_CUDA_ALLOC_CONF
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; the user has no name where torch.compile needs one
-             (torch before 2.13)
+             (torch before 2.13); PYTORCH_CUDA_ALLOC_CONF is refused, without a GPU that needs it
 Undecided    torch is built for the CPU only, by hand on a machine whose GPUs the job is given: they
              were not tried; torch is older than 2.4, and so the checks that need it are not run;
              nobody tried to import torch in this process, or that was killed from outside while it
@@ -23,7 +24,9 @@ Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insuf
              not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in",
              "system has unsupported display driver / cuda driver combination" (803), "forward
              compatibility was attempted on non supported HW" (804), "getpwuid(): uid not found",
-             "module 'torch' has no attribute", "libcudart.so: cannot open shared object file"
+             "module 'torch' has no attribute", "libcudart.so: cannot open shared object file",
+             "Unrecognized CachingAllocator option", "Unrecognized key … in Accelerator allocator
+             config", "Index out of bounds in ConfigTokenizer"
 """
 
 from __future__ import annotations
@@ -75,6 +78,9 @@ NAMELESS_FROM = (2, 13)
 TEXT = 2000
 """Characters kept of a traceback: its end."""
 
+# in the order in which torch takes them: the first that is set counts
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
 NETWORK = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "wekafs", "panfs"),
     *("pvfs2", "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.juicefs"),
@@ -92,6 +98,17 @@ FINDINGS = {
         text="reinstall torch and its nvidia-* packages in a fresh environment",
         commands=(Command("python -c 'import torch'", "the job's environment"),),
         explains=TRAINING,
+    ),
+    "allocator-refused": FindingType(
+        headline="torch on {at} refuses {variable}: {seen}",
+        who="job author",
+        cause="a key of another release of torch, a word that is none of its values, or = for :",
+        means="'Unrecognized CachingAllocator option' when a rank first uses CUDA, or import torch "
+        "ends with SIGABRT",
+        now="unset {variable}",
+        text="write it as key:value,key:value, with the keys of this release of torch",
+        status=(Status.FAIL, Status.WARN),
+        explains=(*TRAINING, "gpu.compute", "gpu.p2p"),
     ),
     "torch-import-hangs": FindingType(
         headline="import torch hangs on {at}",
@@ -277,6 +294,7 @@ class TorchSoftware:
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
     amd_gpus  how many GPUs of AMD this process may open, where there are none of NVIDIA
     found_by  what names this Python, where torch is another one's than preflight's own
+    allocator a variable for its allocator that this torch refuses, and its words; else empty
     """
 
     python: str
@@ -297,6 +315,7 @@ class TorchSoftware:
     nameless: int | None = None
     amd_gpus: int = 0
     found_by: str = ""
+    allocator: tuple[str, str] = ("", "")
 
 
 def observe(host: Host, ctx: Context) -> TorchSoftware:
@@ -317,6 +336,7 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
     driver_library = nvml.cuda_driver(host) if driver else ("", "")
     ctx.mark("user database")
     nameless = container.nameless(host)
+    ctx.mark("allocator settings")
     return TorchSoftware(
         python=sys.version.split()[0],
         executable=sys.executable,
@@ -335,6 +355,7 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
         amd_gpus=_amd_gpus(host),
         found_by="" if torch.absent else torch.note,
         no_gpu=nvml.all_hidden(host.environ),
+        allocator=_refused_by_allocator(host) if build.cuda else ("", ""),
         # last, since the driver may hang
         cards=_cards(host, ctx) if driver else (),
     )
@@ -408,6 +429,25 @@ def _build(host: Host, ctx: Context) -> tuple[TorchBuild, str]:
     return build, ""
 
 
+def _refused_by_allocator(host: Host) -> tuple[str, str]:
+    """The variable that this torch's allocator refuses, and its words: its own parser is asked,
+    which starts no CUDA. It took the same value at its import, so that nothing changes."""
+    import torch
+
+    variable = next((name for name in ALLOCATOR if host.environ.get(name)), "")
+    # the first since 2.9
+    names = "_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"
+    parse = next((getattr(torch._C, name) for name in names if hasattr(torch._C, name)), None)
+    if not variable or parse is None:
+        return "", ""
+    try:
+        parse(host.environ[variable])
+    except (RuntimeError, ValueError) as error:
+        words = (str(error).strip().splitlines() or ["no reason was given"])[0]
+        return variable, encodable(words[:TEXT])
+    return "", ""
+
+
 def judge(world: World[TorchSoftware], expect: Expect) -> Iterator[Found]:
     yield from _never_imported(world)
     for here, seen in world.each():
@@ -417,6 +457,7 @@ def judge(world: World[TorchSoftware], expect: Expect) -> Iterator[Found]:
         elif not seen.absent:
             yield from _import(torch, seen)
             yield from _too_old(torch, seen)
+            yield from _allocator(torch, seen)
             yield from _nccl(torch, seen)
             yield from _driver_and_gpus(torch, seen, world)
             yield from _backends(torch, seen, world.topology.size > 1)
@@ -430,6 +471,8 @@ def _torch(here: Subject) -> Subject:
 
 # as preflight says of an interpreter that was named, or found, and gave no answer
 UNUSABLE = re.compile(r"^(.*) can't be used as the job's Python")
+# what the parser of PYTORCH_CUDA_ALLOC_CONF ends the import of torch with (2.9 and later)
+ALLOCATOR_ABORTS = re.compile("ConfigTokenizer|AllocatorConfig")
 # by SIGKILL, SIGTERM or SIGXCPU: from outside, which says nothing of torch
 KILLED = re.compile(r"with exit code -(9|15|24)\b")
 
@@ -457,6 +500,16 @@ def _never_imported(world: World[TorchSoftware]) -> Iterator[Found]:
                 expected="an import in a few seconds",
                 confidence=Confidence.POSSIBLE,
                 alternatives=("the kernel's OOM killer", "a limit of CPU time", "a person's kill"),
+            )
+            continue
+        if not hangs and ALLOCATOR_ABORTS.search(missing.detail):
+            yield Found(
+                "allocator-refused",
+                (_torch(world.subject(key)),),
+                saw=f"{IMPORT} ended with SIGABRT in the parser of its allocator's settings",
+                expected="settings that this torch knows",
+                confidence=Confidence.LIKELY,
+                fields={"variable": ALLOCATOR[0]},
             )
             continue
         fate = "no end" if hangs else "its process died"
@@ -508,6 +561,19 @@ def _too_old(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
         oldest = ".".join(map(str, OLDEST_TORCH))
         saw, goal = f"torch {seen.build.version}", f"torch {oldest} or later"
         yield Found("torch-too-old", (torch,), saw, goal, fields={"oldest": oldest})
+
+
+def _allocator(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
+    variable, words = seen.allocator
+    if variable:
+        yield Found(
+            "allocator-refused",
+            (torch,),
+            f"torch {seen.build.version}: {words[:200]}",
+            "settings that this torch knows",
+            status=FAIL if seen.cards and not seen.no_gpu else WARN,
+            fields={"variable": variable},
+        )
 
 
 def _nccl(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:

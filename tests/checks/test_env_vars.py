@@ -18,6 +18,7 @@ from preflight.model import Cause, Confidence, Missing, Status
 
 conforms(env_vars)
 
+ALLOC = "PYTORCH_CUDA_ALLOC_CONF"
 FAIL, WARN = Status.FAIL, Status.WARN
 
 
@@ -157,6 +158,9 @@ CASES = (
     Case("without a GPU", having({"TORCH_NCCL_NAN_CHECK": "on"}), "value-refused", WARN),
     Case("algorithm", having({"NCCL_ALGO": "Collnet"}, **H100), "value-refused", FAIL),
     Case("torchrun's switch", having({"PET_STANDALONE": "true"}), "value-refused", FAIL),
+    Case("allocator", having({ALLOC: "expandable_segments:true"}, **H100), "value-refused", FAIL),
+    Case("allocator, no GPU", having({ALLOC: "True"}), "value-refused", WARN),
+    Case("allocator, as it should be", having({ALLOC: "expandable_segments:True"}, **H100)),
     Case("transport", having({"GLOO_DEVICE_TRANSPORT": "tcp"}), "value-refused", FAIL),
     Case(
         "too late for torch",

@@ -86,6 +86,11 @@ def silent(cause: Cause, detail: str, *marks: str) -> Missing:
     return Missing(cause, detail, 60.0, tuple(Mark(mark, 0.0) for mark in marks))
 
 
+def allocator(seen: host_software.TorchSoftware) -> host_software.TorchSoftware:
+    words = "Unrecognized key 'foo' in Accelerator allocator config."
+    return replace(seen, allocator=("PYTORCH_CUDA_ALLOC_CONF", words))
+
+
 SEARCHED = nccl_library.Library("/opt/hpc/nccl/lib/libnccl.so.2", "LD_LIBRARY_PATH")
 OLD = nccl_library.LoadedNccl(SEARCHED.path, "2.21.5", "LD_LIBRARY_PATH")
 SYMBOL = "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister"
@@ -140,6 +145,22 @@ CASES = (
         silent(Cause.TIMED_OUT, "/x (p) can't be used as the job's Python: no end", "import torch"),
         "python-unusable",
         Status.UNDECIDED,
+    ),
+    Case("its allocator refuses", allocator(NODE), "allocator-refused", FAIL),
+    Case("it does, and no GPU is there", allocator(LAPTOP), "allocator-refused", WARN),
+    Case(
+        "it does, and no GPU is wanted",
+        allocator(replace(NODE, no_gpu=True)),
+        "allocator-refused",
+        WARN,
+    ),
+    Case(
+        "its allocator ends the import",
+        silent(
+            Cause.CRASHED, "what(): Index out of bounds in ConfigTokenizer\n#0 0x1", "import torch"
+        ),
+        "allocator-refused",
+        FAIL,
     ),
     Case("the driver hangs: not ours", silent(Cause.TIMED_OUT, "", "packages", "nvmlInit")),
     Case("a fault of ours: can't tell", silent(Cause.CRASHED, "KeyError", "packages")),

@@ -166,6 +166,26 @@ SETTINGS = (
         **ON_4,
     ),
     Fault(
+        "PYTORCH_CUDA_ALLOC_CONF with = in place of : and 4 GPUs",
+        "env.vars",
+        "value-refused",
+        "n1 · PYTORCH_CUDA_ALLOC_CONF",
+        env={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb=512"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "PYTORCH_CUDA_ALLOC_CONF with true in place of True and 4 GPUs",
+        "env.vars",
+        "value-refused",
+        "n1 · PYTORCH_CUDA_ALLOC_CONF",
+        env={
+            "PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.8,expandable_segments:true"
+        },
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "torch for the CPU on a machine with GPUs",
         "host.software",
         "cpu-build",

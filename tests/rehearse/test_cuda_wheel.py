@@ -3,6 +3,8 @@ there are two recorders then, and Gloo's calls are in one of them. No GPU is nee
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from rehearse.catalogue import FAULTS, HEALTHY
 from rehearse.judged import wrong
 from rehearse.running import rehearse
 from support import command
+from support.allocator import REFUSED, TAKEN
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
@@ -42,3 +45,35 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str, python: Path) -> Non
     assert not told.findings("fail", "warn", "undecided"), told.shown()
     (row,) = (row for row in told.report["checks"] if row["id"] == "job.collectives")
     assert row["measured"]["collectives"] > 0, row
+
+
+ASKS = """
+import json, sys, torch
+def refused(value):
+    try:
+        torch._C._accelerator_setAllocatorSettings(value)
+    except (RuntimeError, ValueError):
+        return True
+    return False
+print(json.dumps({value: refused(value) for value in json.loads(sys.argv[1])}))
+"""
+
+
+def test_its_allocator_takes_and_refuses_what_preflight_says(python: Path) -> None:
+    values = json.dumps([*TAKEN, *REFUSED])
+    ran = subprocess.run(
+        [python, "-c", ASKS, values], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(ran.stdout) == dict.fromkeys(TAKEN, False) | dict.fromkeys(REFUSED, True)
+
+
+def test_a_key_that_this_torch_does_not_know_is_named(python: Path) -> None:
+    ran = subprocess.run(
+        [python.with_name("preflight"), "run", "--only", "host.software", "--nproc", "1"],
+        env={"PATH": "/usr/bin:/bin", "PYTORCH_ALLOC_CONF": "max_split_size_gb:1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "host.software:allocator-refused" in ran.stdout, ran.stdout + ran.stderr
+    assert "Unrecognized key 'max_split_size_gb'" in ran.stdout

@@ -24,7 +24,10 @@ from preflight.sanitize import clip
 
 PREFIXES = ("NCCL_", "GLOO_", "UCX_", "FI_", *TORCH_FAMILIES)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-OTHERS = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+OTHERS = (
+    *("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
+    "PYTORCH_HIP_ALLOC_CONF",
+)
 KEPT = 400
 """Variables and lines that are kept; the largest known recipe has about 60."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from preflight.domains.params import c10d_bool, strtoll
+from preflight.domains.settings import allocator
 from preflight.domains.settings.variables import Known
 from preflight.sanitize import quoted
 from preflight.strenum import StrEnum
@@ -249,6 +250,11 @@ def _transport(variable: Known, value: str) -> BadValue | None:
     return BadValue(ValueEffect.REFUSED, means, "TCP, or not set")
 
 
+def _allocator(variable: Known, value: str) -> BadValue | None:
+    why = allocator.refused_because(value)
+    return BadValue(ValueEffect.REFUSED, why, allocator.FORM) if why else None
+
+
 def _only(word: str) -> Reader:
     """`value == word`: everything else is off, also what looks like on."""
     means = f"off: only {word!r} is on"
@@ -307,6 +313,7 @@ READERS: Mapping[str, Reader] = {
         f"one of {TORCH_LOG_LEVELS}",
     ),
     "transport": _transport,
+    "allocator": _allocator,
     "openmp": _unless(
         _threads,
         "OpenMP ignores it: as many threads as there are CPUs, in each rank",

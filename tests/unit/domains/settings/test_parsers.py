@@ -50,6 +50,7 @@ READINGS = {
         SYNTAX: ("l", "^lo", "=eth0", "lo, lo", '"eth0"'),
     },
     "GLOO_DEVICE_TRANSPORT": {None: ("TCP", "LINUX"), REFUSED: ("tcp", "TCP_TLS", "IBVERBS", "")},
+    "PYTORCH_CUDA_ALLOC_CONF": {None: ("expandable_segments:True",), REFUSED: ("True",)},
     "GLOO_DISABLE_CONNECTION_RETRIES": {None: ("1", "True", "0", ""), MISREAD: ("true", "yes")},
     "TORCH_GLOO_LAZY_INIT": {None: ("1", "TRUE", "n"), REFUSED: ("on", "", "2", "1 ")},
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": {
