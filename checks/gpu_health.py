@@ -7,9 +7,9 @@ Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and 
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver wants a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid came in the last hour and nothing says
-             that it is over; the fabric is not up or routes through it are unhealthy; nearly all
-             memory of a GPU is in use by others; pages of an AMD GPU wait to be put out of use, or
-             its reset has failed
+             that it is over; the fabric is not up or routes through it are unhealthy; most memory
+             of a GPU is in use by others, or one of them holds it in exclusive mode; pages of an
+             AMD GPU wait to be put out of use, or its reset has failed
 Warns if     power brake, heat or another hardware slowdown throttles a GPU; it is as hot as
              its slowdown temperature; it runs on fewer PCIe lanes than it could; the fabric has
              less bandwidth; other programs use its memory; a GPU that no rank uses is unwell;
@@ -88,7 +88,8 @@ FABRIC_PATIENCE = 600.0
 BUSY = 1 * GIB
 # with nobody to be seen on it: what the driver keeps for itself counts as used and is up to 1 GiB
 BUSY_BY_NOBODY, BUSY_SHARE = 2 * GIB, 0.05
-FULL = 0.9
+# what is left then is too little for the job that was given the whole GPU
+FULL = 0.75
 
 # nvml.h, NVML_GPU_RECOVERY_ACTION_*
 RECOVERY = {
@@ -263,7 +264,8 @@ FINDINGS = {
         headline="{at} is in use by another process: {seen}",
         who="whoever runs these programs",
         cause="another job on the same GPU, or what an ended one has left behind",
-        means="'CUDA out of memory' at the first allocation or in NCCL's start; slow steps",
+        means="'CUDA out of memory' at the first allocation or in NCCL's start; slow steps; in "
+        "exclusive mode 'all CUDA-capable devices are busy or unavailable'",
         text="stop those processes, or let the scheduler give GPUs to one job at a time",
         commands=(
             Command("fuser -v /dev/nvidia* /dev/dri/renderD*", "the node, as root"),
@@ -683,7 +685,9 @@ def _busy(gpu: _Gpu) -> Iterator[Found]:
     if not gpu.used or not one.memory or one.used is None or one.mig or one.coherent:
         return
     theirs = sum(p.memory or 0 for p in one.processes) or (one.used if one.processes else 0)
-    if theirs > BUSY:
+    # CUDA lets nobody else in then, except through MPS
+    shut = bool(one.processes) and one.compute_mode == nvml.EXCLUSIVE and not one.mps
+    if shut or theirs > BUSY:
         who = [
             f"pid {p.pid} {repr(p.name) if p.name else 'of another pid namespace'}"
             + ("" if p.uid is None else f" of uid {p.uid}")
@@ -701,10 +705,11 @@ def _busy(gpu: _Gpu) -> Iterator[Found]:
     yield Found(
         "gpu-busy",
         (gpu.subject,),
-        f"{size(one.used)} of {size(one.memory)} in use: {', '.join(who)}",
+        f"{size(one.used)} of {size(one.memory)} in use: {', '.join(who)}"
+        + " · compute mode Exclusive_Process" * shut,
         "the GPU is free before the job starts",
-        **_graded(one.used > FULL * one.memory),
-        confidence=Confidence.LIKELY,
+        **_graded(shut or one.used > FULL * one.memory),
+        confidence=Confidence.CERTAIN if shut else Confidence.LIKELY,
         fields={"pid": pid},
     )
 

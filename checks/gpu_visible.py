@@ -6,13 +6,14 @@ Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute m
              KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, refuses or is of another version than the kernel module; a GPU is lost or
              in error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or than
-             ranks; the mask hides all GPUs of a job that asked for some; a GPU of the job forbids
-             compute; /dev/nvidia-uvm is missing; a job that asked for GPUs may not open /dev/kfd or
-             a render node
+             ranks; the mask hides all GPUs of a job that asked for some, or names MIG instances
+             where MIG is off or one for several ranks; a GPU of the job forbids compute;
+             /dev/nvidia-uvm is missing; a job that asked for GPUs may not open /dev/kfd or a render
+             node
 Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask names no device and
-             hides those after it; every task has a GPU of its own; compute mode is exclusive; MIG
-             is on under several ranks; there are GPUs, but no driver for them, or no right to open
-             them
+             hides those after it; every task has a GPU of its own; compute mode is exclusive and
+             no MPS runs; MIG is on under several ranks; there are GPUs, but no driver for them, or
+             no right to open them
 Undecided    nvidia-ml-py is not installed; the driver's library crashed
 Not covered  ECC, clocks, links, foreign processes; masks that differ from rank to rank; Intel's
              GPUs; partitions of AMD's. AMD: seen with trees of files only, not yet on such GPUs
@@ -71,6 +72,7 @@ SLOW = 2.0
 NO_DAEMON = "no nvidia-persistenced"
 """A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
 
+MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
 ABSENT = (nvml.NOT_LOADED, nvml.NO_LIBRARY)
 NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
@@ -292,6 +294,7 @@ class Visible:
     tasks      processes that srun or mpirun started here, each with an environment of its own
     make       the vendor. AMD: answer.code is an errno; nodes are render nodes of /dev/dri;
                mask_name and first: see kfd.masks()
+    mps        NVIDIA's MPS runs here: its server alone holds the GPUs, for all programs
     """
 
     answer: GpuListing
@@ -309,6 +312,7 @@ class Visible:
     make: str = vendor.NVIDIA
     mask_name: str = "CUDA_VISIBLE_DEVICES"
     first: str | None = None
+    mps: bool = False
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -347,6 +351,7 @@ def observe(host: Host, ctx: Context) -> Visible:
         make=make.NAME,
         mask_name=masks.name,
         first=masks.first,
+        mps=host.exists(f"{nvml.env_text(host.environ, MPS_FOLDER) or '/tmp/nvidia-mps'}/control"),
     )
 
 
@@ -545,7 +550,16 @@ def _mask_faults(
     visible, ranks = len(mask.indexes), len(here.ranks)
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
-    if mask.mig or (ranks <= visible and not mask.problem):
+    problem = mask.problem
+    if mask.mig:
+        if any(gpu.mig is not False for gpu in seen.answer.gpus):
+            visible = 1  # CUDA enumerates one instance for a process (MIG User Guide)
+            problem = "a process sees one MIG instance only"
+        else:
+            problem = "MIG is off on all GPUs"
+        if seen.tasks > 1 and visible:
+            return []
+    if ranks <= visible and not mask.problem:
         return []
     if not visible:
         code = "mask-empty"
@@ -557,12 +571,14 @@ def _mask_faults(
         code, status, confidence = "mask-per-task", WARN, Confidence.LIKELY
     else:
         code = "too-few-gpus"
-        if visible == 1 and seen.answer.count >= ranks:
+        if visible == 1 and (mask.mig or seen.answer.count >= ranks):
             confidence, alternatives = Confidence.LIKELY, (OWN_MASKS,)
-    saw = f"{visible} of {plural(seen.answer.count, 'GPU')} visible, {plural(ranks, 'rank')} here"
+    what = "1 MIG instance" if mask.mig and visible else ""
+    what = what or f"{visible} of {plural(seen.answer.count, 'GPU')}"
+    saw = f"{what} visible, {plural(ranks, 'rank')} here"
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
     saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
-    saw += f": {mask.problem}" if mask.problem else ""
+    saw += f": {problem}" if problem else ""
     by_first = seen.mask is None and seen.first is not None
     return [
         Found(
@@ -594,11 +610,17 @@ def _compute_and_mig_modes(
     if barred := [g for g in ours if g.compute_mode == nvml.PROHIBITED]:
         subjects, where = on(barred)
         yield Found("compute-mode", subjects, f"compute mode Prohibited {where}")
-    if several and (single := [g for g in ours if g.compute_mode == nvml.EXCLUSIVE]):
+    if (
+        several
+        and not seen.mps
+        and (single := [g for g in ours if g.compute_mode == nvml.EXCLUSIVE])
+    ):
         subjects, where = on(single)
         saw = f"compute mode Exclusive_Process {where}"
         yield Found("compute-mode", subjects, saw, status=WARN, confidence=likely)
-    if several and (cut := [g for g in ours if g.mig]):
+    # several ranks with one mask of instances: _mask_faults() says what is wrong
+    apart = seen.tasks > 1 or not mask.mig
+    if several and apart and (cut := [g for g in ours if g.mig]):
         subjects, where = on(cut)
         yield Found("mig-mode", subjects, f"MIG is enabled {where}", confidence=likely)
 

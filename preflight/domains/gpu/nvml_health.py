@@ -235,6 +235,7 @@ def _programs(call: CallRecorder, handle: Any) -> dict[str, Any]:
     known = {
         "programs": (call("nvmlDeviceGetComputeRunningProcesses", handle) or ())[:PROCESSES_MAX],
         "graphics": len(graphics),
+        "compute_mode": call("nvmlDeviceGetComputeMode", handle),
     }
     return known | ({"memory": memory.total, "used": memory.used} if memory else {})
 
@@ -247,17 +248,19 @@ def classify_programs(
 ) -> Mapping[str, object]:
     """Those of others, with their names. The job's own are whoever has started us, and what is in
     the same job or container by its control group; NVIDIA's MPS serves all."""
-    others, ours = [], 0
+    others, ours, mps = [], 0, False
     for program in programs:
         pid = int(program.pid)
         name = (host.read_or_none(f"/proc/{pid}/comm") or "").strip()[:64]
         mine = pid in own or (own_job and cgroup_job(host, str(pid)) == own_job)
-        if mine or name.startswith("nvidia-cuda-mp"):
+        serves = name.startswith("nvidia-cuda-mp")
+        mps = mps or serves
+        if mine or serves:
             ours += 1
             continue
         memory = None if program.usedGpuMemory is None else int(program.usedGpuMemory)
         others.append(GpuProcess(pid, name, _owner(host, pid) if name else None, memory))
-    return {"processes": tuple(others), "ours": ours}
+    return {"processes": tuple(others), "ours": ours, "mps": mps}
 
 
 def _owner(host: Host, pid: int) -> int | None:

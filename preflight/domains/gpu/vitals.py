@@ -67,7 +67,9 @@ class Vitals:
     recovery              what the driver wants done: 0 nothing, 1 a reset … (nvml.h)
     brakes                bits of the vendor's throttle reasons, set at both of two looks
     coherent              its memory is the machine's, too (Grace): it is used by the kernel as well
-    processes             compute programs of others; ours: how many of this job; graphics: others
+    compute_mode          as nvmlComputeMode_t: 0 is the default, 3 one process a GPU
+    processes             compute programs of others; ours: how many of this job; graphics: others;
+                          mps: NVIDIA's MPS server is on it, through which programs share it
     failed                call -> NVML's code, of those that mean trouble; refused: for want of a
                           permission. After `LOST` or `RESET` nothing more was asked
     """
@@ -97,6 +99,8 @@ class Vitals:
     fabric: NvSwitchFabric | None = None
     processes: tuple[GpuProcess, ...] = ()
     ours: int = 0
+    mps: bool = False
+    compute_mode: int | None = None
     graphics: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
