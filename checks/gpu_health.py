@@ -71,7 +71,8 @@ from preflight.model import (
 CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MACHINE,
-    budget=5.0,
+    budget=30.0,
+    quick_budget=6.0,
     needs=("gpu.visible",),
     drains=True,
     blame=Blame.NODE,
@@ -80,6 +81,7 @@ CHECK = Check(
 
 # the rest of the budget is for one call that takes long, and for the way back
 ASKING, LOG_SECONDS = 0.55, 0.5
+INIT = "nvmlInit"
 # a GPU that was reset or came back says nothing of it in the log: older Xids tell no present state
 RECENT = 3600.0
 # NVIDIA's fabric manager brings a fabric of eight GPUs up in a minute or two after boot
@@ -443,6 +445,11 @@ def _hangs_and_crashes(world: World[Health]) -> Iterator[Found]:
             continue
         unkillable = missing.cause is Cause.UNKILLABLE
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
+        if last.name == INIT and not unkillable and missing.seconds < nvml.SLOWEST_INIT:
+            # gpu.visible had its answer just now: GPUs that fall asleep in between wake slowly
+            slow = Confidence.POSSIBLE
+            yield Found("health-unknown", (subject,), facts[0], confidence=slow)
+            continue
         facts += ["SIGKILL has no effect"] * unkillable
         yield Found(
             "amdsmi-hangs" if amd else "nvml-hangs",

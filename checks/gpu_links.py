@@ -58,7 +58,8 @@ from preflight.sanitize import clip
 CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MACHINE,
-    budget=5.0,
+    budget=30.0,
+    quick_budget=6.0,
     needs=("gpu.visible",),
     drains=True,
     blame=Blame.NODE,

@@ -14,7 +14,8 @@ Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask
              hides those after it; every task has a GPU of its own; compute mode is exclusive and
              no MPS runs; MIG is on under several ranks; there are GPUs, but no driver for them, or
              no right to open them
-Undecided    nvidia-ml-py is not installed; the driver's library crashed
+Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
+             run, and no nvidia-persistenced keeps the GPUs awake
 Not covered  ECC, clocks, links, foreign processes; masks that differ from rank to rank; Intel's
              GPUs; partitions of AMD's. AMD: seen with trees of files only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
@@ -58,7 +59,8 @@ FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
 CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MACHINE,
-    budget=5.0,
+    budget=30.0,
+    quick_budget=8.0,
     drains=True,
     blame=Blame.NODE,
     explains=FOLLOWS,
@@ -82,13 +84,32 @@ FAIL, WARN = Status.FAIL, Status.WARN
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
 OWN_MASKS = "every rank has a mask of its own (torchrun --virtual-local-rank)"
 
+# what can't look either where NVML gives no answer
+UNASKED = (
+    *("host.software:crashed", "host.software:no-answer", "agree.hardware:crashed"),
+    *(
+        f"{check}:{code}"
+        for check in ("gpu.health", "gpu.links", "gpu.p2p", "gpu.compute", "world.nccl")
+        for code in ("crashed", "no-answer", "not-observable", "nvml-crashes", "health-unknown")
+    ),
+)
+
 FINDINGS = {
+    "nvml-crashes": FindingType(
+        headline="NVML crashes on {at}: {seen}",
+        cause="a libnvidia-ml that does not fit the kernel module, or a fault of NVIDIA's own",
+        means="nvidia-smi crashes as well; what the job will find is not known",
+        text="run nvidia-smi -q there; if it crashes as well, reinstall the driver",
+        commands=(Command("nvidia-smi -q", "the node"),),
+        status=Status.UNDECIDED,
+    ),
     "driver-hangs": FindingType(
         headline="the NVIDIA driver of {at} hangs: {seen}",
         cause="a sick GPU or a driver that is stuck",
         means="every CUDA program on this node will hang at its start, nvidia-smi too",
-        text="drain the node and reboot it; a GPU reset will most likely hang as well",
-        commands=(KERNEL_LOG, REBOOT),
+        text="read the kernel log; while nvidia-smi gives no answer either, drain the node and "
+        "reboot it: a GPU reset will most likely hang as well",
+        commands=(KERNEL_LOG, Command("time timeout 60 nvidia-smi -L", "the node"), REBOOT),
         explains=(*FOLLOWS, "host.software"),
     ),
     "driver-mismatch": FindingType(
@@ -230,9 +251,12 @@ FINDINGS = {
         headline="the GPUs of {at} answer slowly: {seen}",
         cause="persistence mode is off: the driver initialises every GPU again on each use",
         means="every process spends seconds in its first CUDA call, the slowest rank delays all",
-        text="let nvidia-persistenced run at boot",
-        commands=(Command("nvidia-smi -pm 1", "the node, as root"),),
-        status=Status.WARN,
+        text="let nvidia-persistenced run at boot; where there was no answer, give it more time",
+        commands=(
+            Command("nvidia-smi -pm 1", "the node, as root"),
+            Command("preflight run --only gpu.visible --timeout gpu.visible=40s", "the node"),
+        ),
+        status=(Status.WARN, Status.UNDECIDED),
     ),
     # AMD
     "amdgpu-hangs": FindingType(
@@ -404,17 +428,36 @@ def _any_failure(findings: Sequence[Found]) -> bool:
 
 
 def _hangs(world: World[Visible]) -> Iterator[Found]:
-    for key, missing in world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE).items():
+    causes = (Cause.TIMED_OUT, Cause.UNKILLABLE, Cause.CRASHED)
+    for key, missing in world.missing(*causes).items():
         last = missing.marks[-1] if missing.marks else None
-        of_nvidia = (PROC, "nvml", "device ", "open /dev/nvidia")
+        of_nvml = ("nvml", "device ")
+        of_nvidia = (PROC, *of_nvml, "open /dev/nvidia")
         if last is None or not last.name.startswith((*of_nvidia, *AMD_MARKS)):
             continue  # it was not the driver that took the time
+        if missing.cause is Cause.CRASHED:
+            if last.name.startswith(of_nvml) and "Traceback" not in missing.detail:
+                yield _crashed(world.subject(key), last.name, missing.detail)
+            continue
         of_amd = any(mark.name.startswith(AMD_MARKS) for mark in missing.marks)
         unkillable = missing.cause is Cause.UNKILLABLE
+        waking = last.name.startswith(of_nvml) and missing.seconds < nvml.SLOWEST_INIT
         daemon = of_amd or not any(mark.name == NO_DAEMON for mark in missing.marks)
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
         facts += ["SIGKILL has no effect"] * unkillable
         facts += [line[:160] for line in missing.detail.strip().splitlines()[-1:]]  # after a stack
+        if waking and not (daemon or unkillable):
+            yield Found(
+                "nvml-slow",
+                (_driver(world.subject(key)),),
+                f"{facts[0]} · nvidia-persistenced does not run",
+                f"an answer; without persistence mode within {duration(nvml.SLOWEST_INIT)}",
+                status=Status.UNDECIDED,
+                confidence=Confidence.POSSIBLE,
+                alternatives=("a driver that hangs",),
+                explains=UNASKED,
+            )
+            continue
         yield Found(
             "amdgpu-hangs" if of_amd else "driver-hangs",
             (_driver(world.subject(key), AMD if of_amd else vendor.NVIDIA),),
@@ -423,6 +466,18 @@ def _hangs(world: World[Visible]) -> Iterator[Found]:
             confidence=Confidence.CERTAIN if unkillable and daemon else Confidence.LIKELY,
             alternatives=() if daemon else (WAKING,),
         )
+
+
+def _crashed(here: Subject, call: str, detail: str) -> Found:
+    """NVML took its caller with it: NVIDIA's fault, whatever else asks NVML dies alike."""
+    why = (detail.strip().splitlines() or ["it died"])[-1][:160]
+    return Found(
+        "nvml-crashes",
+        (_driver(here),),
+        f"{call}: {why}",
+        "an answer, or an error code",
+        explains=UNASKED,
+    )
 
 
 def _driver(here: Subject, make: str = vendor.NVIDIA) -> Subject:
@@ -662,5 +717,9 @@ def measured(world: World[Visible]) -> Measured:
         "cuda": sorted({a.cuda for a in answers if a.cuda}),
         "seconds": round(max(a.seconds for a in answers), 3),
     }
-    given = ", ".join(models[:3]) or "no GPU is given to this job"
+    count = sum(answer.count for answer in answers)
+    nobody = (
+        f"{plural(count, 'GPU')}, none of them asked" if count else "no GPU is given to this job"
+    )
+    given = ", ".join(models[:3]) or nobody
     return Measured(" · ".join([given, *(f"driver {d}" for d in drivers[:3])]), values)

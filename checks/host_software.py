@@ -379,7 +379,7 @@ def _search_path_without(host: Host, library: str) -> str:
 
 def _cards(host: Host, ctx: Context) -> tuple[GpuArch, ...]:
     try:
-        found = nvml.list_gpus(host, ctx.mark, ctx.seconds / 2)
+        found = nvml.list_gpus(host, ctx.mark, ctx.seconds * 0.8)
     except CannotObserve:
         return ()  # gpu.visible says so
     return tuple(GpuArch(gpu.name, gpu.capability) for gpu in found.gpus)

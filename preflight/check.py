@@ -86,6 +86,8 @@ class Check:
     """The declaration.
 
     budget    seconds that one observation may take before it is killed
+    quick_budget
+              the same in a quick run, where its whole deadline has no room for `budget`
     needs     ids that must have passed for the same subject, else Missing(blocked)
     requires  what it can't do without; not there: skipped with that reason
     torch     it runs in a fork of the process that has tried to import torch
@@ -108,6 +110,7 @@ class Check:
     scope: Scope
     stage: Stage
     budget: float
+    quick_budget: float | None = None
     needs: tuple[str, ...] = ()
     level: Level = Level.QUICK
     required: bool = True

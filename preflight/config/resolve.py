@@ -214,6 +214,10 @@ def resolve(
     only, skip = (_patterns(pick(name), place(name), catalogue) for name in ("only", "skip"))
     budgets, options, enabled = _checks(_table(config, "checks", where), where, catalogue)
     shown |= {f"timeout.{i}": Setting(seconds, where) for i, seconds in budgets.items()}
+    if level == Level.QUICK:
+        for loaded in catalogue:
+            if loaded.check.quick_budget is not None:
+                budgets.setdefault(loaded.id, loaded.check.quick_budget)
     for check_id, seconds in _timeouts(flags, catalogue).items():
         budgets[check_id] = seconds
         shown[f"timeout.{check_id}"] = Setting(seconds, flags.source("timeout"))

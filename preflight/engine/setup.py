@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -19,6 +20,7 @@ from preflight.model import Topology
 from preflight.process.pool import Call, Result, Returned, Workers
 from preflight.process.servers import LIGHT, open_light
 
+DEVICE = re.compile("nvidia[0-9]{1,3}")
 COUNT_SECONDS = 5.0
 """How long NVML or KFD may take to count the GPUs."""
 MASK, MASK_MOST = "CUDA_VISIBLE_DEVICES", 64
@@ -37,6 +39,9 @@ def world(workers: Workers, chosen: Config, wake: Callable[[], bool]) -> Topolog
         counted = wait(workers, call, COUNT_SECONDS + 3.0, wake)
         if isinstance(counted, Returned):
             gpus, source = int(counted.value["gpus"]), f"{counted.value['by']}: GPUs of this node"
+        else:  # a driver without persistence mode wakes slowly, and its device files are there
+            gpus = sum(bool(DEVICE.fullmatch(name)) for name in os.listdir("/dev"))
+            source = "/dev/nvidia*: GPUs of this node (NVML did not answer)" if gpus else ""
     elif (mask := os.environ.get(MASK)) is not None:
         devices = [entry for entry in mask.split(",") if entry.strip()]
         gpus, source = min(len(devices), MASK_MOST), f"env {MASK}"

@@ -101,6 +101,13 @@ CASES = (
     Case("can't look", Missing(Cause.CANNOT_OBSERVE, "no nvidia-ml-py")),
     Case("nothing is told", seen(*(Vitals(i) for i in range(4)))),
     Case("the kernel log is not readable", seen(log=REFUSED)),
+    Case(
+        "NVML starts slowly the second time",
+        silent(Cause.TIMED_OUT, "nvmlInit"),
+        "health-unknown",
+        Status.UNDECIDED,
+    ),
+    Case("it does not start", silent(Cause.UNKILLABLE, "nvmlInit"), "nvml-hangs", FAIL),
     Case("a call hangs", silent(Cause.TIMED_OUT, HANGS), "nvml-hangs", FAIL, subject="n1 · GPU 3"),
     Case(
         "its start hangs",

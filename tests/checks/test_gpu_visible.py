@@ -32,7 +32,7 @@ from preflight.serde import encode
 
 conforms(gpu_visible)
 
-FAIL, WARN = Status.FAIL, Status.WARN
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 TORCHRUN = topology(4, launcher="torchrun")
 SLURM = topology(4, launcher="SLURM")
 
@@ -107,6 +107,7 @@ def silent(cause: Cause, *marks: str) -> Missing:
     return Missing(cause, seconds=5.0, marks=tuple(names))
 
 
+OURS = Missing(Cause.CRASHED, "Traceback (most recent call last):\nKeyError: 'x'", 0.2)
 GONE = ListedGpu(2, error=15, text="GPU is lost")
 CASES = (
     Case("healthy", FINE),
@@ -126,7 +127,33 @@ CASES = (
     Case("a GPU hangs", silent(Cause.UNKILLABLE, "nvmlInit", "device 3"), "driver-hangs", FAIL),
     Case("its /proc hangs", silent(Cause.UNKILLABLE, gpu_visible.PROC), "driver-hangs", FAIL),
     Case("too busy a machine: can't tell", silent(Cause.TIMED_OUT)),
-    Case("crashed: can't tell", silent(Cause.CRASHED, "nvmlInit")),
+    Case(
+        "NVML crashes",
+        silent(Cause.CRASHED, "nvmlInit"),
+        "nvml-crashes",
+        UNDECIDED,
+        subject="n1 · NVIDIA driver",
+    ),
+    Case("a fault of ours: can't tell", replace(OURS, marks=(Mark("device 0", 0.1),))),
+    Case("crashed before NVML: can't tell", silent(Cause.CRASHED)),
+    Case(
+        "slow or hung, without persistence mode",
+        silent(Cause.TIMED_OUT, gpu_visible.NO_DAEMON, "nvmlInit"),
+        "nvml-slow",
+        UNDECIDED,
+    ),
+    Case(
+        "the same, and SIGKILL has no effect",
+        silent(Cause.UNKILLABLE, gpu_visible.NO_DAEMON, "nvmlInit"),
+        "driver-hangs",
+        FAIL,
+    ),
+    Case(
+        "no answer in half a minute",
+        replace(silent(Cause.TIMED_OUT, gpu_visible.NO_DAEMON, "nvmlInit"), seconds=30.0),
+        "driver-hangs",
+        FAIL,
+    ),
     Case(
         "mismatch",
         down(18, libraries=("libnvidia-ml.so.570.124.06",)),

@@ -93,6 +93,23 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "70 of 80 GiB of a GPU are taken",
+        "gpu.health",
+        "gpu-busy",
+        "n1 · GPU 1",
+        scenario={"gpu1.used": 75161927680, "gpu1.processes": "4000000:74000000000"},
+        **ON_4,
+    ),
+    Fault(
+        "somebody holds a GPU in exclusive mode",
+        "gpu.health",
+        "gpu-busy",
+        "n1 · GPU 2",
+        says="Exclusive_Process",
+        scenario={"compute_mode": 3, "gpu2.used": 900000000, "gpu2.processes": "4000000:300000000"},
+        **ON_4 | {"also": ("host.cpu cpus-few", "gpu.visible compute-mode")},
+    ),
+    Fault(
         "a GPU under power brake",
         "gpu.health",
         "clocks-throttled",

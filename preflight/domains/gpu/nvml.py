@@ -33,6 +33,13 @@ VENDOR = 0x10DE
 DISPLAY = (0x0300, 0x0302)
 """PCI classes of GPUs, VGA and 3D controllers; the file `class` has one more byte at its end."""
 
+SLOWEST_INIT = 25.0
+"""Seconds; without persistence mode nvmlInit of a healthy node with eight GPUs takes 4 to 15."""
+
+AFTER_INIT = 1.0
+"""Seconds for the GPUs once NVML has started, however long that took: a healthy one answers in
+milliseconds."""
+
 DEVICES_MAX = 1024
 """More than any machine has; a listing beyond it is cut."""
 
@@ -105,7 +112,8 @@ def env_number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def list_gpus(host: Host, mark: Callable[[str], None], seconds: float) -> GpuListing:
-    """NVML's answer. No further GPU is asked once `seconds` are over."""
+    """NVML's answer. No further GPU is asked once `seconds` are over, or `AFTER_INIT` of them where
+    NVML has used them up with its start."""
     if not host.has_nvml():
         return GpuListing(NO_LIBRARY, "NVML Shared Library Not Found")
     began = time.monotonic()
@@ -147,6 +155,7 @@ def in_session(
 def _list_gpus(nvml: Any, mark: Callable[[str], None], began: float, until: float) -> GpuListing:
     mark("nvmlDeviceGetCount")
     count = nvml.nvmlDeviceGetCount()
+    until = max(until, time.monotonic() + AFTER_INIT)
     driver = _call_or_none(nvml, nvml.nvmlSystemGetDriverVersion) or ""
     cuda = _call_or_none(nvml, nvml.nvmlSystemGetCudaDriverVersion) or 0
     gpus: list[ListedGpu] = []

@@ -616,3 +616,11 @@ def test_a_waiver_ends_by_itself(tmp_path: Path) -> None:
     saved.write_text(done.out)
     judged = preflight("show", str(saved), "--judge", "--expect", "nofile=5", "-o", "json")
     assert judged.code == 0, "today's expectations, not those of the run"
+
+
+def test_a_quick_run_waits_less_for_a_slow_driver(resolve: Any) -> None:
+    assert "gpu.visible" not in resolve(Flags(), "").budgets
+    quick = Flags(level="quick", sources={"level": "--level"})
+    assert resolve(quick, "").budgets["gpu.visible"] == 8.0
+    said = '[checks."gpu.visible"]\ntimeout = "3s"'
+    assert resolve(quick, said).budgets["gpu.visible"] == 3.0

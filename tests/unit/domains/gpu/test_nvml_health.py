@@ -42,7 +42,7 @@ def test_programs_of_others(tmp_path: Path) -> None:
     found = classify_programs(programs, Host(str(tmp_path)), "job_17", frozenset({14}))
     uid = os.stat(tmp_path).st_uid
     others = (GpuProcess(12, "stranger", uid, 5), GpuProcess(13, memory=5))
-    assert found == {"processes": others, "ours": 3}
+    assert found == {"processes": others, "ours": 3, "mps": True}
 
 
 def test_ancestors() -> None:
