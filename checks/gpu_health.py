@@ -2,18 +2,20 @@
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
              recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
-             NVSwitch fabric, memory in use, programs on it; Xids in /dev/kmsg, where readable.
-             AMD: amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg
+             NVSwitch fabric, memory in use, programs on it; in /dev/kmsg, where readable, Xids,
+             SXids of NVSwitches and errors of PCIe links. AMD: amdsmi, where it is installed, /sys,
+             and failed resets in /dev/kmsg
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver wants a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid came in the last hour and nothing says
-             that it is over; the fabric is not up or routes through it are unhealthy; most memory
-             of a GPU is in use by others, or one of them holds it in exclusive mode; pages of an
-             AMD GPU wait to be put out of use, or its reset has failed
+             that it is over, or a fatal SXid; the fabric is not up or routes through it are
+             unhealthy; most memory of a GPU is in use by others, or one of them holds it in
+             exclusive mode; pages of an AMD GPU wait to be put out of use, or its reset has failed
 Warns if     power brake, heat or another hardware slowdown throttles a GPU; it is as hot as
              its slowdown temperature; it runs on fewer PCIe lanes than it could; the fabric has
-             less bandwidth; other programs use its memory; a GPU that no rank uses is unwell;
-             errors of an AMD GPU could not be corrected since its driver was loaded
+             less bandwidth; other programs use its memory; a GPU that no rank uses is unwell; in
+             the last hour NVLink or PCIe had errors, an NVSwitch some that are not fatal; errors of
+             an AMD GPU could not be corrected since its driver was loaded
 Undecided    NVML crashes or is refused; a GPU was not asked for want of time; errors of NVML that
              say nothing of the GPU; the fabric comes up just after boot; amdsmi is not installed,
              or not that of this ROCm
@@ -32,10 +34,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains import kernel_log
 from preflight.domains.gpu import nvml, vendor, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
@@ -84,6 +87,8 @@ ASKING, LOG_SECONDS = 0.55, 0.5
 INIT = "nvmlInit"
 # a GPU that was reset or came back says nothing of it in the log: older Xids tell no present state
 RECENT = 3600.0
+# corrected errors cost a retry each: some a day are usual, hundreds in the log are a bad contact
+FLOOD = 200
 # NVIDIA's fabric manager brings a fabric of eight GPUs up in a minute or two after boot
 FABRIC_PATIENCE = 600.0
 # of others on a GPU: CUDA contexts that do nothing have up to half of it
@@ -203,6 +208,37 @@ FINDINGS = {
         means="the next program on this GPU fails or hangs as the last one did",
         text="exclude this node; reset the GPU, look the number up in NVIDIA's catalogue of Xids",
         commands=(KERNEL_LOG, RESET),
+        status=(Status.FAIL, Status.WARN),
+    ),
+    "nvlink-errors": FindingType(
+        headline="{at} has logged errors of NVLink: {seen}",
+        cause="an NVLink, its bridge or an NVSwitch that fails, or a job that died while using it",
+        means="NCCL hangs or ends with 'unhandled cuda error'; or nothing, if the link recovered",
+        text="look at the links' error counters; when they grow, have GPU and baseboard examined",
+        commands=(Command("nvidia-smi nvlink -e -i {index}", "the node"), KERNEL_LOG),
+        status=Status.WARN,
+        explains=("gpu.links",),
+    ),
+    "nvswitch-errors": FindingType(
+        headline="{at} has logged {seen}",
+        cause="an NVSwitch or one of its links that fails",
+        means="NVLink traffic stalls: CUDA ends with Xid 45 or hangs, NCCL waits for ever",
+        text="exclude this node; reset all GPUs and NVSwitches together, or reboot; when it comes "
+        "again, have the baseboard examined",
+        commands=(KERNEL_LOG, Command("nvidia-smi -r", "the node, as root", "all jobs there")),
+        status=(Status.FAIL, Status.WARN),
+    ),
+    "pcie-errors": FindingType(
+        headline="the PCIe link of {at} has errors: {seen}",
+        cause="a card, riser, retimer or slot that has bad contact",
+        means="copies to and from this GPU are slow, or it falls off the bus (Xid 79)",
+        text="reseat the card; when errors come again, replace riser or board",
+        commands=(
+            Command("lspci -vv -s {bus} | grep -E 'LnkSta|UESta|CESta'", "the node, as root"),
+            KERNEL_LOG,
+        ),
+        status=Status.WARN,
+        explains=(),
     ),
     "clocks-throttled": FindingType(
         headline="{at} is throttled: {seen}",
@@ -345,6 +381,7 @@ class Health:
     uptime   of the machine in seconds; None where nothing says so
     bus      the PCI addresses of the vendor's GPUs in /sys
     mask     CUDA_VISIBLE_DEVICES; job: SLURM_JOB_GPUS; tasks: how many have an environment each
+    above    of each of them the PCI bridges between it and the CPU, where a link had errors
     make     the vendor; of AMD mask and first are as in kfd.masks(), and resets stand for the log
     """
 
@@ -358,6 +395,7 @@ class Health:
     make: str = vendor.NVIDIA
     first: str | None = None
     resets: Resets = NO_RESETS
+    above: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def observe(host: Host, ctx: Context) -> Health:
@@ -377,7 +415,7 @@ def observe(host: Host, ctx: Context) -> Health:
         told = nvml_health.read_vitals(host, ctx.mark, ASKING * ctx.seconds)
     if not told.count:
         raise NotApplicable("no AMD GPU is given to this job" if amd else "NVML lists no GPU")
-    ctx.mark(xid.KMSG)
+    ctx.mark(kernel_log.KMSG)
     if amd:
         resets = amdsmi.failed_resets(host, LOG_SECONDS)
     else:
@@ -386,7 +424,8 @@ def observe(host: Host, ctx: Context) -> Health:
     return Health(
         told=told,
         log=log,
-        uptime=xid.uptime(host),
+        uptime=kernel_log.uptime(host),
+        above={gpu.bus: nvml.bridges_above(host, gpu.bus) for gpu in pci} if log.links else {},
         bus=tuple(gpu.bus for gpu in pci),
         mask=masks.mask,
         job=nvml.env_text(host.environ, "SLURM_JOB_GPUS") or "",
@@ -413,6 +452,8 @@ def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
         for gpu in gpus:
             yield from _faults(gpu, seen.log) if seen.make != AMD else _amd_faults(gpu, seen.resets)
         yield from _vanished(here, seen)
+        yield from _switch_errors(here, seen)
+        yield from _link_errors(here, seen, gpus)
         found = [
             f
             for gpu in gpus
@@ -522,8 +563,9 @@ def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
         code = "memory-errors"
         # the driver has put it out of use and asks for nothing
         fails = one.recovery != 0
-    xids = [x for x in log.xids if x.bus == one.bus and x.age < RECENT]
-    facts += [_xid_text(x) for x in xids]
+    recent = [x for x in log.xids if x.bus == one.bus and x.age < RECENT]
+    xids = [x for x in recent if x.code in xid.CRITICAL]
+    facts += [_xid_text(x) for x in recent]
     if xids and not code:
         code, confidence = "xid", Confidence.LIKELY
         fails = not all(_recovered_since(x, one) for x in xids)
@@ -541,6 +583,10 @@ def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
             fields=_fields(one),
             alternatives=reset if untold else (),
         )
+    elif recent:  # errors of NVLink alone
+        saw = " · ".join(facts)
+        likely = Confidence.LIKELY
+        yield Found("nvlink-errors", (gpu.subject,), saw, confidence=likely, fields=_fields(one))
     if INFOROM in one.failed.values():
         saw = f"{one.bus}: NVML calls its InfoROM corrupt"
         yield Found("inforom-corrupt", (gpu.subject,), saw, fields=_fields(one))
@@ -587,8 +633,10 @@ def _facts(one: Vitals) -> Iterator[str]:
 
 
 def _xid_text(one: Xid) -> str:
-    times = f"{one.count} times, last " if one.count > 1 else ""
-    return f"Xid {one.code} ({xid.CRITICAL.get(one.code, 'critical')}) {times}{_time_ago(one.age)}"
+    times = _times(one.count)
+    return (
+        f"Xid {one.code} ({xid.CRITICAL.get(one.code, 'NVLink error')}) {times}{_time_ago(one.age)}"
+    )
 
 
 def _time_ago(age: float) -> str:
@@ -614,6 +662,44 @@ def _vanished(here: Subject, seen: Health) -> Iterator[Found]:
             subject = Subject(Kind.GPU, here.node, one.bus)
             saw = f"{_xid_text(one)} · it is no longer on the PCI bus"
             yield Found("gpu-lost", (subject,), saw, confidence=Confidence.LIKELY)
+
+
+def _switch_errors(here: Subject, seen: Health) -> Iterator[Found]:
+    """What the NVSwitches of this node have logged. After a fatal error the driver wants its GPUs
+    reset, where it says such things."""
+    well = all(gpu.recovery == 0 for gpu in seen.told.gpus)
+    untold = any(gpu.recovery is None for gpu in seen.told.gpus)
+    reset = ("GPUs and NVSwitches were reset since, which this driver does not tell",)
+    for one in seen.log.switches:
+        if one.age < RECENT:
+            yield Found(
+                "nvswitch-errors",
+                (replace(here, name=f"NVSwitch {one.bus}"),),
+                f"{one.words} · {_times(one.count)}{_time_ago(one.age)}",
+                **_graded(one.fatal and not well),
+                confidence=Confidence.LIKELY,
+                alternatives=reset if one.fatal and untold else (),
+            )
+
+
+def _link_errors(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator[Found]:
+    """Errors of the PCIe links of the job's GPUs, also of the bridges above them."""
+    for one in seen.log.links:
+        mine = one.bus, *(bus for bus, above in seen.above.items() if one.bus in above)
+        behind = tuple(g for g in gpus if g.used and g.vitals.bus in mine)
+        flood = one.count >= FLOOD or not one.words.startswith("corrected")
+        if behind and flood and one.age < RECENT:
+            yield Found(
+                "pcie-errors",
+                tuple(g.subject for g in behind),
+                f"{one.bus}: {one.words} · {_times(one.count)}{_time_ago(one.age)}",
+                confidence=Confidence.LIKELY,
+                fields={"bus": one.bus},
+            )
+
+
+def _times(count: int) -> str:
+    return f"{count} times, last " if count > 1 else ""
 
 
 def _fields(one: Vitals) -> Mapping[str, str]:

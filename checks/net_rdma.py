@@ -1,11 +1,13 @@
 """Are the RDMA ports that the job would use up, at full rate, and usable?
 
 Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GIDs, partition keys
-             and error counters (twice, 0.3 s apart) of every port; /dev/infiniband; NCCL_IB_HCA,
+             and error counters (twice, 0.3 s apart) of every port; /dev/infiniband; what /dev/kmsg,
+             where readable, has of mlx5 HCAs; NCCL_IB_HCA,
              NCCL_IB_GID_INDEX, NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem
-Fails if     a port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that most nodes of
-             the job have Active, or that is the only such one of its make here and was up since
-             boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
+Fails if     the kernel has logged in the last hour that the firmware of a mlx5 HCA does not
+             answer; a port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that most
+             nodes of the job have Active, or that is the only such one of its make here and was up
+             since boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
              NCCL_IB_HCA leaves no port; RoCE has no GID, or InfiniBand no partition key, where
              NCCL will look
 Warns if     a few ports of one make are down, or one whose link has not been up since boot; NCCL
@@ -30,7 +32,9 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains import kernel_log
 from preflight.domains.gpu import nvml
+from preflight.domains.kernel_log import mlx5_errors, read_device_errors
 from preflight.domains.net import hca_selection, rdma
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import ETHERNET, INFINIBAND, RdmaPort
@@ -39,7 +43,7 @@ from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import parties, plural
+from preflight.humanize import duration, parties, plural
 from preflight.inference import consensus
 from preflight.model import (
     Blame,
@@ -65,6 +69,10 @@ CHECK = Check(
     blame=Blame.NODE,
     explains=("world.nccl", "world.bandwidth"),
 )
+
+LOG_SECONDS = 0.5
+RECENT = 3600.0
+"""Seconds: an older error of an HCA may have been mended since, and the log says no word of it."""
 
 BETWEEN = 0.3
 """Seconds between the two looks at the error counters."""
@@ -92,6 +100,15 @@ FINDINGS = {
         'unused: ports = "…" in [checks."net.rdma"]',
         commands=(SHOW,),
         status=(Status.FAIL, Status.WARN),
+    ),
+    "hca-dead": FindingType(
+        headline="HCA {at} does not answer its driver",
+        who=OPERATOR,
+        cause="the HCA's firmware has stopped: heat, too little power from the slot, or a bug",
+        means="its port may be shown as Active; NCCL hangs at its start, or hours into the job",
+        text="exclude this node; cycle its power; when it comes again, update the firmware of the "
+        "HCA or replace it",
+        commands=(Command("dmesg -T | grep mlx5_core", "the node, as root"),),
     ),
     "port-never-up": FindingType(
         headline="RDMA port {at} is down, and has not been up since boot",
@@ -268,6 +285,8 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         nccl_setting(host, "NCCL_IB_PKEY"),
         nccl_setting(host, "NCCL_IB_ROCE_VERSION_NUM"),
     )
+    ctx.mark(kernel_log.KMSG)
+    dead = read_device_errors(host, LOG_SECONDS, mlx5_errors)
     return NodeRdma(
         ports=tuple(
             replace(p, grown=rdma.growth(before.get(p.name, {}), after.get(p.name, {})))
@@ -286,6 +305,7 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         peering=_peering(host) if nvidias else None,
         inside=inside,
         apart=round(apart, 3),
+        dead=dead,
     )
 
 
@@ -317,6 +337,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
             if port.idle and port.layer in (INFINIBAND, ETHERNET):
                 _judge_down(down, fabrics, seen, port, world.topology.several_nodes)
         yield from down.findings()
+        yield from _judge_dead(here, seen)
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_errors(here, seen)
         yield from _judge_missing(here, fabrics, seen)
@@ -447,6 +468,19 @@ def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
             saw += f" in {seen.apart:.1f} s"
             growing.add(port, "errors-growing", saw, "counters that do not grow")
     yield from growing.findings()
+
+
+def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """HCAs whose firmware does not answer: their ports may be Active all the same."""
+    dead = _PortFindings(here)
+    for port in seen.ports:
+        used = seen.gpus or seen.claims(port)
+        for one in seen.dead if used and port.card else ():
+            if one.bus.rpartition(".")[0] == port.card and one.age < RECENT:
+                times = f"{one.count} times, last " if one.count > 1 else ""
+                saw = f"mlx5_core {one.bus}: {one.words} · {times}{duration(one.age)} ago"
+                dead.add(port, "hca-dead", saw, "an HCA whose firmware answers")
+    yield from dead.findings()
 
 
 def _judge_missing(

@@ -19,6 +19,7 @@ from preflight.check import conforms
 from preflight.checks import gpu_health
 from preflight.domains.gpu.vitals import GpuProcess, NvSwitchFabric, Vitals, VitalsListing
 from preflight.domains.gpu.xid import Xid, XidLog
+from preflight.domains.kernel_log import DeviceError
 from preflight.host import Host
 from preflight.model import (
     Blame,
@@ -94,6 +95,9 @@ def silent(cause: Cause, *marks: str, detail: str = "") -> Missing:
 HANGS = "nvmlDeviceGetTotalEccErrors of GPU 3"
 LOST = {"nvmlDeviceGetTotalEccErrors": 15}
 OTHERS = (GpuProcess(77, "python", 1001, 6 * GIB),)
+SXID = DeviceError("0000:c1:00.0", "SXid 24007 (fatal): Link 44 sourcetrack", True, 1, 60.0)
+AER = DeviceError("0000:16:01.0", "uncorrected (non-fatal) PCIe error", False, 2, 60.0)
+CORRECTED = "corrected PCIe error"
 CASES = (
     Case("healthy", seen()),
     Case("nothing was seen", {}),
@@ -165,6 +169,52 @@ CASES = (
     Case("a bad route", one(fabric=NvSwitchFabric(3, 0, 0x10)), "fabric-unhealthy", FAIL),
     Case("an unhealthy fabric", one(fabric=NvSwitchFabric(3, 0, 0, 2)), "fabric-unhealthy", WARN),
     Case("a driver without health", every(fabric=NvSwitchFabric(3))),
+    Case(
+        "a fatal error of an NVSwitch",
+        replace(every(recovery=None), log=XidLog(switches=(SXID,))),
+        "nvswitch-errors",
+        FAIL,
+        subject="n1 · NVSwitch 0000:c1:00.0",
+    ),
+    Case(
+        "GPUs want nothing since",
+        replace(every(), log=XidLog(switches=(SXID,))),
+        "nvswitch-errors",
+        WARN,
+    ),
+    Case(
+        "one that is not fatal",
+        replace(every(), log=XidLog(switches=(replace(SXID, fatal=False),))),
+        "nvswitch-errors",
+        WARN,
+    ),
+    Case("one of yesterday", replace(every(), log=XidLog(switches=(replace(SXID, age=9e4),)))),
+    Case(
+        "an error of NVLink",
+        replace(every(), log=XidLog((Xid(gpu(2).bus, 74, 1, 60.0),))),
+        "nvlink-errors",
+        WARN,
+        subject="n1 · GPU 2",
+    ),
+    Case(
+        "the bridge above a GPU",
+        replace(every(), log=XidLog(links=(AER,)), above={gpu(1).bus: ("0000:16:01.0",)}),
+        "pcie-errors",
+        WARN,
+        subject="n1 · GPU 1",
+    ),
+    Case("a bridge above something else", replace(every(), log=XidLog(links=(AER,)))),
+    Case(
+        "a flood of corrected errors",
+        replace(every(), log=XidLog(links=(DeviceError(gpu(3).bus, CORRECTED, False, 900, 5.0),))),
+        "pcie-errors",
+        WARN,
+        subject="n1 · GPU 3",
+    ),
+    Case(
+        "some corrected errors",
+        replace(every(), log=XidLog(links=(DeviceError(gpu(3).bus, CORRECTED, False, 20, 5.0),))),
+    ),
     Case("taken", one(used=6 * GIB, processes=OTHERS), "gpu-busy", WARN),
     Case("70 of 80 GiB taken", one(used=70 * GIB, processes=OTHERS), "gpu-busy", FAIL),
     Case("half of it taken", one(used=40 * GIB, processes=OTHERS), "gpu-busy", WARN),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.hcas import LOCAL, ROCE, V1, V2, V4, gpus, hca, write
 
 from preflight.check import conforms
 from preflight.checks import net_rdma
+from preflight.domains.kernel_log import DeviceError
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, RdmaPort
 from preflight.host import Host
@@ -92,7 +94,18 @@ def several(
     return Case(name, saw, code, status, topology=job(), subject=subject, **more)
 
 
+DEAD = DeviceError("0000:3b:00.0", "health compromised - reached miss count", True, 1, 60.0)
+ONE_DEAD = fabric(*rails(7), port(7, card="0000:3b:00"), dead=(DEAD,))
 CASES = (
+    Case(
+        "an HCA whose firmware died, its port Active",
+        ONE_DEAD,
+        "hca-dead",
+        FAIL,
+        subject="n1 · mlx5_7 · port 1",
+    ),
+    Case("that of yesterday", replace(ONE_DEAD, dead=(replace(DEAD, age=9e4),))),
+    Case("one of no port", replace(GOOD, dead=(DEAD,))),
     Case("eight rails", GOOD),
     several("eight rails on two nodes", GOOD),
     Case("nobody has a GPU", fabric(*rails(8, down(2)), gpus=0)),

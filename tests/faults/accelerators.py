@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.gpu_health import HEALTH
+from faults.gpu_health import HEALTH, SAYS
 from faults.inject import Fault
 
 CROWDED = ("host.cpu cpus-few",)
@@ -315,6 +315,20 @@ NET_RDMA = (
         exit=0,
         says="mlx5_2:1 state Init, physical LinkUp",
         setup=RAILS % (ONE_PORT % INIT),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "the firmware of one HCA has died, and its port is shown as Active",
+        "net.rdma",
+        "hca-dead",
+        "n1 · mlx5_5 · port 1",
+        says="health compromised",
+        setup=RAILS % "ln -s ../../../0000:5e:00.0 tree/infiniband/mlx5_5/device"
+        + SAYS.format(
+            "mlx5_core 0000:5e:00.0: poll_health:834:(pid 0): device's health compromised - "
+            "reached miss count"
+        ),
         scenario={},
         **ON_4,
     ),

@@ -7,6 +7,8 @@ from typing import Any
 from faults.inject import Fault
 
 ON_4: dict[str, Any] = {"nproc": 4, "gpus": 4, "also": ("host.cpu cpus-few",)}
+SAYS = "printf '%s\\n' \"3,9,$(cut -d. -f1 /proc/uptime)000000,-;{}\" >>/dev/kmsg\n"
+"""A line of the machine's own /dev/kmsg, not of the kernel's log."""
 KMSG = (
     "printf '%s\\n' '3,9,{at},-;NVRM: Xid (PCI:0000:38:00): 119, pid=77, name=python' >/dev/kmsg\n"
 )
@@ -44,6 +46,44 @@ HEALTH = (
         says="Xid 119",
         # the machine's own /dev, not the kernel's log
         setup=KMSG.replace("{at}", "'$(cut -d. -f1 /proc/uptime)'000000"),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a fatal SXid of an NVSwitch a moment ago",
+        "gpu.health",
+        "nvswitch-errors",
+        "n1 · NVSwitch 0000:c1:00.0",
+        says="SXid 24007",
+        setup=SAYS.format(
+            "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout"
+        ),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "Xid 74 of one GPU a moment ago",
+        "gpu.health",
+        "nvlink-errors",
+        "n1 · GPU 1",
+        status="warn",
+        exit=0,
+        says="Xid 74",
+        setup=SAYS.format("NVRM: Xid (PCI:0000:28:00): 74, pid=7, NVLink: error on link 3(0x0)"),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "uncorrected errors of one GPU's PCIe link",
+        "gpu.health",
+        "pcie-errors",
+        "n1 · GPU 3",
+        status="warn",
+        exit=0,
+        setup=SAYS.format(
+            "pcieport 0000:47:01.0: AER: Uncorrectable (Non-Fatal) error message received from "
+            "0000:48:00.0"
+        ),
         scenario={},
         **ON_4,
     ),

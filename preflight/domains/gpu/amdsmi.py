@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from preflight.domains.gpu import kfd, nvml_health, xid
+from preflight.domains import kernel_log
+from preflight.domains.gpu import kfd, nvml_health
 from preflight.domains.gpu.nvml import DEVICES_MAX, TEXT, bus_id
 from preflight.domains.gpu.nvml_health import PROCESSES_MAX, CallRecorder
 from preflight.domains.gpu.vitals import (
@@ -285,17 +286,17 @@ def _programs(told: object) -> Iterator[_Program]:
 
 def failed_resets(host: Host, seconds: float) -> Resets:
     """The GPUs whose last reset since boot has failed, as far back as the kernel's log goes."""
-    up = xid.uptime(host)
+    up = kernel_log.uptime(host)
     if up is None:
         return Resets(refused="/proc/uptime says nothing")
     failed: dict[str, float] = {}
     try:
-        for age, text in xid.kernel_log(host, up, time.monotonic() + seconds):
+        for age, text in kernel_log.kernel_log(host, up, time.monotonic() + seconds):
             if told := LINE.search(text[:400]):
                 failed.pop(told[1], None)
                 if told[2] == "failed":
                     failed[told[1]] = age
     except CannotObserve as error:
         return Resets(refused=str(error))
-    newest = list(failed.items())[-xid.KEPT :]
+    newest = list(failed.items())[-kernel_log.KEPT :]
     return Resets(tuple(Reset(bus, round(age, 1)) for bus, age in newest))

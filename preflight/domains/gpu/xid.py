@@ -1,29 +1,19 @@
 """Reads Xid errors, which the NVIDIA driver writes into the kernel's log.
 
-Read from /dev/kmsg, which hands out what the kernel still keeps since boot. Who may not read it
-(kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
+SXids of NVSwitches and errors of PCIe links stand in the same log, and are read with them.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import time
-from collections.abc import Iterator
 
+from preflight.domains import kernel_log
 from preflight.domains.gpu.nvml import bus_id
+from preflight.domains.kernel_log import KEPT, DeviceError
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
-
-KMSG = "/dev/kmsg"
-RECORD = 8192
-"""No record is longer (CONSOLE_EXT_LOG_MAX of the kernel); a shorter buffer is an EINVAL."""
-BYTES = 64 << 20
-"""More than any kernel keeps; a stranger's file that never ends is cut here."""
-KEPT = 256
-"""Xids that are kept, the newest: a GPU in trouble may write thousands."""
 
 LOST_BUS = 79
 
@@ -50,6 +40,8 @@ CRITICAL = {
     155: "NVLink error of the software",
     158: "fatal timeout of the GPU",
 }
+NVLINK = frozenset((74, *range(144, 151)))
+"""Errors of NVLink: the number alone doesn't say whether the link has recovered."""
 MEMORY = frozenset((48, 64, 95, 140))
 """Those that an uncorrectable memory error comes with: NVML has counted it until a reset."""
 
@@ -58,12 +50,18 @@ LINE = re.compile(
     r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): ([0-9]{1,4})\b",
     re.IGNORECASE | re.ASCII,
 )
+# nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)
+SXID = re.compile(
+    r"SXid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\): "
+    r"([0-9]{4,6}), (Fatal|Non-fatal), (.{1,80})",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One critical Xid of a GPU: its PCI address as in /sys, how often it came since boot, and how
-    many seconds ago it came last."""
+    """One critical Xid of a GPU, or one of its NVLinks: its PCI address as in /sys, how often it
+    came since boot, and how many seconds ago it came last."""
 
     bus: str
     code: int
@@ -73,23 +71,31 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class XidLog:
-    """The critical Xids in the kernel's log. `refused`: why it could not be read, else empty."""
+    """The critical Xids and those of NVLink in the kernel's log, the SXids of NVSwitches and the
+    errors of PCIe links, of any device. `refused`: why it could not be read, else empty."""
 
     xids: tuple[Xid, ...] = ()
     refused: str = ""
+    switches: tuple[DeviceError, ...] = ()
+    links: tuple[DeviceError, ...] = ()
 
 
 def read_xids(host: Host, seconds: float) -> XidLog:
-    """The critical Xids since boot, as far back as the kernel still keeps them. A log that can't be
-    read to its end in so many seconds counts as not read: its end is what matters."""
-    up = uptime(host)
+    """What it says of GPUs since boot, as far back as the kernel still keeps it. A log that can't
+    be read to its end in so many seconds counts as not read: its end is what matters."""
+    up = kernel_log.uptime(host)
     if up is None:
         return XidLog(refused="/proc/uptime says nothing")
     found: dict[tuple[str, int], tuple[int, float]] = {}
+    switches, links = kernel_log.ErrorTally(), kernel_log.ErrorTally()
     try:
-        for age, text in kernel_log(host, up, time.monotonic() + seconds):
-            told = LINE.search(text[:400])
-            if not told or int(told[2]) not in CRITICAL:
+        for age, text in kernel_log.kernel_log(host, up, time.monotonic() + seconds):
+            if error := switch_errors(text[: kernel_log.LINE]):
+                switches.add(error, age, "")
+            elif error := kernel_log.pcie_errors(text[: kernel_log.LINE]):
+                links.add(error, age, error.words)
+            told = LINE.search(text[: kernel_log.LINE])
+            if not told or int(told[2]) not in {*CRITICAL, *NVLINK}:
                 continue
             key = bus_id(told[1]) + ".0", int(told[2])
             count, _ = found.pop(key, (0, 0.0))
@@ -97,50 +103,15 @@ def read_xids(host: Host, seconds: float) -> XidLog:
     except CannotObserve as error:
         return XidLog(refused=str(error))
     newest = list(found.items())[-KEPT:]
-    return XidLog(tuple(Xid(*key, count, round(age, 1)) for key, (count, age) in newest))
+    xids = tuple(Xid(*key, count, round(age, 1)) for key, (count, age) in newest)
+    return XidLog(xids, switches=switches.errors(), links=links.errors())
 
 
-def uptime(host: Host) -> float | None:
-    """Seconds since boot."""
-    told = re.match(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s", host.read_or_none("/proc/uptime") or "")
-    return float(told[1]) if told else None
-
-
-def kernel_log(host: Host, up: float, until: float) -> Iterator[tuple[float, str]]:
-    """What the kernel itself has logged, oldest first: how many seconds ago, and its text. `up`:
-    the machine's uptime. CannotObserve where the log can't be read to its end in time."""
-    for line in _records(host, until):
-        head, _, text = line.partition(";")
-        at = re.match(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),", head)
-        # facility 0 is the kernel's own; programs of root may write there, too
-        if at and not int(at[1]) >> 3:
-            yield max(0.0, up - int(at[2]) / 1e6), text
-
-
-def _records(host: Host, until: float) -> Iterator[str]:
-    """The lines of the kernel's log, oldest first; continuation lines begin with a blank."""
-    try:
-        file = os.open(host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise CannotObserve(f"{KMSG}: {error.strerror}") from None
-    try:
-        rest, read = "", 0
-        while True:
-            if time.monotonic() > until or read > BYTES:
-                raise CannotObserve(f"{KMSG}: too long to be read")
-            try:
-                part = os.read(file, RECORD)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # overwritten while we read: go on with the next
-                    continue
-                raise CannotObserve(f"{KMSG}: {error.strerror}") from None
-            if not part:
-                break
-            read += len(part)
-            *lines, rest = (rest + part.decode(errors="replace")).split("\n")
-            yield from lines
-            rest = rest[-RECORD:]
-    finally:
-        os.close(file)
+def switch_errors(text: str) -> DeviceError | None:
+    """A line about an NVSwitch."""
+    told = SXID.search(text)
+    if not told:
+        return None
+    fatal = told[3] == "Fatal"
+    words = f"SXid {told[2]} ({told[3].lower()}): {told[4].strip()}"
+    return DeviceError(told[1], words, fatal, 1, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+from preflight.domains.kernel_log import DeviceError
 from preflight.domains.net.rdma import (
     ARMED,
     EFA,
@@ -37,6 +38,7 @@ class NodeRdma:
     gpus       device files of GPUs; gpu_numa: the NUMA nodes of NVIDIA's
     peering    an HCA may reach into the GPUs' memory; None: nothing says so, or no GPU that could
     inside     the kind of container that this is, or empty
+    dead       what the kernel logged of HCAs that do not work any more
     apart      seconds between the two looks at the error counters
     """
 
@@ -54,6 +56,7 @@ class NodeRdma:
     peering: bool | None = None
     inside: str = ""
     apart: float = 0.0
+    dead: tuple[DeviceError, ...] = ()
 
     @property
     def parsed(self) -> NameList:

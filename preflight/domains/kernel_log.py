@@ -1,0 +1,160 @@
+"""Reads the kernel's log, and what stands in it of any PCI device: errors of its link, and of the
+firmware of an mlx5 HCA.
+
+/dev/kmsg hands out what the kernel still keeps since boot. Who may not read it
+(kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+
+from preflight.frozen import dataclass
+from preflight.host import Host
+from preflight.model import CannotObserve
+
+KMSG = "/dev/kmsg"
+RECORD = 8192
+"""No record is longer (CONSOLE_EXT_LOG_MAX of the kernel); a shorter buffer is an EINVAL."""
+BYTES = 64 << 20
+"""More than any kernel keeps; a stranger's file that never ends is cut here."""
+KEPT = 256
+"""Errors that are kept, the newest: a device in trouble may write thousands."""
+LINE = 400
+"""Characters of a line that are looked at."""
+
+ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+# drivers/pci/pcie/aer.c, before and since Linux 6.8; the port that reports it comes first
+AER = re.compile(
+    rf"AER: (?:Multiple )?(Un)?[Cc]orrect(?:ed|able)(?: \((Fatal|Non-Fatal)\))? error "
+    rf"(?:message )?received(?: from)?:? ({ADDRESS})",
+    re.ASCII,
+)
+# drivers/net/ethernet/mellanox/mlx5/core/health.c and cmd.c: what the HCA does not recover from by
+# itself, and the end of a recovery
+MLX5 = re.compile(rf"mlx5_core ({ADDRESS}): (.*)", re.ASCII)
+MLX5_DEAD = re.compile(
+    r"health compromised|Fatal error \d|unrecoverable|health recovery (?:failed|flow aborted)|"
+    r"Will cause a leak of a command resource|firmware internal error",
+    re.ASCII,
+)
+MLX5_WELL = re.compile(r"health recovery succeeded|Recovery succeeded", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceError:
+    """Errors of one kind that the kernel has logged of a device: its PCI address as in /sys, what
+    it says last, whether that is fatal, how often it came since boot, and how many seconds ago
+    it came last."""
+
+    bus: str
+    words: str
+    fatal: bool
+    count: int
+    age: float
+
+
+def pcie_errors(text: str) -> DeviceError | None:
+    """A line about the PCIe link of a device (Advanced Error Reporting)."""
+    told = AER.search(text)
+    if not told:
+        return None
+    words = f"uncorrected ({told[2].lower()})" if told[1] and told[2] else "corrected"
+    return DeviceError(told[3], f"{words} PCIe error", told[2] == "Fatal", 1, 0.0)
+
+
+def mlx5_errors(text: str) -> DeviceError | None:
+    """A line about an HCA of NVIDIA's that does not work any more, or has recovered: then without
+    words."""
+    told = MLX5.search(text)
+    if told and MLX5_DEAD.search(told[2]):
+        words = re.sub(r"^\w+:\d+:\(pid \d+\): ", "", told[2])
+        return DeviceError(told[1], words[:120], True, 1, 0.0)
+    if told and MLX5_WELL.search(told[2]):
+        return DeviceError(told[1], "", False, 1, 0.0)
+    return None
+
+
+class ErrorTally:
+    """Counts the errors of each device and kind; what has recovered is forgotten."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, bool], DeviceError] = {}
+
+    def add(self, error: DeviceError, age: float, kind: str) -> None:
+        if not error.words:
+            self._last = {k: v for k, v in self._last.items() if k[:2] != (error.bus, kind)}
+            return
+        key = error.bus, kind, error.fatal
+        before = self._last.pop(key, None)
+        count = (before.count if before else 0) + 1
+        self._last[key] = DeviceError(error.bus, error.words, error.fatal, count, round(age, 1))
+
+    def errors(self) -> tuple[DeviceError, ...]:
+        return tuple(list(self._last.values())[-KEPT:])
+
+
+def read_device_errors(
+    host: Host, seconds: float, find: Callable[[str], DeviceError | None]
+) -> tuple[DeviceError, ...]:
+    """What `find` sees in the log of each device; nothing where it can't be read to its end in so
+    many seconds."""
+    up = uptime(host)
+    tally = ErrorTally()
+    try:
+        for age, text in kernel_log(host, up, time.monotonic() + seconds) if up else ():
+            if found := find(text[:LINE]):
+                tally.add(found, age, "")
+    except CannotObserve:
+        return ()
+    return tally.errors()
+
+
+def uptime(host: Host) -> float | None:
+    """Seconds since boot."""
+    told = re.match(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s", host.read_or_none("/proc/uptime") or "")
+    return float(told[1]) if told else None
+
+
+def kernel_log(host: Host, up: float, until: float) -> Iterator[tuple[float, str]]:
+    """What the kernel itself has logged, oldest first: how many seconds ago, and its text. `up`:
+    the machine's uptime. CannotObserve where the log can't be read to its end in time."""
+    for line in _records(host, until):
+        head, _, text = line.partition(";")
+        at = re.match(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),", head)
+        # facility 0 is the kernel's own; programs of root may write there, too
+        if at and not int(at[1]) >> 3:
+            yield max(0.0, up - int(at[2]) / 1e6), text
+
+
+def _records(host: Host, until: float) -> Iterator[str]:
+    """The lines of the kernel's log, oldest first; continuation lines begin with a blank."""
+    try:
+        file = os.open(host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CannotObserve(f"{KMSG}: {error.strerror}") from None
+    try:
+        rest, read = "", 0
+        while True:
+            if time.monotonic() > until or read > BYTES:
+                raise CannotObserve(f"{KMSG}: too long to be read")
+            try:
+                part = os.read(file, RECORD)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # overwritten while we read: go on with the next
+                    continue
+                raise CannotObserve(f"{KMSG}: {error.strerror}") from None
+            if not part:
+                break
+            read += len(part)
+            *lines, rest = (rest + part.decode(errors="replace")).split("\n")
+            yield from lines
+            rest = rest[-RECORD:]
+    finally:
+        os.close(file)

@@ -1,0 +1,151 @@
+"""What the kernel's log says of devices: lines as kernels of several years write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lab.gpu_machines import UP, record
+
+from preflight.domains.gpu.xid import read_xids, switch_errors
+from preflight.domains.kernel_log import (
+    KEPT,
+    DeviceError,
+    mlx5_errors,
+    pcie_errors,
+    read_device_errors,
+)
+from preflight.host import Host
+
+BUS = "0000:3b:00.0"
+
+
+def machine(root: Path, *lines: str) -> Host:
+    (root / "dev").mkdir()
+    (root / "proc").mkdir()
+    (root / "dev/kmsg").write_text("".join(f"{line}\n" for line in lines))
+    (root / "proc/uptime").write_text(f"{UP} 1\n")
+    return Host(str(root))
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "fatal"),
+    [
+        (
+            f"pcieport 0000:3a:01.0: AER: Uncorrected (Fatal) error received: {BUS}",
+            "uncorrected (fatal) PCIe error",
+            True,
+        ),
+        (
+            "pcieport 0000:3a:01.0: AER: Multiple Uncorrectable (Non-Fatal) error message received "
+            f"from {BUS}",
+            "uncorrected (non-fatal) PCIe error",
+            False,
+        ),
+        (
+            f"pcieport 0000:3a:01.0: AER: Corrected error received: {BUS}",
+            "corrected PCIe error",
+            False,
+        ),
+        (
+            f"pcieport 0000:3a:01.0: AER: Multiple Correctable error message received from {BUS}",
+            "corrected PCIe error",
+            False,
+        ),
+    ],
+)
+def test_pcie(line: str, words: str, fatal: bool) -> None:
+    assert pcie_errors(line) == DeviceError(BUS, words, fatal, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"pcieport {BUS}: AER: enabled with IRQ 26",
+        "acpi PNP0A08:00: _OSC: OS now controls [PCIeHotplug PME AER PCIeCapability LTR]",
+        "AER: Corrected error received: zz",
+    ],
+)
+def test_no_error_of_pcie(line: str) -> None:
+    assert pcie_errors(line) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "poll_health:834:(pid 0): device's health compromised - reached miss count",
+        "poll_health:818:(pid 0): Fatal error 1 detected",
+        "wait_func_handle_exec_timeout:1066:(pid 77): CREATE_EQ: cmd[0]: CREATE_EQ(0x301) timeout. "
+        "Will cause a leak of a command resource",
+        "print_health_info:415:(pid 0): synd 0x1: firmware internal error",
+        "mlx5_health_try_recover:338:(pid 9): health recovery failed",
+    ],
+)
+def test_a_dead_hca(words: str) -> None:
+    found = mlx5_errors(f"mlx5_core {BUS}: {words}")
+    assert found is not None
+    assert found.bus == BUS
+    assert found.fatal
+    assert not found.words.startswith(("poll_health", "print_health"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"mlx5_core {BUS}: firmware version: 28.39.1002",
+        f"mlx5_core {BUS}: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)",
+        f"mlx5_core {BUS} enp59s0: Link up",
+        f"mlx5_core {BUS}: Port module event: module 0, Cable plugged",
+        f"mlx4_core {BUS}: Fatal error 1 detected",
+    ],
+)
+def test_an_hca_at_work(line: str) -> None:
+    assert mlx5_errors(line) is None
+
+
+def test_an_hca_that_has_recovered_is_forgotten(tmp_path: Path) -> None:
+    dead = f"mlx5_core {BUS}: poll_health:834:(pid 0): Fatal error 1 detected"
+    well = f"mlx5_core {BUS}: mlx5_health_try_recover:335:(pid 9): health recovery succeeded"
+    other = dead.replace("3b", "5e")
+    host = machine(tmp_path, record(90, dead), record(80, other), record(70, well))
+    assert [(e.bus, e.age) for e in read_device_errors(host, 5.0, mlx5_errors)] == [
+        ("0000:5e:00.0", 80.0)
+    ]
+
+
+def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
+    assert read_device_errors(Host(str(tmp_path)), 1.0, mlx5_errors) == ()
+
+
+def test_thousands_of_errors_are_counted_and_bounded(tmp_path: Path) -> None:
+    lines = [
+        record(9, f"mlx5_core 0000:{n % 256:02x}:{n // 256 % 32:02x}.0: Fatal error 1 detected")
+        for n in range(9000)
+    ]
+    found = read_device_errors(machine(tmp_path, *lines), 9.0, mlx5_errors)
+    assert len(found) == KEPT
+    assert {e.count for e in found} <= {1, 2}
+
+
+def test_an_nvswitch() -> None:
+    said = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout"
+    assert switch_errors(said) == DeviceError(
+        "0000:c1:00.0", "SXid 24007 (fatal): Link 44 sourcetrack timeout", True, 1, 0.0
+    )
+    assert switch_errors(said.replace("Fatal", "Non-fatal")).fatal is False  # type: ignore[union-attr]
+    data = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Data {0x0000002c, 0x00000000}"
+    assert switch_errors(data) is None
+
+
+def test_one_look_at_the_log_is_enough(tmp_path: Path) -> None:
+    host = machine(
+        tmp_path,
+        record(90, "NVRM: Xid (PCI:0000:38:00): 74, pid=1, NVLink: fatal error detected on link 3"),
+        record(80, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 11012, Non-fatal, Link 7 x"),
+        record(70, f"pcieport 0000:3a:01.0: AER: Corrected error received: {BUS}"),
+        record(60, f"pcieport 0000:3a:01.0: AER: Corrected error received: {BUS}"),
+    )
+    log = read_xids(host, 5.0)
+    assert [(x.bus, x.code) for x in log.xids] == [("0000:38:00.0", 74)]
+    assert [(e.fatal, e.age) for e in log.switches] == [(False, 80.0)]
+    assert [(e.bus, e.count, e.age) for e in log.links] == [(BUS, 2, 60.0)]
