@@ -5,10 +5,10 @@ Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUN
              whether there are GPUs and active InfiniBand or RoCE ports; UCX_*, FI_* and proxies are
              only written down
 Fails if     torch or NCCL stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME is
-             written in NCCL's syntax
+             written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read
 Warns if     nobody reads a name; a value is silently taken for something else or is out of range;
              a name is an old one; a line of nccl.conf doesn't set what it seems to; a watchdog or a
-             fast path is switched off on hardware that has it
+             fast path is switched off on hardware that has it; NCCL_TOPO_FILE can't be read
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
              (agree.env); a proxy: c10d, NCCL, Gloo and torchrun's etcd client use none
@@ -67,6 +67,18 @@ SHOWN = 8
 """Findings of one kind for one node; the rest are counted in the last of them."""
 
 WARN = Status.WARN
+# src/graph/xml.cc
+AFTER_MISSING_FILE = {
+    "NCCL_TOPO_FILE": (
+        "NCCL goes on with what the machine says of itself: in a virtual machine a wrong topology, "
+        "and slow",
+        Status.WARN,
+    ),
+    "NCCL_GRAPH_FILE": (
+        "'Could not open XML graph file' and ncclSystemError on every rank",
+        Status.FAIL,
+    ),
+}
 JOB = ("rdzv.*", "world.*")
 CUDA_STARTS = ("host.software", "gpu.compute", "gpu.p2p")
 """What fails first where torch refuses a setting of its allocator; some values end its import."""
@@ -207,6 +219,15 @@ FINDINGS = {
         status=WARN,
         explains=(),
     ),
+    "file-missing": FindingType(
+        headline="{name} names a file that NCCL can't read: {seen}",
+        who="job author",
+        cause="a path of another image or cluster",
+        means="{then}",
+        now="unset {name}",
+        text="give the path of a file that every node has; without {name} NCCL looks for itself",
+        status=(Status.WARN, Status.FAIL),
+    ),
     "conf-missing": FindingType(
         headline="NCCL_CONF_FILE is not read: {seen}",
         who="job author",
@@ -261,6 +282,14 @@ def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Found]:
     if settings.conf_problem and named:
         saw = f"{_assignment(named)}: {settings.conf_problem}"
         yield _finding(here, "conf-missing", named, saw, "a file that can be read")
+    for name, why in settings.file_problems.items():
+        of_file = counts.get(name)
+        if of_file and settings.gpus > 1:
+            then, status = AFTER_MISSING_FILE[name]
+            saw = f"{_assignment(of_file)}: {why}"
+            fields = {"then": then}
+            found = _finding(here, "file-missing", of_file, saw, "a file that can be read", fields)
+            yield found.with_(status=status)
     yield from _judge_switches(here, counts, settings, several)
 
 

@@ -128,6 +128,8 @@ UNHEALTHY, LIMITED = 2, 3
 """nvml.h, NVML_GPU_FABRIC_HEALTH_SUMMARY_*."""
 
 AMD = vendor.AMD
+# compute trays whose NVSwitches stand in trays of their own
+TRAY = re.compile("GB[23]00")
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 QUERY = Command("nvidia-smi -q -i {index}", "the node")
 AMD_RESET = Command(
@@ -282,6 +284,19 @@ FINDINGS = {
         commands=(
             Command("systemctl status nvidia-fabricmanager", "the node"),
             Command("systemctl restart nvidia-fabricmanager", "the node", "all jobs there"),
+        ),
+        status=(Status.FAIL, Status.WARN, Status.UNDECIDED),
+        blame=(Blame.NODE, Blame.UNKNOWN),
+    ),
+    "nvlink-domain-down": FindingType(
+        headline="{at} has not joined its NVLink domain",
+        cause="the controller of the NVLink switches does not run, or this tray is in no partition",
+        means="'Error 802: system not yet initialized', or NCCL without NVLink between trays",
+        text="look at the switch trays, where the fabric manager of such racks runs "
+        "(nmx-controller and its partitions), then at the IMEX service of this node",
+        commands=(
+            Command("nvidia-smi -q | grep -A 9 Fabric", "the node"),
+            Command("systemctl status nvidia-imex; nvidia-imex-ctl -N", "the node"),
         ),
         status=(Status.FAIL, Status.WARN, Status.UNDECIDED),
         blame=(Blame.NODE, Blame.UNKNOWN),
@@ -740,6 +755,7 @@ def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
     if fabric.state == COMPLETED and fabric.status == 0:
         yield from _routes(gpu)
         return
+    tray = bool(TRAY.search(gpu.vitals.name))
     graded = _graded(gpu.used and seen.told.count > 1)
     sure = Confidence.LIKELY
     if fabric.state == COMPLETED:
@@ -753,7 +769,8 @@ def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
             graded = {"status": UNDECIDED, "blame": Blame.UNKNOWN, "explains": ()}
             sure = Confidence.POSSIBLE
     goal = "the fabric is up (state Completed)"
-    yield Found("fabric-down", (gpu.subject,), saw, goal, confidence=sure, **graded)
+    code = "nvlink-domain-down" if tray else "fabric-down"
+    yield Found(code, (gpu.subject,), saw, goal, confidence=sure, **graded)
 
 
 def _routes(gpu: _Gpu) -> Iterator[Found]:

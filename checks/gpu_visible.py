@@ -4,12 +4,13 @@ Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute m
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
              CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES; of AMD's GPUs what
              KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
-Fails if     NVML hangs, refuses or is of another version than the kernel module; a GPU is lost or
-             in error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or than
-             ranks; the mask hides all GPUs of a job that asked for some, or names MIG instances
-             where MIG is off or one for several ranks; a GPU of the job forbids compute;
-             /dev/nvidia-uvm is missing; a job that asked for GPUs may not open /dev/kfd or a render
-             node
+Fails if     NVML hangs, refuses or is of another version than the kernel module; its library is
+             empty or kept from a container that has the devices; a driver was installed, and its
+             module is not loaded; a GPU is lost or in error; there are fewer GPUs than expected
+             (--expect gpus_per_node, SLURM) or than ranks; the mask hides all GPUs of a job that
+             asked for some, or names MIG instances where MIG is off or one for several ranks; a GPU
+             of the job forbids compute; /dev/nvidia-uvm is missing; a job that asked for GPUs may
+             not open /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask names no device and
              hides those after it; every task has a GPU of its own; compute mode is exclusive and
              no MPS runs; MIG is on under several ranks; there are GPUs, but no driver for them, or
@@ -142,6 +143,29 @@ FINDINGS = {
         status=(Status.WARN, Status.FAIL),
         blame=Blame.JOB,
         was=("gpus-not-given",),
+    ),
+    "nvml-not-exposed": FindingType(
+        headline="{at} has its GPUs, but not NVML: {seen}",
+        who="job author",
+        cause="a container whose NVIDIA_DRIVER_CAPABILITIES leaves out utility",
+        means="NCCL fails with 'Failed to open libnvidia-ml.so.1'; no nvidia-smi there",
+        now="export NVIDIA_DRIVER_CAPABILITIES=compute,utility   where the container is started",
+        text="set NVIDIA_DRIVER_CAPABILITIES to compute,utility, in the image or the pod",
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.JOB,
+    ),
+    "nvml-unusable": FindingType(
+        headline="NVML can't be loaded on {at}: {seen}",
+        cause="an empty or foreign libnvidia-ml.so.1: an image that was committed from a container "
+        "with GPUs keeps empty files in the driver's place",
+        means="NCCL fails with 'Failed to open libnvidia-ml.so.1'; no nvidia-smi there",
+        text="remove libnvidia-* and libcuda.so* from the image, the container runtime adds the "
+        "driver's own; on a host reinstall the driver's libraries",
+        commands=(
+            Command("ldconfig -p | grep libnvidia-ml; ls -lL /usr/lib*/*/libnvidia-ml*", "there"),
+        ),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.UNKNOWN,
     ),
     "no-access": FindingType(
         headline="{at} lost access to its GPUs: {seen}",
@@ -318,6 +342,7 @@ class Visible:
     tasks      processes that srun or mpirun started here, each with an environment of its own
     make       the vendor. AMD: answer.code is an errno; nodes are render nodes of /dev/dri;
                mask_name and first: see kfd.masks()
+    capabilities  NVIDIA_DRIVER_CAPABILITIES: what of the driver a container is given
     mps        NVIDIA's MPS runs here: its server alone holds the GPUs, for all programs
     """
 
@@ -337,6 +362,7 @@ class Visible:
     mask_name: str = "CUDA_VISIBLE_DEVICES"
     first: str | None = None
     mps: bool = False
+    capabilities: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -376,6 +402,7 @@ def observe(host: Host, ctx: Context) -> Visible:
         mask_name=masks.name,
         first=masks.first,
         mps=host.exists(f"{nvml.env_text(host.environ, MPS_FOLDER) or '/tmp/nvidia-mps'}/control"),
+        capabilities=nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or "",
     )
 
 
@@ -486,7 +513,7 @@ def _driver(here: Subject, make: str = vendor.NVIDIA) -> Subject:
 
 def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
     """NVML could not start. A container on a GPU node that was meant to have none stays silent."""
-    code, status = "no-access", FAIL
+    code, status, lost = "no-access", FAIL, False
     saw = f"nvmlInit: {seen.answer.text} ({seen.answer.code})"
     saw += f" · kernel module {seen.module or 'not loaded'}"
     if seen.answer.code == nvml.MISMATCH:
@@ -495,10 +522,17 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
     elif seen.answer.code in ABSENT and not seen.module:
         # what vfio-pci holds was handed to a virtual machine
         own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
-        code, status = "driver-missing", FAIL if wanted else WARN
+        # its libraries are there: a driver was installed, and no module was built for this kernel
+        lost = bool(own) and seen.answer.code == nvml.NOT_LOADED
+        code, status = "driver-missing", FAIL if wanted or lost else WARN
         saw += f" · {plural(own, 'NVIDIA GPU')} on the PCI bus"
         if not (own or wanted):
             return
+    elif seen.answer.code == nvml.NO_LIBRARY and (code := _library_fault(seen)):
+        # NCCL asks NVML, a single rank may do without
+        status = FAIL if wanted or len(here.ranks) > 1 else WARN
+        if seen.capabilities:
+            saw += f" · NVIDIA_DRIVER_CAPABILITIES={seen.capabilities[:80]!r}"
     elif seen.answer.code in ABSENT:
         code, status = "gpus-not-exposed", FAIL if wanted else WARN
         given = "nvidiactl" in seen.nodes
@@ -507,8 +541,19 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
             saw += f" · NVIDIA_VISIBLE_DEVICES={seen.image[:80]!r}"
         if not (wanted or given or seen.image not in ("", "void", "none")):
             return
-    sure = Confidence.CERTAIN if code == "driver-mismatch" else Confidence.LIKELY
+    certain = code == "driver-mismatch" or (code == "driver-missing" and lost)
+    sure = Confidence.CERTAIN if certain else Confidence.LIKELY
     yield Found(code, (_driver(here),), saw, status=status, confidence=sure)
+
+
+def _library_fault(seen: Visible) -> str:
+    """What is wrong with libnvidia-ml alone, where the devices are there; empty: nothing is."""
+    if "nvidiactl" not in seen.nodes:
+        return ""
+    if "No such file" not in seen.answer.text:
+        return "nvml-unusable"
+    given = {word.strip() for word in seen.capabilities.split(",")}
+    return "nvml-not-exposed" if seen.capabilities and not given & {"utility", "all"} else ""
 
 
 def _no_answer_of_amd(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:

@@ -455,15 +455,15 @@ class Host:
         module: ModuleType = psutil
         return module
 
-    def has_nvml(self) -> bool:
-        """Whether the driver's library can be loaded. Without it pynvml, whose import takes longer
-        than most checks, only says NVML_ERROR_LIBRARY_NOT_FOUND."""
+    def no_nvml(self) -> str:
+        """Why the driver's library can't be loaded, in the loader's words; empty where it can. Then
+        pynvml, whose import takes longer than most checks, only says that it was not found."""
         self._only_live()
         try:
             ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return str(error) or "libnvidia-ml.so.1 can't be loaded"
+        return ""
 
     @contextmanager
     def nvml(self) -> Iterator[Any]:

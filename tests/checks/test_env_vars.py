@@ -18,6 +18,7 @@ from preflight.model import Cause, Confidence, Missing, Status
 
 conforms(env_vars)
 
+TOPO, GRAPH, NO_FILE = "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", ("file-missing",)
 ALLOC = "PYTORCH_CUDA_ALLOC_CONF"
 FAIL, WARN = Status.FAIL, Status.WARN
 
@@ -161,6 +162,22 @@ CASES = (
     Case("allocator", having({ALLOC: "expandable_segments:true"}, **H100), "value-refused", FAIL),
     Case("allocator, no GPU", having({ALLOC: "True"}), "value-refused", WARN),
     Case("allocator, as it should be", having({ALLOC: "expandable_segments:True"}, **H100)),
+    Case("no topology", having({TOPO: "/x"}, file_problems={TOPO: "gone"}, **H100), *NO_FILE, WARN),
+    Case("no topology, no GPU", having({TOPO: "/x"}, file_problems={TOPO: "gone"})),
+    Case("no graph", having({GRAPH: "/x"}, file_problems={GRAPH: "gone"}, **H100), *NO_FILE, FAIL),
+    Case("no shared memory, with NVLink", having({"NCCL_SHM_DISABLE": "1"}, **H100)),
+    Case(
+        "neither that nor P2P",
+        having({"NCCL_SHM_DISABLE": "1", "NCCL_P2P_DISABLE": "1"}, **H100),
+        "fast-path-off",
+        WARN,
+    ),
+    Case(
+        "no shared memory, GPUs on PCIe",
+        having({"NCCL_SHM_DISABLE": "1"}, gpus=4, models=("NVIDIA L40S",)),
+        "fast-path-off",
+        WARN,
+    ),
     Case("transport", having({"GLOO_DEVICE_TRANSPORT": "tcp"}), "value-refused", FAIL),
     Case(
         "too late for torch",

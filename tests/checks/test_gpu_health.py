@@ -157,6 +157,12 @@ CASES = (
     Case("a slot of x8", every(width=8, width_max=8)),
     Case("a virtual machine's slot", every(width=0, width_max=0)),
     Case("no fabric manager", every(fabric=NvSwitchFabric(1)), "fabric-down", FAIL),
+    Case(
+        "a tray of GB200",
+        every(name="NVIDIA GB200", fabric=NvSwitchFabric(1)),
+        "nvlink-domain-down",
+        FAIL,
+    ),
     Case("one GPU of eight", seen(gpu(0, fabric=NvSwitchFabric(1))), "fabric-down", WARN),
     Case(
         "the fabric just after boot",
@@ -189,6 +195,13 @@ CASES = (
         WARN,
     ),
     Case("one of yesterday", replace(every(), log=XidLog(switches=(replace(SXID, age=9e4),)))),
+    Case(
+        "an Xid of a GPU that no rank uses",
+        replace(every(recovery=None), log=XidLog((Xid(gpu(3).bus, 119, 1, 60.0),)), mask="0,1"),
+        "xid",
+        WARN,
+        topology=topology(2),
+    ),
     Case(
         "an error of NVLink",
         replace(every(), log=XidLog((Xid(gpu(2).bus, 74, 1, 60.0),))),

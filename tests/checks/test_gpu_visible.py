@@ -108,6 +108,7 @@ def silent(cause: Cause, *marks: str) -> Missing:
 
 
 OURS = Missing(Cause.CRASHED, "Traceback (most recent call last):\nKeyError: 'x'", 0.2)
+NOT_FOUND = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
 GONE = ListedGpu(2, error=15, text="GPU is lost")
 CASES = (
     Case("healthy", FINE),
@@ -165,13 +166,47 @@ CASES = (
     Case("nouveau on a laptop", down(12, module="", nodes=()), "driver-missing", WARN),
     Case("not loaded, but SLURM gave GPUs", down(9, module="", slurm=4), "driver-missing", FAIL),
     Case(
+        "a kernel update left the module behind",
+        down(9, module="", nodes=()),
+        "driver-missing",
+        FAIL,
+    ),
+    Case("libraries of a driver, and no GPU", down(9, module="", nodes=(), pci=())),
+    Case(
+        "a container without utility",
+        down(12, NOT_FOUND, capabilities="compute"),
+        "nvml-not-exposed",
+        FAIL,
+    ),
+    Case(
+        "the same, one rank",
+        down(12, NOT_FOUND, capabilities="compute,video"),
+        "nvml-not-exposed",
+        WARN,
+        topology=topology(1),
+    ),
+    Case(
+        "utility is there, the library is not",
+        down(12, NOT_FOUND, capabilities="compute,utility"),
+        "gpus-not-exposed",
+        WARN,
+    ),
+    Case("an empty library", down(12, "libnvidia-ml.so.1: file too short"), "nvml-unusable", FAIL),
+    Case(
+        "an empty library, one rank",
+        down(12, "libnvidia-ml.so.1: file too short"),
+        "nvml-unusable",
+        WARN,
+        topology=topology(1),
+    ),
+    Case(
         "GPUs of virtual machines are not ours",
         down(12, module="", nodes=(), pci=(pci(0, driver="vfio-pci"),)),
     ),
     Case("CPU container on a GPU node", down(12, nodes=())),
     Case("the same, void by the runtime", down(12, nodes=(), image="void")),
     Case("docker without --gpus", down(12, nodes=(), image="all"), "gpus-not-exposed", WARN),
-    Case("apptainer without --nv", down(12), "gpus-not-exposed", WARN),
+    Case("apptainer without --nv", down(12, NOT_FOUND), "gpus-not-exposed", WARN),
     Case(
         "container without the expected GPUs",
         down(12, nodes=()),

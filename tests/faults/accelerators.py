@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from faults.gpu_health import HEALTH, SAYS
 from faults.inject import Fault
 
@@ -194,7 +196,50 @@ GPUS = (
     ),
 )
 
+LIBRARY = Fault(
+    "libnvidia-ml is an empty file",
+    "gpu.visible",
+    "nvml-unusable",
+    "n1 · NVIDIA driver",
+    says="file too short",
+    setup="mkdir lib; : > lib/libnvidia-ml.so.1\n",
+    env={"LD_LIBRARY_PATH": "{here}/lib"},
+    scenario=None,
+    **ON_4,
+)
+LIBRARIES = (
+    LIBRARY,
+    replace(
+        LIBRARY,
+        name="a container without the driver's utilities",
+        code="nvml-not-exposed",
+        says="NVIDIA_DRIVER_CAPABILITIES='compute'",
+        setup="",
+        env={"NVIDIA_DRIVER_CAPABILITIES": "compute"},
+    ),
+)
+
 SETTINGS = (
+    Fault(
+        "NCCL_GRAPH_FILE of another machine",
+        "env.vars",
+        "file-missing",
+        "n1 · NCCL_GRAPH_FILE",
+        env={"NCCL_GRAPH_FILE": "/opt/nowhere/graph.xml"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "NCCL_TOPO_FILE of another machine",
+        "env.vars",
+        "file-missing",
+        "n1 · NCCL_TOPO_FILE",
+        status="warn",
+        exit=0,
+        env={"NCCL_TOPO_FILE": "/opt/microsoft/ndv4-topo.xml"},
+        scenario={},
+        **ON_4,
+    ),
     Fault(
         "NCCL_P2P_DISABLE=1 with 4 GPUs",
         "env.vars",
@@ -453,4 +498,4 @@ LINKS = (
     ),
 )
 
-FAULTS = (*GPUS, *SETTINGS, *NET_RDMA, *LINKS, *HEALTH)
+FAULTS = (*GPUS, *LIBRARIES, *SETTINGS, *NET_RDMA, *LINKS, *HEALTH)

@@ -125,6 +125,14 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "a tray of GB200 is in no NVLink domain",
+        "gpu.health",
+        "nvlink-domain-down",
+        "n1 · GPU 0",
+        scenario={"fabric_state": 1, "name": "NVIDIA GB200"},
+        **ON_4,
+    ),
+    Fault(
         "another program has filled a GPU",
         "gpu.health",
         "gpu-busy",

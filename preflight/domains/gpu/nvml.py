@@ -114,8 +114,8 @@ def env_number(environ: Mapping[str, str], name: str) -> int | None:
 def list_gpus(host: Host, mark: Callable[[str], None], seconds: float) -> GpuListing:
     """NVML's answer. No further GPU is asked once `seconds` are over, or `AFTER_INIT` of them where
     NVML has used them up with its start."""
-    if not host.has_nvml():
-        return GpuListing(NO_LIBRARY, "NVML Shared Library Not Found")
+    if why := host.no_nvml():
+        return GpuListing(NO_LIBRARY, clip(why, TEXT))
     began = time.monotonic()
     answer = in_session(host, mark, lambda nvml: _list_gpus(nvml, mark, began, began + seconds))
     if isinstance(answer, NvmlFailure):

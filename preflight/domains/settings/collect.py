@@ -5,11 +5,18 @@ collect() looks; the functions at the end are pure and say which of NCCL's ways 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from preflight.domains.params import c10d_bool, strtoll, switched_on
-from preflight.domains.settings.nccl_conf import VALUE_KEPT, Variable, conf_lines, conf_problem
+from preflight.domains.settings.nccl_conf import (
+    VALUE_KEPT,
+    Variable,
+    conf_lines,
+    conf_problem,
+    file_problems,
+)
 from preflight.domains.settings.variables import (
     SLIPS,
     TORCH_FAMILIES,
@@ -28,6 +35,8 @@ OTHERS = (
     *("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
     "PYTORCH_HIP_ALLOC_CONF",
 )
+# boards on which NVLink connects every GPU with every other one, by the driver's names
+NVLINKED = re.compile(r"SXM|80GB HBM3|H200$|[HB][38]00$|H20$|B200|GB[23]00")
 KEPT = 400
 """Variables and lines that are kept; the largest known recipe has about 60."""
 
@@ -39,6 +48,7 @@ class Settings:
 
     left_out     variables beyond those kept
     conf_problem why NCCL_CONF_FILE can't be read; empty when it can, or is not set
+    file_problems  variable that names a file -> why NCCL can't read it
     models       the GPUs' names, where the driver tells
     infiniband, ethernet   active RDMA ports by link layer, as `mlx5_0:1`
     """
@@ -46,6 +56,7 @@ class Settings:
     variables: tuple[Variable, ...]
     left_out: int = 0
     conf_problem: str = ""
+    file_problems: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
     models: tuple[str, ...] = ()
     amd: bool = False
@@ -73,6 +84,7 @@ def collect_settings(
         variables=(*variables, *lines[:KEPT]),
         left_out=len(mine[KEPT:]) + len(lines[KEPT:]),
         conf_problem=conf_problem(host),
+        file_problems=file_problems(host),
         gpus=gpus,
         models=models,
         amd=amd,
@@ -149,7 +161,10 @@ def fast_paths_off(
     if level and peers and level.value in ("LOC", "0"):
         yield level, gpus
     shm = counts.get("NCCL_SHM_DISABLE")
-    if shm and settings.gpus > 1 and switched_on(shm.value):
+    # GPUs that NVLink connects all with all need no shared memory, unless P2P is off, too
+    linked = bool(settings.models) and all(NVLINKED.search(m) for m in settings.models)
+    needed = not linked or (p2p and switched_on(p2p.value))
+    if shm and settings.gpus > 1 and needed and switched_on(shm.value):
         yield shm, gpus
     # many Ethernet cards offer RDMA that the network can't carry, and one node needs neither
     ports = settings.infiniband or (settings.ethernet if several else ())

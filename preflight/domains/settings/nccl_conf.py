@@ -57,6 +57,17 @@ def conf_problem(host: Host) -> str:
     return why or ("not readable" if host.read_or_none(named) is None else "")
 
 
+FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
+"""Variables that name a file which NCCL reads at its start."""
+
+
+def file_problems(host: Host) -> Mapping[str, str]:
+    """Those of `FILES` whose file can't be read, each with the reason."""
+    named = ((name, nccl_setting(host, name)) for name in FILES)
+    problems = ((name, _unreadable(host, path)) for name, path in named if path.startswith("/"))
+    return {name: why for name, why in problems if why}
+
+
 def _unreadable(host: Host, path: str) -> str:
     """Why there is no regular file to read at a path; reading a FIFO would never end."""
     try:

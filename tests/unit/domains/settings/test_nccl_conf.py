@@ -12,6 +12,7 @@ from preflight.domains.settings.nccl_conf import (
     Variable,
     conf_lines,
     conf_problem,
+    file_problems,
     nccl_setting,
     nccl_variables,
 )
@@ -101,3 +102,11 @@ def test_a_setting_comes_from_the_environment_first(tmp_path: Path) -> None:
 def test_why_a_named_file_is_not_read(tmp_path: Path, named: str, problem: str) -> None:
     host = planted(tmp_path, {"/etc/nccl.conf": "NCCL_DEBUG=INFO"}, {"NCCL_CONF_FILE": named})
     assert conf_problem(host) == problem
+
+
+def test_files_that_nccl_can_not_read(tmp_path: Path) -> None:
+    environ = {"NCCL_TOPO_FILE": "/topo.xml", "NCCL_GRAPH_FILE": "/gone.xml"}
+    assert file_problems(planted(tmp_path, {"topo.xml": "<system/>"}, environ)) == {
+        "NCCL_GRAPH_FILE": "No such file or directory"
+    }
+    assert file_problems(planted(tmp_path, {}, {"NCCL_TOPO_FILE": ""})) == {}
