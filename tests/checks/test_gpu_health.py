@@ -163,6 +163,18 @@ CASES = (
         "nvlink-domain-down",
         FAIL,
     ),
+    Case(
+        "one GPU of such a tray",
+        seen(gpu(0, name="NVIDIA GB300", fabric=NvSwitchFabric(1))),
+        "nvlink-domain-down",
+        WARN,
+    ),
+    Case(
+        "such a tray just after boot",
+        replace(every(name="NVIDIA GB200", fabric=NvSwitchFabric(2)), uptime=90.0),
+        "nvlink-domain-down",
+        UNDECIDED,
+    ),
     Case("one GPU of eight", seen(gpu(0, fabric=NvSwitchFabric(1))), "fabric-down", WARN),
     Case(
         "the fabric just after boot",
