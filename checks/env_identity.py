@@ -6,7 +6,8 @@ Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RA
 Fails if     a number or port is none or out of range; MASTER_ADDR is no host's name, or is the
              loopback although there are several nodes; RANK is set without the rest of what
              env:// needs; RANK, WORLD_SIZE or a node's rank is not what this process's launcher
-             says; each of several tasks starts a torchrun of its own; two processes have the same
+             says; each of several tasks starts a torchrun of its own, or each node a
+             world of its own; two processes have the same
              RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
 Warns if     a number has blanks or a carriage return around it; ranks differ in MASTER_ADDR; the
              variables count other ranks on this node than this run has
@@ -128,6 +129,15 @@ FINDINGS = {
         text="use one task per node with torchrun (srun --ntasks-per-node=1 torchrun), or one task "
         "per rank without it",
         status=(Status.FAIL, Status.WARN),
+    ),
+    "worlds-split": FindingType(
+        headline="each node runs a job of its own: {seen}",
+        who="job author",
+        cause="srun or mpirun on several nodes, and torchrun without --nnodes",
+        means="every node trains the whole job by itself, writes the same checkpoints, and ends "
+        "without an error",
+        text="give torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=HOST:29500; "
+        "where independent runs are meant: --tolerate env.identity",
     ),
     "store-not-served": FindingType(
         headline="TORCHELASTIC_USE_AGENT_STORE is set, but no torchrun serves the store",

@@ -5,7 +5,8 @@ Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUN
              whether there are GPUs and active InfiniBand or RoCE ports; UCX_*, FI_* and proxies are
              only written down
 Fails if     torch or NCCL stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME is
-             written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read
+             written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, or
+             NCCL_NET=IB has no RDMA port
 Warns if     nobody reads a name; a value is silently taken for something else or is out of range;
              a name is an old one; a line of nccl.conf doesn't set what it seems to; a watchdog or a
              fast path is switched off on hardware that has it; NCCL_TOPO_FILE can't be read
@@ -228,6 +229,16 @@ FINDINGS = {
         text="give the path of a file that every node has; without {name} NCCL looks for itself",
         status=(Status.WARN, Status.FAIL),
     ),
+    "network-absent": FindingType(
+        headline="NCCL_NET asks for a network that {at} does not have: {seen}",
+        who="job author",
+        cause="settings of another cluster, or a container that was not given its devices",
+        means="'Error: network IB not found', 'Failed to initialize any NET plugin' on every rank, "
+        "on a single node, too",
+        now="unset NCCL_NET",
+        text="let NCCL choose, or give the container /dev/infiniband",
+        status=Status.FAIL,
+    ),
     "conf-missing": FindingType(
         headline="NCCL_CONF_FILE is not read: {seen}",
         who="job author",
@@ -370,6 +381,10 @@ def _judge_switches(
     if settings.gpus or settings.amd:
         for variable in watchdogs_off(counts):
             yield _finding(here, "watchdog-off", variable, _assignment(variable), "not set")
+    net = counts.get("NCCL_NET")
+    if net and settings.gpus and net.value.upper() == "IB" and not settings.rdma:
+        saw = f"{_assignment(net)} · no active RDMA port here"
+        yield _finding(here, "network-absent", net, saw, "not set, or a network that is there")
     for variable, hardware in fast_paths_off(counts, settings, several):
         saw = f"{_assignment(variable)} · {hardware}"
         likely = Confidence.LIKELY

@@ -341,6 +341,22 @@ def _nested_launchers(env: Env, top: Topology) -> Iterator[Found]:
         yield env.fault("launchers-nested", saw, "one task a node", status, Confidence.LIKELY)
 
 
+def _split_worlds(env: Env, top: Topology) -> Iterator[Found]:
+    """One torchrun a node, and each of them a world of its own: that is what torchrun does without
+    --nnodes, so that it is hardly meant."""
+    if not env.started_by_torchrun or env.number("GROUP_WORLD_SIZE") != 1:
+        return
+    for tasks, here in (STEP[:2], ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")):
+        total, part = env.number(tasks), env.number(here)
+        several = total and part and (total == part > 1 if here == STEP[1] else total > part == 1)
+        if several:
+            saw = f"{env.say(tasks, here, 'GROUP_WORLD_SIZE')}: each node trains alone"
+            wanted = "torchrun --nnodes as many as nodes, with one --rdzv-endpoint"
+            found = env.fault("worlds-split", saw, wanted, None, Confidence.LIKELY)
+            yield found.with_(alternatives=("independent runs on purpose, one a node",))
+            return
+
+
 def _leftover_variables(env: Env, top: Topology) -> Iterator[Found]:
     if env.values.get(STORE) == "True" and ELASTIC not in env and "RANK" in env:
         saw = f"{env.say(STORE)} · not set: {ELASTIC}"
@@ -374,5 +390,6 @@ RULES: tuple[Rule, ...] = (
     _missing_variables,
     _launcher_faults,
     _nested_launchers,
+    _split_worlds,
     _leftover_variables,
 )

@@ -322,6 +322,18 @@ LAUNCHERS = (
         "launchers-nested",
         WARN,
     ),
+    Case(
+        "a world of its own on each node",
+        one(torchrun(0, 4) | srun(0, 2, 2)),
+        "worlds-split",
+        FAIL,
+    ),
+    Case(
+        "the same by mpirun",
+        one(torchrun(0, 4) | mpirun(0, 2, 1)),
+        "worlds-split",
+        FAIL,
+    ),
     Case("under mpirun", one(torchrun(0, 8) | mpirun(0)), "launchers-nested", FAIL),
     Case(
         "torchrun is still to come",

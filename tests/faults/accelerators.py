@@ -221,6 +221,15 @@ LIBRARIES = (
 
 SETTINGS = (
     Fault(
+        "NCCL_NET=IB on a machine without RDMA",
+        "env.vars",
+        "network-absent",
+        "n1 · NCCL_NET",
+        env={"NCCL_NET": "IB"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "NCCL_GRAPH_FILE of another machine",
         "env.vars",
         "file-missing",

@@ -363,6 +363,24 @@ IDENTITY = (
         nproc=None,
     ),
     Fault(
+        "srun on two nodes starts torchrun without --nnodes",
+        "env.identity",
+        "worlds-split",
+        "n1 · rank 0",
+        env=TORCHRUN
+        | at("n1")
+        | {
+            "WORLD_SIZE": "4",
+            "LOCAL_WORLD_SIZE": "4",
+            "GROUP_WORLD_SIZE": "1",
+            "SLURM_JOB_ID": "48121",
+            "SLURM_PROCID": "1",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_NUM_NODES": "2",
+        },
+        nproc=None,
+    ),
+    Fault(
         "torchrun's variables in another start",
         "env.identity",
         "store-not-served",

@@ -64,6 +64,11 @@ class Settings:
     ethernet: tuple[str, ...] = ()
     proxies: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def rdma(self) -> tuple[str, ...]:
+        """All active RDMA ports."""
+        return (*self.infiniband, *self.ethernet)
+
 
 def collect_settings(
     host: Host, mark: Callable[[str], None], rdma_ports: Iterable[tuple[str, str]] = ()
