@@ -39,6 +39,7 @@ from preflight.domains.rendezvous import (
     disconnected,
     leader_address,
     not_admitted,
+    on_the_way,
 )
 from preflight.domains.rendezvous.arrivals import MeetingView, meeting_views
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
@@ -80,12 +81,14 @@ PORTS = (22, 9)
 SOUGHT = 8
 TRIED = 4
 ADDRESSES_KEPT = 64
+HOSTS_LINES = 4096
 
 HERE = "the node of rank 0"
 RUNS = Command("pgrep -af 'preflight|torchrun|python'", "{host}")
 
 FINDINGS: Mapping[str, FindingType] = {
     **attempts.FINDINGS,
+    **on_the_way.FINDINGS,
     "absent": FindingType(
         headline="{at} never connected to rank 0",
         who="job author",
@@ -307,16 +310,19 @@ def observe(host: Host, ctx: Context) -> Reach:
     due: tuple[ExpectedHost, ...] = ()
     sought: tuple[AbsentHost, ...] = ()
     elsewhere: tuple[Probe, ...] = ()
+    outside = not roll.hosts and roll.reached is None
+    agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     routes = {a.ip: _route(host, a.ip) for a in roll.ladder[:TRIED]}
     if roll.hosts and _somebody_is_absent(roll):
         due = expected_hosts(host.environ, len(roll.ranks), roll.size)
         sought = _probe_absent_hosts(host, ctx, absent_ranks.absent_hosts(roll, due)[:SOUGHT])
-    elif not roll.hosts and roll.reached is None:
+    elif outside:
         ips = list(dict.fromkeys(a.ip for a in roll.ladder))[:TRIED]
         ctx.mark(f"other ports of {', '.join(ips)}")
-        elsewhere = probe_ports(
-            ((ip, p) for ip in ips for p in (*PORTS, roll.port + 1)), SECONDS_OF_PORTS
-        )
+        ports: tuple[int, ...] = (*PORTS, roll.port + 1)
+        if agent and not ips:  # torchrun's own store was to say where the meeting is
+            ips, ports = list(roll.ips[:TRIED]), (roll.port,)
+        elsewhere = probe_ports(((ip, p) for ip in ips for p in ports), SECONDS_OF_PORTS)
     return Reach(
         roll=roll,
         addresses=_own_addresses(host),
@@ -324,9 +330,27 @@ def observe(host: Host, ctx: Context) -> Reach:
         sought=sought,
         elsewhere=elsewhere,
         routes=routes,
-        agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        agent=agent,
+        hosts_line=_hosts_line(host, roll.name) if outside else "",
+        sidecar=_sidecar() if outside else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
     )
+
+
+def _hosts_line(host: Host, name: str) -> str:
+    """`/etc/hosts line 3`, where that file has the name."""
+    lines = (host.read_or_none("/etc/hosts") or "").splitlines()[:HOSTS_LINES]
+    for number, line in enumerate(lines, 1):
+        if name in line.partition("#")[0].split()[1:]:
+            return f"/etc/hosts line {number}"
+    return ""
+
+
+def _sidecar() -> str:
+    """Who listens where a service mesh redirects the connections of this machine to."""
+    probes = probe_ports((("127.0.0.1", port) for port in on_the_way.SIDECARS), SECONDS_OF_PORTS)
+    found = next((p.port for p in probes if not p.error), None)
+    return f"{on_the_way.SIDECARS[found]} (port {found})" if found else ""
 
 
 def _somebody_is_absent(roll: Roll) -> bool:

@@ -26,6 +26,7 @@ class Attempt:
               nothing), `closed`, `stranger` (other bytes, see `heard`); empty: not connected
     heard     the first bytes of a stranger, made printable and cut
     seconds   that this try took; `tries` how many there were, `at` when the last began
+    unacked   bytes of ours that the other end's kernel had not acknowledged at its end
     """
 
     ip: str
@@ -36,6 +37,7 @@ class Attempt:
     seconds: float = 0.0
     tries: int = 1
     at: float = 0.0
+    unacked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from preflight.domains.net.tcp import unacknowledged_bytes
 from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.protocol import (
@@ -200,13 +201,21 @@ class Attendance:
             self._step(error="ETIMEDOUT")
         elif self._wire is not None:
             heard = self._wire.heard
+            unacked = unacknowledged_bytes(self._wire.sock) or 0
             self._wire.close()
             self._wire = None
             kind = "ours" if self._nonce else "stranger" if heard else "silent"
-            self._step(answer=kind, heard=escaped(heard) if kind == "stranger" else "")
+            said = escaped(heard) if kind == "stranger" else ""
+            self._step(answer=kind, heard=said, unacked=unacked)
 
     def _step(
-        self, *, error: str = "", answer: str = "", heard: str = "", entered: bool = False
+        self,
+        *,
+        error: str = "",
+        answer: str = "",
+        heard: str = "",
+        unacked: int = 0,
+        entered: bool = False,
     ) -> None:
         """This rung is done; the next one, or after a pause the first one again."""
         now = time.monotonic()
@@ -214,7 +223,9 @@ class Attendance:
         before = rung.last.answer if rung.last is not None else ""
         if before in ANSWERS_OF_OURS and answer not in ANSWERS_OF_OURS and not entered:
             # it is over there meanwhile, perhaps since our hello; what was said before tells more
-            answer, heard, error = before, rung.last.heard if rung.last else "", ""
+            last = rung.last
+            answer, heard, error = before, last.heard if last else "", ""
+            unacked = max(unacked, last.unacked if last else 0)
         rung.last = Attempt(
             rung.ip,
             rung.port,
@@ -224,6 +235,7 @@ class Attendance:
             round(now - self._since, 4),
             rung.tries,
             round(self._since - self.began, 3),
+            unacked,
         )
         self._nonce = ""
         self._due = now
@@ -252,6 +264,7 @@ class Attendance:
             self._broken(line, f"it sent what makes no sense: {error}"[:200])
 
     def _broken(self, line: Wire, why: str) -> None:
+        unacked = unacknowledged_bytes(line.sock) or 0
         line.close()
         self._wire = None
         if self.reached is not None:
@@ -259,7 +272,7 @@ class Attendance:
         elif line.heard and not self._nonce:
             self._step(answer="stranger", heard=escaped(line.heard))
         else:
-            self._step(answer="ours" if self._nonce else "closed")
+            self._step(answer="ours" if self._nonce else "closed", unacked=unacked)
 
     def _understand(self, line: Wire, message: Mapping[str, Any]) -> None:
         if self.reached is not None:

@@ -288,7 +288,7 @@ PAIRS = (
     ),
     WorldFault(
         "two at once: a firewall that resets MASTER_PORT and a setting",
-        *("rdzv.reach", "refused", "n3"),
+        *("rdzv.reach", "refused-here", "n3"),
         second=("agree.env", "setting-differs", "n2 · TORCH_DISTRIBUTED_DEBUG"),
         breaks={"n1": [reset_port(PORT, "10.77.0.3")]},
         machines=machines(4),

@@ -22,11 +22,13 @@ from lab.faults import (
     limit_syns,
     link_down,
     lose,
+    lose_data,
     prohibit_port,
     rate,
     refuse_from,
     reset_port,
     route,
+    sidecar,
     small_switch_port,
     take_address,
     unplugged,
@@ -95,6 +97,45 @@ MASTER = (
         confidence="possible",
         breaks={"n2": [drop_out(port=PORT)]},
         innocent=("n3",),
+    ),
+)
+
+ON_THE_WAY = (
+    reach(
+        "a firewall resets n2 at MASTER_PORT, and n3 gets in",
+        "refused-here",
+        "n2*",
+        breaks={"n1": [reset_port(PORT, N2)]},
+        innocent=("n1", "n3"),
+    ),
+    reach(
+        "a sidecar on n2 takes all its connections",
+        "intercepted",
+        "n2",
+        says="Istio's Envoy",
+        breaks={"n2": [sidecar()]},
+        innocent=("n1", "n3"),
+    ),
+    reach(
+        "what n2 says at MASTER_PORT is lost, what it is told arrives",
+        "data-lost",
+        "n2->n1",
+        breaks={"n2": [lose_data(PORT, "output")]},
+        innocent=("n3",),
+    ),
+    reach(
+        "what n2 is told from MASTER_PORT is lost",
+        "data-lost",
+        "n1->n2",
+        breaks={"n2": [lose_data(PORT, "input")]},
+        innocent=("n3",),
+    ),
+    reach(
+        "variables of a torchrun that is not there",
+        "agent-store-missing",
+        "n2",
+        machines=machines(2),
+        env={"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"},
     ),
 )
 
@@ -397,4 +438,4 @@ TRAINED = (
     ),
 )
 
-FAULTS = (*MASTER, *PORTS, *ROUTES, *WIRES, *LIMITS, *ADDRESSES, *PAIRS, *TRAINED)
+FAULTS = (*MASTER, *ON_THE_WAY, *PORTS, *ROUTES, *WIRES, *LIMITS, *ADDRESSES, *PAIRS, *TRAINED)

@@ -150,6 +150,30 @@ def lose(percent: float) -> Break:
     return firewall(f"{percent:g} % of what comes in is lost", rule)
 
 
+def lose_data(port: int, hook: str) -> Break:
+    """A connection to this port opens, and what is then said at one end is lost: `output` is what
+    this machine says, `input` what it is told."""
+    side = "dport" if hook == "output" else "sport"
+    rule = f"tcp {side} {port} meta length > 100 drop"
+    return firewall(f"segments with data are lost, {hook} of port {port}", rule, hook=hook)
+
+
+def sidecar(port: int = 15001) -> Break:
+    """Every connection that leaves this machine ends at a program on it, which accepts and says
+    nothing: what a service mesh does with a protocol that it does not know."""
+    chain = f"""chain o {{
+        type nat hook output priority -100
+        oifname != "lo" meta l4proto tcp dnat to 127.0.0.1:{port}
+    }}"""
+    return Break(
+        f"a sidecar at port {port} takes all connections",
+        f"sysctl -qw net.ipv4.conf.all.route_localnet=1\n"
+        f"nft -f - <<'END'\ntable ip sidecar {{\n{chain}\n}}\nEND",
+        "nft delete table ip sidecar",
+        beside=_program("strangers.py", "silent", str(port)),
+    )
+
+
 def drop_longer(size: int) -> Break:
     """What is longer than this is lost in both directions, and nobody is told."""
     rule = f'!= "lo" meta length > {size} drop'

@@ -90,6 +90,9 @@ def rung(error: str = "", answer: str = "", ip: str = "10.0.0.1", **changes: Any
 
 IN = rung(answer="ours", tries=1)
 REFUSED = rung("ECONNREFUSED")
+MUTE = rung(answer="silent", seconds=3.0, tries=2)
+ALL_OPEN = tuple(Probe("10.0.0.1", port, "", 0.0001) for port in (22, 9, PORT + 1))
+NO_STORE = Probe("10.0.0.1", PORT, "ECONNREFUSED", 0.0002)
 DROPPED = rung("ETIMEDOUT", seconds=4.0, tries=7)
 DEAD = rung("EHOSTUNREACH", seconds=3.06, tries=9)
 PROHIBITED = rung("EHOSTUNREACH")
@@ -595,7 +598,7 @@ ATTEMPTS: tuple[Row, ...] = (
                 out(2, lookup="EAI_AGAIN", ladder=(), ips=()),
                 "resolver-timeout",
                 "n2",
-                Confidence.CERTAIN,
+                Confidence.POSSIBLE,
             ),
             (
                 "silent name server",
@@ -932,7 +935,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
     row(
         "in time, and refused",
         here(hosting(*ALL[:3], began=1000.0), n4=out(4, REFUSED, began=1018.0)),
-        "refused",
+        "refused-here",
         subject="n4",
     ),
     # the parts of several, joined
@@ -1001,10 +1004,81 @@ NOT_ADMITTED: tuple[Row, ...] = (
     row(
         "refused while the meeting was held",
         here(three(), n2=guest(2), n3=guest(3), n4=out(4, REFUSED)),
-        "refused",
+        "refused-here",
         subject="n4",
         about=("n4",),
         sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+    ),
+    row(
+        "several are refused where others get in",
+        here(
+            hosting(*ALL[:3], size=10),
+            n2=guest(2),
+            n3=guest(3),
+            n4=out(4, REFUSED),
+            n5=out(5, REFUSED),
+        ),
+        "refused-here",
+        sure=Confidence.POSSIBLE,
+        blame=Blame.NETWORK,
+    ),
+    row(
+        "a sidecar accepts, and others get in",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, MUTE, sidecar="Envoy (port 15001)")),
+        "intercepted",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=("here listens Envoy (port 15001)",),
+    ),
+    row(
+        "all ports of the host are open from here",
+        {"n2": out(2, MUTE, elsewhere=ALL_OPEN)},
+        "intercepted",
+        subject="n2",
+        sure=Confidence.LIKELY,
+        says=("port 9 open",),
+    ),
+    row(
+        "only some of its ports are open: a program that is there",
+        {"n2": out(2, MUTE, elsewhere=(*ALL_OPEN[:2], Probe("10.0.0.1", 29501, "ECONNREFUSED")))},
+        "not-a-meeting",
+    ),
+    row(
+        "what it sends is lost",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, rung(answer="ours", unacked=239))),
+        "data-lost",
+        subject="n4->n1 · port 29500",
+        sure=Confidence.LIKELY,
+        says=("239 bytes unacknowledged",),
+    ),
+    row(
+        "what is sent to it is lost",
+        here(hosting(*ALL[:3], strangers=(Stranger("10.0.0.4", "silent", 3),)), n4=out(4, MUTE)),
+        "data-lost",
+        subject="n1->n4 · port 29500",
+        sure=Confidence.LIKELY,
+        says=("n1 saw the connection",),
+    ),
+    row(
+        "variables of a torchrun that is not there",
+        {"n2": out(2, ladder=(), agent=True, elsewhere=(NO_STORE,))},
+        "agent-store-missing",
+        subject="n2",
+        sure=Confidence.CERTAIN,
+        says=("port 29500 refused",),
+    ),
+    row(
+        "torchrun's store is there, and nothing is announced in it",
+        {"n2": out(2, ladder=(), agent=True, elsewhere=(Probe("10.0.0.1", PORT),))},
+        "handshake-incomplete",
+    ),
+    row(
+        "a name of /etc/hosts that may be wrong",
+        {"n2": out(2, REFUSED, hosts_line="/etc/hosts line 3")},
+        "refused",
+        says=("n1 is 10.0.0.1 here, by /etc/hosts line 3",),
     ),
     row(
         "no route from one node",

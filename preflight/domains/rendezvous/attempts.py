@@ -61,6 +61,8 @@ class Reach:
     sought      some of those that did not come
     elsewhere   of an agent that did not get in: other ports of the same addresses
     routes      address -> why this machine's own routing has no way there; empty: it has
+    hosts_line  where /etc/hosts of an agent that did not get in has the name; empty: nowhere
+    sidecar     who takes connections to any place on the machine of such an agent
     agent       the store is torchrun's agent, which need not be where rank 0 is
     kubernetes  here an operator gives localhost to the first pod alone
     """
@@ -73,6 +75,8 @@ class Reach:
     routes: Mapping[str, str] = field(default_factory=dict)
     agent: bool = False
     kubernetes: bool = False
+    hosts_line: str = ""
+    sidecar: str = ""
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:
@@ -224,7 +228,7 @@ FINDINGS = {
         "firewall refuses in its name: open MASTER_PORT between the nodes",
         commands=(LISTENS, DIALS),
         status=(Status.FAIL, Status.MISSING),
-        blame=(Blame.UNKNOWN, Blame.NODE),
+        blame=Blame.UNKNOWN,
     ),
     AttemptOutcome.PROHIBITED: FindingType(
         headline="a firewall rejects connections to {name}:{port}",

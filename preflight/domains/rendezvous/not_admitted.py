@@ -7,7 +7,10 @@ points at itself; with two parties nobody can tell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from preflight.domains.net.dns import NO_RESOLVER
+from preflight.domains.rendezvous import on_the_way
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import (
     AttemptOutcome,
@@ -42,6 +45,15 @@ NOT_THE_NODES = (
 )
 """What no single node is to blame for, though it may be the only one that met it."""
 
+ELSEWHERE = (
+    AttemptOutcome.NOT_OURS,
+    AttemptOutcome.REFUSED,
+    AttemptOutcome.PROHIBITED,
+    AttemptOutcome.DROPPED,
+    AttemptOutcome.DEAD,
+)
+"""What another machine answers, or nobody, where a name leads to the wrong one."""
+
 AT_HOST, OWN, BETWEEN, OPEN = "host", "own", "between", "open"
 
 
@@ -53,6 +65,9 @@ class NotAdmitted:
     reach: Reach
     way: AttemptOutcome
     attempt: Attempt | None
+
+    def seen_on_the_way(self, view: MeetingView | None) -> str:
+        return on_the_way.seen_on_the_way(self.way, self.attempt, self.reach, view)
 
 
 def not_admitted(world: World[Reach]) -> list[NotAdmitted]:
@@ -70,7 +85,7 @@ def _with_ranks(here: Subject, reach: Reach) -> Subject:
 
 def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """One finding for all who failed in the same way at the same place."""
-    groups: dict[tuple[str, AttemptOutcome, str, int], list[NotAdmitted]] = {}
+    groups: dict[tuple[str, AttemptOutcome, str, str, int], list[NotAdmitted]] = {}
     too_late: list[NotAdmitted] = []
     explained = {here.node for here, _ in orphaned(world, view)}
     for one in not_admitted(world):
@@ -80,7 +95,7 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
             too_late.append(one)
             continue
         roll, wrong = one.reach.roll, _right_address(one, world, view)
-        key = (wrong, one.way, roll.name, roll.port)
+        key = (wrong, one.way, one.seen_on_the_way(view), roll.name, roll.port)
         groups.setdefault(key, []).append(one)
     for (wrong, *_), group in groups.items():
         yield _wrong_address(group, wrong) if wrong else _diagnosis(group, world, view)
@@ -162,7 +177,11 @@ def _diagnosis(
     group: Sequence[NotAdmitted], world: World[Reach], view: MeetingView | None
 ) -> Found:
     first = group[0]
-    way = first.way
+    way, code = first.way, first.seen_on_the_way(view)
+    if code == on_the_way.STORE_NOT_SERVED:
+        return _store_not_served(group)
+    if code == on_the_way.DATA_LOST:
+        return _data_lost(group, world, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
     if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
@@ -174,12 +193,20 @@ def _diagnosis(
     nodes = tuple(one.here for one in group)
     at_host = (host,) if way in SET_THERE else (host, *links)
     subjects = {AT_HOST: at_host, OWN: nodes}.get(side, links)
+    if code == on_the_way.INTERCEPTED:
+        side, sure = OWN, Confidence.LIKELY
+        subjects = nodes
     expected, alternatives, sure = _expectation(group, view, side, sure)
+    if view is None and first.reach.hosts_line and way in ELSEWHERE and first.attempt:
+        where = (
+            f"{first.reach.roll.name[:80]} is {first.attempt.ip} here, by {first.reach.hosts_line}"
+        )
+        alternatives = (*alternatives, f"{where}, and may be another machine elsewhere")
     own = side == OWN and way not in NOT_THE_NODES
     if way is AttemptOutcome.UNKNOWN:  # of the node alone where others do resolve the name
         own = any(reach.roll.ips for reach in world.seen.values())
     return Found(
-        str(way),
+        code or str(way),
         subjects,
         saw=_what_they_saw(group, view),
         expected=expected,
@@ -187,6 +214,51 @@ def _diagnosis(
         confidence=sure,
         alternatives=alternatives,
         fields=_fields(first, ""),
+    )
+
+
+def _store_not_served(group: Sequence[NotAdmitted]) -> Found:
+    first = group[0]
+    tried = describe_probes(first.reach.elsewhere)
+    names = "TORCHELASTIC_USE_AGENT_STORE=True"
+    return Found(
+        on_the_way.STORE_NOT_SERVED,
+        tuple(one.here for one in group),
+        saw=f"{names} says that torchrun holds the store at {first.reach.roll.name[:80]}: {tried}",
+        expected="a torchrun that serves the store, or none of its variables",
+        confidence=Confidence.CERTAIN,
+        fields=_fields(first, ""),
+    )
+
+
+def _data_lost(
+    group: Sequence[NotAdmitted], world: World[Reach], view: MeetingView | None
+) -> Found:
+    """Which direction: what this agent sent was never acknowledged, or what the host sent to the
+    connection that it saw never came."""
+    first = group[0]
+    roll = first.reach.roll
+    host = meeting_host(world, view, first.here, roll)
+    there = host.node or roll.name[:80]
+    out = bool(first.attempt and first.attempt.unacked)
+    if out:
+        links = tuple(replace(_edge(one), to=there) for one in group)
+    else:
+        links = tuple(
+            Subject(Kind.LINK, there, ranks=host.ranks, to=o.here.node, port=roll.port)
+            for o in group
+        )
+    here = hostlist(one.here.node for one in group)
+    sender, receiver = (here, there) if out else (there, here)
+    what = f"{first.attempt.unacked} bytes unacknowledged" if first.attempt and out else ""
+    what = what or f"{there} saw the connection and greeted it, nothing came back"
+    return Found(
+        on_the_way.DATA_LOST,
+        links,
+        saw=f"{what}; the handshake and the other direction pass · {_what_they_saw(group, view)}",
+        expected="what is sent arrives in both directions",
+        confidence=Confidence.LIKELY,
+        fields={**_fields(first, ""), "sender": sender, "receiver": receiver},
     )
 
 
@@ -216,15 +288,21 @@ def _expectation(
     at, own = _sides(side)
     up = any(p.answered for one in group for p in one.reach.elsewhere)
     match way:
+        case AttemptOutcome.UNANSWERED if roll.lookup in NO_RESOLVER:
+            later = "the name does not exist yet: a pod or node that is still to start"
+            silent = "its name server does not answer"
+            return f"an address for {roll.name[:80]!r}", (later, silent), Confidence.POSSIBLE
         case AttemptOutcome.UNKNOWN | AttemptOutcome.UNANSWERED:
             return f"an address for {roll.name[:80]!r}", (), Confidence.CERTAIN
         case AttemptOutcome.OTHER_MEETING | AttemptOutcome.TOKEN:
             return meeting, (), Confidence.CERTAIN
+        case AttemptOutcome.NOT_OURS if group[0].seen_on_the_way(view):
+            return meeting, (), Confidence.LIKELY
         case AttemptOutcome.NOT_OURS:
             proxy = ("a proxy on the way accepts in the name of a host that does not listen",)
             return meeting, proxy, Confidence.LIKELY
         case AttemptOutcome.REFUSED if view is not None:
-            reset = "a firewall refuses in the name of the host"
+            reset = "a firewall on the host's side refuses this node in its name"
             after = "it came when the meeting was over already"
             return f"{meeting}, which was held", (reset, after), sure
         case AttemptOutcome.REFUSED:
@@ -277,6 +355,8 @@ def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> st
         said = who + describe_attempts(one.reach.roll)
         if one.reach.elsewhere and len(group) == 1:
             said += f" · other ports there: {describe_probes(one.reach.elsewhere)}"
+        if one.reach.sidecar:
+            said += f" · here listens {one.reach.sidecar}"
         if _own_route(one):
             said += f" · this node's routing: {_own_route(one)}"
         words.append(said)

@@ -1,0 +1,125 @@
+"""What stands between an agent that is not in and the meeting that others are in. Pure.
+
+The error alone says the same of all of these as of a rank 0 that does not run. What tells them
+apart is what else is known: that others got in at the same address, which ports answer, what the
+host saw of the connection, and what its kernel acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from preflight.domains.rendezvous.arrivals import MeetingView
+from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach
+from preflight.domains.rendezvous.tcp_probe import Probe
+from preflight.model import Blame, Command, FindingType
+from preflight.roster import Attempt
+
+INTERCEPTED, DATA_LOST, REFUSED_HERE = "intercepted", "data-lost", "refused-here"
+STORE_NOT_SERVED = "agent-store-missing"
+
+SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
+"""Ports of the loopback interface to which a service mesh redirects the connections of a pod."""
+
+DISCARD = 9
+"""A port at which hardly any machine listens."""
+
+TIMED_OUT = "'The client socket has timed out after … while trying to connect to ({name}, {port})'"
+
+FINDINGS = {
+    INTERCEPTED: FindingType(
+        headline="something on the way answers the connections of {at} in the name of {name}",
+        who="platform team",
+        cause="a sidecar of a service mesh, or a transparent proxy, that accepts every connection "
+        "and speaks only to what it knows",
+        means="a rank that connects waits there without a limit, or says 'Ping failed, invalid "
+        "value returned from server'",
+        text="exclude the job's pods from it: Istio: sidecar.istio.io/inject: 'false'; Linkerd: "
+        "linkerd.io/inject: disabled; or all of their ports: NCCL and Gloo take ephemeral ones",
+        commands=(
+            Command("nft list ruleset; iptables -t nat -S", "the node that does not get in"),
+            Command("nc -vz -w 3 {name} 9", "the node that does not get in"),
+        ),
+        blame=Blame.NETWORK,
+    ),
+    DATA_LOST: FindingType(
+        headline="packets with data from {sender} to {receiver} are lost, port {port}",
+        who="network administrator",
+        cause="a firewall or middlebox that lets a handshake through and drops what comes after "
+        "it, an MTU too large for the way, or a route that differs by direction",
+        means="connections open and then stay silent: " + TIMED_OUT,
+        text="look at what {sender} sends and {receiver} gets at the same time; allow all TCP "
+        "between the nodes of the job, and compare the MTU on the way",
+        commands=(
+            Command("tcpdump -ni any tcp port {port}", "{sender} and {receiver}, as root"),
+            Command("ss -tino dport = :{port} or sport = :{port}", "{sender}"),
+        ),
+        blame=Blame.NETWORK,
+    ),
+    REFUSED_HERE: FindingType(
+        headline="{at} is refused at {name}:{port}, where others get in",
+        who="network administrator",
+        cause="a firewall that rejects this node: on the host, on the node itself, or between "
+        "them; rank 0 runs and listens",
+        means=TIMED_OUT + " on this node; all others wait for it",
+        text="compare the rules for this node with those for the others: nft and security groups "
+        "on the host, rules for outgoing connections here, network policies between them",
+        commands=(
+            Command("nft list ruleset", "both nodes, as root"),
+            Command("nc -vz -w 3 {name} {port}", "this node, and one that gets in"),
+        ),
+        blame=(Blame.NETWORK, Blame.NODE),
+    ),
+    STORE_NOT_SERVED: FindingType(
+        headline="torchrun's variables are set, but no torchrun holds the store at {name}:{port}",
+        who="job author",
+        cause="TORCHELASTIC_USE_AGENT_STORE and a run id, left over from another start, in the "
+        "environment of ranks that no torchrun has started",
+        means="no rank listens, rank 0 neither: " + TIMED_OUT + " on all of them",
+        now="unset TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RUN_ID",
+        text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables before another "
+        "launcher starts them",
+        blame=Blame.JOB,
+    ),
+}
+
+
+def seen_on_the_way(
+    way: AttemptOutcome, attempt: Attempt | None, reach: Reach, view: MeetingView | None
+) -> str:
+    """The code of what else is known of an agent that did not get in; empty: nothing more."""
+    roll = reach.roll
+    if attempt is None:
+        return STORE_NOT_SERVED if reach.agent and _nobody_serves(reach) else ""
+    if way is AttemptOutcome.UNCLEAR and attempt.answer == "ours" and attempt.unacked:
+        return DATA_LOST
+    unlikely = {DISCARD, roll.port + 1}
+    others = [p for p in reach.elsewhere if p.ip == attempt.ip]
+    if way is AttemptOutcome.NOT_OURS and _all_open(others, unlikely):
+        return INTERCEPTED
+    said_nothing = attempt.answer in ("silent", "closed")
+    if said_nothing and view is not None and came_to_host(reach, view):
+        return DATA_LOST
+    if view is None or not view.guests:
+        return ""
+    if said_nothing:
+        return INTERCEPTED
+    return REFUSED_HERE if way is AttemptOutcome.REFUSED else ""
+
+
+def _all_open(probes: Iterable[Probe], unlikely: set[int]) -> bool:
+    """Whether a host seems to listen everywhere, at ports where hardly anybody does."""
+    tried = {p.port: p.error for p in probes}
+    return unlikely <= tried.keys() and not any(tried.values())
+
+
+def came_to_host(reach: Reach, view: MeetingView) -> bool:
+    """Whether the meeting's host saw a connection of this agent's that never said anything."""
+    silent = {s.addr for s in view.roll.strangers if s.kind in ("silent", "half-open", "crowd")}
+    return bool(silent & {*reach.addresses})
+
+
+def _nobody_serves(reach: Reach) -> bool:
+    """Whether the one try at torchrun's own store was refused or stayed without an answer."""
+    tried = [p for p in reach.elsewhere if p.port == reach.roll.port]
+    return bool(tried) and all(p.error for p in tried)

@@ -1,0 +1,54 @@
+"""What tells a firewall, a proxy and lost packets from a rank 0 that does not run."""
+
+from __future__ import annotations
+
+import pytest
+from support.rendezvous_cases import ALL, ALL_OPEN, MUTE, NO_STORE, REFUSED, hosting, out, rung
+
+from preflight.domains.rendezvous.arrivals import MeetingView
+from preflight.domains.rendezvous.attempts import Reach, main_outcome
+from preflight.domains.rendezvous.on_the_way import seen_on_the_way
+from preflight.domains.rendezvous.tcp_probe import Probe
+from preflight.roster import Stranger
+
+
+def code(reach: Reach, host: Reach | None = None) -> str:
+    came = host.roll.arrivals if host is not None else ()
+    view = None if host is None else MeetingView("n1", host, came[0], came[1:])
+    way, attempt = main_outcome(reach)
+    return seen_on_the_way(way, attempt, reach, view)
+
+
+def test_what_is_refused_alone_is_no_missing_listener() -> None:
+    assert code(out(4, REFUSED), hosting(*ALL[:3])) == "refused-here"
+
+
+def test_with_nobody_else_it_may_be_one() -> None:
+    assert code(out(4, REFUSED), hosting(ALL[0])) == ""
+    assert code(out(4, REFUSED)) == ""
+
+
+@pytest.mark.parametrize("port", [0, 1, 2])
+def test_a_host_with_one_closed_port_is_not_intercepted(port: int) -> None:
+    probes = list(ALL_OPEN)
+    probes[port] = Probe(probes[port].ip, probes[port].port, "ECONNREFUSED")
+    assert code(out(2, MUTE, elsewhere=tuple(probes))) == ""
+    assert code(out(2, MUTE, elsewhere=ALL_OPEN)) == "intercepted"
+
+
+def test_who_was_seen_by_the_host_was_not_intercepted() -> None:
+    seen = Stranger("10.0.0.4", "silent", 2)
+    assert code(out(4, MUTE), hosting(*ALL[:2], strangers=(seen,))) == "data-lost"
+    assert code(out(4, MUTE), hosting(*ALL[:2])) == "intercepted"
+
+
+def test_acknowledged_data_are_not_lost() -> None:
+    assert code(out(2, rung(answer="ours"))) == ""
+    assert code(out(2, rung(answer="ours", unacked=1))) == "data-lost"
+
+
+def test_a_store_that_answers_is_served() -> None:
+    assert code(out(2, ladder=(), agent=True, elsewhere=(NO_STORE,))) == "agent-store-missing"
+    assert code(out(2, ladder=(), agent=True, elsewhere=(Probe("10.0.0.1", 29500),))) == ""
+    assert code(out(2, ladder=(), agent=True)) == ""
+    assert code(out(2, ladder=(), elsewhere=(NO_STORE,))) == ""
