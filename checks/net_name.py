@@ -9,11 +9,12 @@ Fails if     MASTER_ADDR does not resolve, or the resolver does not answer; it i
              MASTER_ADDR is another machine's; and on several nodes: MASTER_ADDR is the loopback, or
              the hostname makes Gloo use the loopback
 Warns if     a look-up takes longer than 0.5 s, or a reverse one longer than 1 s; MASTER_ADDR has
-             other machines' addresses too, or an IPv6 address tried first that can't be spoken to;
-             the hostname resolves to the loopback on several nodes with GPUs, where NCCL may do
+             other machines' addresses too, or an IPv6 address tried first that can't be spoken to,
+             or resolves only after a while; the hostname resolves to the loopback on several nodes
+             with GPUs, where NCCL may do
 Undecided    a copied tree is looked at: names are looked up on the live machine only
 Not covered  whether other nodes resolve the names to the same addresses, and whether anything
-             answers there (rdzv.reach); names while a Kubernetes service is still starting
+             answers there (rdzv.reach)
 Seen as      "The client socket has timed out after", "gai error: -2", "Name or service not known",
              "Temporary failure in name resolution", "host not found",
              "The hostname of the client socket cannot be retrieved. err=-3",
@@ -41,6 +42,7 @@ from preflight.domains.net.dns import (
     is_local,
     is_loopback,
     link_local,
+    look_up,
     parse_ip,
     reads_as_number,
     source_of,
@@ -69,7 +71,8 @@ from preflight.model import (
 CHECK = Check(
     scope=Scope.NODE,
     stage=Stage.MACHINE,
-    budget=6.0,
+    budget=40.0,
+    quick_budget=9.0,
     blame=Blame.JOB,
     explains=("rdzv.*", "world.*"),
 )
@@ -84,6 +87,12 @@ RESERVE = 0.7
 ADDRESSES_KEPT = 16
 SHOWN = 3
 REVERSED = 4
+
+# what a name server says of a name that is still to come
+NOT_YET = ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN")
+LOOK_AGAIN = 0.5
+FIRST = 6.0
+"""Seconds for all questions that are asked once: more than one dead name server of two takes."""
 
 # the questions, as the marks name them
 MASTER, OWN = "resolve MASTER_ADDR", "resolve this node's hostname"
@@ -103,6 +112,17 @@ FINDINGS = {
         commands=(LOOK_UP,),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.NODE),
+    ),
+    "master-late": FindingType(
+        headline="MASTER_ADDR '{name}' resolved on {at} only after {seconds}",
+        cause="the pod or node of rank 0 was still starting, or a name server had not heard of it",
+        means="the ranks here wait as long: torch asks again for its whole timeout",
+        text="let the name be published before its pod is ready (publishNotReadyAddresses: true); "
+        "where it comes late at starts only, the job waits for it as this run did",
+        commands=(LOOK_UP,),
+        status=Status.WARN,
+        blame=Blame.UNKNOWN,
+        explains=(),
     ),
     "resolver-silent": FindingType(
         headline="the name server does not answer {at}: {seen}",
@@ -231,6 +251,7 @@ class Names:
     addresses of this machine's interfaces, as `eth0 10.0.0.7/24`
     gloo_by_name  Gloo goes by the hostname: GLOO_SOCKET_IFNAME is not set
     agent     the store is torchrun's agent, which need not be where rank 0 is
+    late      seconds after which MASTER_ADDR resolved, and how the first look-up failed; 0: at once
     inside    "kubernetes", "container" or "": where addresses may be translated on the way
     """
 
@@ -245,21 +266,26 @@ class Names:
     agent: bool = False
     inside: str = ""
     gpus: bool = False
+    late: tuple[float, str] = (0.0, "")
 
 
 def observe(host: Host, ctx: Context) -> Names:
     if not host.live:
         raise CannotObserve("names are looked up on the live machine only")
-    until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
+    until = time.monotonic() + max(0.1, min(FIRST, ctx.seconds) - RESERVE)
     own, master = host.hostname(), ctx.master_addr
     inquiry = LookupBatch(until, ctx.mark)
     found: tuple[str, ...] = ()
+    late: tuple[float, str] = 0.0, ""
     answers: dict[str, Lookup] = {}
     inquiry.put(OWN, own, lambda: addresses(host, own))
     inquiry.put(FULL, own, lambda: (full := host.fqdn(), *addresses(host, full)))
     if master:
         inquiry.put(MASTER, master, lambda: c10d_order(addresses(host, master)))
         answers[MASTER] = inquiry.take(MASTER)
+        began = time.monotonic()
+        late = _asked_again(inquiry, answers, ctx)
+        inquiry.until += time.monotonic() - began  # what is still to be asked has its own time
         found = answers[MASTER].found
     for ip in found[:REVERSED]:
         inquiry.put(f"reverse {ip}", as_c10d(ip), _reverser(host, ip))
@@ -278,7 +304,28 @@ def observe(host: Host, ctx: Context) -> Names:
         agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         inside=container.kind(host),
         gpus=bool(host.gpu_files()),
+        late=late,
     )
+
+
+def _asked_again(
+    inquiry: LookupBatch, answers: dict[str, Lookup], ctx: Context
+) -> tuple[float, str]:
+    """Ask again for a MASTER_ADDR that there is not yet, for as long as other nodes are waited for:
+    the name of a pod comes with the pod, and torch asks again for its whole timeout. How many
+    seconds later it was there, and the first answer; 0 where the first was the last."""
+    first = answers[MASTER].error
+    top = ctx.topology
+    if first not in NOT_YET or not top.several_nodes or 0 in top.ranks_of(ctx.node):
+        return 0.0, ""
+    began = time.monotonic()
+    until = began + min(ctx.patience, ctx.seconds - FIRST) - LOOK_AGAIN
+    name, question = inquiry.asked[MASTER]
+    while answers[MASTER].error in NOT_YET and (left := until - time.monotonic()) > 0:
+        time.sleep(LOOK_AGAIN)
+        ctx.mark(f"{MASTER} {name[:80]!r} again")
+        answers[MASTER] = look_up(name, question, min(left, FIRST))
+    return (round(time.monotonic() - began, 1), first) if answers[MASTER].found else (0.0, "")
 
 
 def _reverser(host: Host, ip: str) -> Question:
@@ -311,6 +358,7 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
         if seen.master is not None and seen.master.error:
             yield from _judge_unresolved(here, seen.master, seen.inside, world, several)
         elif seen.master is not None and seen.master.found:
+            yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
             yield from _judge_master(here, seen, seen.master, several, leader)
         if several:
@@ -369,6 +417,19 @@ def _silent_resolver(
         fields={"name": question.rpartition(" ")[2].strip("'\"")},
         status=Status.FAIL if fatal else Status.WARN,
     )
+
+
+def _judge_late(here: Subject, master: Lookup, seconds: float, first: str) -> Iterator[Found]:
+    if seconds > 0:
+        yield Found(
+            "master-late",
+            (here,),
+            saw=f"MASTER_ADDR {master.name[:80]!r}: {first}, and {master.found[0]} after "
+            f"{duration(seconds)}",
+            expected="a name that is there when the ranks start",
+            confidence=Confidence.CERTAIN,
+            fields={"name": master.name[:80], "seconds": duration(seconds)},
+        )
 
 
 def _judge_unresolved(

@@ -170,6 +170,7 @@ class Context:
     roll                 what this agent knows of the meeting; None where there was none
     master_addr, _port   where the job would meet; empty/0 when nothing says so
     seconds              the budget of this observation; the process is killed when it is over
+    patience             seconds for which this run waits for nodes that are late (--arrive)
     mark(name)           "I have got this far": shown when the observation is killed
     """
 
@@ -184,6 +185,7 @@ class Context:
     local_world_size: int = 1
     master_addr: str = ""
     master_port: int = 0
+    patience: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
     preloaded: Mapping[str, Preloaded] = field(default_factory=dict)
     roll: Roll | None = None

@@ -149,6 +149,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
         topology=here,
         deadline=chosen.deadline,
         root=wish.root,
+        patience=min(chosen.arrive, chosen.deadline),
         budgets=chosen.budgets,
         options=chosen.options,
         launchers_store=company is not None and company.agent.store,

@@ -67,6 +67,7 @@ def ask(
         "local_world_size": len(place.ranks),
         "master_addr": top.master_addr,
         "master_port": top.master_port,
+        "patience": plan.patience,
         "options": dict(plan.options.get(loaded.id, {})),
         "roll": roll,
     }

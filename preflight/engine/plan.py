@@ -23,6 +23,8 @@ class Plan:
     topology: Topology
     deadline: float
     root: str = "/"
+    patience: float = 0.0
+    """Seconds for which other nodes are waited for."""
     budgets: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     launchers_store: bool = False

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,6 +113,7 @@ CASES = (
     Case(
         "unknown", lost("EAI_NONAME"), "master-unresolved", Status.FAIL, subject="n1 · MASTER_ADDR"
     ),
+    Case("it came late", but(late=(3.2, "EAI_NONAME")), "master-late", Status.WARN),
     Case("no address in it", lost("EAI_NODATA"), "master-unresolved", Status.FAIL),
     Case(
         "in Kubernetes, rank 0's own", lost("EAI_NONAME", inside="kubernetes"), "master-unresolved"
@@ -295,6 +297,43 @@ def test_observe_sees_an_address_that_is_not_ours() -> None:
     assert "203.0.113.77" not in seen.local
     codes = [f.code for f in judged(net_name, Case("", seen))]
     assert "master-elsewhere" in codes
+
+
+def two_nodes(**changes: object) -> Any:
+    made = topology(nodes=(Node("n1", (1,)),), size=2, master_addr="rank0")
+    return context(topology=made, patience=9.0, seconds=12.0, **changes)
+
+
+def test_a_name_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def resolve(self: Host, name: str) -> Any:
+        asked.append(name)
+        if name == "rank0" and asked.count("rank0") < 3:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [SimpleNamespace(ip="127.0.0.1")]
+
+    monkeypatch.setattr(Host, "resolve", resolve)
+    seen = net_name.observe(Host(environ={}), two_nodes())
+    assert seen.master is not None
+    assert seen.master.found == ("127.0.0.1",)
+    assert seen.late[1] == "EAI_NONAME"
+    assert 0.9 < seen.late[0] < 4
+
+
+def test_a_name_that_never_comes_is_not_waited_for_by_rank_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resolve(self: Host, name: str) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "try again")
+
+    monkeypatch.setattr(Host, "resolve", resolve)
+    began = time.monotonic()
+    seen = net_name.observe(Host(environ={}), context(master_addr="rank0"))
+    assert time.monotonic() - began < 0.9
+    assert seen.late == (0.0, "")
+    assert seen.master is not None
+    assert seen.master.error == "EAI_AGAIN"
 
 
 @pytest.fixture

@@ -45,6 +45,16 @@ def by_dns(how: str) -> tuple[Break, ...]:
 FAULTS = (
     # --- MASTER_ADDR does not resolve ---
     WorldFault(
+        "n2 learns the name of n1 3 s after its start",
+        *("net.name", "master-late", "n2"),
+        status="warn",
+        breaks={"n2": [name_unknown("n1"), NO_SUCH_NAME]},
+        act=lambda lab, _: lab["n2"].sh(f"echo {N1} n1 >> /etc/hosts"),
+        after=3.0,
+        exit=0,
+        also=("rdzv.reach agent-late",),
+    ),
+    WorldFault(
         "one node does not know MASTER_ADDR",
         *("net.name", "master-unresolved", "n3"),
         breaks={"n3": [name_unknown("n1"), NO_SUCH_NAME]},
