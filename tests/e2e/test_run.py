@@ -330,7 +330,8 @@ def test_what_misbehaves_is_undecided_and_drains_nobody(misbehaved: tuple[Path, 
     assert done.seconds < 12, "the slowest may have nine"
     assert done.document["exclude"] == []
     assert done.document["left_behind"] == []
-    assert done.err == ""
+    # how far it is, where that takes longer than a second
+    assert all(line.startswith(" preflight: ") for line in done.err.splitlines()), done.err
 
 
 def test_the_traceback_is_in_the_report(misbehaved: tuple[Path, Done]) -> None:
