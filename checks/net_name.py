@@ -492,8 +492,10 @@ def _judge_master(
     elif all(link_local(ip) and ":" in ip and "%" not in ip for ip in found):
         yield finding.with_(code="link-local", saw=f"{leads}: no %interface behind it")
     elif several and not away and all(is_loopback(ip) for ip in found):
-        # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node
-        if written or 0 not in here.ranks:
+        # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node;
+        # an operator of Kubernetes calls it localhost, and torch listens at all addresses there
+        operator = seen.inside == "kubernetes" and 0 in here.ranks
+        if (written and not operator) or 0 not in here.ranks:
             yield finding.with_(code="master-loopback")
     elif leader and not seen.agent and len(away) == len(found):
         doubt = _why_translated(seen, away)

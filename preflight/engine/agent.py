@@ -231,7 +231,11 @@ def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None
         patience=min(chosen.arrive, chosen.deadline),
         store=store,
         local_rank=local_rank,
-        loopback=here.several_nodes and loopback(here.master_addr),
+        # an operator gives rank 0's pod localhost and the others its service's name: torch listens
+        # at all addresses, and so does this agent
+        loopback=here.several_nodes
+        and loopback(here.master_addr)
+        and not ("KUBERNETES_SERVICE_HOST" in os.environ and 0 in here.nodes[0].ranks),
     )
     workers.relaying = True
     return Company(agent, workers, voice=local_rank in (None, 0))

@@ -245,7 +245,8 @@ def _several_nodes(env: Env, name: str, top: Topology) -> tuple[str, Status | No
     if not evidence:
         return None
     ranks = [env.number(n) for n in ("PET_NODE_RANK", "RANK", "NODE_RANK")]
-    if next((r for r in ranks if r is not None), None) != 0:
+    own = 0 if env.kubernetes and any(0 in s.ranks for s in env.subjects) else None
+    if next((r for r in ranks if r is not None), own) != 0:
         return evidence, None
     # an operator gives localhost to the first pod alone, and the service's name to the others
     return None if env.kubernetes else (evidence, Status.WARN)

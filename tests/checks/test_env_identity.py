@@ -221,6 +221,11 @@ ADDRESSES = (
         WARN,
     ),
     Case(
+        "localhost in rank 0's pod, which only a flag calls so",
+        shared({"MASTER_ADDR": "localhost"}, kubernetes=True),
+        topology=PODS,
+    ),
+    Case(
         "localhost in the second pod",
         shared(SECOND_POD | {"MASTER_ADDR": "localhost"}, kubernetes=True),
         "address-loopback",

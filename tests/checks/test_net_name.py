@@ -174,6 +174,7 @@ CASES = (
         Status.WARN,
     ),
     two("localhost", to("127.0.0.1", name="localhost"), "master-loopback", Status.FAIL),
+    two("an operator's localhost", to("127.0.0.1", name="localhost", inside="kubernetes")),
     two("127.0.0.1", to("127.0.0.1", name="127.0.0.1"), "master-loopback", Status.FAIL),
     two("0.0.0.0", to("0.0.0.0", name="0.0.0.0"), "master-loopback", Status.FAIL),
     two("another node's hosts file", to("127.0.1.1"), "master-loopback", Status.FAIL, top=OTHER),

@@ -119,6 +119,12 @@ WORLDS = (
         machines=machines(3, nics=2),
         env=SECOND,
     ),
+    healthy(
+        "an operator of Kubernetes calls rank 0's pod localhost there",
+        machines=machines(2),
+        env={"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+        on={"n1": {"MASTER_ADDR": "localhost"}},
+    ),
     healthy("jumbo frames on all", machines=machines(3, mtu=9000)),
     healthy(
         "one machine calls its interface ens3",
@@ -173,7 +179,12 @@ WORLDS = (
     ),
 )
 
-TORCH = ("three machines", "IPv6 only", "the second interface, MASTER_ADDR its address")
+TORCH = (
+    "an operator of Kubernetes calls rank 0's pod localhost there",
+    "three machines",
+    "IPv6 only",
+    "the second interface, MASTER_ADDR its address",
+)
 WITH_TORCH = tuple(replace(world, args=WHOLE) for world in WORLDS if world.name in TORCH)
 
 

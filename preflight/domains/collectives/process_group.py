@@ -14,7 +14,14 @@ from datetime import timedelta
 from typing import Any
 
 from preflight.check import Context
-from preflight.domains.net.dns import addresses, c10d_order, is_local, look_up, source_of
+from preflight.domains.net.dns import (
+    addresses,
+    c10d_order,
+    is_local,
+    is_loopback,
+    look_up,
+    source_of,
+)
 from preflight.domains.torch.steps import TEXT, Steps
 from preflight.host import Host
 from preflight.model import NotApplicable
@@ -152,11 +159,20 @@ def _own_address(host: Host, ctx: Context) -> str:
 
 
 def _store_address(ctx: Context, seconds: float) -> tuple[str, int]:
-    """Where rank 0 says that its store is."""
+    """Where rank 0 says that its store is. An operator of Kubernetes calls rank 0's pod localhost
+    there, and by its service's name elsewhere: then it is where MASTER_ADDR leads here."""
     match ctx.peers.hear("port", 1, seconds).get(0):
         case [str(address), int(port)] if 0 < port < 1 << 16:
-            return address[:255], port
+            itself = address == "localhost" or is_loopback(address)
+            elsewhere = itself and ctx.rank not in _neighbours_of_rank_0(ctx)
+            return (ctx.master_addr if elsewhere else address[:255]), port
     raise TimeoutError("timed out waiting for the port of rank 0's store")
+
+
+def _neighbours_of_rank_0(ctx: Context) -> tuple[int, ...]:
+    """The ranks of this node, where rank 0 is one of them."""
+    own = ctx.topology.ranks_of(ctx.node)
+    return own if 0 in own else ()
 
 
 def leave(ctx: Context, steps: Steps) -> None:
