@@ -2,20 +2,22 @@
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
              recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
-             NVSwitch fabric, memory in use, programs on it; in /dev/kmsg, where readable, Xids,
-             SXids of NVSwitches and errors of PCIe links. AMD: amdsmi, where it is installed, /sys,
-             and failed resets in /dev/kmsg
+             power limit, ECC mode and application clock, NVSwitch fabric, memory in use, programs
+             on it; in /dev/kmsg, where readable, Xids, SXids of NVSwitches and errors of PCIe
+             links. AMD: amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver wants a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid came in the last hour and nothing says
              that it is over, or a fatal SXid; the fabric is not up or routes through it are
              unhealthy; most memory of a GPU is in use by others, or one of them holds it in
              exclusive mode; pages of an AMD GPU wait to be put out of use, or its reset has failed
-Warns if     power brake, heat or another hardware slowdown throttles a GPU; it is as hot as
-             its slowdown temperature; it runs on fewer PCIe lanes than it could; the fabric has
-             less bandwidth; other programs use its memory; a GPU that no rank uses is unwell; in
-             the last hour NVLink or PCIe had errors, an NVSwitch some that are not fatal; errors of
-             an AMD GPU could not be corrected since its driver was loaded
+Warns if     a GPU has another power limit, clock, ECC mode, PCIe generation or memory size than
+             most of its model, here and on all nodes; power brake, heat or another hardware
+             slowdown throttles a GPU; it is as hot as its slowdown temperature; it runs on fewer
+             PCIe lanes than it could; the fabric has less bandwidth; other programs use its memory;
+             a GPU that no rank uses is unwell; in the last hour NVLink or PCIe had errors, an
+             NVSwitch some that are not fatal; errors of an AMD GPU could not be corrected since its
+             driver was loaded
 Undecided    NVML crashes or is refused; a GPU was not asked for want of time; errors of NVML that
              say nothing of the GPU; the fabric comes up just after boot; amdsmi is not installed,
              or not that of this ROCm
@@ -33,7 +35,7 @@ Seen as      "uncorrectable ECC error encountered", "CUDA error: an illegal memo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -56,6 +58,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import GIB, duration, plural, size
+from preflight.inference import consensus
 from preflight.model import (
     Blame,
     Cause,
@@ -275,6 +278,15 @@ FINDINGS = {
         explains=(),
         was=("pcie-narrow",),
     ),
+    "settings-differ": FindingType(
+        headline="{at} is set otherwise than the others of its model: {seen}",
+        cause="a setting made on one GPU alone, or lost at a reset; a slot of another kind",
+        means="this GPU computes or copies slower, or holds less; every step waits for it",
+        text="set it as on the others: nvidia-smi -pl, -e, -rac; a PCIe generation is the slot's",
+        commands=(Command("nvidia-smi -q -i {index} -d POWER,ECC,CLOCK,MEMORY", "the node"),),
+        status=Status.WARN,
+        explains=(),
+    ),
     "fabric-down": FindingType(
         headline="the NVSwitch fabric of {at} is not up",
         cause="NVIDIA's fabric manager does not run, or in another version than the driver",
@@ -476,6 +488,7 @@ def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
         ]
         yield from _merge_alike(found)
         yield from _merge_alike([*_not_readable(here, seen, gpus)])
+    yield from _merge_alike([*_unlike_their_model(world)])
 
 
 def _hangs_and_crashes(world: World[Health]) -> Iterator[Found]:
@@ -741,6 +754,44 @@ def _slow(gpu: _Gpu, amd: bool) -> Iterator[Found]:
     if real and one.width and one.width_max and one.width < one.width_max:
         saw, goal = f"PCIe x{one.width}", f"x{one.width_max}"
         yield Found("pcie-downgraded", (gpu.subject,), saw, goal, fields=_fields(one))
+
+
+def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
+    """GPUs that are set otherwise than most of their model, here and on all nodes: every step waits
+    for them, and nothing else shows it."""
+    models: dict[str, list[_Gpu]] = {}
+    for here, seen in world.each():
+        for gpu in _gpus(here, seen):
+            if gpu.used and gpu.vitals.name and not gpu.vitals.mig and not gpu.vitals.gone:
+                models.setdefault(gpu.vitals.name, []).append(gpu)
+    for what, value, shown in SETTINGS:
+        for gpus in models.values():
+            told = {f"{g.subject.node} {g.subject.name}": (g, value(g.vitals)) for g in gpus}
+            agreed = consensus({key: v for key, (_, v) in told.items() if v is not None})
+            usual = agreed.value
+            if usual is None:
+                continue
+            for odd, keys in agreed.odd.items():
+                others = f"{plural(len(agreed.holders), 'GPU')} of its model"
+                for key in keys:
+                    yield Found(
+                        "settings-differ",
+                        (told[key][0].subject,),
+                        f"{what} {shown(odd)}",
+                        f"{what} {shown(usual)}, as on {others}",
+                        fields=_fields(told[key][0].vitals),
+                    )
+
+
+SETTINGS: tuple[tuple[str, Callable[[Vitals], int | None], Callable[[int], str]], ...] = (
+    ("power limit", lambda one: one.power_limit, lambda mw: f"{mw / 1000:g} W"),
+    ("ECC", lambda one: one.ecc, lambda on: "on" if on else "off"),
+    ("application clock", lambda one: one.clock, lambda mhz: f"{mhz} MHz"),
+    ("PCIe generation", lambda one: one.generation_max, lambda number: f"{number} at most"),
+    # some MiB of it may be kept back for spare pages
+    ("memory", lambda one: one.memory and round(one.memory / GIB), lambda gib: f"{gib} GiB"),
+)
+"""What is alike on GPUs of one model: its name, and how it is read and shown."""
 
 
 def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:

@@ -9,7 +9,8 @@
  *   gpu2.temperature = 34          and slowdown_at, width, width_max, ecc_volatile, ecc_aggregate,
  *                                  remap_rows, remap_pending, remap_failure, retired_pending,
  *                                  virtual; reasons (0x8), and reasons2 from the second time on;
- *                                  numa (else not supported)
+ *                                  numa (else not supported); power_limit (mW), ecc, clock (MHz),
+ *                                  generation_max
  *   gpu2.field.230 = 1             a field value (field.ID.SCOPE for one scope), else not supported
  *   gpu2.processes = 4242:2147483648,77:0       pid:bytes of compute programs; graphics: of others
  *   fabric_state = 3               and fabric_status, fabric_mask, fabric_summary; fabric_version:
@@ -284,6 +285,17 @@ CALL("nvmlDeviceGetPciInfo", nvmlDeviceGetPciInfo_v3, (gpu_t gpu, struct pci *ou
 
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "width", 16)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "width_max", 16)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "generation_max", 5)
+NUMBER(nvmlDeviceGetPowerManagementLimit, "power_limit", 700000)
+
+CALL("nvmlDeviceGetEccMode", nvmlDeviceGetEccMode, (gpu_t gpu, unsigned *now, unsigned *pending),
+     *now = *pending = (unsigned)number(index_of(gpu), "ecc", 1);)
+
+CALL("nvmlDeviceGetApplicationsClock", nvmlDeviceGetApplicationsClock,
+     (gpu_t gpu, int kind, unsigned *out),
+     (void)kind;
+     *out = (unsigned)number(index_of(gpu), "clock", 1980);)
+
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending", 0)
 NUMBER(nvmlDeviceGetVirtualizationMode, "virtual", 0)
 

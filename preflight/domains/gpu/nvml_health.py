@@ -138,7 +138,7 @@ def _vitals(
         handle = call("nvmlDeviceGetHandleByIndex", index)
         if handle is not None:
             # step by step: what it says until it is lost stays
-            for part in (_identity, _memory, _temperature_and_pcie, _programs, _fabric):
+            for part in PARTS:
                 known |= part(call, handle)
     except _Gone:
         pass
@@ -194,6 +194,18 @@ def _temperature_and_pcie(call: CallRecorder, handle: Any) -> dict[str, Any]:
     }
 
 
+def _settings(call: CallRecorder, handle: Any) -> dict[str, Any]:
+    """What should be alike on GPUs of one model."""
+    ecc = call("nvmlDeviceGetEccMode", handle)
+    return {
+        "power_limit": call("nvmlDeviceGetPowerManagementLimit", handle),
+        "ecc": bool(ecc[0]) if ecc else None,
+        # nvml.h, nvmlClockType_t: 1 is that of the multiprocessors
+        "clock": call("nvmlDeviceGetApplicationsClock", handle, 1),
+        "generation_max": call("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+    }
+
+
 def _throttle_reasons(call: CallRecorder, handle: Any) -> int | None:
     told = call("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if told is None:  # its name until driver 535
@@ -238,6 +250,10 @@ def _programs(call: CallRecorder, handle: Any) -> dict[str, Any]:
         "compute_mode": call("nvmlDeviceGetComputeMode", handle),
     }
     return known | ({"memory": memory.total, "used": memory.used} if memory else {})
+
+
+PARTS = (_identity, _memory, _temperature_and_pcie, _settings, _programs, _fabric)
+"""What a GPU is asked, in this order."""
 
 
 # --- whose program is it ---

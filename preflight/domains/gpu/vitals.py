@@ -67,6 +67,8 @@ class Vitals:
     recovery              what the driver wants done: 0 nothing, 1 a reset … (nvml.h)
     brakes                bits of the vendor's throttle reasons, set at both of two looks
     coherent              its memory is the machine's, too (Grace): it is used by the kernel as well
+    power_limit           as it is set, in mW; ecc: it is on; clock: of applications, in MHz;
+                          generation_max: of PCIe, in this slot
     compute_mode          as nvmlComputeMode_t: 0 is the default, 3 one process a GPU
     processes             compute programs of others; ours: how many of this job; graphics: others;
                           mps: NVIDIA's MPS server is on it, through which programs share it
@@ -98,6 +100,10 @@ class Vitals:
     used: int | None = None
     fabric: NvSwitchFabric | None = None
     processes: tuple[GpuProcess, ...] = ()
+    power_limit: int | None = None
+    ecc: bool | None = None
+    clock: int | None = None
+    generation_max: int | None = None
     ours: int = 0
     mps: bool = False
     compute_mode: int | None = None
