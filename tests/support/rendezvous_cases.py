@@ -1033,6 +1033,19 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("here listens Envoy (port 15001)",),
     ),
     row(
+        "it accepts and says nothing, and others got in: a proxy, or no time",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, MUTE)),
+        "intercepted",
+        subject="n4",
+        sure=Confidence.POSSIBLE,
+        says=("had no time",),
+    ),
+    row(
+        "it accepts and says nothing, while strangers crowd the host",
+        here(hosting(*ALL[:3], strangers=(Stranger("10.0.0.99", "crowd", 900),)), n4=out(4, MUTE)),
+        "not-a-meeting",
+    ),
+    row(
         "all ports of the host are open from here",
         {"n2": out(2, MUTE, elsewhere=ALL_OPEN)},
         "intercepted",

@@ -194,7 +194,8 @@ def _diagnosis(
     at_host = (host,) if way in SET_THERE else (host, *links)
     subjects = {AT_HOST: at_host, OWN: nodes}.get(side, links)
     if code == on_the_way.INTERCEPTED:
-        side, sure = OWN, Confidence.LIKELY
+        clear = on_the_way.clearly_intercepted(first.reach, first.attempt)
+        side, sure = OWN, Confidence.LIKELY if clear else Confidence.POSSIBLE
         subjects = nodes
     expected, alternatives, sure = _expectation(group, view, side, sure)
     if view is None and first.reach.hosts_line and way in ELSEWHERE and first.attempt:
@@ -297,7 +298,8 @@ def _expectation(
         case AttemptOutcome.OTHER_MEETING | AttemptOutcome.TOKEN:
             return meeting, (), Confidence.CERTAIN
         case AttemptOutcome.NOT_OURS if group[0].seen_on_the_way(view):
-            return meeting, (), Confidence.LIKELY
+            busy = "rank 0's node had no time: its kernel accepts for it"
+            return meeting, (busy,) if sure is Confidence.POSSIBLE else (), sure
         case AttemptOutcome.NOT_OURS:
             proxy = ("a proxy on the way accepts in the name of a host that does not listen",)
             return meeting, proxy, Confidence.LIKELY

@@ -7,11 +7,8 @@ host saw of the connection, and what its kernel acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach
-from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.model import Blame, Command, FindingType
 from preflight.roster import Attempt
 
@@ -88,34 +85,37 @@ def seen_on_the_way(
     way: AttemptOutcome, attempt: Attempt | None, reach: Reach, view: MeetingView | None
 ) -> str:
     """The code of what else is known of an agent that did not get in; empty: nothing more."""
-    roll = reach.roll
     if attempt is None:
         return STORE_NOT_SERVED if reach.agent and _nobody_serves(reach) else ""
     if way is AttemptOutcome.UNCLEAR and attempt.answer == "ours" and attempt.unacked:
         return DATA_LOST
-    unlikely = {DISCARD, roll.port + 1}
-    others = [p for p in reach.elsewhere if p.ip == attempt.ip]
-    if way is AttemptOutcome.NOT_OURS and _all_open(others, unlikely):
+    if way is AttemptOutcome.NOT_OURS and _listens_everywhere(reach, attempt.ip):
         return INTERCEPTED
     said_nothing = attempt.answer in ("silent", "closed")
-    if said_nothing and view is not None and came_to_host(reach, view):
+    if view is None or (said_nothing and any(s.kind == "crowd" for s in view.roll.strangers)):
+        return ""  # a host that has to close connections unheard closes those of its own, too
+    if said_nothing and came_to_host(reach, view):
         return DATA_LOST
-    if view is None or not view.guests:
-        return ""
-    if said_nothing:
+    if said_nothing and view.guests:
         return INTERCEPTED
-    return REFUSED_HERE if way is AttemptOutcome.REFUSED else ""
+    return REFUSED_HERE if way is AttemptOutcome.REFUSED and view.guests else ""
 
 
-def _all_open(probes: Iterable[Probe], unlikely: set[int]) -> bool:
-    """Whether a host seems to listen everywhere, at ports where hardly anybody does."""
-    tried = {p.port: p.error for p in probes}
-    return unlikely <= tried.keys() and not any(tried.values())
+def clearly_intercepted(reach: Reach, attempt: Attempt | None) -> bool:
+    """Whether more speaks for it than that others got in: a host that had no time would be as
+    silent."""
+    return bool(reach.sidecar) or (attempt is not None and _listens_everywhere(reach, attempt.ip))
+
+
+def _listens_everywhere(reach: Reach, ip: str) -> bool:
+    """Whether a host seems to listen everywhere, also at ports where hardly anybody does."""
+    tried = {p.port: p.error for p in reach.elsewhere if p.ip == ip}
+    return {DISCARD, reach.roll.port + 1} <= tried.keys() and not any(tried.values())
 
 
 def came_to_host(reach: Reach, view: MeetingView) -> bool:
     """Whether the meeting's host saw a connection of this agent's that never said anything."""
-    silent = {s.addr for s in view.roll.strangers if s.kind in ("silent", "half-open", "crowd")}
+    silent = {s.addr for s in view.roll.strangers if s.kind in ("silent", "half-open")}
     return bool(silent & {*reach.addresses})
 
 
