@@ -10,11 +10,11 @@ Fails if     the kernel has logged in the last hour that the firmware of a mlx5 
              since boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
              NCCL_IB_HCA leaves no port; RoCE has no GID, or InfiniBand no partition key, where
              NCCL will look
-Warns if     a few ports of one make are down, or one whose link has not been up since boot; NCCL
-             would take InfiniBand and Ethernet together, a slow port that was named, or one that
-             `ports` leaves out; a GID is link-local or of RoCE v1; nodes have RoCE with different
-             MTUs, or fewer HCAs than others; nothing lets an HCA reach into the GPUs' memory; error
-             counters grow
+Warns if     some of several HCAs of one make may not be opened; a few ports of one make are down,
+             or one whose link has not been up since boot; NCCL would take InfiniBand and Ethernet
+             together, a slow port that was named, or one that `ports` leaves out; a GID is
+             link-local or of RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than
+             others; nothing lets an HCA reach into the GPUs' memory; error counters grow
 Undecided    no state of any port is readable
 Not covered  whether anything arrives (world.nccl); InfiniBand's MTU, switches and cables between;
              EFA beyond its being there; ports of a container that was given none (host.limits);
@@ -109,6 +109,16 @@ FINDINGS = {
         text="exclude this node; cycle its power; when it comes again, update the firmware of the "
         "HCA or replace it",
         commands=(Command("dmesg -T | grep mlx5_core", "the node, as root"),),
+    ),
+    "device-closed": FindingType(
+        headline="HCA {at} may not be opened by the job",
+        who=ADMIN,
+        cause="a /dev/infiniband/uverbs* that is missing or has other rights than the others: a udev "
+        "rule, or a driver that was loaded again",
+        means="NCCL goes without it: training over fewer rails, without any error",
+        text="give every /dev/infiniband/uverbs* the same rights (0666, by the rules of rdma-core)",
+        commands=(Command("ls -l /dev/infiniband; ls /sys/class/infiniband_verbs", "the node"),),
+        status=Status.WARN,
     ),
     "port-never-up": FindingType(
         headline="RDMA port {at} is down, and has not been up since boot",
@@ -338,6 +348,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
                 _judge_down(down, fabrics, seen, port, world.topology.several_nodes)
         yield from down.findings()
         yield from _judge_dead(here, seen)
+        yield from _judge_closed(here, seen)
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_errors(here, seen)
         yield from _judge_missing(here, fabrics, seen)
@@ -481,6 +492,18 @@ def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:
                 saw = f"mlx5_core {one.bus}: {one.words} · {times}{duration(one.age)} ago"
                 dead.add(port, "hca-dead", saw, "an HCA whose firmware answers")
     yield from dead.findings()
+
+
+def _judge_closed(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """Some of several devices may not be opened. In a container that is what it was given."""
+    closed = _PortFindings(here)
+    opened = [p for p in seen.ports if p.given and p.active]
+    for port in seen.ports if opened and not seen.inside else ():
+        alike = [p for p in opened if p.kind == port.kind and p.layer == port.layer]
+        if port.active and not port.given and alike and (seen.gpus or seen.claims(port)):
+            what = f"may not be opened, {plural(len(alike), 'other port')} of its make may"
+            closed.add(port, "device-closed", what, "all HCAs of the job may be opened")
+    yield from closed.findings()
 
 
 def _judge_missing(

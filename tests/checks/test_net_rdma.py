@@ -105,6 +105,18 @@ CASES = (
         subject="n1 · mlx5_7 · port 1",
     ),
     Case("that of yesterday", replace(ONE_DEAD, dead=(replace(DEAD, age=9e4),))),
+    Case(
+        "one of eight may not be opened",
+        fabric(*rails(7), port(7, given=False)),
+        "device-closed",
+        WARN,
+        subject="n1 · mlx5_7 · port 1",
+    ),
+    Case(
+        "a container that was given some",
+        fabric(*rails(4), *(port(n, given=False) for n in range(4, 8)), inside="kubernetes"),
+    ),
+    Case("a card of another make that is root's", fabric(*rails(8), replace(STORAGE, given=False))),
     Case("one of no port", replace(GOOD, dead=(DEAD,))),
     Case("eight rails", GOOD),
     several("eight rails on two nodes", GOOD),
