@@ -113,7 +113,7 @@ FINDINGS = {
     "device-closed": FindingType(
         headline="HCA {at} may not be opened by the job",
         who=ADMIN,
-        cause="a /dev/infiniband/uverbs* that is missing or has other rights than the others: a udev "
+        cause="a /dev/infiniband/uverbs* that is missing or has rights of its own: a udev "
         "rule, or a driver that was loaded again",
         means="NCCL goes without it: training over fewer rails, without any error",
         text="give every /dev/infiniband/uverbs* the same rights (0666, by the rules of rdma-core)",
