@@ -220,19 +220,22 @@ class Attendance:
         """This rung is done; the next one, or after a pause the first one again."""
         now = time.monotonic()
         rung = self._rungs[self._at]
-        before = rung.last.answer if rung.last is not None else ""
+        seconds = round(now - self._since, 4)
+        last = rung.last
+        before = last.answer if last is not None else ""
+        if last is not None and error == "ECONNREFUSED" and (before == "silent" or last.unacked):
+            # it is over there meanwhile; how the connection failed while it was held tells more
+            answer, error, seconds, unacked = before, "", last.seconds, last.unacked
         if before in ANSWERS_OF_OURS and answer not in ANSWERS_OF_OURS and not entered:
             # it is over there meanwhile, perhaps since our hello; what was said before tells more
-            last = rung.last
             answer, heard, error = before, last.heard if last else "", ""
-            unacked = max(unacked, last.unacked if last else 0)
         rung.last = Attempt(
             rung.ip,
             rung.port,
             error,
             answer,
             heard,
-            round(now - self._since, 4),
+            seconds,
             rung.tries,
             round(self._since - self.began, 3),
             unacked,

@@ -817,6 +817,28 @@ def test_a_host_that_opens_late_is_found(loop: Workers) -> None:
     party.close()
 
 
+def test_who_was_silent_and_is_gone_stays_silent(loop: Workers, monkeypatch: Any) -> None:
+    """How the connection failed while somebody held it tells more than that he has left since."""
+    monkeypatch.setattr("preflight.meeting.member.BANNER_SECONDS", 0.2)
+    server = socket.create_server((HERE, 0))
+    guest = Attendance(loop, hello(1), "", (HERE,), server.getsockname()[1])
+    limit = time.monotonic() + 9
+    while not guest.ladder and time.monotonic() < limit:
+        guest.tend()
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    took, tries = guest.ladder[0].seconds, guest.ladder[0].tries
+    server.close()
+    while guest.ladder[0].tries < tries + 2 and time.monotonic() < limit:
+        guest.tend()
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    (rung,) = guest.ladder
+    guest.close()
+    assert (rung.answer, rung.error, rung.seconds) == ("silent", "", took)
+    assert rung.tries == tries + 2
+
+
 @pytest.mark.parametrize(
     ("says", "answer"), [(b"", "silent"), (b"220 smtp ready\r\n", "stranger"), (None, "closed")]
 )
