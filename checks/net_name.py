@@ -311,7 +311,7 @@ def observe(host: Host, ctx: Context) -> Names:
 def _asked_again(
     inquiry: LookupBatch, answers: dict[str, Lookup], ctx: Context
 ) -> tuple[float, str]:
-    """Ask again for a MASTER_ADDR that there is not yet, for as long as other nodes are waited for:
+    """Ask again for a MASTER_ADDR that does not resolve yet, while other nodes are waited for:
     the name of a pod comes with the pod, and torch asks again for its whole timeout. How many
     seconds later it was there, and the first answer; 0 where the first was the last."""
     first = answers[MASTER].error

@@ -72,7 +72,7 @@ CHECK = Check(
 
 LOG_SECONDS = 0.5
 RECENT = 3600.0
-"""Seconds: an older error of an HCA may have been mended since, and the log says no word of it."""
+"""Seconds: an HCA with an older error may have been repaired since without a word in the log."""
 
 BETWEEN = 0.3
 """Seconds between the two looks at the error counters."""

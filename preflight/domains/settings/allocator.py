@@ -46,7 +46,7 @@ def _option_refused_because(option: str) -> str:
     if key in SIZES:
         number = re.match(r"[0-9]{1,18}", value)
         if not number:
-            return f"{key} is no number of MiB: {value!r}"
+            return f"{key} is not a number of MiB: {value!r}"
         if int(number[0]) < SMALLEST_SIZE:
             return f"{key} is {number[0]}, and {SMALLEST_SIZE} is the smallest"
     if key == GARBAGE and not _is_share(value):

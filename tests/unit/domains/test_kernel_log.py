@@ -132,7 +132,9 @@ def test_an_nvswitch() -> None:
     assert switch_errors(said) == DeviceError(
         "0000:c1:00.0", "SXid 24007 (fatal): Link 44 sourcetrack timeout", True, 1, 0.0
     )
-    assert switch_errors(said.replace("Fatal", "Non-fatal")).fatal is False  # type: ignore[union-attr]
+    weak = switch_errors(said.replace("Fatal", "Non-fatal"))
+    assert weak is not None
+    assert not weak.fatal
     data = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Data {0x0000002c, 0x00000000}"
     assert switch_errors(data) is None
 
