@@ -149,8 +149,8 @@ FINDINGS = {
         who="job author",
         cause="a container whose NVIDIA_DRIVER_CAPABILITIES leaves out utility",
         means="NCCL fails with 'Failed to open libnvidia-ml.so.1'; no nvidia-smi there",
-        now="export NVIDIA_DRIVER_CAPABILITIES=compute,utility   where the container is started",
-        text="set NVIDIA_DRIVER_CAPABILITIES to compute,utility, in the image or the pod",
+        text="set it to compute,utility where the container is made: docker run -e "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility, ENV of the image, or env of the pod",
         status=(Status.WARN, Status.FAIL),
         blame=Blame.JOB,
     ),
@@ -382,6 +382,10 @@ def observe(host: Host, ctx: Context) -> Visible:
     if of_nvidia and answer.code in ABSENT and not (pci or module or slurm):
         raise NotApplicable(NOTHING)
     withheld, unlisted = (0, ()) if answer.code else make.not_listed(host, ctx.mark, answer, pci)
+    # a folder that the job names: no fault of the driver's where that hangs
+    ctx.mark("folder of MPS")
+    mps_folder = nvml.env_text(host.environ, MPS_FOLDER) or "/tmp/nvidia-mps"
+    mps = of_nvidia and host.exists(f"{mps_folder}/control")
     masks = make.masks(host.environ)
     folder, prefix = ("/dev", "nvidia") if of_nvidia else (vendor.DRI, "renderD")
     return Visible(
@@ -401,7 +405,7 @@ def observe(host: Host, ctx: Context) -> Visible:
         make=make.NAME,
         mask_name=masks.name,
         first=masks.first,
-        mps=host.exists(f"{nvml.env_text(host.environ, MPS_FOLDER) or '/tmp/nvidia-mps'}/control"),
+        mps=mps,
         capabilities=nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or "",
     )
 
@@ -523,7 +527,9 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
         # what vfio-pci holds was handed to a virtual machine
         own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
         # its libraries are there: a driver was installed, and no module was built for this kernel
-        lost = bool(own) and seen.answer.code == nvml.NOT_LOADED
+        # (with nouveau in its place the machine may be meant to have none)
+        unheld = any(gpu.driver not in ("vfio-pci", "nouveau") for gpu in seen.pci)
+        lost = unheld and seen.answer.code == nvml.NOT_LOADED
         code, status = "driver-missing", FAIL if wanted or lost else WARN
         saw += f" · {plural(own, 'NVIDIA GPU')} on the PCI bus"
         if not (own or wanted):

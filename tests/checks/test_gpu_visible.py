@@ -171,6 +171,12 @@ CASES = (
         "driver-missing",
         FAIL,
     ),
+    Case(
+        "nouveau in its place",
+        down(9, module="", nodes=(), pci=(pci(0, driver="nouveau"),)),
+        "driver-missing",
+        WARN,
+    ),
     Case("libraries of a driver, and no GPU", down(9, module="", nodes=(), pci=())),
     Case(
         "a container without utility",
@@ -395,6 +401,7 @@ def test_observe_eight_healthy_gpus(node: Path) -> None:
         "nvmlInit",
         "nvmlDeviceGetCount",
         *(f"device {i}" for i in range(8)),
+        "folder of MPS",
     )
     assert_case(gpu_visible, Case("", value, topology=topology(8, launcher="SLURM")))
     measured = gpu_visible.measured(world("gpu.visible", value))

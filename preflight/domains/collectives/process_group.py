@@ -164,15 +164,9 @@ def _store_address(ctx: Context, seconds: float) -> tuple[str, int]:
     match ctx.peers.hear("port", 1, seconds).get(0):
         case [str(address), int(port)] if 0 < port < 1 << 16:
             itself = address == "localhost" or is_loopback(address)
-            elsewhere = itself and ctx.rank not in _neighbours_of_rank_0(ctx)
+            elsewhere = itself and 0 not in ctx.topology.ranks_of(ctx.node)
             return (ctx.master_addr if elsewhere else address[:255]), port
     raise TimeoutError("timed out waiting for the port of rank 0's store")
-
-
-def _neighbours_of_rank_0(ctx: Context) -> tuple[int, ...]:
-    """The ranks of this node, where rank 0 is one of them."""
-    own = ctx.topology.ranks_of(ctx.node)
-    return own if 0 in own else ()
 
 
 def leave(ctx: Context, steps: Steps) -> None:

@@ -85,6 +85,7 @@ def collect_settings(
     mark("hardware")
     gpus, models, amd = _gpus(host)
     ports = tuple(rdma_ports)
+    mark("files that NCCL is told to read")
     return Settings(
         variables=(*variables, *lines[:KEPT]),
         left_out=len(mine[KEPT:]) + len(lines[KEPT:]),
