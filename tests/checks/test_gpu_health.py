@@ -160,7 +160,7 @@ CASES = (
     Case("half the power", one(power_limit=350_000), "settings-differ", WARN, subject="n1 · GPU 2"),
     Case("all at half the power", every(power_limit=350_000)),
     Case(
-        "half of them at half the power: nobody is the odd one",
+        "half of them at half the power: no majority",
         seen(*(gpu(i, power_limit=350_000 + 350_000 * (i % 2)) for i in range(4))),
     ),
     Case("ECC is off on one", one(ecc=False), "settings-differ", WARN),
