@@ -309,9 +309,7 @@ def made(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 def test_a_second_make_run_starts_no_pip(made: Path) -> None:
-    began = time.monotonic()
-    assert run("make", "run", cwd=made) == "preflight run --nproc 4\n"
-    assert time.monotonic() - began < 1.0
+    assert run("make", "run", cwd=made) == "preflight run --nproc 4\n"  # no line of python's
     # a new pin, or another torch, and it is not finished any more
     assert "-m pip" in run("make", "run", "TORCH=torch==2.9.0 --index-url x", cwd=made)
     assert "-m pip" not in run("make", "run", "TORCH=torch==2.9.0 --index-url x", cwd=made)

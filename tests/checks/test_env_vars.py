@@ -364,10 +364,10 @@ def test_observe_sees_the_hardware(tmp_path: Path) -> None:
 def test_observe_is_bounded(tmp_path: Path) -> None:
     environ = {f"NCCL_NONSENSE_{n}": "x" for n in range(10_000)}
     environ |= {"NCCL_DEBUG": "x" * (1 << 20), "NCCL_" + "Y" * (1 << 20): "1"}
-    began = time.perf_counter()
+    began = time.process_time()
     seen = env_vars.observe(Host(str(tmp_path), environ), context())
     judged(env_vars, Case("", seen))
-    assert time.perf_counter() - began < 6.0  # beside others; alone a tenth of it
+    assert time.process_time() - began < 2.0
     assert seen.variables[0].name == "NCCL_DEBUG"
     assert len(seen.variables[0].value) == 1024
     assert (len(seen.variables), seen.left_out) == (400, 9602)

@@ -108,9 +108,9 @@ def test_any_bytes_can_be_written() -> None:
 
 @pytest.mark.parametrize("value", ["://", "a-", "key", "token=", "aaaa:", "@"])
 def test_hostile_values_cost_nothing(value: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     redact("X", value * (1 << 19))
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 # --- secrets that may stand anywhere in a report ---
@@ -205,6 +205,6 @@ def test_hidden_wherever_it_stands() -> None:
 
 def test_an_environment_without_secrets_costs_nothing() -> None:
     environ = {f"X{n}": "x" * 500 for n in range(5000)}
-    began = time.perf_counter()
+    began = time.process_time()
     assert secrets(environ) == ()
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5

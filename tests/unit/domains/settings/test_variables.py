@@ -101,7 +101,7 @@ def test_not_strangers(name: str) -> None:
 
 
 def test_looking_for_neighbours_is_quick() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for number in range(50):
         nearest_name(f"NCCL_SOCKET_BUFFER_{number}_THRESHOLD")
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
