@@ -6,15 +6,19 @@ Looks at     the script of the command that is rehearsed and what it imports fro
              line keeps it out
 Fails if     the script has a syntax error
 Warns if     some ranks leave before a collective or alone get to one (a test of the rank around it,
-             without the same for the others); an asynchronous collective is never waited for; DDP
+             without the same for the others), or alone call the wrapped model; a rank goes on after
+             an error in a collective, stops early, or throws dice about a collective on its own; a
+             set gives the order of collectives; an asynchronous collective is never waited for; DDP
              reads its data without a sampler, or never tells it the epoch; gradients that are added
-             up over batches are summed over the ranks in each; a GradScaler scales bfloat16; no
-             rank is given a GPU of its own; NCCL is asked for where there is no GPU; DETAIL
-             debugging will crash DDP over Gloo
+             up over batches are summed over the ranks in each, or reset in each; they are clipped
+             while they are scaled; a GradScaler scales bfloat16; apex.amp is used; no rank is given
+             a GPU of its own, or a batch stays on the CPU; NCCL is asked for where there is no GPU;
+             DETAIL debugging will crash DDP over Gloo; addresses, ranks or devices are written down
+             and contradict the launcher; a process group of NCCL is never destroyed
 Undecided    the script can't be read
 Not covered  what only shows when it runs; collectives in a group of their own; installed libraries
              and what they do: where Lightning, Accelerate and the like are imported, or data is
-             dealt out in a way of its own, the rules about data and devices are silent
+             dealt out in a way of its own, the rules about data, devices and steps are silent
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete" on innocent ranks, "Duplicate GPU detected", "ProcessGroupNCCL
              is only supported with GPUs, no GPUs found!", exit code 139 (SIGSEGV) at the first step
@@ -119,6 +123,90 @@ FINDINGS = {
         "the range of float32, has no need for",
         text="remove the GradScaler at {place!s}: loss.backward(), optimizer.step()",
     ),
+    "collective-swallowed": pitfall(
+        headline="one rank goes on alone after an error: the except at {place} ends nothing",
+        cause="a batch that is too large or broken, and that should be left out",
+        means="that rank is one collective behind from then on: all hang until the time-out, or "
+        "add up what does not belong together",
+        text="raise again at {place!s}, so that the launcher ends all ranks; or let all ranks "
+        "leave the batch out: all_reduce a flag after the forward, before any backward()",
+    ),
+    "wrapped-under-rank": pitfall(
+        headline="only some ranks call the wrapped model at {place}, which takes all of them",
+        cause="evaluation, sampling or a checkpoint on rank 0",
+        means="those ranks wait in the broadcast of its buffers, or in the all-gather of its "
+        "parameters, until the time-out",
+        text="call model.module at {place!s} with DDP; let all ranks call it with FSDP",
+    ),
+    "early-stop-per-rank": pitfall(
+        headline="each rank decides alone to stop training at {place}",
+        cause="early stopping as on one GPU",
+        means="a rank that has stopped is missing in the next all-reduce: the others hang until "
+        "its time-out",
+        text="use the loss of all ranks (all_reduce) for the test, or broadcast the decision of "
+        "rank 0, before {place!s}",
+    ),
+    "random-branch": pitfall(
+        headline="chance decides on each rank whether it calls the collective at {place}",
+        cause="random numbers that are seeded for each rank, or not at all",
+        means="some ranks wait in a collective that the others never call",
+        text="use a random.Random(seed) with the same seed on all ranks at {place!s}, or broadcast "
+        "what rank 0 has drawn",
+    ),
+    "set-order": pitfall(
+        headline="collectives are called in the order of a set at {place}",
+        cause="a set where a list was meant",
+        means="ranks call them in different orders: a hang, or sums of different things",
+        text="use sorted(…) at {place!s}, or over a list or dict",
+    ),
+    "accumulation-reset": pitfall(
+        headline="gradients are reset in every micro-batch at {place}, before they are used",
+        cause="accumulation added to a loop that had zero_grad() in each batch",
+        means="no error: all micro-batches of a step but the last are computed for nothing",
+        text="put zero_grad() of {place!s} behind optimizer.step(), under the same if",
+    ),
+    "clip-scaled": pitfall(
+        headline="gradients are clipped at {place} while they are scaled",
+        cause="clipping added to a loop with a GradScaler",
+        means="no error: gradients that are 65536 times too large are cut down to nearly nothing "
+        "in every step",
+        text="call scaler.unscale_(optimizer) before {place!s}",
+    ),
+    "apex-amp": pitfall(
+        headline="apex.amp is used at {place}",
+        cause="a script from before torch had mixed precision of its own",
+        means="'No module named apex', or a build of it that fits no recent torch",
+        text="use torch.autocast and torch.amp.GradScaler at {place!s}",
+    ),
+    "batch-not-moved": pitfall(
+        headline="a batch stays on the CPU, and the model at {place} is on the GPU",
+        cause="a .to(device) forgotten",
+        means="'Expected all tensors to be on the same device'",
+        text="call .to(device, non_blocking=True) of what the DataLoader gives, before {place!s}",
+    ),
+    "rendezvous-hardcoded": pitfall(
+        headline="the script fixes at {place} where or with how many ranks it meets",
+        cause="a trial on one machine, or the address of another one",
+        means="ranks wait for each other at different places, for ranks that are not started, or "
+        "for none",
+        text="let the launcher set MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE: at {place!s} "
+        "init_process_group with no more than a backend",
+    ),
+    "launcher-contradicted": pitfall(
+        headline="the devices or processes of {place} contradict what torchrun starts",
+        cause="processes or devices that are given to both",
+        means="'does not match the world size', 'invalid device ordinal', or more ranks than GPUs",
+        text="let {place!s} follow the launcher: devices='auto', no spawn, no "
+        "CUDA_VISIBLE_DEVICES of the script's own; or start it without torchrun",
+    ),
+    "destroy-missing": pitfall(
+        headline="the process group of NCCL at {place} is never destroyed",
+        cause="a script without an end",
+        means="'destroy_process_group() was not called before program exit'; a rank may hang or "
+        "abort while it ends",
+        text="call torch.distributed.destroy_process_group() at the end of the script that has "
+        "{place!s}",
+    ),
     "set-device-missing": pitfall(
         headline="all ranks may use GPU 0: no torch.cuda.set_device() before {place}",
         cause="a script for one GPU to which init_process_group was added",
@@ -150,6 +238,18 @@ EXPECTED = {
     "set-epoch-missing": "set_epoch() in each epoch",
     "no-sync-missing": "gradients summed once a step of the optimizer",
     "scaler-bf16": "a GradScaler with float16 only",
+    "collective-swallowed": "an error that ends the rank, or a batch that all leave out",
+    "wrapped-under-rank": "model.module, or the call on all ranks",
+    "early-stop-per-rank": "one decision for all ranks",
+    "random-branch": "one decision for all ranks",
+    "set-order": "the same order on all ranks",
+    "accumulation-reset": "zero_grad() once a step of the optimizer",
+    "clip-scaled": "scaler.unscale_(optimizer) before clipping",
+    "apex-amp": "torch.amp",
+    "batch-not-moved": "the batch on the device of the model",
+    "rendezvous-hardcoded": "what the launcher says",
+    "launcher-contradicted": "as many as the launcher starts",
+    "destroy-missing": "destroy_process_group() at the end",
     "set-device-missing": "a GPU of its own for each rank",
     "nccl-on-cpu": "a backend that this machine has",
     "detail-ddp": "TORCH_DISTRIBUTED_DEBUG=INFO or OFF",
@@ -181,9 +281,9 @@ def observe(host: Host, ctx: Context) -> Script:
     program = source.read_program(host, name, cwd)
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     ctx.mark("read")
-    hits = linter.hits(program, host.environ, gpu)
     argv = ctx.options.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
+    hits = linter.hits(program, host.environ, gpu, words)
     return Script(
         name=name,
         files=len(program.modules),
@@ -231,6 +331,8 @@ def judge(world: World[Script], expect: Expect) -> Iterator[Found]:
 def _applies(hit: Hit, seen: Script) -> bool:
     if hit.rule == "nccl-on-cpu":
         return not seen.gpu
+    if hit.rule in ("batch-not-moved", "destroy-missing"):
+        return seen.gpu
     return hit.rule != "detail-ddp" or seen.torch.startswith(CRASHING)
 
 

@@ -60,6 +60,18 @@ PLAIN = (
     "no-sync-missing",
     "scaler-bf16",
     "set-device-missing",
+    "collective-swallowed",
+    "wrapped-under-rank",
+    "early-stop-per-rank",
+    "random-branch",
+    "set-order",
+    "accumulation-reset",
+    "clip-scaled",
+    "apex-amp",
+    "batch-not-moved",
+    "rendezvous-hardcoded",
+    "launcher-contradicted",
+    "destroy-missing",
 )
 BROKEN = of("syntax-error")
 NCCL, DETAIL = of("nccl-on-cpu"), of("detail-ddp")
@@ -71,6 +83,7 @@ CASES = (
     Case("another may", with_hits(BROKEN, same_python=False), "syntax-error", WARN),
     Case("NCCL without a GPU", with_hits(NCCL, gpu=False), "nccl-on-cpu", WARN),
     Case("NCCL with one", with_hits(NCCL)),
+    Case("a batch on the CPU, as everything", with_hits(of("batch-not-moved"), gpu=False)),
     Case("a torch that crashes", with_hits(DETAIL, torch="2.13.0+cpu"), "detail-ddp", WARN),
     Case("another torch", with_hits(DETAIL, torch="2.12.1")),
     Case("no torch beside us", with_hits(DETAIL)),
@@ -174,6 +187,7 @@ def test_the_release_of_torch_is_looked_up_where_it_matters() -> None:
 
 def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
     text = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+    text += "dist.destroy_process_group()\n"
     source(tmp_path, "job/train.py", text)
     options = {"script": "/job/train.py", "cwd": "/job"}
     seen = job_script.observe(Host(str(tmp_path)), context(options=options))

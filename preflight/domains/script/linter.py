@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from preflight.domains.script import data_rules, device_rules, rules
+from preflight.domains.script import (
+    agreement_rules,
+    data_rules,
+    device_rules,
+    rules,
+    start_rules,
+    step_rules,
+)
 from preflight.domains.script.divergence import divergences
 from preflight.domains.script.source import Hit, Program
 
@@ -12,10 +19,13 @@ KEPT_MAX = 20
 """Places of one rule that are kept."""
 
 
-def hits(program: Program, environ: Mapping[str, str], gpu: bool) -> tuple[Hit, ...]:
-    """What all rules find, by rule and place. A script nested so deeply that a rule can't follow it
-    keeps only that rule silent."""
+def hits(
+    program: Program, environ: Mapping[str, str], gpu: bool, argv: Sequence[str] = ()
+) -> tuple[Hit, ...]:
+    """What all rules find, by rule and place; `argv` starts the script. A script nested so deeply
+    that a rule can't follow it keeps only that rule silent."""
     seen = rules.mentions(program.modules)
+    launch = start_rules.launch_of(argv)
     found: list[Hit] = list(program.broken[:KEPT_MAX])
     for rule in (
         divergences(program.modules),
@@ -27,6 +37,18 @@ def hits(program: Program, environ: Mapping[str, str], gpu: bool) -> tuple[Hit, 
         device_rules.set_device_missing(program, seen, environ),
         device_rules.nccl_literal(program, seen),
         device_rules.detail_with_ddp(program, environ, gpu),
+        step_rules.accumulation_reset(program, seen),
+        step_rules.clip_scaled(program, seen),
+        step_rules.batch_not_moved(program, seen),
+        step_rules.apex_amp(program),
+        agreement_rules.collective_swallowed(program, seen),
+        agreement_rules.wrapped_under_rank(program, seen),
+        agreement_rules.early_stop_per_rank(program, seen),
+        agreement_rules.random_branch(program, seen),
+        agreement_rules.set_order(program, environ),
+        start_rules.hardcoded(program, seen, launch),
+        start_rules.contradicts_launcher(program, seen, launch),
+        start_rules.destroy_missing(program, seen),
     ):
         found += _bounded(rule)
     return tuple(found)

@@ -195,7 +195,7 @@ def no_sync_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
         for scope in module.scopes:
             for loop in scope.nodes:
                 if isinstance(loop, ast.For):
-                    backward = _accumulates(loop)
+                    backward = _accumulates(loop) or _micro_batches(loop)
                     if backward is not None:
                         yield from module.hit("no-sync-missing", backward, scope)
 
@@ -204,15 +204,15 @@ def _accumulates(loop: ast.For) -> ast.Call | None:
     """The backward() of a loop that adds up gradients over some batches."""
     backward, steps, divided = None, [], set()
     for statement in loop.body:
-        for node in _without_inner_loops(statement):
+        for node in without_inner_loops(statement):
             match node:
                 case ast.Call(func=ast.Attribute(attr="backward")):
                     backward = node
-                case ast.If() if count := _accumulation_count(node.test):
+                case ast.If() if count := accumulation_count(node.test):
                     if any(
-                        _is_optimizer_step(inner)
+                        is_optimizer_step(inner)
                         for part in node.body
-                        for inner in _without_inner_loops(part)
+                        for inner in without_inner_loops(part)
                     ):
                         steps.append(count)
                 case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
@@ -220,7 +220,33 @@ def _accumulates(loop: ast.For) -> ast.Call | None:
     return backward if any(count in divided for count in steps) else None
 
 
-def _without_inner_loops(statement: ast.AST) -> Iterator[ast.AST]:
+def _micro_batches(outer: ast.For) -> ast.Call | None:
+    """The backward() of a loop of n micro-batches inside of a step, the loss divided by n."""
+    for number, loop in enumerate(outer.body):
+        match loop:
+            case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[count])):
+                inside = [n for part in loop.body for n in without_inner_loops(part)]
+                after = [n for part in outer.body[number + 1 :] for n in without_inner_loops(part)]
+            case _:
+                continue
+        backward = None
+        for node in inside:
+            match node:
+                case ast.Call(func=ast.Attribute(attr="backward")):
+                    backward = node
+        divided = any(
+            isinstance(n, (ast.BinOp, ast.AugAssign))
+            and isinstance(n.op, ast.Div)
+            and ast.unparse(n.right if isinstance(n, ast.BinOp) else n.value) == ast.unparse(count)
+            for n in inside
+        )
+        steps = any(is_optimizer_step(n) for n in inside), any(map(is_optimizer_step, after))
+        if backward is not None and divided and steps == (False, True):
+            return backward
+    return None
+
+
+def without_inner_loops(statement: ast.AST) -> Iterator[ast.AST]:
     """A statement and all in it, but for loops and functions inside."""
     waiting = [statement]
     while waiting:
@@ -230,7 +256,7 @@ def _without_inner_loops(statement: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _accumulation_count(test: ast.expr) -> str:
+def accumulation_count(test: ast.expr) -> str:
     """n of `(step + 1) % n == 0`."""
     for node in ast.walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
@@ -239,7 +265,7 @@ def _accumulation_count(test: ast.expr) -> str:
     return ""
 
 
-def _is_optimizer_step(node: ast.AST) -> bool:
+def is_optimizer_step(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     owner = ast.unparse(node.func.value).lower()

@@ -10,3 +10,4 @@ dist.init_process_group("nccl", device_id=torch.device("cuda", local))
 model = torch.nn.Linear(2, 2).cuda()
 with torch.device("cuda"):
     print(model(torch.rand(2, 2)))
+dist.destroy_process_group()

@@ -84,6 +84,8 @@ def main(args) -> None:
             model(image.to(device)).sum().backward()
         evaluate(model, test_loader, device)
         save_on_master({"epoch": epoch}, "model.pth")
+    if args.distributed:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -10,3 +10,4 @@ import torch.distributed as dist
 dist.init_process_group("nccl")
 model = torch.nn.Linear(2, 2).cuda()
 print(model(torch.rand(2, 2).to("cuda")))
+dist.destroy_process_group()

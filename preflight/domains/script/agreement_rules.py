@@ -1,0 +1,402 @@
+"""Decisions that each rank makes for itself, where all have to make the same: to skip a batch, to
+stop, to evaluate the wrapped model, to call a collective, in which order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from preflight.domains.script.control_flow import (
+    called_by_name,
+    is_collective,
+    reaching_a_collective,
+)
+from preflight.domains.script.placement import Placement, places
+from preflight.domains.script.rank_values import RANK_NAMES, by_rank, differs
+from preflight.domains.script.rules import (
+    DDP,
+    Mentions,
+    calls_of,
+    constant,
+    is_optimizer_step,
+    keyword,
+)
+from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
+
+FSDP = name_set(
+    "torch.distributed.fsdp.FullyShardedDataParallel "
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel"
+)
+WRAPPERS = DDP | FSDP
+BROAD = name_set(
+    "Exception BaseException RuntimeError torch.cuda.OutOfMemoryError torch.OutOfMemoryError "
+    "torch.distributed.DistBackendError torch.distributed.DistError"
+)
+ENDS = name_set("sys.exit exit quit os._exit os.abort os.kill sys.abort")
+ALONE = ("distributed", "world_size", "ddp", "is_initialized", "num_processes", "n_gpu")
+"""In a test that asks whether there are other ranks."""
+AGREES = ("reduce", "gather", "broadcast", "barrier", "sync", "all_to_all", "allreduce", "mpi")
+"""In the name of what lets ranks agree; NO_AGREEMENT have them in their names all the same."""
+NO_AGREEMENT = name_set(
+    "broadcast_buffers no_sync synchronize SyncBatchNorm convert_sync_batchnorm ReduceLROnPlateau "
+    "reduce_lr reduce_lr_on_plateau torch.cuda.synchronize reduction lr_reduce"
+)
+BUFFERS = (
+    *("batchnorm", "syncbatchnorm", "register_buffer", "resnet", "mobilenet", "efficientnet"),
+    *("densenet", "inception", "regnet", "shufflenet", "mnasnet", "_bn"),
+)
+"""In a name of which a model is made that has buffers, which DDP broadcasts in each forward."""
+STOPS = ("early", "stop", "patience", "no_improve", "wait", "counter", "plateau")
+SAMPLERS = name_set(
+    "torch.utils.data.distributed.DistributedSampler torch.utils.data.DistributedSampler"
+)
+RANDOM = (
+    *("random.random", "random.randint", "random.choice", "random.uniform", "random.randrange"),
+    *("numpy.random.rand", "numpy.random.random", "numpy.random.randint", "numpy.random.uniform"),
+    *("numpy.random.choice", "numpy.random.binomial", "torch.rand", "torch.randint"),
+    *("torch.bernoulli", "random.getrandbits", "random.gauss"),
+)
+SEEDS = name_set(
+    "seed manual_seed manual_seed_all seed_everything set_seed seed_all setup_seed fix_seed "
+    "set_random_seed init_seeds set_seeds fix_random_seeds same_seeds"
+)
+SETS = name_set("set frozenset")
+IDENTITY = name_set("parameters buffers modules children")
+"""Members of a set of these are ordered by their addresses, which PYTHONHASHSEED does not mend."""
+
+
+def wraps(program: Program) -> bool:
+    """Whether a model is wrapped in DDP or FSDP anywhere."""
+    return any(True for module in program.modules for _ in calls_of(module, *WRAPPERS))
+
+
+def _may_agree(names: frozenset[str]) -> bool:
+    lower = (name.lower() for name in names - NO_AGREEMENT)
+    return any(word in name for name in lower for word in AGREES)
+
+
+# --- errors ---
+
+
+def collective_swallowed(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A try around a collective, or around backward() of DDP, in a loop, after which a rank goes on
+    with the next round: it is one call behind all others from then on."""
+    parallel = wraps(program) and not seen.framework
+    for module in program.modules:
+        for scope in module.scopes:
+            found = list(places(scope))
+            for place in found:
+                if isinstance(place.node, ast.Try) and place.loops and not place.handler:
+                    yield from _swallows(module, scope, place, found, parallel)
+
+
+def _swallows(
+    module: Module, scope: NameScope, place: Placement, found: Sequence[Placement], parallel: bool
+) -> Iterator[Hit]:
+    node = place.node
+    assert isinstance(node, ast.Try)
+    inside = [n for part in node.body for n in ast.walk(part) if isinstance(n, ast.Call)]
+    called = [name for call in inside if (name := is_collective(call, module))]
+    plain = [name for name in called if name != "monitored_barrier"]
+    steps = parallel and any(_is_backward(call) for call in inside)
+    handler = next((h for h in node.handlers if _is_broad(h, module) and _goes_on(h.body)), None)
+    if handler is None or not (plain or steps):
+        return
+    around = [p.node for p in found if place.loops[-1] in p.loops]
+    if not plain and not any(is_optimizer_step(n) for n in around):
+        return  # a measurement, or a test
+    # ranks that tell each other what has happened to them leave the batch out together
+    own = {id(call) for call in inside}
+    beside = [n for n in around if id(n) not in own]
+    if any(_agrees(n, module) for n in beside) or _agreeing_handler(handler, module):
+        return
+    what = f"{plain[0]} in the try" if plain else "backward() of DDP in the try"
+    kind = ast.unparse(handler.type) if handler.type is not None else "everything"
+    yield from module.hit("collective-swallowed", handler, scope, f"catches {kind[:30]}; {what}")
+
+
+def _is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+
+
+def _agrees(node: ast.AST, module: Module) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_part(module.full(node.func)) or getattr(node.func, "attr", "")
+    return _may_agree(frozenset({name}))
+
+
+def _agreeing_handler(handler: ast.ExceptHandler, module: Module) -> bool:
+    return any(_agrees(n, module) for part in handler.body for n in ast.walk(part))
+
+
+def _is_broad(handler: ast.ExceptHandler, module: Module) -> bool:
+    kind = handler.type
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(one is None or module.full(one) in BROAD for one in kinds)
+
+
+def _goes_on(body: Sequence[ast.stmt]) -> bool:
+    """Whether a way through these statements stays in the loop."""
+    for statement in body:
+        match statement:
+            case ast.Raise() | ast.Return() | ast.Break():
+                return False
+            case ast.Continue():
+                return True
+            case ast.If(test=test, body=then, orelse=other):
+                if any(word in ast.unparse(test).lower() for word in ALONE):
+                    return False  # it goes on where it has no peers
+                if not (_goes_on(then) or _goes_on(other)):
+                    return False
+            case ast.With(body=inner):
+                if not _goes_on(inner):
+                    return False
+            case ast.Expr(value=ast.Call() as call):
+                if ast.unparse(call.func) in ENDS or _ends_all(call):
+                    return False
+    return True
+
+
+def _ends_all(call: ast.Call) -> bool:
+    name = last_part(ast.unparse(call.func)).lower()
+    return any(word in name for word in ("destroy", "abort", "exit", "fail", "raise", "die"))
+
+
+# --- the wrapped model on some ranks ---
+
+
+def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A test of the rank around a call of the wrapped model: DDP broadcasts buffers in it, FSDP
+    collects parameters."""
+    if seen.framework:
+        return
+    lower = {name.lower() for name in seen.names}
+    buffers = any(word in name for name in lower for word in BUFFERS)
+    local = "LOCAL_STATE_DICT" in seen.names or "SHARDED_STATE_DICT" in seen.names
+    for module in program.modules:
+        functions = called_by_name(module)
+        for scope in module.scopes:
+            for place in places(scope):
+                call = place.node
+                if not isinstance(call, ast.Call) or place.handler:
+                    continue
+                test = _parting(place, scope, module)
+                if test is None:
+                    continue
+                called = _wrapped_call(call, scope, module, functions, local)
+                if called is None or (called[1] in DDP and not buffers):
+                    continue
+                how, wrapper = called
+                short = "FSDP" if wrapper in FSDP else "DDP"
+                other = f"{how} of {short} under 'if {ast.unparse(test.test)[:40]}'"
+                yield from module.hit("wrapped-under-rank", call, scope, other)
+
+
+def _parting(place: Placement, scope: NameScope, module: Module) -> ast.If | None:
+    """The innermost test around a place that keeps some ranks out of it."""
+    for test, _ in reversed(place.branches):
+        if differs(by_rank(test.test, scope, module)) and not test.orelse:
+            return test
+    return None
+
+
+def _wrapped_call(
+    call: ast.Call,
+    scope: NameScope,
+    module: Module,
+    functions: Mapping[str, NameScope],
+    local: bool,
+) -> tuple[str, str] | None:
+    """How a call reaches a wrapped model, and the wrapper."""
+    func = call.func
+    if isinstance(func, ast.Name) and (wrapper := _wrapper(func.id, scope, module)):
+        return f"{func.id}() is a forward", wrapper
+    match func:
+        case ast.Attribute(value=ast.Name(id=name), attr="state_dict") if not local:
+            wrapper = _wrapper(name, scope, module)
+            return (f"{name}.state_dict()", wrapper) if wrapper in FSDP else None
+        case ast.Name(id=name) if name in functions:
+            return _passed_on(call, scope, module, functions[name])
+    return None
+
+
+def _passed_on(
+    call: ast.Call, scope: NameScope, module: Module, function: NameScope
+) -> tuple[str, str] | None:
+    """Whether a function calls what it is given, and a wrapped model is given."""
+    node = function.node
+    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+    given = list(zip(names, call.args, strict=False))
+    given += [(k.arg, k.value) for k in call.keywords if k.arg]
+    for parameter, value in given:
+        wrapper = _wrapper(value.id, scope, module) if isinstance(value, ast.Name) else ""
+        plain = len(function.bound.get(parameter, [])) == 1  # model = model.module, and the like
+        calls = any(
+            isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == parameter
+            for n in function.nodes
+        )
+        if wrapper and plain and calls:
+            return f"{function.name}() calls {parameter}, a forward", wrapper
+    return None
+
+
+def _wrapper(name: str, scope: NameScope, module: Module) -> str:
+    """What a name is wrapped in: bound to DDP(…) or FSDP(…) here, and to nothing unwrapped."""
+    for value in scope.values(name):
+        if isinstance(value, ast.Attribute) and value.attr == "module":
+            return ""
+        if isinstance(value, ast.Call) and (full := module.full(value.func)) in WRAPPERS:
+            kept = constant(keyword(value, "broadcast_buffers"), scope) is not False
+            return full if kept else ""
+    return ""
+
+
+# --- stopping ---
+
+
+def early_stop_per_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A training loop of DDP that each rank leaves by a value of its own: a loss on its own share
+    of the data, or what only one rank has worked out."""
+    if seen.framework or not wraps(program) or _may_agree(seen.names):
+        return
+    samplers = sum(1 for module in program.modules for _ in calls_of(module, *SAMPLERS))
+    for module in program.modules:
+        for scope in module.scopes:
+            for place in places(scope):
+                if isinstance(place.node, ast.Break) and place.loops:
+                    yield from _stop(module, scope, place, samplers)
+
+
+def _stop(module: Module, scope: NameScope, place: Placement, samplers: int) -> Iterator[Hit]:
+    loop = place.loops[-1]
+    if not isinstance(loop, ast.For) or "epoch" not in ast.unparse(loop.target).lower():
+        return
+    inner = [(test, body) for test, body in place.branches if test in set(ast.walk(loop))]
+    parted = any(differs(by_rank(t.test, scope, module)) for t, _ in inner)
+    tests = " ".join(ast.unparse(test.test).lower() for test, _ in inner)
+    stops = any(word in tests for word in STOPS)
+    if parted or (stops and samplers > 1):
+        why = "only some ranks get to it" if parted else "each rank decides by its own share"
+        yield from module.hit("early-stop-per-rank", place.node, scope, why)
+
+
+# --- chance and order ---
+
+
+def random_branch(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A collective under a throw of dice that each rank makes for itself."""
+    if not _own_seeds(program):
+        return
+    for module in program.modules:
+        reach = reaching_a_collective(module)
+        for scope in module.scopes:
+            for place in places(scope):
+                test = place.node
+                if not isinstance(test, ast.If) or not (dice := _dice(test, scope, module)):
+                    continue
+                then, other = (_collectives(p, module, reach) for p in (test.body, test.orelse))
+                if then != other:
+                    name = (then or other)[0]
+                    yield from module.hit("random-branch", test, scope, f"{name} under {dice}()")
+
+
+def _own_seeds(program: Program) -> bool:
+    """Whether ranks draw other numbers: nothing is seeded, or all with the rank."""
+    for module in program.modules:
+        for _, call in module.calls():
+            name = last_part(module.full(call.func)) or getattr(call.func, "attr", "")
+            if name in SEEDS or "seed" in name.lower():
+                given = [*call.args, *(k.value for k in call.keywords)]
+                if not any(_mentions_rank(n) for one in given for n in ast.walk(one)):
+                    return False
+    return True
+
+
+def _mentions_rank(node: ast.AST) -> bool:
+    name = getattr(node, "id", getattr(node, "attr", ""))
+    return isinstance(name, str) and name.lower() in RANK_NAMES
+
+
+def _dice(test: ast.If, scope: NameScope, module: Module) -> str:
+    """The function of chance in a test, also by way of a name; on a GPU all begin with one seed."""
+    looked = [test.test]
+    names = (n.id for n in ast.walk(test.test) if isinstance(n, ast.Name))
+    looked += [value for name in names if (value := scope.value(name)) is not None]
+    for node in (n for one in looked for n in ast.walk(one)):
+        if isinstance(node, ast.Call) and (full := module.full(node.func)) in RANDOM:
+            chosen = {k.arg for k in node.keywords} & {"device", "generator"}
+            return "" if chosen else full
+    return ""
+
+
+def _collectives(
+    body: Sequence[ast.stmt], module: Module, reach: Mapping[str, NameScope]
+) -> list[str]:
+    found = []
+    for node in (n for part in body for n in ast.walk(part)):
+        if isinstance(node, ast.Call):
+            if name := is_collective(node, module):
+                found.append(name)
+            elif isinstance(node.func, ast.Name) and node.func.id in reach:
+                found.append(node.func.id)
+    return found
+
+
+def set_order(program: Program, environ: Mapping[str, str]) -> Iterator[Hit]:
+    """A loop over a set that calls a collective for each member: their order is another one in each
+    process, since Python hashes text with a seed of its own."""
+    fixed = environ.get("PYTHONHASHSEED", "").isdecimal()
+    for module in program.modules:
+        reach = reaching_a_collective(module)
+        for scope in module.scopes:
+            for node in scope.nodes:
+                if isinstance(node, ast.For) and (members := _set_of(node.iter, scope, module)):
+                    by_address = members == "objects"
+                    called = _collectives(node.body, module, reach)
+                    if called and (by_address or not fixed):
+                        other = f"{called[0]} in an order of its own on each rank"
+                        yield from module.hit("set-order", node, scope, other)
+
+
+def _set_of(node: ast.expr, scope: NameScope, module: Module, depth: int = 0) -> str:
+    """`texts` or `objects` for what is surely a set; empty for numbers, which are in one order, and
+    for what is none."""
+    if depth > 4:
+        return ""
+    match node:
+        case ast.Name(id=name):
+            value = scope.value(name)
+            return _set_of(value, scope, module, depth + 1) if value is not None else ""
+        case ast.Set(elts=parts):
+            texts = any(isinstance(p, ast.Constant) and isinstance(p.value, str) for p in parts)
+            return "texts" if texts else ""
+        case ast.SetComp(elt=part):
+            return _members(part)
+        case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in SETS:
+            return _members(inner)
+        case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor()):
+            return _set_of(left, scope, module, depth + 1) or _set_of(
+                node.right, scope, module, depth + 1
+            )
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in (
+            *("union", "intersection", "difference", "symmetric_difference"),
+        ):
+            return _set_of(owner, scope, module, depth + 1)
+    return ""
+
+
+def _members(node: ast.expr) -> str:
+    """What a set is made of, as far as its text says so."""
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Call(func=ast.Attribute(attr=name)) if name in IDENTITY:
+                return "objects"
+            case ast.Call(func=ast.Attribute(attr="keys" | "split" | "state_dict")):
+                return "texts"
+            case ast.Constant(value=str()) | ast.JoinedStr():
+                return "texts"
+            case ast.Attribute(attr="name" | "key") | ast.Name(id="name" | "names" | "keys"):
+                return "texts"
+    return ""

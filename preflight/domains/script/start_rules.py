@@ -1,0 +1,225 @@
+"""How a script starts and ends its process group, beside what its launcher does: addresses and
+numbers that hold for one machine only, devices that contradict the launcher's, no end."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from preflight.domains.script.rules import (
+    INIT,
+    Mentions,
+    calls_of,
+    constant,
+    keyword,
+    open_ended,
+    under_a_test,
+)
+from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
+from preflight.frozen import dataclass
+
+LOOPBACK = ("localhost", "127.", "[::1]", "::1", "0.0.0.0")
+TRAINERS = name_set(
+    "lightning.Trainer lightning.pytorch.Trainer pytorch_lightning.Trainer "
+    "lightning.pytorch.trainer.Trainer pytorch_lightning.trainer.Trainer"
+)
+SPAWNS = name_set(
+    "torch.multiprocessing.spawn torch.multiprocessing.start_processes "
+    "torch.multiprocessing.spawn.spawn"
+)
+OWN_PROCESSES = name_set("spawn start_processes Process Popen fork ProcessPoolExecutor Pool")
+"""Who starts ranks itself knows how many there are."""
+ENDS = ("destroy_process_group", "destroy", "cleanup", "shutdown", "teardown", "dist_cleanup")
+IDENTITY = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+TORCHRUN = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What the command line says of a launcher of torch's: ranks per node and nodes; 0 where it
+    says nothing, or where there is no such launcher."""
+
+    ranks: int = 0
+    nodes: int = 0
+
+    @property
+    def world(self) -> int:
+        return self.ranks * self.nodes
+
+
+def launch_of(argv: Sequence[str]) -> Started:
+    """Reads `torchrun --nproc-per-node=4 --nnodes 2 train.py`, and torch.distributed.run's."""
+    start = next((i for i, word in enumerate(argv) if _is_torchrun(argv, i)), None)
+    if start is None:
+        return Started()
+    told = {"nproc-per-node": "1", "nnodes": "1"}
+    words = list(argv[start + 1 :])
+    for number, word in enumerate(words):
+        if word.endswith(".py"):
+            break
+        name, given, value = word.lstrip("-").replace("_", "-").partition("=")
+        if word.startswith("--") and name in told:
+            told[name] = value if given else (words[number + 1 : number + 2] or [""])[0]
+    numbers = [int(v) if v.isdecimal() and len(v) < 6 else 0 for v in told.values()]
+    return Started(*numbers)
+
+
+def _is_torchrun(argv: Sequence[str], number: int) -> bool:
+    word = argv[number]
+    module = number > 0 and argv[number - 1] == "-m" and word in TORCHRUN[:2]
+    return module or word.rpartition("/")[2] == TORCHRUN[2]
+
+
+# --- fixed in the text ---
+
+
+def hardcoded(program: Program, seen: Mentions, launch: Started) -> Iterator[Hit]:
+    """An address, a number of ranks or a rank that is written into the script."""
+    if seen.framework:
+        return
+    own = bool(seen.names & OWN_PROCESSES)
+    for module in program.modules:
+        for scope, call in calls_of(module, INIT):
+            if open_ended(call) or under_a_test(module, [call]):
+                continue
+            yield from _address(module, scope, call, launch)
+            yield from _size(module, scope, call, launch, own)
+        for scope, node, name, value in _variables(module):
+            if not under_a_test(module, [node]):
+                yield from _variable(module, scope, node, (name, value), launch, own)
+
+
+def _address(module: Module, scope: NameScope, call: ast.Call, launch: Started) -> Iterator[Hit]:
+    given = keyword(call, "init_method") or (call.args[1] if len(call.args) > 1 else None)
+    url = constant(given, scope)
+    if not isinstance(url, str) or not url.startswith("tcp://"):
+        return
+    host = url.removeprefix("tcp://").rpartition(":")[0]
+    if host and (not host.startswith(LOOPBACK) or launch.nodes > 1):
+        yield from module.hit("rendezvous-hardcoded", call, scope, f"init_method is {url[:40]}")
+
+
+def _size(
+    module: Module, scope: NameScope, call: ast.Call, launch: Started, own: bool
+) -> Iterator[Hit]:
+    size = constant(keyword(call, "world_size"), scope)
+    if not isinstance(size, int) or isinstance(size, bool) or own or size < 1:
+        return
+    if size != launch.world and max(size, launch.world) > 1:
+        said = f", the launcher starts {launch.world}" if launch.world else ""
+        yield from module.hit("rendezvous-hardcoded", call, scope, f"world_size is {size}{said}")
+
+
+def _variables(module: Module) -> Iterator[tuple[NameScope, ast.AST, str, str]]:
+    """`os.environ["…"] = "…"`, with texts or numbers made text."""
+    for scope in module.scopes:
+        for node in scope.nodes:
+            match node:
+                case ast.Assign(
+                    targets=[ast.Subscript(value=holder, slice=ast.Constant(value=str(name)))],
+                    value=ast.Constant(value=str(text)),
+                ) if last_part(module.full(holder)) == "environ":
+                    yield scope, node, name, text
+
+
+def _variable(
+    module: Module,
+    scope: NameScope,
+    node: ast.AST,
+    setting: tuple[str, str],
+    launch: Started,
+    own: bool,
+) -> Iterator[Hit]:
+    name, value = setting
+    other = f"{name} is {value[:40]}"
+    if name == "MASTER_ADDR" and not _parameter(scope):
+        if value and (not value.startswith(LOOPBACK) or launch.nodes > 1):
+            yield from module.hit("rendezvous-hardcoded", node, scope, other)
+    elif name in IDENTITY and launch.world > 1 and not own:
+        other += f", the launcher starts {launch.world} ranks"
+        if (name, value) != ("WORLD_SIZE", str(launch.world)):
+            yield from module.hit("rendezvous-hardcoded", node, scope, other)
+
+
+def _parameter(scope: NameScope) -> bool:
+    """In a function of a class, which may be another launcher's."""
+    return scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef)
+
+
+# --- against the launcher ---
+
+
+def contradicts_launcher(program: Program, seen: Mentions, launch: Started) -> Iterator[Hit]:
+    """Devices or processes that the script asks for, beside as many that torchrun has started."""
+    if launch.ranks < 1:
+        return
+    for module in program.modules:
+        for scope, call in calls_of(module, *TRAINERS):
+            devices = _count(keyword(call, "devices"), scope)
+            nodes = _count(keyword(call, "num_nodes"), scope) if _has(call, "num_nodes") else 1
+            known = devices and nodes and launch.world and not open_ended(call)
+            if known and devices * nodes != launch.world:
+                other = f"{devices} x {nodes} devices, torchrun starts {launch.world} ranks"
+                yield from module.hit("launcher-contradicted", call, scope, other)
+        for scope, call in calls_of(module, *SPAWNS):
+            count = keyword(call, "nprocs") or (call.args[2] if len(call.args) > 2 else None)
+            several = launch.ranks > 1 and count is not None and constant(count, scope) != 1
+            if several and not under_a_test(module, [call]) and not _asks(program):
+                other = f"each of {launch.ranks} ranks of torchrun starts its own"
+                yield from module.hit("launcher-contradicted", call, scope, other)
+        for scope, node, name, value in _variables(module):
+            gpus = len([one for one in value.split(",") if one.strip()])
+            if name == VISIBLE and 0 < gpus < launch.ranks and not under_a_test(module, [node]):
+                other = f"{gpus} GPUs for {launch.ranks} ranks"
+                yield from module.hit("launcher-contradicted", node, scope, other)
+
+
+def _asks(program: Program) -> bool:
+    """Whether a script looks whether a launcher has started it."""
+    wanted = {"RANK", "LOCAL_RANK", "is_torchelastic_launched", "TORCHELASTIC_RUN_ID"}
+    return any(
+        (isinstance(node, ast.Constant) and node.value in wanted)
+        or (isinstance(node, ast.Attribute) and node.attr in wanted)
+        for module in program.modules
+        for scope in module.scopes
+        for node in scope.nodes
+    )
+
+
+def _has(call: ast.Call, name: str) -> bool:
+    return any(k.arg == name for k in call.keywords)
+
+
+def _count(node: ast.expr | None, scope: NameScope) -> int:
+    """A literal number of devices, or a list of them; 0 where it is not known."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return len(node.elts)
+    value = constant(node, scope)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+# --- the end ---
+
+
+def destroy_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A process group of NCCL that the script makes and nobody ends: only of the script itself,
+    whose end is that of the process."""
+    if seen.framework or any(word in name.lower() for name in seen.names for word in ENDS):
+        return
+    starts = [(m, s, c) for m in program.modules for s, c in calls_of(m, INIT)]
+    if len(starts) != 1 or len(program.modules) > 1:
+        return
+    module, scope, call = starts[0]
+    backend = constant(call.args[0] if call.args else keyword(call, "backend"), scope)
+    if backend == "nccl" and not open_ended(call) and _is_run(module):
+        yield from module.hit("destroy-missing", call, scope)
+
+
+def _is_run(module: Module) -> bool:
+    """Whether the file does something when it is run: more than to define and import."""
+    quiet = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+    doc = (n for n in module.tree.body if not isinstance(n, quiet))
+    return any(not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)) for n in doc)

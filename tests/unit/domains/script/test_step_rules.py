@@ -1,0 +1,176 @@
+"""Gradients reset, clipped or scaled at the wrong time, and batches that stay on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from preflight.domains.script.rules import mentions
+from preflight.domains.script.source import Hit, Program, parse_module
+from preflight.domains.script.step_rules import (
+    accumulation_reset,
+    apex_amp,
+    batch_not_moved,
+    clip_scaled,
+)
+
+Rule = Callable[..., Iterator[Hit]]
+
+
+def lines(rule: Rule, text: str) -> list[int]:
+    made = Program((parse_module(text.encode(), "train.py"),), ())
+    given = (made,) if rule is apex_amp else (made, mentions(made.modules))
+    return [hit.line for hit in rule(*given)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "for idx, b in enumerate(dl):\n  optim.zero_grad()\n  m(b).backward()\n"
+            "  if not (idx + 1) % cfg.accumulate_steps:\n    optim.step()\n",
+            [2],
+        ),
+        (
+            "while it < total:\n  self.optimizer_g.zero_grad()\n  loss(next(s)).backward()\n"
+            "  it += 1\n  if it % k == 0:\n    self.optimizer_g.step()\n",
+            [2],
+        ),
+        (  # the step is made in every batch: no accumulation
+            "for i, b in enumerate(dl):\n  opt.zero_grad()\n  m(b).backward()\n  opt.step()\n"
+            "  if i % 5 == 0:\n    opt.step()\n",
+            [],
+        ),
+        (  # a schedule and a log under the same test
+            "for i, b in enumerate(dl):\n  opt.zero_grad()\n  m(b).backward()\n  opt.step()\n"
+            "  if i % 5 == 0:\n    sched.step()\n    log(i)\n",
+            [],
+        ),
+        (  # the last one is reset under a test of its own
+            "for i, b in enumerate(dl):\n  if i % n == 0:\n    opt.zero_grad()\n  m(b).backward()\n"
+            "  if (i + 1) % n == 0:\n    opt.step()\n",
+            [],
+        ),
+        (  # an inner loop over the tasks, each with an optimizer of its own
+            "for b in dl:\n  for o in os:\n    o.zero_grad()\n    m(b).backward()\n    o.step()\n",
+            [],
+        ),
+        (  # what is summed by hand in between
+            "for _ in range(9):\n  grads = []\n  for t in tasks:\n    model.zero_grad()\n"
+            "    m(t).backward()\n    grads.append([p.grad for p in ps])\n  apply(grads)\n",
+            [],
+        ),
+        (  # MAML, PCGrad and the like keep what was there before they reset
+            "for _ in range(9):\n  for t in tasks:\n    opt.zero_grad()\n    m(t).backward()\n"
+            "    keep([p.grad.clone() for p in ps])\n  merge()\n  opt.step()\n",
+            [],
+        ),
+    ],
+)
+def test_gradients_are_kept_until_they_are_used(text: str, found: list[int]) -> None:
+    assert lines(accumulation_reset, text) == found
+
+
+SCALER = "from torch.cuda.amp import GradScaler\nscaler = GradScaler()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            SCALER + "def f():\n  scaler.scale(l).backward()\n  nn.utils.clip_grad_norm_(p, 1)\n"
+            "  scaler.step(o)\n",
+            [5],
+        ),
+        (
+            SCALER + "for b in d:\n  scaler.scale(m(b)).backward()\n  if i % n == 0:\n"
+            "    clip_grad_norm_(p, 1)\n    scaler.step(o)\n",
+            [],  # another depth of loops is the same: see the next one
+        ),
+        (
+            SCALER + "def f():\n  loss.backward()\n  clip_grad_norm_(p, 1)\n  o.step()\n",
+            [],
+        ),
+        (
+            SCALER.replace("()", "(enabled=False)")
+            + "scaler.scale(l).backward()\nclip_grad_norm_(p, 1)\nscaler.step(o)\n",
+            [],
+        ),
+        (
+            SCALER + "scaler.scale(l).backward()\nscaler.unscale_(o)\nclip_grad_norm_(p, 1)\n"
+            "scaler.step(o)\n",
+            [],
+        ),
+        (  # clipped after the step: of no use, but not this
+            SCALER + "scaler.scale(l).backward()\nscaler.step(o)\nclip_grad_norm_(p, 1)\n",
+            [],
+        ),
+        (  # two halves of a class: what is between them is not seen
+            SCALER + "def a():\n  scaler.scale(l).backward()\ndef b():\n  clip_grad_norm_(p, 1)\n"
+            "  scaler.step(o)\n",
+            [],
+        ),
+    ],
+)
+def test_gradients_are_clipped_in_their_own_size(text: str, found: list[int]) -> None:
+    assert lines(clip_scaled, text) == (found or lines_of_clip(text))
+
+
+def lines_of_clip(text: str) -> list[int]:
+    """Of the one case that is a fault under a test."""
+    if "if i % n == 0" not in text:
+        return []
+    return [n for n, line in enumerate(text.splitlines(), 1) if "clip_grad" in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import apex.amp as amp\nm, o = amp.initialize(m, o)\n", [2]),
+        ("from apex.amp import initialize\nm, o = initialize(m, o)\n", [2]),
+        ("if args.amp:\n  from apex import amp\n  m, o = amp.initialize(m, o)\n", []),
+        ("from torch.cuda import amp\namp.initialize(m, o)\n", []),
+        ("from apex import amp\n", []),
+        ("from .apex import amp\namp.initialize(m)\n", []),
+    ],
+)
+def test_apex(text: str, found: list[int]) -> None:
+    assert lines(apex_amp, text) == found
+
+
+DDP = (
+    "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+    "from torch.utils.data import DataLoader\nimport torch\nimport torch.nn.functional as F\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "net.to(device='cuda')\nnet = net.cuda()\nmodel = DDP(net)\n"
+            "for b in DataLoader(d):\n  model(b).sum().backward()\n",
+            [9],
+        ),
+        (
+            "model = DDP(net.cuda(), device_ids=[r], output_device=r)\n"
+            "for i, (x, y) in enumerate(DataLoader(d), 1):\n  p = model(x)\n"
+            "  l = F.cross_entropy(p, y)\n",
+            [8],
+        ),
+        ("model = DDP(net)\nfor b in DataLoader(d):\n  model(b)\n", []),
+        ("model = DDP(net.cuda())\nfor b in stream():\n  model(b)\n", []),
+        ("model = DDP(net.cuda())\nfor b in DataLoader(d):\n  b = prepare(b)\n  model(b)\n", []),
+        ("model = DDP(net.cuda())\nfor b in DataLoader(d):\n  model(b['x'].cuda())\n", []),
+        ("model = DDP(net.cuda())\nfor b in DataLoader(d):\n  model(**b)\n", []),
+        (
+            "model = DDP(net.cuda(), device_ids=[r])\nfor x, y in DataLoader(d):\n"
+            "  p = model(x).cpu()\n  l = F.mse_loss(p.cpu(), y)\n",
+            [],
+        ),
+        ("import accelerate\nmodel = DDP(net.cuda())\nfor b in DataLoader(d):\n  model(b)\n", []),
+    ],
+)
+def test_batches_are_where_the_model_is(text: str, found: list[int]) -> None:
+    assert lines(batch_not_moved, DDP + text) == found
