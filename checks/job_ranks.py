@@ -105,7 +105,8 @@ FINDINGS = {
         cause="sys.exit, os._exit or the end of the script on one rank only",
         means="the other ranks wait for it in their next collective until the timeout",
         text="let all ranks leave together: share the decision to stop by an all-reduce or a "
-        "broadcast before anybody leaves",
+        "broadcast before anybody leaves; if it was done, look at what leads only the others to "
+        "their last call",
         status=(Status.FAIL, Status.UNDECIDED),
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
@@ -373,6 +374,7 @@ def _left(world: World[Life], found: Ends) -> Found | None:
     """Ranks that ended well while others waited for them or failed for their absence."""
     seen, left = world.seen, list(found.left)
     stuck = any(life.command.why == STUCK for life in seen.values())
+    either: tuple[str, ...] = ()
     lost = [e for e in left if e.what == VANISHED]
     living = [life for life in seen.values() if life.end is None]
     if living and all(life.closing for life in living):
@@ -388,6 +390,9 @@ def _left(world: World[Life], found: Ends) -> Found | None:
         frame = found.complaints[0].frame
         harm = f" · {plural(len(found.complaints), 'other')} ended with errors after it"
         harm += f", waiting for it{at_frame(frame)}" if frame is not None else ""
+        if frame is not None and 2 * len(left) == len(seen) and left[0].how != VANISHED:
+            others = name_ranks(found.complaints)
+            either = (f"the script is done, and only {others} made the call at {frame}",)
     elif lost and any(life.command.exit is None for life in seen.values()):
         return _lost(world, lost)
     else:
@@ -401,6 +406,7 @@ def _left(world: World[Life], found: Ends) -> Found | None:
         expected="all ranks leave together",
         # a rank that is done is at fault only if the others are right to want more of it
         confidence=LIKELY,
+        alternatives=either,
         blame=Blame.UNKNOWN,
     )
 

@@ -6,7 +6,8 @@ several times, every training script of tests/rehearse and every job of tests/at
 One environment after the other is made in a temporary folder and removed again, some 6 GB each; the
 packages come from the index that pip and uv are set to. Each takes some ten minutes. What an
 environment has shown stands in docs/compatibility.json until it is run again, with its day and the
-commit. COMPAT_CPU_INDEX: where the CPU wheels of torch are, if not on that index.
+commit. COMPAT_CPU_INDEX: where the CPU wheels of torch are, if not on that index. COMPAT_RUNS: how
+often `run --nproc 2`, and as often beside busy loops; otherwise 20 times.
 
     python tools/compatibility.py --here      in this interpreter, as JSON on stdout
 """
@@ -34,8 +35,8 @@ sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
 
 from tables import say, table  # noqa: E402  it lies beside this file
 
-RUNS = 5
-"""Of `run --nproc 2`, and as many again beside busy loops."""
+RUNS = int(os.environ.get("COMPAT_RUNS", "20"))
+"""Of `run --nproc 2`, and as many again beside busy loops: one in twenty is to be seen."""
 BUSY_LOOPS = 8
 RUN_SECONDS = 120.0
 AT_A_TIME = 2
@@ -259,7 +260,7 @@ HEAD = """\
 # Compatibility
 
 Made by `make compat`; don't edit. Of every torch in the table, in an environment of its own:
-`preflight run --nproc 2`, {runs} times, and {runs} times beside {loops} busy loops; `preflight
+`preflight run --nproc 2`, several times, and as often beside {loops} busy loops; `preflight
 rehearse` of every training script of tests/rehearse, once, as in [rehearsals.md](rehearsals.md);
 and `preflight attach` to ten hanging jobs and three healthy ones (tests/attach). Over Gloo, on a
 machine without GPUs. *Named*: the finding has the right code, rank and line. *Innocent*: scripts of
@@ -297,7 +298,7 @@ def not_as_it_should_be(seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def document(known: Sequence[Mapping[str, Any]], untried: Mapping[str, str]) -> str:
-    text = HEAD.format(runs=RUNS, loops=BUSY_LOOPS) + table(COLUMNS, map(list, map(cells, known)))
+    text = HEAD.format(loops=BUSY_LOOPS) + table(COLUMNS, map(list, map(cells, known)))
     if untried:
         rows = ([name, why.replace("|", "/")] for name, why in untried.items())
         text += "\n## Not tried\n\n" + table(("environment", "why"), rows)

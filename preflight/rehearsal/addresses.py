@@ -1,4 +1,4 @@
-"""Whether somebody listens where ranks wait for each other. Only in a worker."""
+"""Whether the job's store is where ranks wait for each other. Only in a worker."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from preflight.rehearsal.store_client import NOT_A_STORE, NoStore, read_keys
+
 SECONDS = 2.0
 """For one address; a resolver may take as long again."""
 MOST = 8
 
 
 def unreached(words: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], str]:
-    """(host, port) of calls of init_process_group -> why nobody is reached there; those where
-    somebody is are not in it, and those of which nothing is known in time."""
+    """(host, port) of calls of init_process_group -> why no store is reached there; those where one
+    is are not in it, and those of which nothing is known in time."""
     places = {
         (host, port)
         for word in words
@@ -41,6 +43,11 @@ def unreached(words: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], str]:
 def _try(place: tuple[str, int], found: dict[tuple[str, int], str]) -> None:
     try:
         socket.create_connection(place, SECONDS).close()
+        read_keys(place, (), SECONDS)
+    except NoStore as why:
+        # one that is slow or stopped is there
+        if str(why) == NOT_A_STORE:
+            found[place] = f"{why}: a proxy, or another program"
     except TimeoutError:
         found[place] = f"no answer within {SECONDS:g} s"
     except socket.gaierror:

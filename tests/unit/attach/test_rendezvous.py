@@ -14,7 +14,7 @@ import pytest
 
 from preflight.attach.launcher_options import launcher_options
 from preflight.attach.rendezvous import participants
-from preflight.attach.store_client import NoStore, read_keys
+from preflight.rehearsal.store_client import NoStore, read_keys
 
 PYTHON = "/usr/bin/python3"
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 VALIDATE, GET, CHECK, NUMBER_OF_KEYS = (bytes([number]) for number in (0, 3, 5, 7))
 MAGIC = struct.pack("<I", 0x3C85F7CE)
+NOT_A_STORE = "what listens there is no TCPStore of torch"
 MOST_KEYS = 1 << 32
 """Keys that a store may have: the first bytes of any text are a greater number."""
 VALUE_LIMIT = 1 << 20
@@ -35,7 +36,7 @@ def read_keys(
             # not by a ping, which 2.4 does not know
             _send(line, VALIDATE + MAGIC + NUMBER_OF_KEYS, until)
             if struct.unpack("<Q", _receive(line, 8, until))[0] >= MOST_KEYS:
-                raise NoStore("what listens there is no TCPStore of torch")
+                raise NoStore(NOT_A_STORE)
             _send(line, b"".join(CHECK + struct.pack("<Q", 1) + _text(k) for k in keys), until)
             there = [
                 k for k, b in zip(keys, _receive(line, len(keys), until), strict=True) if not b
