@@ -12,7 +12,8 @@ Fails if     ranks have other calls under one number, or in another order; one h
              call and it does not end
 Warns if     at the end of the watch others wait at least 10 s for a rank that is still at work
 Undecided    no collective and no step was seen in the time; a process group counts calls, and
-             neither torch nor preflight could record them
+             neither torch nor preflight could record them; all ranks wait for the lock file of an
+             extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
 Not covered  calls of other libraries (MPI, Horovod); before Python 3.12 exceptions that the user's
              own code raises and catches; the order of calls that come from one line;
              whether what a rank brings to a call is what was meant
@@ -64,6 +65,8 @@ TIMEOUT = (
     "complete' after 30 (Gloo)"
 )
 LIKELY = Confidence.LIKELY
+BATON = "torch/utils/file_baton.py"
+"""Where a process waits that finds the lock file of a build."""
 
 FINDINGS = {
     "collective-mismatch": for_author(
@@ -167,6 +170,17 @@ FINDINGS = {
         text="rehearse it with torch 2.8 or newer, without TORCH_FR_BUFFER_SIZE in the program",
         status=Status.UNDECIDED,
     ),
+    "extension-locked": for_author(
+        headline="{seen}",
+        cause="a build of a C++ or CUDA extension that was killed: its lock file stays behind, and "
+        "torch waits for its end for ever",
+        means="'Using … as PyTorch extensions root...' is the last line that is printed, and no "
+        "rank ever joins; a build by another job in the same folder looks the same until it ends",
+        text="remove the lock file if nobody builds the extension at the moment (ninja, nvcc, "
+        "c++), here or on another node with the same home directory",
+        now="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
+        status=Status.UNDECIDED,
+    ),
     "nothing-seen": for_author(
         headline="{seen}",
         cause="a start that takes longer than the watch; a training loop without torch.optim",
@@ -187,6 +201,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
         return
     first = (
         from_stacks(hang)
+        or _locked(hang)
         or _order(hang)
         or from_ras(hang)
         or uneven_data_at_end(hang)
@@ -266,6 +281,25 @@ def _unrecorded(hang: Hang) -> Found | None:
         + next(iter(blind.values())),
         expected="a record of every rank's calls",
         confidence=Confidence.CERTAIN,
+    )
+
+
+def _locked(hang: Hang) -> Found | None:
+    """All ranks wait for the file by which torch lets one process build an extension, and none of
+    them builds it: who has made the file is gone, or is no rank of this job."""
+    waiting = [
+        r for r, seen in hang.calls.items() if any(f.file.endswith(BATON) for f in seen.stack)
+    ]
+    if not waiting or len(waiting) < len(hang.calls):
+        return None
+    seconds = min(hang.calls[r].quiet for r in waiting)
+    return Found(
+        "extension-locked",
+        hang.subjects(waiting),
+        saw=f"{rank_list(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the lock file of "
+        f"an extension that none of them builds, for {duration(seconds)}{hang.places()}",
+        expected="a rank that builds it, or no lock file",
+        confidence=LIKELY,
     )
 
 

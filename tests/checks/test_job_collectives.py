@@ -254,6 +254,11 @@ STANDS = (
 
 LATE = rank("collective", group(call(7)), still=12.0, quiet=12.0)
 BLIND = "torch 2.6.0: no flight recorder for gloo, and preflight could not record the calls"
+BATON = (
+    Frame("/x/torch/utils/file_baton.py", 51, "wait"),
+    Frame("/x/torch/utils/cpp_extension.py", 2225, "_jit_compile"),
+)
+LOCKED = replace(rank("own", Group(""), steps=0), stack=(*BATON, at(4)), quiet=40.0)
 CASES = (
     *launched_cases.CASES,
     *HEALTHY,
@@ -290,6 +295,18 @@ CASES = (
         "nothing-seen",
         "alone, and stands still",
         {"n1/0": replace(BEHIND, world=0, groups=(), steps=0)},
+        status=UNDECIDED,
+    ),
+    finds(
+        "extension-locked",
+        "an extension's lock",
+        over("time", LOCKED, LOCKED),
+        status=UNDECIDED,
+    ),
+    finds(
+        "nothing-seen",
+        "one builds an extension, the other waits for it",
+        over("time", replace(LOCKED, stack=LOCKED.stack[1:]), LOCKED),
         status=UNDECIDED,
     ),
     finds(
@@ -404,6 +421,17 @@ def test_a_stop_that_nobody_explains_is_undecided() -> None:
     told = judged(job_collectives, Case("", job(silent, silent)))
     assert [f.code for f in told] == ["nothing-seen"]
     assert told[0].status is UNDECIDED
+
+
+def test_the_lock_of_an_extension_is_named() -> None:
+    """As a killed build leaves it: pytorch/pytorch#189245."""
+    told = found("an extension's lock")
+    assert told.saw == (
+        "ranks 0-1 wait for the lock file of an extension that none of them builds, for 40.0 s"
+        " · rank 0 at train.py:4, rank 1 at train.py:4"
+    )
+    stuck = judged(job_collectives, Case("", job(LOCKED, LOCKED)))
+    assert [f.code for f in stuck] == ["extension-locked"]
 
 
 def test_it_is_said_why_calls_are_not_known() -> None:

@@ -194,6 +194,10 @@ FAULTS = (
     hangs("new_group_by_some", "collective-mismatch rank-stuck", 0, 1, 2, nproc=3, exact=False),
     hangs("recv_without_send", "collective-mismatch rank-stuck", 1, nproc=3),
     hangs("send_without_recv", "collective-mismatch rank-stuck", 0, launcher=SHELL),
+    # as they were reported, and built without a look at what finds them
+    hangs("validates_wrapped", "collective-mismatch", 0, nproc=3),
+    hangs("saves_in_thread", "collective-mismatch order-swapped", 1, nproc=3),
+    hangs("logs_to_service", "rank-stuck", 0, nproc=3),
     # one has caught what ends others
     hangs("swallowed_sample", "exception-swallowed", 1, launcher=SHELL),
     hangs("swallowed_forward", "exception-swallowed", 0, nproc=3, launcher=SHELL),
@@ -212,6 +216,15 @@ FAULTS = (
         check="",
         ranks=(0, 1),
         exact=False,
+    ),
+    Row(
+        "gathers_on_zero",
+        code=("rank-exited", "data-uneven", "collective-mismatch"),
+        check="",
+        ranks=(0, 1),
+        exact=False,
+        launcher=PYTHON,
+        needs="lightning",
     ),
     # one is somewhere else
     hangs("sleeps_before_barrier", "rank-stuck", 0),
@@ -283,6 +296,17 @@ HEALTHY = (
     Row("own_site", path="own_site"),
     Row("own_hook", launcher=SHELL),
     Row("chatty"),
+    *(
+        Row(script, nproc=3, args=("healthy",), word="healthy")
+        for script in ("validates_wrapped", "saves_in_thread", "logs_to_service")
+    ),
+    Row(
+        "gathers_on_zero",
+        args=("healthy",),
+        launcher=PYTHON,
+        word="healthy",
+        needs="lightning",
+    ),
     Row("lightning_ddp", launcher=PYTHON, needs="lightning"),
     Row("lightning_ddp", word="torchrun", needs="lightning"),
     Row("accelerate_ddp", launcher=ACCELERATE, needs="accelerate"),
@@ -292,6 +316,14 @@ HEALTHY = (
 AT_LENGTH = frozenset(
     {
         *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
+        *(
+            f"{script}{word}"
+            for script in (
+                *("validates_wrapped", "saves_in_thread"),
+                *("logs_to_service", "gathers_on_zero"),
+            )
+            for word in ("", "-healthy")
+        ),
         *(
             "raised_before_init",
             "fsdp_raised",
