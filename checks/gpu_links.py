@@ -42,10 +42,12 @@ from preflight.model import (
     Blame,
     CannotObserve,
     Cause,
+    Cell,
     Command,
     Confidence,
     FindingType,
     Found,
+    Grid,
     Kind,
     Measured,
     NotApplicable,
@@ -70,6 +72,7 @@ CHECK = Check(
 ASKING = 0.6
 TEXT = 64
 SHOWN = 6
+NODES_DRAWN = 64
 
 GEFORCE = re.compile("GeForce")
 # GeForce of the Ada generation have no P2P. Drivers of the branches 525 and 535 could tell NCCL
@@ -485,4 +488,25 @@ def measured(world: World[GpuLinks]) -> Measured:
         "iommu": modes,
         "acs_hidden": hidden,
     }
-    return Measured(" · ".join(part for part in parts if part), values)
+    return Measured(" · ".join(part for part in parts if part), values, _grid(world))
+
+
+def _grid(world: World[GpuLinks]) -> Grid | None:
+    """How many lanes lead from each GPU to each other one directly; those to a switch lead to all
+    of its node."""
+    rows: list[str] = []
+    cells: list[Cell] = []
+    most = max((of.joined.count for of in world.seen.values()), default=0)
+    for node, of in list(world.seen.items())[:NODES_DRAWN]:
+        for gpu in of.joined.gpus:
+            for other in of.joined.gpus:
+                if other.index != gpu.index and other.index < most:
+                    lanes = gpu.active if gpu.switched else gpu.lanes_to(other)
+                    cells.append(Cell(len(rows), other.index, float(lanes)))
+            rows.append(f"{node} GPU {gpu.index}")
+    usual = max((cell.value for cell in cells), default=0.0)
+    if not usual:
+        return None
+    columns = tuple(f"GPU {number}" for number in range(most))
+    title = f"active lanes from the row to the column, as parts of {usual:.0f}"
+    return Grid(title, tuple(rows), columns, tuple(cells), usual, "lanes")

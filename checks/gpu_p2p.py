@@ -23,6 +23,7 @@ Seen as      the first all-reduce hangs while the GPUs show 100 % utilisation, i
 from __future__ import annotations
 
 import re
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,10 +43,12 @@ from preflight.model import (
     Blame,
     CannotObserve,
     Cause,
+    Cell,
     Command,
     Confidence,
     FindingType,
     Found,
+    Grid,
     Kind,
     Measured,
     NotApplicable,
@@ -74,6 +77,7 @@ STUCK = 5.0
 SHOWN = 4
 NODES_SHOWN = 8
 """Nodes of which the matrix is in the values: more are in the observations."""
+ROWS_DRAWN = 512
 
 AVOIDED = "NCCL does without"
 """A mark, since it must outlive the observation."""
@@ -342,4 +346,36 @@ def measured(world: World[Copied]) -> Measured:
             for node, seen in list(world.seen.items())[:NODES_SHOWN]
         },
     }
-    return Measured(" · ".join(words), values)
+    return Measured(" · ".join(words), values, _grid(world))
+
+
+def _grid(world: World[Copied]) -> Grid | None:
+    """What each GPU copied to each other one of its node; 0 where it did not arrive as it was."""
+    copies = [
+        (f"{node} GPU {copy.source}", copy)
+        for node, seen in world.seen.items()
+        for copy in seen.copies
+        if not copy.beyond and (copy.rate or not copy.exact)
+    ]
+    rates = [copy.rate for _, copy in copies if copy.rate]
+    if len(rates) < 3:
+        return None
+    rows = tuple(dict.fromkeys(name for name, _ in copies))[:ROWS_DRAWN]
+    columns = sorted({copy.target for _, copy in copies})
+    usual = statistics.median(rates) * 1e-9
+    return Grid(
+        title=f"copies from the row to the column, as parts of the median, {usual:.3g} GB/s",
+        rows=rows,
+        columns=tuple(f"GPU {number}" for number in columns),
+        cells=tuple(
+            Cell(
+                rows.index(name),
+                columns.index(copy.target),
+                (copy.rate or 0.0) * 1e-9 if copy.exact else 0.0,
+            )
+            for name, copy in copies
+            if name in rows
+        ),
+        usual=usual,
+        unit="GB/s",
+    )

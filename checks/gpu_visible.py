@@ -45,6 +45,7 @@ from preflight.model import (
     Cause,
     Command,
     Confidence,
+    Device,
     FindingType,
     Found,
     Kind,
@@ -773,4 +774,12 @@ def measured(world: World[Visible]) -> Measured:
         f"{plural(count, 'GPU')}, none of them asked" if count else "no GPU is given to this job"
     )
     given = ", ".join(models[:3]) or nobody
-    return Measured(" · ".join([given, *(f"driver {d}" for d in drivers[:3])]), values)
+    told = " · ".join([given, *(f"driver {d}" for d in drivers[:3])])
+    parts = tuple(
+        Device(
+            Kind.GPU, node, f"GPU {gpu.index}", text=gpu.name or gpu.text, broken=bool(gpu.error)
+        )
+        for node, seen in world.seen.items()
+        for gpu in seen.answer.gpus
+    )
+    return Measured(told, values, parts=parts)

@@ -45,15 +45,19 @@ from preflight.domains.job.swallowed import with_swallowed
 from preflight.domains.job.wait_graph import wait_graph
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import duration, rank_list
+from preflight.humanize import duration, plural, rank_list
 from preflight.model import (
     Blame,
     Command,
     Confidence,
+    Doing,
     FindingType,
     Found,
+    Lanes,
     Measured,
+    Span,
     Status,
+    Swimlane,
     World,
 )
 
@@ -341,4 +345,26 @@ def measured(world: World[Calls]) -> Measured:
     pictured = wait_graph(dict(enumerate(seen)))
     waiting = len(pictured.behind)
     stuck = any(calls.why == "stuck" for calls in seen)
-    return Measured(text + (f" · {waiting} of {len(seen)} wait" if stuck else ""), values)
+    told = text + (f" · {waiting} of {len(seen)} wait" if stuck else "")
+    return Measured(told, values, lanes=_lanes(world, stuck))
+
+
+def _lanes(world: World[Calls], stuck: bool) -> Lanes:
+    """How many collectives each rank has completed, and where it is."""
+    lanes = []
+    for key, calls in world.seen.items():
+        done = sum(group.completed for group in calls.groups)
+        where = f", {calls.own}" if calls.own else ""
+        spans = [Span(0.0, float(done), Doing.WORK, f"{plural(done, 'collective')} completed")]
+        call = next((group.open for group in calls.groups if group.open), None)
+        if call is not None:
+            at = f" at {call.frame}" if call.frame else where.replace(",", " at", 1)
+            told = f"in {call.op} #{call.seq}{at} for {duration(calls.quiet)}"
+            spans.append(Span(float(done), done + 1.0, Doing.WAIT, told))
+        elif calls.ended:
+            spans.append(Span(float(done), done + 1.0, Doing.ABSENT, f"has ended: {calls.ended}"))
+        elif stuck:
+            told = f"in no collective for {duration(calls.quiet)}{where}"
+            spans.append(Span(float(done), done + 1.0, Doing.STUCK, told))
+        lanes.append(Swimlane(key, tuple(spans)))
+    return Lanes("how far each rank came, and where it is", "collectives", tuple(lanes))

@@ -32,6 +32,8 @@ from preflight.humanize import MIB, duration, size
 from preflight.model import (
     Command,
     Confidence,
+    Curve,
+    Curves,
     Found,
     Kind,
     Measured,
@@ -53,6 +55,8 @@ PART, LEAST = 0.05, 64 * MIB
 breathe by less."""
 MOSTLY = 0.5
 """Part of a process's growth that is in /dev/shm: then it is the same thing twice."""
+SAMPLES = 60
+"""Of a rank, the latest, that are drawn."""
 
 growing = partial(for_author, status=(Status.WARN, Status.FAIL))
 FINDINGS = {
@@ -247,7 +251,11 @@ def measured(world: World[Growth]) -> Measured:
         used, faster = max(points[-1][2] for points in gpu), _fastest(gpu)
         text += f" · GPU {size(used)}, {_grows(faster)}"
         values |= {"gpu_bytes": used, "gpu_grows_bytes_a_step": int(faster)}
-    return Measured(text, values)
+    curves = tuple(
+        Curve(key, tuple((float(at), float(used)) for at, _, used, _ in seen.samples[-SAMPLES:]))
+        for key, seen in world.seen.items()
+    )
+    return Measured(text, values, curves=Curves("memory of each rank", "s", "bytes", curves))
 
 
 def _fastest(found: Sequence[Sequence[Point]]) -> float:

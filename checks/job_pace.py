@@ -35,11 +35,15 @@ from preflight.model import (
     Blame,
     CannotObserve,
     Confidence,
+    Doing,
     Found,
+    Lanes,
     Measured,
     NotApplicable,
+    Span,
     Status,
     Subject,
+    Swimlane,
     World,
 )
 
@@ -324,4 +328,26 @@ def measured(world: World[Pace]) -> Measured:
             "loader": round(loader, 3),
             "collectives_a_step": round(median(pace.collectives for pace in ranks), 1),
         },
+        lanes=Lanes(
+            "what a step of each rank is made of",
+            "s per step",
+            tuple(Swimlane(key, _spans(seen)) for key, seen in world.seen.items() if enough(seen)),
+        ),
     )
+
+
+def _spans(pace: Pace) -> tuple[Span, ...]:
+    """A step: data, the user's own code, other ranks. Their parts, not their order."""
+    held = min(max(pace.waiting, pace.pending), 1.0)
+    data = min(pace.loader, 1.0)
+    own = max(0.0, 1.0 - held - data)
+    spans, at = [], 0.0
+    for part, doing, text in (
+        (data, Doing.DATA, "waits for data"),
+        (own, Doing.WORK, f"own code, mostly {pace.own}" if pace.own else "own code"),
+        (held, Doing.WAIT, "in collectives"),
+    ):
+        end = at + part * pace.step / max(data + own + held, 1.0)
+        spans.append(Span(round(at, 6), round(end, 6), doing, f"{text}: {part:.0%}"))
+        at = end
+    return tuple(spans)

@@ -21,7 +21,7 @@ Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
@@ -32,9 +32,11 @@ from preflight.domains.net.fault_localisation import (
     LINK,
     NODE,
     SPLIT,
+    Pair,
     Suspect,
     describe_edges,
     link_subjects,
+    names_by_number,
     suspects,
     untested_edges,
 )
@@ -58,10 +60,12 @@ from preflight.humanize import duration, plural
 from preflight.inference import BOTH, INBOUND, OUTBOUND
 from preflight.model import (
     Blame,
+    Cell,
     Command,
     Confidence,
     FindingType,
     Found,
+    Grid,
     Kind,
     Measured,
     Status,
@@ -403,4 +407,26 @@ def measured(world: World[Mesh]) -> Measured:
     return Measured(
         " · ".join(words),
         {"edges": every, "tested": len(tested), "failed": len(failed), "p99_ms": p99 * 1000},
+        _grid(tuple(names_by_number(world).values()), tested, failed),
+    )
+
+
+def _grid(nodes: tuple[str, ...], tested: Set[Pair], failed: Set[Pair]) -> Grid | None:
+    """Who reaches whom, from its row to its column. Where all was tested only what failed is
+    listed: of 512 nodes that is short."""
+    number = {node: index for index, node in enumerate(nodes)}
+    if len(number) < 3 or not tested:
+        return None
+    whole = len(tested) == len(number) * (len(number) - 1)
+    return Grid(
+        title="who reaches whom: from the row to the column",
+        rows=tuple(number),
+        columns=tuple(number),
+        cells=tuple(
+            Cell(number[a], number[b], float((a, b) not in failed))
+            for a, b in sorted(failed if whole else tested)
+            if a in number and b in number
+        ),
+        usual=1.0,
+        rest=1.0 if whole else None,
     )

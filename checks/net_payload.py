@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from socket import socket
 
@@ -58,10 +58,12 @@ from preflight.host import Host
 from preflight.humanize import duration, plural, size
 from preflight.model import (
     Blame,
+    Cell,
     Command,
     Confidence,
     FindingType,
     Found,
+    Grid,
     Measured,
     Status,
     World,
@@ -394,4 +396,27 @@ def measured(world: World[Payload]) -> Measured:
     slowest = max((s.seconds[-1] for s in fine if s.seconds), default=None)
     if slowest is not None:
         words.append(f"{duration(slowest)} at most")
-    return Measured(" · ".join(words), {"edges": len(sweeps), "passed": len(fine), "mtus": mtus})
+    values = {"edges": len(sweeps), "passed": len(fine), "mtus": mtus}
+    return Measured(" · ".join(words), values, _grid(sweeps))
+
+
+def _grid(sweeps: Mapping[Pair, Sweep]) -> Grid | None:
+    """Between whom the largest size came through, or would have, given more time."""
+    nodes = tuple(dict.fromkeys(name for pair in sorted(sweeps) for name in pair))
+    number = {node: index for index, node in enumerate(nodes)}
+    if len(nodes) < 3:
+        return None
+    whole = len(sweeps) == len(nodes) * (len(nodes) - 1)
+    passed = {pair: s.result in (OK, SLOW) for pair, s in sweeps.items()}
+    return Grid(
+        title=f"where {size(SIZES[-1])} came through: from the row to the column",
+        rows=nodes,
+        columns=nodes,
+        cells=tuple(
+            Cell(number[a], number[b], float(fine))
+            for (a, b), fine in sorted(passed.items())
+            if not (fine and whole)
+        ),
+        usual=1.0,
+        rest=1.0 if whole else None,
+    )

@@ -50,6 +50,7 @@ from preflight.model import (
     CannotObserve,
     Command,
     Confidence,
+    Device,
     FindingType,
     Found,
     Kind,
@@ -658,4 +659,16 @@ def measured(world: World[NodeRdma]) -> Measured:
     return Measured(
         " · ".join(parts),
         {"ports": len(ports), "active": len(up), "gbit_s": min((p.rate for p in up), default=0)},
+        parts=tuple(
+            Device(
+                Kind.NIC,
+                node,
+                p.name,
+                "" if p.numa is None else f"NUMA node {p.numa}",
+                f"{p.layer} {_describe_rate(p)}",
+                broken=p in fabric.taken and not p.active,
+            )
+            for node, fabric in world.seen.items()
+            for p in fabric.ports
+        ),
     )

@@ -35,10 +35,12 @@ from preflight.humanize import duration, plural
 from preflight.model import (
     Blame,
     CannotObserve,
+    Cell,
     Command,
     Confidence,
     FindingType,
     Found,
+    Grid,
     Kind,
     Measured,
     NotApplicable,
@@ -442,4 +444,23 @@ def measured(world: World[Speed]) -> Measured:
     }
     if seen.trips:
         text += f" · latency {_ms(statistics.median(seen.trips.values()))}"
-    return Measured(text, values)
+    return Measured(text, values, _grid(seen))
+
+
+def _grid(seen: PairSpeeds) -> Grid | None:
+    """What one TCP stream moved from the row to the column. Of two nodes there is one pair, which
+    the row has."""
+    if len(seen.nodes) < 3:
+        return None
+    number = {node: index for index, node in enumerate(seen.nodes)}
+    usual = statistics.median(rate.rate for rate in seen.rates.values())
+    return Grid(
+        title=f"TCP from the row to the column, as parts of the median, {usual * 1e-9:.2g} GB/s",
+        rows=seen.nodes,
+        columns=seen.nodes,
+        cells=tuple(
+            Cell(number[a], number[b], rate.rate * 1e-9) for (a, b), rate in seen.rates.items()
+        ),
+        usual=usual * 1e-9,
+        unit="GB/s",
+    )

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
@@ -52,14 +52,18 @@ from preflight.model import (
     Blame,
     CannotObserve,
     Command,
+    Doing,
     FindingType,
     Found,
+    Lanes,
     Measured,
     NotApplicable,
+    Span,
     Status,
+    Swimlane,
     World,
 )
-from preflight.roster import Roll
+from preflight.roster import Arrival, Roll
 
 CHECK = Check(
     scope=Scope.NODE,
@@ -459,4 +463,21 @@ def measured(world: World[Reach]) -> Measured:
         "last_s": last.at,
         "strangers": {f"{s.addr} {s.kind}": s.count for s in roll.strangers},
     }
-    return Measured(text, values)
+    return Measured(text, values, lanes=_lanes(roll.arrivals, last.at))
+
+
+def _lanes(arrivals: Sequence[Arrival], last: float) -> Lanes | None:
+    """When each node came to rank 0's node, and how long it waited there for the last one."""
+    if len(arrivals) < 2:
+        return None
+    lanes = tuple(
+        Swimlane(
+            a.node,
+            (
+                Span(0.0, round(a.at, 3), Doing.ABSENT, f"came after {duration(a.at)}"),
+                Span(round(a.at, 3), round(last, 3), Doing.WAIT, "waited for the others"),
+            ),
+        )
+        for a in arrivals
+    )
+    return Lanes("when each node came to the meeting", "s", lanes)

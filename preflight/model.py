@@ -511,7 +511,8 @@ class Grid:
 
     title   what the cells are, as the heading has it
     usual   what most cells are like: each is drawn as a part of it
-    unit    of `usual` and of the cells, e.g. GB/s
+    unit    of `usual` and of the cells, e.g. GB/s; empty where they only say yes (1) or no (0)
+    rest    the value of every cell that is not listed; None: it was not measured
     """
 
     title: str
@@ -520,23 +521,106 @@ class Grid:
     cells: tuple[Cell, ...]
     usual: float
     unit: str = ""
+    rest: float | None = None
+
+    @property
+    def square(self) -> bool:
+        return self.rows == self.columns
 
     def by_place(self) -> Mapping[tuple[int, int], float]:
         """(row, column) -> value, both ways where rows and columns are the same."""
         found = {(c.row, c.column): c.value for c in self.cells}
-        if self.rows == self.columns:
+        if self.square:
             found = {(column, row): value for (row, column), value in found.items()} | found
+        if self.rest is not None:
+            for place in ((r, c) for r in range(len(self.rows)) for c in range(len(self.columns))):
+                if place not in found and not (self.square and place[0] == place[1]):
+                    found[place] = self.rest
         return found
+
+
+class Doing(StrEnum):
+    """What somebody does in a Span."""
+
+    ABSENT = "absent"
+    WORK = "work"
+    DATA = "data"
+    WAIT = "wait"
+    STUCK = "stuck"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From where to where on the axis of its Lanes, doing what."""
+
+    start: float
+    end: float
+    doing: Doing = Doing.WORK
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swimlane:
+    """What one node or rank did; `key` is that of its observation."""
+
+    key: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Several nodes or ranks side by side on one axis: who came late, where each one stopped.
+
+    unit  of the axis: `s`, or what is counted, e.g. collectives
+    """
+
+    title: str
+    unit: str
+    lanes: tuple[Swimlane, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A number of one node or rank over an axis, as points (x, y)."""
+
+    key: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Several of them, with the units of both axes."""
+
+    title: str
+    across: str
+    unit: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a node, for a drawing of the machine: `name` as findings call it, `place` what it
+    shares with its neighbours (a NUMA node), `text` what it is, `broken` when it does not work."""
+
+    kind: Kind
+    node: str
+    name: str
+    place: str = ""
+    text: str = ""
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The right column of a row (numbers even when green), the same as data, and what is drawn
-    below the rows."""
+    below the rows or in an HTML report."""
 
     text: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     grid: Grid | None = None
+    lanes: Lanes | None = None
+    curves: Curves | None = None
+    parts: tuple[Device, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

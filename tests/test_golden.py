@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from support import scenarios
+from support import pages, scenarios
 from support.scenarios import GOLDEN, NAMES
 
 from preflight.model import Report
-from preflight.render import human, junit, markdown, nagios, prometheus, slurm_nodes
+from preflight.render import html, human, junit, markdown, nagios, prometheus, slurm_nodes
 from preflight.render import json as as_json
 
 FORMATS: Mapping[str, Callable[[Report], str]] = {
@@ -33,6 +33,7 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
     "nagios": nagios.render,
     "markdown": markdown.render,
     "slurm": slurm_nodes.render,
+    "html": lambda report: pages.bare(html.render(report)),
 }
 GOLDENS = sorted(path for path in GOLDEN.glob("*.*.*") if path.is_file())
 an_observed = pytest.mark.parametrize("scenario", NAMES)

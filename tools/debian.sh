@@ -28,6 +28,7 @@ need podman podman
 need crun crun
 need conmon conmon
 need buildah buildah
+need chromium chromium
 
 [ -n "$missing" ] || exit 0
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0

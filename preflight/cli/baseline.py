@@ -10,13 +10,14 @@ import typer
 from preflight import console
 from preflight.cli.printing import printed
 from preflight.cli.reporting import COLOURS
+from preflight.config.resolve import known_format
 from preflight.humanize import one_of
 from preflight.model import PreflightError
 from preflight.output import files, terminal
 from preflight.output.exit_codes import OUTPUT
 from preflight.sanitize import json_text
 
-FORMATS = ("human", "json")
+FORMATS = ("human", "json", "html")
 
 app = typer.Typer(
     name="baseline",
@@ -71,7 +72,9 @@ def record(
 def diff(
     before: Annotated[str, SavedReport],
     after: Annotated[str, SavedReport],
-    output: Annotated[str, typer.Option("--output", "-o", help="human or json")] = "human",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="human, json or html; to a file: html=FILE")
+    ] = "human",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also show small changes and all numbers.")
     ] = False,
@@ -85,12 +88,23 @@ def diff(
     from preflight.baseline.diff import difference
     from preflight.render import baseline_diff
 
-    one_of(output, FORMATS, "-o")
+    form, _, file = output.partition("=")
+    one_of(form, FORMATS, "-o")
+    known_format(form, "-o")
     one_of(color, COLOURS, "--color")
     reports = files.read_report(before), files.read_report(after)
     found = difference(*reports)
-    if output == "json":
-        printed(json_text(baseline_diff.document(*reports, found)))
+    if form == "json":
+        text = json_text(baseline_diff.document(*reports, found))
+    elif form == "html":
+        from preflight.render import html
+
+        text = html.render_diff((before, after), reports, found)
     else:
         look = terminal.look(color, ascii_only, quiet=False, verbose=verbose)
-        printed(baseline_diff.render((before, after), reports, found, look))
+        text = baseline_diff.render((before, after), reports, found, look)
+    if not file:
+        printed(text)
+    elif problem := files.write_report(file, text):
+        console.say(f"preflight: could not write the difference: {problem}")
+        raise typer.Exit(OUTPUT)

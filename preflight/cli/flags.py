@@ -168,8 +168,9 @@ def _run_flags(
         option(
             "--output",
             "-o",
-            help="Format of the report: human, json, junit, prometheus, nagios, markdown or slurm, "
-            "to stdout, or to a file with FORMAT=FILE. Repeatable. [default: human]",
+            help="Format of the report: human, json, junit, prometheus, nagios, markdown, slurm, "
+            "html or github, to stdout, or to a file with FORMAT=FILE. Repeatable. "
+            "[default: human]",
             autocompletion=formats,
         ),
     ] = None,

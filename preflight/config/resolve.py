@@ -6,6 +6,7 @@ Unknown keys are refused by name with the nearest known one.
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,8 @@ TOP_KEYS = (*DEFAULTS, "nproc", "python", "expect", "checks", "tolerate", "outpu
 CHECK_KEYS = ("timeout", "enabled")
 WAIVER_KEYS = ("why", "until")
 OUTPUT_KEYS = ("format", "file")
-FORMATS = ("human", "json", "junit", "prometheus", "nagios", "markdown", "slurm")
+FORMATS = ("human", "json", "junit", "prometheus", "nagios", "markdown", "slurm", "html", "github")
+LACKING = "-o html needs Jinja2: pip install 'cluster-preflight[html]'"
 
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*")
 UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -420,4 +422,6 @@ def known_format(name: object, place: str) -> str:
         raise PreflightError(
             f"{place}: no format {name!r:.40}, there are {known}{nearest(str(name), FORMATS)}"
         )
+    if name == "html" and importlib.util.find_spec("jinja2") is None:
+        raise PreflightError(LACKING)
     return str(name)

@@ -123,8 +123,13 @@ def read_report(path: str) -> Report:
         found = _in_worker(workers, tasks.read_file, args, path, lambda why: {"error": why})
     if problem := found.get("error", ""):
         raise PreflightError(problem)
+    text = found.get("text", "")
     try:
-        return as_json.parse(found.get("text", ""))
+        if text.lstrip()[:9].lower() == "<!doctype":
+            from preflight.render.html import embedded
+
+            text = embedded.unpacked(text)
+        return as_json.parse(text)
     except PreflightError as error:
         raise PreflightError(f"{path}: {error}") from None
 
@@ -155,7 +160,12 @@ def write_json(workers: Workers, path: str, data: Any) -> str:
 
 def write_new(path: str, text: str) -> str:
     """Write a new file; why it could not be done, or empty. One that is there stays as it is."""
-    args = {"path": resolve.absolute(path), "text": text, "new": True}
+    return write_report(path, text, new=True)
+
+
+def write_report(path: str, text: str, new: bool = False) -> str:
+    """Write a file; why it could not be done, or empty. `new`: one that is there stays as it is."""
+    args = {"path": resolve.absolute(path), "text": text, "new": new}
     with session(Interrupt()) as workers:
         return str(_in_worker(workers, tasks.write_file, args, path, str))
 

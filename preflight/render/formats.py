@@ -34,4 +34,12 @@ def render(name: str, report: Report, look: human.Look) -> str:
             from preflight.render import slurm_nodes
 
             return slurm_nodes.render(report)
+        case "html":
+            from preflight.render import html
+
+            return html.render(report)
+        case "github":
+            from preflight.render import markdown
+
+            return "".join(f"{line}\n" for line in markdown.workflow_commands(report))
     return human.render(report, look)

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from preflight.frozen import dataclass
 from preflight.model import Grid, Report
 from preflight.nodeset import folded
+from preflight.render.blocks import by_blocks
 from preflight.render.style import Line, Look, flow
 
-MOST = 32
-"""Rows that are drawn; of more the lowest cells are listed."""
+MOST, BLOCKS = 32, 24
+"""Rows that are drawn; more are put together to so many blocks, and the lowest cells are listed."""
 LISTED = 8
 TALL = 4
 """Characters of a name above a column, one below the other; longer ones are numbered."""
@@ -32,23 +33,38 @@ SELF, NONE = "\\", " "
 
 
 def heatmaps(report: Report, look: Look) -> Iterator[Line]:
-    """The grids of the report's rows, where -v asks for them or their check has found something."""
+    """The grids of the report's rows, where -v asks for them; what nodes exchanged also where its
+    check has found something: who is slow is not all that a finding says, who is closed is."""
     found = {finding.check for finding in report.findings}
     for row in report.rows:
         grid = row.measured.grid
-        if grid is not None and not look.quiet and (look.verbose or row.id in found):
+        if grid is None or look.quiet:
+            continue
+        if look.verbose or (row.id in found and grid.square and grid.unit):
             yield from _heatmap(row.id, grid, look)
 
 
 def _heatmap(check_id: str, grid: Grid, look: Look) -> Iterator[Line]:
-    cells = grid.by_place()
-    if not cells or not grid.usual:
+    if not (grid.cells or grid.rest is not None) or not grid.usual:
         return
     title = f"{check_id} · {grid.title}"
     yield from flow([look.say(part) for part in title.split(" · ")], look, [(" ", "")], 3)
-    drawn = list(_drawn(grid, cells, look)) if len(grid.rows) <= MOST else []
-    yield from drawn or _listed(grid, look)
+    if max(len(grid.rows), len(grid.columns)) > MOST:
+        yield from [] if look.narrow else _by_blocks(grid, look)
+        yield from _listed(grid, look)
+    else:
+        drawn = list(_drawn(grid, grid.by_place(), look, grid.square))
+        yield from drawn or _listed(grid, look)
     yield []
+
+
+def _by_blocks(grid: Grid, look: Look) -> Iterator[Line]:
+    of = by_blocks(grid, MOST, BLOCKS)
+    rows, columns = tuple(of.rows), tuple(of.columns)
+    put_together = Grid(grid.title, rows, columns, (), 1.0, grid.unit)
+    yield from _drawn(put_together, of.lowest, look, False)
+    told = f"blocks of {of.tall} x {of.wide}, each as its lowest cell"
+    yield from flow([told], look, [("   ", "")], 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +99,13 @@ def _short(names: Sequence[str]) -> Sequence[str]:
     return rest if all(rest) else names
 
 
-def _drawn(grid: Grid, cells: Mapping[tuple[int, int], float], look: Look) -> Iterator[Line]:
-    """Rows and columns; nothing where they don't fit."""
-    square = grid.rows == grid.columns
+def _drawn(
+    grid: Grid, cells: Mapping[tuple[int, int], float], look: Look, square: bool
+) -> Iterator[Line]:
+    """Rows and columns; nothing where they don't fit. `square`: a row is none with itself."""
     above = _axes([look.say(name) for name in grid.columns], look)
-    labels = above.labels if square else [look.say(name) for name in grid.rows]
+    same = grid.rows == grid.columns
+    labels = above.labels if same else [look.say(name) for name in grid.rows]
     beside = max(map(len, labels)) + 2
     pitch = min(2, (look.width - beside) // len(grid.columns))
     if pitch < 1:
@@ -125,6 +143,7 @@ def _listed(grid: Grid, look: Look) -> Iterator[Line]:
         f"{grid.rows[c.row]} with {grid.columns[c.column]} {c.value / grid.usual:.0%}"
         for c in cells[:LISTED]
     ]
+    told = told or ["none is lower"]
     rest = len(cells) - LISTED
     told += [f"{rest} more, up to {cells[-1].value / grid.usual:.0%}"] if rest > 0 else []
     yield from flow([look.say(part) for part in told], look, [("   ", "")], 3)

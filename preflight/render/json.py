@@ -14,10 +14,13 @@ from typing import Any
 from preflight.model import (
     Cause,
     Command,
+    Curves,
+    Device,
     Fact,
     Finding,
     FindingType,
     Grid,
+    Lanes,
     LeftBehind,
     Mark,
     Measured,
@@ -85,7 +88,9 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    grid = row.measured.grid
+    measured = row.measured
+    drawn: dict[str, Any] = {"grid": measured.grid, "lanes": measured.lanes}
+    drawn |= {"curves": measured.curves, "parts": measured.parts}
     return {
         "id": row.id,
         "stage": row.stage,
@@ -99,7 +104,7 @@ def _row(row: Row) -> dict[str, Any]:
         "text": row.measured.text,
         "reason": row.reason,
         "required": row.required,
-        **({"grid": encode(grid)} if grid else {}),
+        **{name: encode(of) for name, of in drawn.items() if of},
     }
 
 
@@ -220,7 +225,15 @@ def _parse_row(data: Mapping[str, Any]) -> Row:
     values = {k: data[k] for k in ("id", "stage", "scope", "status", "seconds", "by_subject")}
     row: Row = decode(Row, {**values, "reason": data.get("reason", "")}, "checks")
     text, numbers = decode(str, data.get("text", "")), dict(data.get("measured", {}))
-    measured = Measured(text, numbers, _parse_grid(data.get("grid")))
+    lanes, curves = (data.get(name) for name in ("lanes", "curves"))
+    measured = Measured(
+        text,
+        numbers,
+        _parse_grid(data.get("grid")),
+        None if lanes is None else decode(Lanes, lanes, "lanes"),
+        None if curves is None else decode(Curves, curves, "curves"),
+        decode(tuple[Device, ...], data.get("parts", []), "parts"),
+    )
     return replace(row, measured=measured, required=bool(data.get("required", True)))
 
 
@@ -232,7 +245,8 @@ def _parse_grid(data: Any) -> Grid | None:
     rows, columns = range(len(grid.rows)), range(len(grid.columns))
     if not all(c.row in rows and c.column in columns for c in grid.cells):
         raise ValueError("grid: a cell outside of its rows and columns")
-    if not all(0 <= n < math.inf for n in (grid.usual, *(c.value for c in grid.cells))):
+    numbers = (grid.usual, grid.rest or 0.0, *(c.value for c in grid.cells))
+    if not all(0 <= n < math.inf for n in numbers):
         raise ValueError("grid: not a finite number, or below 0")
     return grid
 

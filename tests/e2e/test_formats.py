@@ -22,6 +22,7 @@ from preflight.output import files
 from preflight.process.signals import Interrupt
 from preflight.render import formats, human
 from preflight.render import json as as_json
+from preflight.render.html import embedded
 
 TOO_MANY = (*LIMITS, "--expect", "nofile=1000000000")
 """A run of one check that fails."""
@@ -43,6 +44,8 @@ READ: dict[str, Callable[[str], object]] = {
     "nagios": lambda text: text.startswith("PREFLIGHT ") and text.count("\n") == 1,
     "markdown": lambda text: text.startswith("### preflight: "),
     "slurm": lambda text: not text or text.count("\n") == 1,
+    "html": lambda text: json.loads(embedded.unpacked(text))["checks"],
+    "github": lambda text: all(line.startswith("::") for line in text.splitlines()),
 }
 a_format = pytest.mark.parametrize("name", FORMATS)
 

@@ -20,7 +20,7 @@ from preflight.model import PreflightError, Report
 from preflight.render import formats, human
 from preflight.render import json as as_json
 
-FORMATS = ("human", "json", "junit", "prometheus", "nagios", "markdown", "slurm")
+FORMATS = ("human", "json", "junit", "prometheus", "nagios", "markdown", "slurm", "html")
 
 
 @cache

@@ -155,7 +155,10 @@ def test_of_many_nodes_the_slowest_pairs_are_listed(width: int) -> None:
     shown = text(report(names(MOST + 1), slow(4)), dataclasses.replace(VERBOSE, width=width))
     assert "n5 with n6 50%" in "\n".join(shown)
     assert " more, up to 100%" in " ".join(" ".join(shown).split())
-    assert len(shown) < 15
+    drawn = [line for line in shown if line.startswith(" ") and "n[" in line]
+    assert ("blocks of 2 x 2" in " ".join(shown)) == (width >= 60)
+    assert len(shown) < (48 if width >= 60 else 15)
+    assert bool(drawn) == (width >= 60)
     assert max(map(len, shown)) <= width
 
 

@@ -21,12 +21,19 @@ from preflight.model import (
     Cause,
     Cell,
     Confidence,
+    Curve,
+    Curves,
+    Device,
+    Doing,
     Grid,
     Kind,
+    Lanes,
     Measured,
     PreflightError,
     Seen,
+    Span,
     Status,
+    Swimlane,
     Verdict,
 )
 from preflight.render import human
@@ -135,7 +142,7 @@ def test_every_field_of_the_report_is_required(name: str) -> None:
 
 def test_the_schema_names_every_field_that_is_written() -> None:
     """At the top, in checks, findings, subjects and remedies: additions belong into the schema.
-    Only a check that has a grid writes one."""
+    Only a check that has something to draw writes it."""
     parts = schema()["$defs"]
     document = json.loads(as_json.render(judged("nvml-hangs")))
     finding = document["findings"][0]
@@ -147,7 +154,7 @@ def test_the_schema_names_every_field_that_is_written() -> None:
         (finding["subjects"][0], parts["subject"]),
         (finding["remedy"], parts["finding"]["properties"]["remedy"]),
     ):
-        every = set(described["properties"]) - {"grid"}
+        every = set(described["properties"]) - {"grid", "lanes", "curves", "parts"}
         assert set(written) == every == set(described["required"])
 
 
@@ -159,7 +166,28 @@ def test_a_grid_fits_the_schema() -> None:
     validator().validate(document)
     described = schema()["$defs"]["check"]["properties"]["grid"]
     written = document["checks"][0]["grid"]
-    assert set(written) == set(described["properties"]) == set(described["required"])
+    assert set(written) == set(described["properties"])
+    assert set(written) - {"rest"} == set(described["required"])  # older reports have none
+
+
+def test_what_is_drawn_fits_the_schema() -> None:
+    made = judged("healthy")
+    measured = Measured(
+        lanes=Lanes("came", "s", (Swimlane("n1", (Span(0.0, 1.0, Doing.WAIT, "waits"),)),)),
+        curves=Curves("memory", "s", "bytes", (Curve("n1/0", ((0.0, 1.0), (1.0, 2.0))),)),
+        parts=(Device(Kind.GPU, "n1", "GPU 0", "NUMA node 0", "H100", True),),
+    )
+    rows = (dataclasses.replace(made.rows[0], measured=measured), *made.rows[1:])
+    text = as_json.render(dataclasses.replace(made, rows=rows))
+    document = json.loads(text)
+    validator().validate(document)
+    assert as_json.parse(text).rows[0].measured == measured
+    described = schema()["$defs"]["check"]["properties"]
+    for name in ("lanes", "curves"):
+        written, inner = document["checks"][0][name], described[name]
+        assert set(written) == set(inner["properties"]) == set(inner["required"])
+    one = described["parts"]["items"]
+    assert set(document["checks"][0]["parts"][0]) == set(one["properties"]) == set(one["required"])
 
 
 def test_the_nodes_of_a_world_are_whole() -> None:
