@@ -323,7 +323,7 @@ def _asked_again(
     name, question = inquiry.asked[MASTER]
     while answers[MASTER].error in NOT_YET and (left := until - time.monotonic()) > 0:
         time.sleep(LOOK_AGAIN)
-        ctx.mark(f"{MASTER} {name[:80]!r} again")
+        ctx.mark(f"MASTER_ADDR {name[:80]!r} does not resolve yet, asking again")
         answers[MASTER] = look_up(name, question, min(left, FIRST))
     return (round(time.monotonic() - began, 1), first) if answers[MASTER].found else (0.0, "")
 

@@ -653,6 +653,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What one check says while the run goes on: the status of each subject, and the headline of
+    its first failure."""
+
+    by_subject: Mapping[str, Status]
+    headline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
     """A process that could not be killed: its pid, its state and where in the kernel it waits."""
 

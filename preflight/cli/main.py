@@ -227,6 +227,20 @@ Tolerated = Annotated[
     list[str] | None,
     typer.Option("--tolerate", help="Report this check's failures as warnings. Repeatable."),
 ]
+Strict = Annotated[
+    bool | None, typer.Option("--strict/--no-strict", help="Treat warnings as failures.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print the findings and the verdict only.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also show where each setting came from.")
+]
+Color = Annotated[str, typer.Option("--color", help="Use colours: auto, always or never.")]
+Ascii = Annotated[bool, typer.Option("--ascii", help="Use ASCII characters only.")]
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG", help="Config file.")
+]
 
 
 @app.command(short_help="Print a saved report again.")
@@ -239,12 +253,12 @@ def show(
     output: Outputs = None,
     expect: Expected = None,
     tolerate: Tolerated = None,
-    strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
-    color: Annotated[str, typer.Option("--color")] = "auto",
-    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
-    config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
+    strict: Strict = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    color: Color = "auto",
+    ascii_only: Ascii = False,
+    config_file: ConfigFile = None,
 ) -> None:
     """Print a saved report again; --judge re-runs the judgement and exits by its verdict."""
     given = Flags(output=tuple(output or ()), sources={"output": "-o"})
@@ -269,12 +283,12 @@ def merge(
     output: Outputs = None,
     expect: Expected = None,
     tolerate: Tolerated = None,
-    strict: Annotated[bool | None, typer.Option("--strict/--no-strict")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
-    color: Annotated[str, typer.Option("--color")] = "auto",
-    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
-    config_file: Annotated[str | None, typer.Option("--config", envvar="PREFLIGHT_CONFIG")] = None,
+    strict: Strict = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    color: Color = "auto",
+    ascii_only: Ascii = False,
+    config_file: ConfigFile = None,
 ) -> None:
     """Merge the partial reports of nodes that could not reach each other into one report."""
     from preflight.judge.merge import merge as merged

@@ -13,6 +13,7 @@ from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
 from preflight.engine.plan import Progress, Watch
 from preflight.model import PreflightError
+from preflight.output import files
 from preflight.output.progress import ProgressDisplay
 from preflight.process.pool import Workers
 
@@ -49,6 +50,8 @@ def rehearse(
     wish = Wish(flags, given["config_file"], given["root"])
 
     def look(workers: Workers, show: Watch) -> Ending:
+        if (missing := files.not_startable(workers, command[0])) is not None:
+            raise typer.Exit(reporting.not_started(command[0], missing))
         try:
             return run.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
         except OSError as error:

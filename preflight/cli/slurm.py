@@ -40,11 +40,11 @@ Root = Annotated[str, typer.Option("--root", hidden=True)]
 State = Annotated[str, typer.Option("--state", hidden=True)]
 
 
-@app.command(epilog=EXITS)
+@app.command(epilog=EXITS, short_help="Before a job: check this node, drain it if it is broken.")
 def prolog(
     ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
 ) -> None:
-    """Before a job: look at this node; drain it where its own hardware or system is at fault."""
+    """Before a job: check this node, and drain it where its own hardware or system is at fault."""
 
     def hook(workers: Workers) -> int:
         from preflight.slurm import hooks
@@ -54,11 +54,12 @@ def prolog(
     _end(ctx, hook)
 
 
-@app.command(epilog=EXITS)
+@app.command(epilog=EXITS, short_help="Between jobs: check this node, drain it or undrain it.")
 def healthcheck(
     ctx: typer.Context, config_file: ConfigFile = None, root: Root = "/", state: State = FOLDER
 ) -> None:
-    """Now and then: the same; and undrain what we have drained once it is whole again."""
+    """Between jobs: check this node and drain it as the prolog does; undrain it when the fault that
+    preflight drained it for is gone."""
 
     def hook(workers: Workers) -> int:
         from preflight.slurm import hooks
@@ -68,9 +69,9 @@ def healthcheck(
     _end(ctx, hook)
 
 
-@app.command(epilog=ZERO)
+@app.command(epilog=ZERO, short_help="After a job: list what it left on this node.")
 def epilog(ctx: typer.Context, root: Root = "/", state: State = FOLDER) -> None:
-    """After a job: name the processes on GPUs, files in /dev/shm and ports that it has left."""
+    """After a job: list the processes on GPUs, files in /dev/shm and ports that it left behind."""
 
     def hook(workers: Workers) -> int:
         from preflight.slurm import hooks
@@ -80,7 +81,9 @@ def epilog(ctx: typer.Context, root: Root = "/", state: State = FOLDER) -> None:
     _end(ctx, hook)
 
 
-@app.command("task-prolog", epilog=ZERO)
+@app.command(
+    "task-prolog", epilog=ZERO, short_help="In a job: print the state of its node in one line."
+)
 def task_prolog(
     ctx: typer.Context,
     report: Annotated[
@@ -88,7 +91,7 @@ def task_prolog(
     ] = None,
     state: State = FOLDER,
 ) -> None:
-    """In a job: one line for its output, as the prolog saw the node or a quick look sees it."""
+    """In a job: print the state of its node in one line, from the prolog or a quick run."""
 
     def hook(workers: Workers) -> int:
         from preflight.slurm import hooks
@@ -98,14 +101,14 @@ def task_prolog(
     _end(ctx, hook)
 
 
-@app.command()
+@app.command(short_help="Print the shell script around a hook.")
 def snippet(
     hook: Annotated[
         str,
         typer.Argument(metavar="HOOK", help=f"{', '.join(HOOKS)}.", autocompletion=lambda: HOOKS),
     ],
 ) -> None:
-    """The shell script for slurm.conf that calls a hook, and that a broken preflight can't harm."""
+    """Print the shell script for slurm.conf that calls a hook; a broken preflight can't harm it."""
     from preflight.slurm.wrapper_script import script
 
     if hook not in HOOKS:

@@ -34,7 +34,7 @@ from preflight.model import (
     Report,
     Seen,
     Setting,
-    Status,
+    Standing,
     Topology,
     Verdict,
     place_of,
@@ -176,7 +176,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
 
 def passes(
     catalogue: registry.Catalogue, chosen: Config
-) -> Callable[[str, Mapping[str, Observation], Topology], Mapping[str, Status]]:
+) -> Callable[[str, Mapping[str, Observation], Topology], Standing]:
     """What a run goes by to know whether the needs of a check are met."""
     return lambda check_id, seen, top: verdict.passed(
         check_id, seen, catalogue, top, chosen.expect, chosen.policy

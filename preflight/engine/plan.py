@@ -36,13 +36,15 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class CheckProgress:
     """One check of a run that goes on. `status` is None until it is done; `seconds` is how long it
-    took, or has run by now, of at most `limit`: 0 where it does not run."""
+    took, or has run by now, of at most `limit`: 0 where it does not run. `headline`: of its first
+    failure."""
 
     check: str
     stage: str
     status: Status | None = None
     seconds: float = 0.0
     limit: float = 0.0
+    headline: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from preflight.model import (
     Missing,
     Node,
     Observation,
+    Standing,
     Status,
     Topology,
     key_of,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two looks at the clock of the progress line."""
 
-Passed = Callable[[str, Mapping[str, Observation], Topology], Mapping[str, Status]]
+Passed = Callable[[str, Mapping[str, Observation], Topology], Standing]
 
 REMOTE_GRACE = 8.0
 """Seconds beyond a check's budget for which the host waits for another agent's answer: its torch
@@ -71,7 +72,7 @@ class Run:
         self.calls: dict[str, dict[str, Call]] = {}
         self.owed: dict[str, dict[str, float]] = {}
         """check -> key of another agent's observation -> when it is given up (monotonic)."""
-        self._statuses: dict[str, Mapping[str, Status]] = {}
+        self._standings: dict[str, Standing] = {}
         self.began = time.monotonic()
         self._encoded = encode(plan.topology)
 
@@ -186,7 +187,7 @@ class Run:
         """An observation of another agent. The first one counts."""
         if check_id in self.plan.catalogue.checks:
             self.outcome.checks.setdefault(check_id, {}).setdefault(key, observation)
-            self._statuses.pop(check_id, None)
+            self._standings.pop(check_id, None)
         keys = self.owed.get(check_id, {})
         keys.pop(key, None)
         if check_id in self.owed and not keys:
@@ -310,16 +311,17 @@ class Run:
     def _note(self, check_id: str, key: str, observation: Observation) -> None:
         """This agent's own observation."""
         self.outcome.checks.setdefault(check_id, {})[key] = observation
-        self._statuses.pop(check_id, None)
+        self._standings.pop(check_id, None)
         if self.company is not None:
             self.company.observed(check_id, key, observation)
 
-    def _status(self, check_id: str) -> Mapping[str, Status]:
-        """What a check says by now of each subject."""
-        if check_id not in self._statuses:
+    def _standing(self, check_id: str) -> Standing:
+        """What a check says by now."""
+        if check_id not in self._standings:
             seen = self.outcome.checks.get(check_id, {})
-            self._statuses[check_id] = self.passed(check_id, seen, self.topology) if seen else {}
-        return self._statuses[check_id]
+            judged = self.passed(check_id, seen, self.topology) if seen else Standing({})
+            self._standings[check_id] = judged
+        return self._standings[check_id]
 
     def _blocked(self, loaded: Loaded) -> Missing | None:
         """Why a check can't be run: a need failed, or has nothing to look at here. One that is
@@ -343,7 +345,7 @@ class Run:
         if guest and loaded.check.stage not in LOCAL:
             return None  # the host has said that it is to be run
         for need in loaded.check.needs:
-            if any(s is Status.FAIL for s in self._status(need).values()):
+            if any(s is Status.FAIL for s in self._standing(need).by_subject.values()):
                 return Missing(Cause.BLOCKED, by=need)
             for observation in self.outcome.checks.get(need, {}).values():
                 if isinstance(observation, Missing):
@@ -479,6 +481,7 @@ class Run:
             else:
                 seen = self.outcome.checks.get(loaded.id, {})
                 seconds = max((o.seconds for o in seen.values()), default=0.0)
-                by_subject = self._status(loaded.id).values()
+                standing = self._standing(loaded.id)
+                by_subject = standing.by_subject.values()
                 status = max(by_subject, key=lambda s: WEIGHT[s], default=Status.SKIP)
-                yield CheckProgress(loaded.id, stage, status, seconds)
+                yield CheckProgress(loaded.id, stage, status, seconds, headline=standing.headline)

@@ -17,6 +17,7 @@ from preflight.headline import finished
 from preflight.judge import fallbacks
 from preflight.judge.fold import fold, matches
 from preflight.judge.join import joined
+from preflight.judge.places import placed
 from preflight.judge.policy import Policy, Waiver
 from preflight.model import (
     WEIGHT,
@@ -32,6 +33,7 @@ from preflight.model import (
     Report,
     Row,
     Seen,
+    Standing,
     Status,
     Topology,
     Verdict,
@@ -87,10 +89,7 @@ def judge(
     ]
     tolerated = _tolerate(judged, policy)
     found = [f for j in judged for f in j.findings]
-    findings = tuple(
-        finding.with_(headline=finished(finding.headline, finding.subjects))
-        for finding in fold(joined(found))
-    )
+    findings = tuple(_told(finding, observations.topology) for finding in fold(joined(found)))
     rows = tuple(_row(j) for j in judged)
     verdict = _verdict(judged, observations.topology, policy)
     code = EXIT[verdict]
@@ -108,6 +107,12 @@ def judge(
     )
 
 
+def _told(finding: Finding, top: Topology) -> Finding:
+    """A finding with whom it is about in its headline, and on which node to act in its advice."""
+    advice = finding.advice and placed(finding.advice, finding.subjects, top)
+    return finding.with_(headline=finished(finding.headline, finding.subjects), advice=advice)
+
+
 def passed(
     check_id: str,
     seen: Mapping[str, Observation],
@@ -115,11 +120,15 @@ def passed(
     topology: Topology,
     expect: Expect,
     policy: Policy = Policy(),
-) -> dict[str, Status]:
-    """The status of each subject of one check, while the run goes on: the runner decides by it what
-    is blocked (see engine/scheduler.py). The same rules as judge(), without folding."""
-    by_subject = _judge_check(check_id, seen, catalogue, topology, expect).by_subject
-    return _tolerated(by_subject) if _waived(check_id, policy) else by_subject
+) -> Standing:
+    """What one check says while the run goes on: the runner decides by it what is blocked (see
+    engine/scheduler.py). The same rules as judge(), without folding."""
+    judged = _judge_check(check_id, seen, catalogue, topology, expect)
+    if _waived(check_id, policy):
+        return Standing(_tolerated(judged.by_subject))
+    failed = joined(f for f in judged.findings if f.status is Status.FAIL)
+    headlines = (finished(finding.headline, finding.subjects) for finding in failed)
+    return Standing(judged.by_subject, next(headlines, ""))
 
 
 def _in_order(

@@ -1,5 +1,5 @@
 """What is shown on stderr while a run goes on: on a terminal its rows as they fill in, elsewhere a
-line for each stage that is done and a heartbeat."""
+line for each check that fails and each stage that is done, and a heartbeat."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class ProgressDisplay:
     def _log(self, progress: Progress, now: float) -> None:
         if not progress.speaks:
             return
-        told = list(self._stages_done(progress)) if progress.leads and self._stages else []
+        told = self._failures(progress) if progress.leads else []
+        told += self._stages_done(progress) if progress.leads and self._stages else []
         for line in told:
             self._say(progress, line)
         if told:
@@ -106,6 +107,15 @@ class ProgressDisplay:
         elif now >= self._beat:
             self._beat = now + self._every
             self._say(progress, heartbeat(progress))
+
+    def _failures(self, progress: Progress) -> list[str]:
+        """A line for each check that has failed since the last look: it can be acted on long before
+        the report is there."""
+        from preflight.render.live import failed
+
+        new = [row for row in progress.rows if row.headline and row.check not in self._said]
+        self._said.update(row.check for row in new)
+        return [failed(row) for row in new]
 
     def _stages_done(self, progress: Progress) -> list[str]:
         """A line for each that is done since the last look, in their order."""

@@ -56,6 +56,11 @@ def stage_done(name: str, rows: Sequence[CheckProgress]) -> str:
     return f"{name}: {', '.join(said)}" if said else ""
 
 
+def failed(row: CheckProgress) -> str:
+    """A check that has failed, as a line in a log."""
+    return f"{row.check} failed: {row.headline}"
+
+
 def waited_for(progress: Progress) -> str:
     """What is awaited, for how long by now and how long at most."""
     if progress.check:
@@ -108,6 +113,7 @@ def _unfolded(name: str, rows: Sequence[CheckProgress], look: Look, turn: int) -
         if row.status is not None:
             line.append((f"{look.glyph(row.status):<2}", STYLES[row.status]))
             line.append((f" {duration(row.seconds):>7}", "dim"))
+            line.append((f"  {look.say(row.headline)}" if row.headline else "", "bold"))
         elif row.limit:
             of = f"{duration(row.seconds):>7} of {duration(row.limit)}"
             line += [(f"{_spinner(look, turn)} ", "cyan"), (f" {of}", "")]

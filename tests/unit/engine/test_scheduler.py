@@ -24,6 +24,7 @@ from preflight.model import (
     Node,
     Observation,
     Seen,
+    Standing,
     Status,
     Topology,
 )
@@ -59,14 +60,17 @@ def topology(ranks: int = 2, size: int = 0) -> Topology:
     )
 
 
-def evidence(check_id: str, seen: Mapping[str, Observation], top: Topology) -> dict[str, Status]:
+def evidence(check_id: str, seen: Mapping[str, Observation], top: Topology) -> Standing:
     """The rule of these tests: what was seen has passed."""
-    return {k: Status.PASS if isinstance(o, Seen) else Status.SKIP for k, o in seen.items()}
+    passed = {k: Status.PASS if isinstance(o, Seen) else Status.SKIP for k, o in seen.items()}
+    return Standing(passed)
 
 
 def failing(*ids: str) -> Passed:
     return lambda i, seen, top: (
-        dict.fromkeys(seen, Status.FAIL) if i in ids else evidence(i, seen, top)
+        Standing(dict.fromkeys(seen, Status.FAIL), f"{i} is broken")
+        if i in ids
+        else evidence(i, seen, top)
     )
 
 
@@ -137,7 +141,9 @@ def test_nothing_to_do_ends_at_once(catalogue: Catalogue, workers: Workers) -> N
 
 def test_a_failed_need_blocks_and_names_itself(catalogue: Catalogue, workers: Workers) -> None:
     ids = ("env.identity", "net.port", "rdzv.store", "world.gloo", "world.ddp")
-    outcome, _ = observe(catalogue, workers, *ids, passed=failing("net.port"))
+    outcome, told = observe(catalogue, workers, *ids, passed=failing("net.port"))
+    (port,) = (row for row in told[-1].rows if row.check == "net.port")
+    assert port.headline == "net.port is broken", "who watches can act on it now"
     for check_id in ("rdzv.store", "world.gloo", "world.ddp"):
         assert missing(outcome, check_id) == Missing(Cause.BLOCKED, by="net.port"), "the root of it"
         assert list(outcome.checks[check_id]) == ["n1/0", "n1/1"]
@@ -145,7 +151,9 @@ def test_a_failed_need_blocks_and_names_itself(catalogue: Catalogue, workers: Wo
 
 
 def test_an_undecided_need_does_not_block(catalogue: Catalogue, workers: Workers) -> None:
-    unsure = lambda i, seen, top: dict.fromkeys(seen, Status.UNDECIDED)  # noqa: E731
+    def unsure(check_id: str, seen: Mapping[str, Observation], top: Topology) -> Standing:
+        return Standing(dict.fromkeys(seen, Status.UNDECIDED))
+
     ids = [i for i, c in catalogue.checks.items() if not c.check.torch]
     outcome, _ = observe(catalogue, workers, *ids, passed=unsure)
     for by_key in outcome.checks.values():

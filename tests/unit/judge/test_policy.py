@@ -84,6 +84,9 @@ def test_what_is_waived_does_not_block_others() -> None:
     """The runner asks passed() what may go on."""
     known = catalogue(a_a=says(FAIL))
     top = topology()
-    assert verdict.passed("a.a", {"n1": SEEN}, known, top, Expect()) == {"n1": FAIL}
+    standing = verdict.passed("a.a", {"n1": SEEN}, known, top, Expect())
+    assert standing.by_subject == {"n1": FAIL}
+    assert standing.headline
     policy = waive("a.a")
-    assert verdict.passed("a.a", {"n1": SEEN}, known, top, Expect(), policy) == {"n1": WARN}
+    standing = verdict.passed("a.a", {"n1": SEEN}, known, top, Expect(), policy)
+    assert (standing.by_subject, standing.headline) == ({"n1": WARN}, "")

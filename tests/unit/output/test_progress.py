@@ -146,6 +146,18 @@ def test_without_a_terminal_each_stage_that_is_done_is_a_line(
     ]
 
 
+def test_without_a_terminal_a_check_that_fails_is_a_line_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever has mistyped MASTER_ADDR need not wait for the import of torch."""
+    port = CheckProgress("net.port", "machine", Status.FAIL, headline="MASTER_PORT 29500 is taken")
+    step = replace(AT_WORK, rows=(port, CheckProgress("net.name", "machine")))
+    said = " preflight: 30 s, net.port failed: MASTER_PORT 29500 is taken"
+    assert told(capsys, step, step) == [said, BEAT]
+    assert told(capsys, step, ci="true") == [said]
+    assert told(capsys, replace(step, leads=False)) == [BEAT]
+
+
 def test_of_several_agents_one_leads_and_one_a_node_speaks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -237,10 +237,12 @@ is absent (rdzv.reach)."""
 
 def test_a_command_can_be_pasted_with_its_remark() -> None:
     printed = shown(judged("port-held"))
-    assert "\n do now      export MASTER_PORT=29600   # on every node\n" in printed
-    narrow = shown(judged("port-held"), width=40).splitlines()
+    assert "\n do now      export MASTER_PORT=29600\n" in printed, "there is one node"
+    fabric = judged("tcp-for-infiniband")
+    assert "\n do now      unset NCCL_IB_DISABLE   # on every node\n" in shown(fabric)
+    narrow = shown(fabric, width=40).splitlines()
     at = narrow.index(" do now      # on every node")
-    assert narrow[at + 1 :] == ["             export MASTER_PORT=29600"]
+    assert narrow[at + 1 :] == ["             unset NCCL_IB_DISABLE"]
 
 
 @pytest.mark.parametrize(
