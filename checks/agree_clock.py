@@ -1,14 +1,14 @@
 """Do the clocks of the nodes agree well enough for torchrun and for reading logs?
 
 Level        standard
-Looks at     the offset of each node's clock to that of the meeting's host, with its uncertainty,
-             measured over the meeting's connection; whether the kernel calls the clock synchronised
-             (adjtimex), with the largest error that it admits
-Fails if     two clocks are more than 10 s apart: torchrun takes a node whose heartbeat looks old
-             for dead, and starts a smaller world without it, with exit code 0
+Looks at     the offset of each node's clock from that of the host of the meeting, with its
+             uncertainty, measured over their connection; whether the kernel considers the clock
+             synchronised (adjtimex), with its estimate of the largest error
+Fails if     two clocks are more than 10 s apart: torchrun considers a node with an old heartbeat
+             dead and starts a smaller world without it, with exit code 0
 Warns if     two clocks are more than 1 s apart
-Undecided    no offset was measured, or the round trips are too unsteady to tell 1 s
-Not covered  clocks that drift apart later; whether all of them are right
+Undecided    no offset was measured, or the round trips vary too much to detect 1 s
+Not covered  clocks that drift apart later; whether they are correct
 Seen as      "has failed to send a keep-alive heartbeat", "The node … has no keep-alive",
              a world that is smaller than asked for, munge's "Expired credential" and "Rewound
              credential", "certificate is not yet valid"
@@ -61,26 +61,28 @@ STA_UNSYNC = 0x40
 
 ASK = Command("timedatectl; chronyc tracking", "{where}")
 STEP = Command(
-    "chronyc makestep", "{where}", disturbs="what measures time by the wall clock at that moment"
+    "chronyc makestep",
+    "{where}",
+    disturbs="programs that measure time with the wall clock at that moment",
 )
 
 FINDINGS = {
     "clock-skew-large": FindingType(
         headline="{seen}",
-        cause="no time service on that machine, or one that has lost its server",
+        cause="no time service on that node, or one that has lost its server",
         means="torchrun (c10d rendezvous) silently drops the node and trains with a smaller "
         "world, exit code 0; munge says 'Expired credential'",
-        text="set the clock of {node!s}, or exclude {it!s}; run a time service (chronyd) on every "
-        "node, with the same servers",
+        text="set the clock of {node!s}, or exclude {it!s}; run a time service (chronyd) with the "
+        "same servers on every node",
         commands=(ASK, STEP),
         blame=(Blame.NODE, Blame.UNKNOWN),
         was=("clock-far",),
     ),
     "clock-skew": FindingType(
         headline="{seen}",
-        cause="no time service on that machine, or one that has lost its server",
-        means="logs of the nodes can't be laid side by side; at 10 s torchrun loses the node",
-        text="run a time service (chronyd) on every node, with the same servers",
+        cause="no time service on that node, or one that has lost its server",
+        means="logs of the nodes can't be compared; at 10 s torchrun drops the node",
+        text="run a time service (chronyd) with the same servers on every node",
         commands=(ASK, STEP),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.UNKNOWN),
@@ -90,10 +92,10 @@ FINDINGS = {
     "clock-offset-uncertain": FindingType(
         headline="the clock of {at} could not be compared: {seen}",
         who="whoever runs this node",
-        cause="a busy machine or network: the way there and the way back took unequal times",
-        means="whether the clocks agree is not known",
+        cause="a busy node or network: the two directions took unequal times",
+        means="whether the clocks agree is unknown",
         now="preflight run --only agree.clock",
-        text="compare them by hand, or run it again when the machines are idle",
+        text="compare them by hand, or re-run when the nodes are idle",
         commands=(Command("date +%s.%N", "every node, at once"),),
         status=Status.UNDECIDED,
         was=("clock-unsteady",),
@@ -247,7 +249,7 @@ def _skewed_nodes(clocks: Mapping[str, ClockOffset], limit: float) -> _SkewedNod
         return _SkewedNodes(odd, agreed, spread, error, Confidence.CERTAIN, why)
     ends = tuple(n for n in order if _gap([clocks[n]], (first, last)) > limit)
     return _SkewedNodes(
-        ends, (), spread, error, Confidence.POSSIBLE, "no majority says which is wrong"
+        ends, (), spread, error, Confidence.POSSIBLE, "no majority shows which is wrong"
     )
 
 

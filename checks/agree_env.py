@@ -3,15 +3,15 @@
 Level        standard
 Looks at     on every rank the settings of NCCL, torch, Gloo, UCX and libfabric that change what a
              collective does, from the environment and from nccl.conf (the environment counts, then
-             the user's file, then /etc/nccl.conf), as their readers take them: 0 is the same as not
-             set where it is the default, Ring,Tree the same as tree,ring
-Fails if     a setting differs that decides on algorithm, protocol, transport or the start's steps
-Warns if     a time limit, a watchdog, an allocator or the number of threads differs; what only NCCL
-             reads differs and no node has a GPU
-Undecided    never: the environment is always there. Of two values that as many nodes have, it can't
-             tell the right one, and says both
+             the user's file, then /etc/nccl.conf), as the libraries parse them: 0 is the same as
+             unset where it is the default, Ring,Tree the same as tree,ring
+Fails if     a setting that determines the algorithm, protocol, transport or start-up differs
+Warns if     a time limit, a watchdog, an allocator or the number of threads differs; a setting that
+             only NCCL reads differs and no node has a GPU
+Undecided    never: the environment can always be read. If two values are equally common, it shows
+             both
 Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
-             (agree.software); what may differ from node to node: names of interfaces, adapters and
+             (agree.software); what may differ between nodes: names of interfaces, adapters and
              files, GID indexes, debug output; what the script itself sets
 Seen as      a hang in the first collective, "mismatch in collective sizes or environment settings",
              "Message truncated : received … bytes instead of", "NET mismatch", a slow node
@@ -107,28 +107,31 @@ FINDINGS = {
     "setting-differs": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a shell profile, module or image of one node, or mpirun without -x for all of them",
+        cause="the shell profile, module or image of one node, or mpirun without -x for all "
+        "variables",
         means="a hang in the first collective, or 'mismatch in collective sizes or environment "
         "settings'",
         now="{now!r}",
-        text="set {names!s} in one place, the job's script, for all ranks",
+        text="set {names!s} for all ranks in one place, e.g. in the job script",
         commands=(Command("env | grep -E '^(NCCL|TORCH|GLOO)_' | sort", "the node"),),
         status=(Status.FAIL, Status.WARN),
     ),
     "setting-uneven": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a shell profile, module or image of one node, or a launcher that sets it on some",
-        means="the job runs, but one rank is slower than the rest, or gives up before them",
+        cause="the shell profile, module or image of one node, or a launcher that sets it on some "
+        "nodes only",
+        means="the job runs, but one rank is slower than the others, or times out before them",
         now="{now!r}",
-        text="set {names!s} in one place, the job's script, for all ranks",
+        text="set {names!s} for all ranks in one place, e.g. in the job script",
         status=Status.WARN,
         explains=(),
     ),
     "conf-leftover": FindingType(
         headline="{seen}",
-        cause="an nccl.conf from the search for a fault that stayed on one node",
-        means="a hang in the first collective, or slow collectives; no variable shows it",
+        cause="an nccl.conf left over from debugging on one node",
+        means="a hang in the first collective, or slow collectives; no environment variable shows "
+        "it",
         now="{now!r}",
         text="remove {names!s} from {file!s} there, or use the same nccl.conf on all nodes",
         commands=(Command("cat {file}", "the node"),),
@@ -317,8 +320,8 @@ def _difference(name: str, parties: Mapping[str, tuple[str, Variable | None]]) -
 
 def _both(groups: Mapping[str, list[str]]) -> tuple[str, ...]:
     if len(groups) == 2:
-        return tuple(f"the value on {_names(g)} is the one that was meant" for g in groups.values())
-    return ("no value is that of most: any of them may be the one that was meant",)
+        return tuple(f"the value on {_names(g)} is the intended one" for g in groups.values())
+    return ("no value has a majority: any of them may be the intended one",)
 
 
 def _value(variable: Variable | None) -> str:

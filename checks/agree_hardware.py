@@ -2,20 +2,21 @@
 
 Level        standard
 Looks at     GPU models and counts by NVML, network interfaces with their addresses, MTU and speed,
-             those of them that NCCL and Gloo take and that lead to MASTER_ADDR, CPUs and memory,
-             host name, boot id, NCCL_HOSTID
-Fails if     NCCL takes two machines for one host (equal host name and boot id, or NCCL_HOSTID) and
-             there are GPUs; two machines use the same address; one node has IPv4 only and another
-             IPv6 only; a node has no GPU while most others have
+             which of them NCCL, Gloo and the route to MASTER_ADDR use, CPUs and memory, hostname,
+             boot ID, NCCL_HOSTID
+Fails if     NCCL considers two machines the same host (equal hostname and boot ID, or NCCL_HOSTID)
+             and there are GPUs; two machines use the same address; one node has IPv4 only and
+             another IPv6 only; a node has no GPU while most others have
 Warns if     GPU counts or models differ; MTUs differ within a subnet; an interface that all other
-             nodes have is missing or without a link; a link is slower than the others; a node has
-             less than half of the CPUs or memory; a host name or NCCL_HOSTID is used twice
-Undecided    a node could not be looked at
+             nodes have is missing or has no link; a link is slower than the others; a node has less
+             than half of the CPUs or memory of the others; a hostname or NCCL_HOSTID is used twice
+Undecided    a node could not be checked
 Not covered  whether large packets pass (net.payload); RDMA ports; names of interfaces, which may
-             differ; GPUs where NVML does not answer (gpu.visible); nodes with other numbers of
-             ranks, which may be of another size; sandboxes that show no boot id
-Seen as      "Duplicate GPU detected", a hang in the first collective over two hosts of one name,
-             "Socket creation failed : Address family not supported by protocol", one slow node
+             differ; GPUs where NVML does not answer (gpu.visible); nodes with different numbers of
+             ranks, which may differ in size; sandboxes without a boot ID
+Seen as      "Duplicate GPU detected", a hang in the first collective between two hosts with the
+             same name, "Socket creation failed : Address family not supported by protocol", one
+             slow node
 """
 
 from __future__ import annotations
@@ -77,10 +78,11 @@ FINDINGS = {
     "host-duplicate": FindingType(
         headline="{seen}",
         cause="a cloned image, `localhost`, or one NCCL_HOSTID exported to all nodes",
-        means="NCCL goes by name and boot id, or by NCCL_HOSTID: it takes both for one host, says "
-        "'Duplicate GPU detected' or hangs; launchers that count hosts by name count too few",
+        means="NCCL identifies hosts by name and boot ID, or by NCCL_HOSTID: it considers both "
+        "the same host, says 'Duplicate GPU detected' or hangs; launchers that count hosts by "
+        "name count too few",
         now="export NCCL_HOSTID=$(hostname)-$(hostname -I | tr -d ' ')   on every node",
-        text="give every machine its own hostname, and set no NCCL_HOSTID",
+        text="give every machine its own hostname, and do not set NCCL_HOSTID",
         status=(Status.WARN, Status.FAIL),
         blame=(Blame.NODE, Blame.JOB),
         explains=NCCL_ONLY,
@@ -89,16 +91,15 @@ FINDINGS = {
     "address-duplicate": FindingType(
         headline="{where} have the same IP address {address}",
         cause="a cloned image with a fixed address, or containers behind the bridges of two hosts",
-        means="connections reach one machine or the other, or the caller itself: hangs that come "
-        "and go",
-        text="give every machine an address of its own; start containers with --network host",
+        means="connections reach either machine, or the caller itself: intermittent hangs",
+        text="give every machine its own address; start containers with --network host",
         commands=(Command("arping -D -I {interface} {address}", "another node"),),
         explains=TALK,
         was=("address-same",),
     ),
     "address-families-differ": FindingType(
         headline="the nodes have no common IP version: {seen}",
-        cause="IPv6 switched off on one node, or a network without IPv4",
+        cause="IPv6 disabled on one node, or a network without IPv4",
         means="'Address family not supported by protocol' or 'Network is unreachable' between them",
         text="use an IP version that all nodes have",
         commands=(Command("ip -br address; sysctl net.ipv6.conf.all.disable_ipv6", "{node}"),),
@@ -108,18 +109,20 @@ FINDINGS = {
     ),
     "gpu-absent": FindingType(
         headline="{at} has no GPU, other nodes have",
-        cause="a node of another partition, a pod without a GPU request, a driver not loaded",
+        cause="a node from another partition, a pod without a GPU request, a driver that is not "
+        "loaded",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!' on this node",
-        text="give the job nodes with GPUs only",
+        text="give the job only nodes with GPUs",
         commands=(Command("nvidia-smi -L; ls /dev/nvidia*", "{node}"),),
         status=(Status.WARN, Status.FAIL),
         explains=NCCL_ONLY,
     ),
     "gpus-differ": FindingType(
         headline="the GPUs differ between nodes: {seen}",
-        cause="a GPU that fell off the bus, or several kinds of nodes in one partition",
-        means="every step takes as long as the slowest GPU, the smallest memory sets the batch",
-        text="look for a missing GPU in the kernel's log; ask for one kind of GPU, e.g. "
+        cause="a GPU that fell off the bus, or different kinds of nodes in one partition",
+        means="every step takes as long as on the slowest GPU; the smallest memory limits the "
+        "batch size",
+        text="look for a missing GPU in the kernel log; request one kind of GPU, e.g. "
         "--gres=gpu:MODEL:N",
         commands=(Command("nvidia-smi -L; dmesg -T | grep -i xid", "{node}"),),
         status=Status.WARN,
@@ -127,38 +130,40 @@ FINDINGS = {
     ),
     "mtu-differs": FindingType(
         headline="the MTU differs between nodes: {seen}",
-        cause="jumbo frames switched on for some nodes only",
-        means="TCP mostly adapts; over RDMA, and where nobody says that a packet is too big, small "
-        "messages pass and large ones hang",
-        text="set one MTU for all interfaces and switches of a subnet",
-        commands=(Command("ip link set {interface} mtu {mtu}", "{node}", "its traffic, shortly"),),
+        cause="jumbo frames enabled on some nodes only",
+        means="TCP usually adapts; over RDMA, and where ICMP 'fragmentation needed' is filtered, "
+        "small messages pass and large ones hang",
+        text="set one MTU on all interfaces and switches of a subnet",
+        commands=(
+            Command("ip link set {interface} mtu {mtu}", "{node}", "its traffic for a moment"),
+        ),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.UNKNOWN),
         explains=LARGE,
     ),
     "nic-missing": FindingType(
         headline="{where}: {seen}, unlike the other nodes",
-        cause="a cable, a driver, or an interface that was never configured",
-        means="less bandwidth on this node, or a hang where NCCL pairs the interfaces of nodes",
-        text="bring it up as on the other nodes",
+        cause="a bad cable, a missing driver, or an interface that was never configured",
+        means="less bandwidth on this node, or a hang if NCCL pairs interfaces of different nodes",
+        text="bring the interface up as on the other nodes",
         commands=(Command("ip -br link; dmesg -T | grep -i link", "{node}"),),
         status=Status.WARN,
     ),
     "link-slower": FindingType(
         headline="{at} has a slower link than on the other nodes: {seen}",
-        cause="a bad cable, auto-negotiation, or another network than on the other nodes",
+        cause="a bad cable, auto-negotiation, or a different network from the other nodes",
         means="all nodes wait for this one in each collective",
-        text="repair the link, or name the fast interface in NCCL_SOCKET_IFNAME and "
-        "GLOO_SOCKET_IFNAME",
+        text="repair the link, or set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the fast "
+        "interface",
         commands=(Command("ethtool {interface}", "{node}"),),
         status=Status.WARN,
     ),
     "node-smaller": FindingType(
         headline="{where} has {seen}, fewer than the other nodes",
         who="job author",
-        cause="another kind of machine, or a cgroup that gives the job less there",
-        means="the loaders of this node are slower, or run out of memory first",
-        text="ask for as many CPUs and as much memory on every node",
+        cause="a different kind of machine, or a cgroup that gives the job less there",
+        means="the data loaders on this node are slower, or run out of memory first",
+        text="request the same number of CPUs and the same memory on every node",
         commands=(Command("nproc; free -g", "{node}"),),
         status=Status.WARN,
     ),
@@ -204,7 +209,7 @@ def _same_host(world: World[Hardware]) -> Iterator[Found]:
                     tuple(world.subject(key) for key in keys),
                     saw=f"{what} {name[:60]!r} on {plural(machines, 'machine')}: {parties(keys)}"
                     + " with one boot id" * (what == NAME and boots < machines),
-                    expected=f"a {what} of its own for every machine",
+                    expected=f"a {what} for every machine only",
                     blame=Blame.NODE if what == NAME else Blame.JOB,
                     status=FAIL if for_nccl and gpus else WARN,
                 )
@@ -231,7 +236,7 @@ def _same_address(world: World[Hardware]) -> Iterator[Found]:
                 "address-duplicate",
                 found,
                 saw=f"{ip} is an address of {parties([f'{s.node} ({s.name})' for s in found])}",
-                expected="an address of its own for every machine",
+                expected="a different address for every machine",
                 confidence=LIKELY,
                 fields={"interface": found[0].name, "address": ip},
             )
@@ -245,7 +250,9 @@ def _families(world: World[Hardware]) -> Iterator[Found]:
         families = {a.family for a in all_of if not a.ip.startswith(LOCAL)}
         if len(families) == 1:
             single[key] = f"IPv{families.pop()} only"
-    yield from _minority(world, "address-families-differ", single, "a family that all have")
+    yield from _minority(
+        world, "address-families-differ", single, "an IP version that all nodes have"
+    )
 
 
 def _nic(world: World[Hardware], key: str, name: str) -> Subject:
@@ -307,7 +314,7 @@ def _gpu_counts(world: World[Hardware], expect: Expect) -> Iterator[Found]:
                 saw="no GPU",
                 expected=f"GPUs, as on {parties(list(have))}",
                 confidence=LIKELY if most else POSSIBLE,
-                alternatives=() if most else ("the job wants no GPU",),
+                alternatives=() if most else ("the job needs no GPU",),
                 fields={"node": key},
                 status=FAIL if most and world.topology.launcher != "local" else WARN,
             )

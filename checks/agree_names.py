@@ -2,19 +2,20 @@
 
 Level        standard
 Looks at     on every node: the addresses of MASTER_ADDR and of the hostnames of up to 7 other
-             nodes, as this node resolves them; whose addresses they are, by what the nodes have
-Fails if     MASTER_ADDR leads a node to another machine than that of rank 0, or, where nobody can
-             tell whose address is right, to another address than on the other nodes
-Warns if     a node tries another machine's address of MASTER_ADDR before the right one; a node's
-             name leads elsewhere than to that node, from one node or from all; a node doesn't know
-             names that the others know, or nobody knows one node's name
-Undecided    a copied tree is looked at: names are looked up on the live machine only. Of two nodes
-             it can't tell whose records are wrong, and says both
-Not covered  names that don't resolve at all or slowly, and the hostname on its own node (net.name);
-             names that no node resolves but its owner, which is usual for pods and containers; the
-             name that torchrun hands out (rdzv.torchrun)
+             nodes, as this node resolves them; whose addresses they are, according to the nodes'
+             interfaces
+Fails if     MASTER_ADDR resolves to a machine other than rank 0's on a node, or, where it is not
+             known whose address is right, to a different address from the other nodes
+Warns if     a node tries another machine's address of MASTER_ADDR before the right one; a hostname
+             resolves to a machine other than its own, on one node or on all; a node can't resolve
+             names that the others can, or no node can resolve one node's name
+Undecided    a copied file tree is checked: names are resolved on the live machine only. With two
+             nodes it can't tell whose records are wrong, and shows both
+Not covered  names that resolve slowly or not at all, and the hostname on its own node (net.name);
+             names that only their own node resolves, which is usual for pods and containers; the
+             name that torchrun advertises (rdzv.torchrun)
 Seen as      "The client socket has timed out after", "clients joined", "connection closed by peer"
-             on one node alone; ssh and mpirun that end up on another machine
+             on one node only; ssh and mpirun that end up on the wrong machine
 """
 
 from __future__ import annotations
@@ -77,17 +78,17 @@ SHOWN = 4
 
 MASTER = "MASTER_ADDR"
 ALL_NODES = "all nodes"
-BY_NAME = "what goes by host names (torchrun's c10d rendezvous, mpirun, ssh, Ray) "
+BY_NAME = "everything that uses hostnames (torchrun's c10d rendezvous, mpirun, ssh, Ray) "
 LOOK_UP = Command("getent ahosts {name}", "{where}")
 
 FINDINGS = {
     "master-addr-elsewhere": FindingType(
         headline="{seen}",
-        cause="a stale line in /etc/hosts of that node, or a name server with another view",
-        means="its ranks look for rank 0 on another machine: 'The client socket has timed out' "
+        cause="a stale line in /etc/hosts of that node, or a name server with a different view",
+        means="its ranks look for rank 0 on the wrong machine: 'The client socket has timed out' "
         "there, '3/4 clients joined' on rank 0",
         now="export MASTER_ADDR={right}   on all nodes",
-        text="correct the name's line in /etc/hosts there, or its record in DNS",
+        text="correct the line of this name in /etc/hosts there, or its record in DNS",
         commands=(LOOK_UP, Command("grep -n {name} /etc/hosts", "{where}")),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.NODE, Blame.NETWORK),
@@ -96,8 +97,8 @@ FINDINGS = {
     ),
     "resolution-differs": FindingType(
         headline="{seen}",
-        cause="an /etc/hosts that was not brought up to date there, or a name server of its own",
-        means=BY_NAME + "fails from there or ends up on another machine",
+        cause="an outdated /etc/hosts there, or a different name server",
+        means=BY_NAME + "fails from there or ends up on the wrong machine",
         text="use the same line for {name} in /etc/hosts, and the same resolv.conf, on all nodes",
         commands=(LOOK_UP, Command("cat /etc/hosts /etc/resolv.conf", "{where}")),
         status=Status.WARN,
@@ -105,9 +106,9 @@ FINDINGS = {
     ),
     "record-wrong": FindingType(
         headline="{seen}",
-        cause="a machine that is new, was renamed or got another address",
-        means=BY_NAME + "doesn't get to that node",
-        text="correct the record of {name} in DNS, or its line in /etc/hosts everywhere",
+        cause="a machine that is new, was renamed or got a new address",
+        means=BY_NAME + "can't reach that node",
+        text="correct the record of {name} in DNS, or its line in /etc/hosts on all nodes",
         commands=(LOOK_UP,),
         status=Status.WARN,
         blame=Blame.NETWORK,
@@ -250,7 +251,7 @@ def _master_elsewhere(
     said = []
     for node in nodes[:SHOWN]:
         whose = f" of {owners[node]}" if owners[node] not in ("", right) else ""
-        said.append(f"{node} takes {quoted(names[node])} for {ways[node][0]}{whose}")
+        said.append(f"{node} resolves {quoted(names[node])} to {ways[node][0]}{whose}")
     # rank 0's own node may know itself by the loopback
     better = next(iter(ways.get(right, ())), "") if right else ""
     if right and (is_loopback(better) or not better):
@@ -329,8 +330,8 @@ def _judge_peers(world: World[ResolvedNames]) -> Iterator[Found]:
 def _of_records(world: World[ResolvedNames], bad: list[NameRecord], owners: list[str]) -> Found:
     said = []
     for record, owner in zip(bad[:SHOWN], owners, strict=False):
-        seen = [f"{n} takes it for {ip}" for n, ip in record.wrong.items()][:2]
-        told = ", ".join(seen) or f"unknown on {parties(record.unknown, SHOWN)}"
+        seen = [f"{n} resolves it to {ip}" for n, ip in record.wrong.items()][:2]
+        told = ", ".join(seen) or f"does not resolve on {parties(record.unknown, SHOWN)}"
         have = ", ".join(world.seen[owner].addresses[:2])
         said.append(f"{quoted(record.name)}: {told}" + (f" · it has {have}" if seen else ""))
     # a single witness may be the one with the wrong record
@@ -344,7 +345,7 @@ def _of_records(world: World[ResolvedNames], bad: list[NameRecord], owners: list
         confidence=Confidence.POSSIBLE if alone else Confidence.LIKELY,
         alternatives=(
             *(f"the name's record is wrong for all: {bad[0].name[:80]}" for _ in alone[:1]),
-            *(f"{n} alone has a wrong record" for n in alone[:1]),
+            *(f"{n} is the only one with a wrong record" for n in alone[:1]),
         ),
         fields={"name": bad[0].name, "where": alone[0] if alone else ALL_NODES},
     )
@@ -359,9 +360,13 @@ def _of_lookers(
     for looker, owners in list(by_looker.items())[:SHOWN]:
         record = records[owners[0]]
         ip = record.wrong.get(looker)
-        told = f"takes {quoted(record.name)} for {ip}" if ip else f"has no {quoted(record.name)}"
-        more = f" and {len(owners) - 1} more such" if len(owners) > 1 else ""
-        said.append(f"{looker} {told}{more}; {parties(record.right, SHOWN)} finds it")
+        told = (
+            f"resolves {quoted(record.name)} to {ip}"
+            if ip
+            else f"can't resolve {quoted(record.name)}"
+        )
+        more = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
+        said.append(f"{looker} {told}{more}; right on {parties(record.right, SHOWN)}")
     first = next(iter(by_looker))
     return Found(
         "resolution-differs",

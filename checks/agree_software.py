@@ -1,15 +1,15 @@
 """Do all nodes have the same torch, NCCL, Python and driver?
 
 Level        standard
-Looks at     torch's version, its commit and the CUDA it is built for; the NCCL that torch loads,
-             from its own mouth, with its file and what brought it there; the Python; the NVIDIA
-             driver's version
-Fails if     NCCL differs in any digit (it refuses to start), torch in its release (2.6 against
-             2.7), or a CPU build meets a CUDA build where there are GPUs; a node has no torch while
+Looks at     torch's version, its commit and the CUDA it is built for; the NCCL that torch loads, as
+             it reports its version itself, with its file and why it is loaded; the Python; the
+             NVIDIA driver's version
+Fails if     NCCL differs in any digit (it refuses to start), torch in its release (2.6 and 2.7), or
+             a CPU build is mixed with a CUDA build where there are GPUs; a node has no torch while
              others have; a node is not as expected (--expect) while others are
 Warns if     torch differs in a patch level or its build, NCCL without a GPU anywhere, Python in its
              release, the driver
-Undecided    a node could not be looked at, or its torch can't be imported (host.software)
+Undecided    a node could not be checked, or its torch can't be imported (host.software)
 Not covered  other packages, cuDNN, the kernel, the image; NCCL's plugins
 Seen as      "Mismatched NCCL version detected", "Message truncated : received 256 bytes instead of
              4", ncclInvalidUsage in the first collective, a hang in init_process_group
@@ -66,11 +66,12 @@ FINDINGS = {
     "torch-differs": FindingType(
         headline="torch differs between nodes: {seen} ({where})",
         who="image author",
-        cause="an environment that is not activated there, an older image, a package in ~/.local",
-        means="another release speaks another protocol: init_process_group hangs, or the first "
-        "collective fails; another build or patch level may only round otherwise",
-        text="use the same image, or the same environment, on all nodes; on a node that is reached "
-        "by ssh or pdsh, activate it in the command itself",
+        cause="an environment that is not activated there, an older image, or a package in "
+        "~/.local",
+        means="another release uses a different protocol: init_process_group hangs, or the first "
+        "collective fails; another build or patch level may only round differently",
+        text="use the same image or environment on all nodes; with ssh or pdsh, activate it in "
+        "the remote command itself",
         commands=(
             Command("python -c 'import torch; print(torch.__version__, torch.__file__)'", "{node}"),
         ),
@@ -82,13 +83,14 @@ FINDINGS = {
         cause="an environment that is not activated there, or another image",
         means="'No module named torch' on this node; the others wait for its ranks until they "
         "time out",
-        text="use the same image, or the same environment, on all nodes",
+        text="use the same image or environment on all nodes",
         commands=(Command("command -v python; python -m pip show torch", "{node}"),),
     ),
     "nccl-differs": FindingType(
         headline="NCCL differs between nodes: {seen} ({where})",
         who="image author",
-        cause="LD_LIBRARY_PATH or LD_PRELOAD brings another libnccl, or a package was upgraded",
+        cause="a different libnccl from LD_LIBRARY_PATH or LD_PRELOAD, or a package that was "
+        "upgraded",
         means="NCCL compares the whole version when it starts: 'Mismatched NCCL version detected' "
         "and ncclInvalidUsage; older ones hang or say 'Message truncated'",
         now="unset LD_LIBRARY_PATH LD_PRELOAD",
@@ -101,19 +103,19 @@ FINDINGS = {
     "python-differs": FindingType(
         headline="Python differs between nodes: {seen} ({where})",
         who="image author",
-        cause="an environment that is not activated there, or the system's own Python",
-        means="functions and classes that are pickled on one node can't be read on another "
-        "(all_gather_object, a checkpoint); torch itself does not mind",
-        text="use the same image, or the same environment, on all nodes",
+        cause="an environment that is not activated there, or the system Python",
+        means="functions and classes pickled on one node can't be unpickled on another "
+        "(all_gather_object, a checkpoint); torch itself works",
+        text="use the same image or environment on all nodes",
         commands=(Command("command -v python; python --version", "{node}"),),
         status=Status.WARN,
         explains=(),
     ),
     "driver-differs": FindingType(
         headline="the NVIDIA driver differs between nodes: {seen} ({where})",
-        cause="a node that missed the last update, or was updated alone",
-        means="mostly nothing; but a fault that only one driver has shows on these nodes only",
-        text="bring all nodes to one driver",
+        cause="a node that missed the last update, or was the only one updated",
+        means="usually nothing; but a bug of one driver version only affects these nodes",
+        text="install the same driver on all nodes",
         commands=(Command("cat /proc/driver/nvidia/version", "{node}"),),
         status=(Status.WARN, Status.FAIL),
         blame=Blame.NODE,

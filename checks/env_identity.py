@@ -3,17 +3,16 @@
 Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR and
              MASTER_PORT, and what torchrun (TORCHELASTIC_*), Kubernetes (PET_*,
              JOB_COMPLETION_INDEX), SLURM and MPI say of the same
-Fails if     a number or port is none or out of range; MASTER_ADDR is no host's name, or is the
-             loopback although there are several nodes; RANK is set without the rest of what
+Fails if     a number or port is invalid or out of range; MASTER_ADDR is not a host name, or is a
+             loopback address although there are several nodes; RANK is set without the rest of what
              env:// needs; RANK, WORLD_SIZE or a node's rank is not what this process's launcher
-             says; each of several tasks starts a torchrun of its own, or each node a
-             world of its own; two processes have the same
-             RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
-Warns if     a number has blanks or a carriage return around it; ranks differ in MASTER_ADDR; the
-             variables count other ranks on this node than this run has
+             says; each of several tasks starts a torchrun of its own, or each node runs a separate
+             job; two processes have the same RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
+Warns if     a number has whitespace or a carriage return around it; ranks differ in MASTER_ADDR;
+             the variables give another number of ranks on this node than this run has
 Undecided    never: the environment is always there
-Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), what
-             torchrun or srun will be given on its command line
+Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), the
+             command line that torchrun or srun will get
 Seen as      "environment variable RANK expected, but not set", "invalid literal for int()",
              "The client socket has timed out", "clients joined", "rank < size",
              "port must have value from 0 to 65535", "EADDRINUSE", KeyError: 'RANK'
@@ -50,32 +49,32 @@ FINDINGS = {
     "number-malformed": FindingType(
         headline="{seen} is not a number on {at}",
         who="job author",
-        cause="quotes kept by an env file, or a variable of the script that was never expanded",
+        cause="quotes kept by an env file, or a shell variable that was never expanded",
         means='"invalid literal for int() with base 10" in init_process_group or in torchrun',
-        text="set the digits alone, or leave it to one launcher: torchrun sets all of them",
+        text="set it to digits only, or let one launcher set it: torchrun sets all of them",
         status=(Status.FAIL, Status.WARN),
     ),
     "number-whitespace": FindingType(
-        headline="{seen} has a blank or carriage return on {at}",
+        headline="{seen} contains a space or carriage return on {at}",
         who="job author",
-        cause="a file with Windows line ends, or a blank after the value in an env file",
+        cause="a file with Windows line endings, or a space after the value in an env file",
         means="torch strips it, but a shell's [ $RANK -eq 0 ] and C code don't",
-        text="remove the blank or the carriage return from the file that sets it: dos2unix",
+        text="remove the space or carriage return from the file that sets it: dos2unix",
         status=Status.WARN,
         was=("number-blank",),
     ),
     "out-of-range": FindingType(
         headline="{seen} is out of range on {at}",
         who="job author",
-        cause="numbers of two launchers, or ranks counted from 1",
-        means='"rank < size" at init, or a client that tries to connect until its timeout',
+        cause="the numbers of two launchers mixed, or ranks counted from 1",
+        means='"rank < size" at init, or a rank that retries to connect until its timeout',
         text="count ranks from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
     ),
     "port-invalid": FindingType(
         headline="{seen} is not a valid port number on {at}",
         who="job author",
         cause="text, 0 or a number above 65535 where a port belongs",
-        means='"port must have value from 0 to 65535"; with 0 each rank takes another port',
+        means='"port must have value from 0 to 65535"; with 0 each rank chooses a different port',
         now="export {name}=29500",
         text="set one port for all ranks, outside net.ipv4.ip_local_port_range",
         explains=MEETING,
@@ -85,17 +84,17 @@ FINDINGS = {
         who="job author",
         cause="an address with port, blank, quotes or brackets, or a node list",
         means='"The client socket has timed out … while trying to connect": no such name',
-        text="set {name} to one host's name or address, nothing else; the port is MASTER_PORT",
+        text="set {name} to one host name or address only; the port goes into MASTER_PORT",
         explains=MEETING,
     ),
     "address-loopback": FindingType(
         headline="{seen} is a loopback address, but the job has several nodes",
         who="job author",
         cause="a single-node example run on several nodes",
-        means='each node calls itself: "1/2 clients joined" on rank 0, "The client socket has '
-        'timed out … (localhost, …)" elsewhere',
+        means='each node connects to itself: "1/2 clients joined" on rank 0, "The client socket '
+        'has timed out … (localhost, …)" elsewhere',
         now="export {name}={first}   on every node",
-        text="set {name} to the name or address of rank 0's node that the others reach",
+        text="set {name} to the name or address by which the other nodes reach rank 0's node",
         status=(Status.FAIL, Status.WARN),
         explains=MEETING,
     ),
@@ -112,9 +111,9 @@ FINDINGS = {
     "launcher-disagrees": FindingType(
         headline="the launcher's variables contradict each other on {at}: {seen}",
         who="job author",
-        cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0; a "
-        "number of the manifest beside that of Kubernetes",
-        means='several processes take one rank: "wait timeout … keys" on all of them, or '
+        cause="$SLURM_PROCID expanded in the batch script, before srun, so that all tasks get 0; "
+        "a number set in the manifest as well as by Kubernetes",
+        means='several processes have the same rank: "wait timeout … keys" on all of them, or '
         "EADDRINUSE for the second rank 0",
         now="unset {present!s}",
         text="set it inside the task: srun bash -c 'export RANK=$SLURM_PROCID; exec python …'",
@@ -131,19 +130,18 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "worlds-split": FindingType(
-        headline="each node runs a job of its own: {seen}",
+        headline="each node runs a separate job: {seen}",
         who="job author",
         cause="srun or mpirun on several nodes, and torchrun without --nnodes",
-        means="every node trains the whole job by itself, writes the same checkpoints, and ends "
-        "without an error",
+        means="every node trains alone, writes the same checkpoints and ends without an error",
         text="give torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=HOST:29500; "
-        "where independent runs are meant: --tolerate env.identity",
+        "if independent runs are intended: --tolerate env.identity",
     ),
     "store-not-served": FindingType(
         headline="TORCHELASTIC_USE_AGENT_STORE is set, but no torchrun serves the store",
         who="job author",
-        cause="torchrun's variables copied into the environment of another start",
-        means='all ranks, rank 0 too, are clients: "The client socket has timed out"',
+        cause="torchrun's variables copied into the environment of another job",
+        means='all ranks, including rank 0, act as clients: "The client socket has timed out"',
         now="unset TORCHELASTIC_USE_AGENT_STORE",
         text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables",
         was=("store-nobody-serves",),
@@ -152,15 +150,15 @@ FINDINGS = {
         headline="the same rank exists twice: {seen}",
         who="job author",
         cause="the same --node-rank on two nodes, or RANK exported to all of them",
-        means='all ranks time out with "wait timeout … keys: …/N", N being a rank nobody has',
-        text="give every process its own RANK",
+        means='all ranks time out with "wait timeout … keys: …/N", where no process has rank N',
+        text="set a different RANK for every process",
     ),
     "world-differs": FindingType(
         headline="{name} differs between ranks",
         who="job author",
-        cause="nodes times processes counted by hand, or a script that differs between nodes",
-        means='"4/5 clients joined" on rank 0, or silence for five times the timeout',
-        text="set the same {name} on every node, computed once or by one launcher",
+        cause="nodes x processes computed by hand, or a script that differs between nodes",
+        means='"4/5 clients joined" on rank 0, or no message for five times the timeout',
+        text="set the same {name} on every node: compute it once, or let one launcher set it",
     ),
     "master-differs": FindingType(
         headline="MASTER_ADDR differs between ranks",
@@ -173,8 +171,8 @@ FINDINGS = {
     "local-count": FindingType(
         headline="{name} does not match --nproc: {seen}",
         who="job author",
-        cause="a variable left over from another start, or another --nproc than the job's",
-        means="the job starts another number of ranks here than this run has tried",
+        cause="a variable left over from another job, or an --nproc that is not the job's",
+        means="the job starts a different number of ranks here than this run tested",
         now="preflight run --nproc {said}",
         text="unset {name}, or keep --nproc and the launcher's number the same",
         status=Status.WARN,
@@ -182,10 +180,10 @@ FINDINGS = {
     "standalone": FindingType(
         headline="torchrun --standalone can't be used on several nodes",
         who="job author",
-        cause="--standalone kept from a single-node start",
-        means="each node trains alone, as a world of its own, and ends without an error",
+        cause="--standalone left over from a single-node job",
+        means="every node trains alone and ends without an error",
         now="unset PET_STANDALONE",
-        text="give torchrun --rdzv-backend and --rdzv-endpoint in place of --standalone",
+        text="pass --rdzv-backend and --rdzv-endpoint to torchrun instead of --standalone",
     ),
 }
 

@@ -3,16 +3,16 @@
 Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUNCH_BLOCKING and the
              flags of PET_* in the environment; /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE;
              whether there are GPUs and active InfiniBand or RoCE ports; UCX_*, FI_* and proxies are
-             only written down
+             only recorded
 Fails if     torch or NCCL stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME is
              written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, or
              NCCL_NET=IB has no RDMA port
-Warns if     nobody reads a name; a value is silently taken for something else or is out of range;
-             a name is an old one; a line of nccl.conf doesn't set what it seems to; a watchdog or a
-             fast path is switched off on hardware that has it; NCCL_TOPO_FILE can't be read
+Warns if     a name has no effect; a value is silently misread or out of range; a name is
+             deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
+             path is disabled on hardware that has it; NCCL_TOPO_FILE can't be read
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
-             (agree.env); a proxy: c10d, NCCL, Gloo and torchrun's etcd client use none
+             (agree.env); proxies: c10d, NCCL, Gloo and torchrun's etcd client ignore them
 Seen as      "Invalid value for environment variable", "The value of TORCH_DISTRIBUTED_DEBUG must",
              "Unable to find address for", "unsupported gloo device", a hang in init_process_group,
              a setting without any effect
@@ -88,7 +88,7 @@ FINDINGS = {
     "name-unknown": FindingType(
         headline="{name} is not a variable of NCCL, torch or Gloo",
         who="job author",
-        cause="a typing error, or a variable of another release or fork",
+        cause="a typo, or a variable of another release or fork",
         means="{name} has no effect: neither NCCL, torch nor Gloo reads it",
         now="{now!r}",
         text="correct the name or remove it; NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=ENV shows what "
@@ -99,7 +99,7 @@ FINDINGS = {
     "name-unread": FindingType(
         headline="{name} has no effect: neither NCCL nor torch reads it",
         who="job author",
-        cause="advice from the web that nobody has tried",
+        cause="advice found on the web that never worked",
         means="{name} has no effect unless the script itself reads it",
         text="use {wants!s}",
         status=WARN,
@@ -118,7 +118,7 @@ FINDINGS = {
     "value-misread": FindingType(
         headline="{name} is misread: {means}",
         who="job author",
-        cause="a word, a unit or quotes where digits are read, or a word in lower case",
+        cause="a word, a unit or quotes where a number is expected, or a word in lower case",
         means="{name} silently has another effect: {means}",
         text="set {name} to {wants!s}, or remove it",
         status=WARN,
@@ -126,15 +126,15 @@ FINDINGS = {
     "value-range": FindingType(
         headline="{name} is out of range: {means}",
         who="job author",
-        cause="a unit mistaken (seconds for an exponent, bytes for KiB), or a typing error",
-        means="{name} is clamped, ignored or taken at its word, depending on the release",
+        cause="a wrong unit (seconds instead of an exponent, bytes instead of KiB), or a typo",
+        means="{name} is clamped, ignored or used as it is, depending on the release",
         text="set {name} to {wants!s}, or remove it",
         status=WARN,
     ),
     "value-refused": FindingType(
         headline="{name} has an invalid value: {means}",
         who="job author",
-        cause="a word that the reader doesn't know, such as on or off",
+        cause="a word that is not understood, such as on or off",
         means='"Invalid value for environment variable: {name}" or an error like it, at start',
         now="unset {name}",
         text="set {name} to {wants!s}",
@@ -144,8 +144,8 @@ FINDINGS = {
     "value-hangs": FindingType(
         headline="{name} has a value that makes the job hang: {means}",
         who="job author",
-        cause="an empty value, or a size with a word in place of a number",
-        means="init_process_group never returns, whatever its timeout, and says nothing",
+        cause="an empty value, or a size with a word instead of a number",
+        means="init_process_group never returns, whatever its timeout, and prints nothing",
         now="unset {name}",
         text="set {name} to {wants!s}",
         explains=JOB,
@@ -153,7 +153,7 @@ FINDINGS = {
     "import-fails": FindingType(
         headline="{name} has a value with which import torch fails: {means}",
         who="job author",
-        cause="a level that doesn't exist, such as 1, DEBUG or the empty value",
+        cause="a level that does not exist, such as 1, DEBUG or an empty value",
         means='"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL." when torch is '
         "imported",
         now="unset {name}",
@@ -161,11 +161,11 @@ FINDINGS = {
         explains=("host.software", *JOB),
     ),
     "interface-syntax": FindingType(
-        headline="{name} has a wrong syntax: {means}",
+        headline="{name} has the wrong syntax: {means}",
         who="job author",
-        cause="NCCL's ^ and = given to Gloo or repeated in a list, blanks after commas, quotes",
+        cause="NCCL's ^ and = used for Gloo or repeated in a list, spaces after commas, quotes",
         means='"Unable to find address for: …" from Gloo, "no socket interface found" from NCCL, '
-        "or another interface than was meant",
+        "or a different interface than intended",
         now="unset {name}",
         text="write it as {wants!s}",
         status=(Status.WARN, Status.FAIL),
@@ -174,39 +174,40 @@ FINDINGS = {
     "debug-detail": FindingType(
         headline="TORCH_DISTRIBUTED_DEBUG=DETAIL slows every collective down",
         who="job author",
-        cause="left over from a search for a fault",
+        cause="left over from debugging",
         means="every collective is checked over Gloo first, which is slow; torch 2.13 dies with "
         "SIGSEGV (139) when DDP is built on Gloo",
         now="export TORCH_DISTRIBUTED_DEBUG=INFO",
-        text="remove it when the fault is found",
+        text="remove it when debugging is over",
         status=WARN,
         explains=("world.ddp",),
     ),
     "watchdog-off": FindingType(
-        headline="{name} switches torch's hang detection off",
+        headline="{name} disables torch's hang detection",
         who="job author",
-        cause="left over from a search for a fault, or from a false alarm of the watchdog",
-        means="a collective that hangs is never ended: the job burns its whole time limit",
+        cause="left over from debugging, or from a false alarm of the watchdog",
+        means="a collective that hangs is never aborted: the job burns its whole time limit",
         now="unset {name}",
         text="raise the timeout (init_process_group, TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC) instead",
         status=WARN,
         explains=(),
     ),
     "fast-path-off": FindingType(
-        headline="{name} switches a fast path off",
+        headline="{name} disables a fast path",
         who="job author",
-        cause="left over from a search for a fault, or copied from a machine without it",
+        cause="left over from debugging, or copied from a machine without it",
         means="no error, but collectives 2 to 50 times slower; NCCL_DEBUG=INFO shows NET/Socket or "
         "SHM where NET/IB or P2P could be",
         now="unset {name}",
-        text="keep it only where the path is known to be broken on this hardware",
+        text="keep it only where this path is known to be broken on this hardware",
         status=WARN,
     ),
     "launch-blocking": FindingType(
         headline="CUDA_LAUNCH_BLOCKING makes every kernel launch wait",
         who="job author",
-        cause="left over from the search for a CUDA error",
-        means="every kernel is waited for: slow, and NCCL can deadlock with several GPUs a process",
+        cause="left over from debugging a CUDA error",
+        means="every kernel launch blocks: slow, and NCCL can deadlock with several GPUs per "
+        "process",
         now="unset CUDA_LAUNCH_BLOCKING",
         text="set it for a debugging run only",
         status=WARN,
@@ -215,26 +216,26 @@ FINDINGS = {
     "conf-syntax": FindingType(
         headline="an nccl.conf line is ignored: {seen}",
         cause="a line written for a shell",
-        means="NCCL takes a line as NAME=value literally, so this one sets nothing that is read",
-        text="write it as {wants}, without export, blanks or quotes",
+        means="NCCL reads lines as NAME=value literally, so this one sets nothing that NCCL reads",
+        text="write it as {wants}, without export, spaces or quotes",
         status=WARN,
         explains=(),
     ),
     "file-missing": FindingType(
         headline="{name} names a file that NCCL can't read: {seen}",
         who="job author",
-        cause="a path of another image or cluster",
+        cause="a path from another image or cluster",
         means="{then}",
         now="unset {name}",
-        text="give the path of a file that every node has; without {name} NCCL looks for itself",
+        text="set it to a file that every node has; without {name} NCCL detects this itself",
         status=(Status.WARN, Status.FAIL),
     ),
     "network-absent": FindingType(
         headline="NCCL_NET asks for a network that {at} does not have: {seen}",
         who="job author",
         cause="settings of another cluster, or a container that was not given its devices",
-        means="'Error: network IB not found', 'Failed to initialize any NET plugin' on every rank, "
-        "on a single node, too",
+        means="'Error: network IB not found', 'Failed to initialize any NET plugin' on every "
+        "rank, even on a single node",
         now="unset NCCL_NET",
         text="let NCCL choose, or give the container /dev/infiniband",
         status=Status.FAIL,
@@ -242,10 +243,10 @@ FINDINGS = {
     "conf-missing": FindingType(
         headline="NCCL_CONF_FILE is not read: {seen}",
         who="job author",
-        cause="a path of another machine, or one that a shell would have expanded",
-        means="NCCL goes on without the file and says nothing",
+        cause="a path from another machine, or one that only a shell would expand",
+        means="NCCL silently continues without the file",
         now="unset NCCL_CONF_FILE",
-        text="give the whole path of a file that every node has",
+        text="set it to the full path of a file that every node has",
         status=WARN,
         explains=(),
     ),

@@ -1,23 +1,22 @@
 """Does every GPU compute correctly, repeatably, and as fast as the others of its model?
 
 Level        standard
-Looks at     on every rank's GPU: products of whole numbers in bf16, fp16 and fp32, each number of
-             the result compared with the right one; products of fractions, made again and again,
-             whose bits must not change and must be those of the other GPUs of the model; TFLOP/s
-             of large products, bytes a second of copies within its memory, to it and from it
-Fails if     a product is wrong; its bits change from one time to the next; one GPU alone has other
-             bits than all others of its model with the same software; CUDA fails, or a product or
-             a copy does not come back
+Looks at     on every rank's GPU: matmuls of integers in bf16, fp16 and fp32, each element of the
+             result compared with the correct value; matmuls of fractions, repeated, whose bits must
+             not change and must equal those of the other GPUs of the model; TFLOP/s of large
+             matmuls, bytes per second of copies within its memory, to it and from it
+Fails if     a result is wrong; its bits change between repetitions; one GPU has different bits from
+             all others of its model with the same software; CUDA fails, or a matmul or a copy hangs
 Warns if     a GPU computes or copies at less than 85 % of the median of its model, or moves data to
-             or from the host at less than half of what the others of its model do, here and on all
-             nodes; several GPUs have the same other bits, which is no defect of one of them
+             or from the host at less than half the rate of the others of its model, here and on all
+             nodes; several GPUs share the same different bits, which is not a defect of one GPU
 Undecided    torch sees none of the GPUs that the job is given; too little memory is free; one GPU
-             has other bits, and no majority tells the right ones
+             has different bits, and there is no majority
 Not covered  speed where there are fewer than four GPUs of a model, of GPUs that several ranks use,
-             and beside other programs (gpu.health names them); faults that need minutes of load, or
-             FP8 or FP64; whether bits change on AMD's GPUs, whose library does not promise the
-             same. Seen with a stand-in on the CPU only, not yet on a GPU
-Seen as      a loss that is NaN or differs from run to run, gradients that explode on one rank, one
+             and while other processes use them (gpu.health names them); faults that need minutes of
+             load, or FP8 or FP64; whether bits change on AMD's GPUs, whose library does not
+             guarantee that. Tested with a stand-in on the CPU only, not yet on a GPU
+Seen as      a loss that is NaN or differs between runs, gradients that explode on one rank, one
              rank slower than all, "CUDA error: an illegal memory access was encountered",
              "CUBLAS_STATUS_EXECUTION_FAILED", 100 % utilisation at low power
 """
@@ -88,40 +87,40 @@ QUERY = Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK -i {index}
 FINDINGS = {
     "matmul-wrong": FindingType(
         headline="{at} computes wrong results: {seen}",
-        cause="a defective GPU: a multiprocessor or its memory",
+        cause="a defective GPU (a multiprocessor or its memory)",
         means="no error at all: wrong gradients, a loss that is NaN or that stops falling",
-        text="drain the node, run NVIDIA's diagnosis, have the GPU replaced",
+        text="drain the node, run NVIDIA's diagnostics, replace the GPU",
         commands=(DIAGNOSE,),
         was=("wrong-product",),
     ),
     "copy-wrong": FindingType(
         headline="{at} corrupts data that is copied to it and back: {seen}",
-        cause="a bus, a riser or memory that changes data",
+        cause="a bus, riser or memory that corrupts data",
         means="no error at all: wrong batches and wrong gradients",
-        text="exclude this node; reseat the GPU, test it and the machine's memory",
+        text="exclude this node; reseat the GPU, test it and the node's memory",
         commands=(DIAGNOSE, KERNEL_LOG),
     ),
     "bits-vary": FindingType(
-        headline="{at} gives different results for the same product: {seen}",
-        cause="a GPU that computes wrongly now and then: heat, voltage, memory, age",
+        headline="{at} gives different results for the same matmul: {seen}",
+        cause="a GPU that sometimes computes wrong results: heat, voltage, memory, age",
         means="no error at all: a loss that differs from run to run, or becomes NaN after hours",
-        text="drain the node, run NVIDIA's diagnosis, have the GPU replaced",
+        text="drain the node, run NVIDIA's diagnostics, replace the GPU",
         commands=(DIAGNOSE,),
     ),
     "bits-differ": FindingType(
         headline="{at} computes differently from the others: {seen}",
-        cause="a GPU that always computes the same wrongly; where several have the same bits, "
-        "another library or setting than on the others",
+        cause="a GPU that always computes the same wrong result; where several GPUs agree, a "
+        "different library or setting on them",
         means="no error at all: one rank's gradients are not what the others would compute",
-        text="run without these GPUs' nodes and compare torch, cuBLAS and driver; then run "
-        "NVIDIA's diagnosis of the GPU that differs",
+        text="exclude the nodes of these GPUs and compare torch, cuBLAS and driver; then run "
+        "NVIDIA's diagnostics on the GPU that differs",
         commands=(DIAGNOSE,),
         status=(Status.FAIL, Status.UNDECIDED, Status.WARN),
         blame=(Blame.UNKNOWN, Blame.NODE),
     ),
     "gpu-slow": FindingType(
         headline="{at} is slower than its peers: {seen}",
-        cause="heat, a power limit, clocks that were locked, or another program on the GPU",
+        cause="heat, a power limit, locked clocks, or another process on the GPU",
         means="every step waits for this GPU: the whole job runs at its speed",
         text="exclude this node or accept its speed; compare clocks, power limit and temperature "
         "under load with another GPU",
@@ -131,8 +130,8 @@ FINDINGS = {
     ),
     "bus-slow": FindingType(
         headline="the bus of {at} is slow: {seen}",
-        cause="a PCIe link that came up with fewer lanes or in an older generation",
-        means="batches and checkpoints take long on this rank, and the others wait for it",
+        cause="a PCIe link that came up with fewer lanes or at an older generation",
+        means="batches and checkpoints are slow on this rank, and the others wait for it",
         text="check the PCIe link under load; reseat the card",
         commands=(Command("nvidia-smi -q -i {index} | grep -A 12 'GPU Link Info'", "the node"),),
         status=Status.WARN,
@@ -140,8 +139,8 @@ FINDINGS = {
     ),
     "cuda-failed": FindingType(
         headline="CUDA fails on {at}: {seen}",
-        cause="a sick GPU or driver; or a torch that was not built for this GPU",
-        means="the first CUDA call, or the first product, of this rank raises the error above",
+        cause="a faulty GPU or driver, or a torch that was not built for this GPU",
+        means="the first CUDA call or the first matmul of this rank raises the error above",
         text="exclude this node; read the kernel log, then reset the GPU or reboot",
         commands=(KERNEL_LOG,),
         blame=(Blame.NODE, Blame.UNKNOWN),
@@ -149,18 +148,18 @@ FINDINGS = {
     "gpu-hangs": FindingType(
         headline="{at} hangs: {seen}",
         cause="a GPU or a driver that is stuck",
-        means="this rank never comes to its first collective; the others wait until they time out",
+        means="this rank never reaches its first collective; the others wait until they time out",
         text="drain the node, read the kernel log, then reset the GPU or reboot",
         commands=(KERNEL_LOG, REBOOT),
     ),
     "gpu-crashes": FindingType(
         headline="a CUDA program crashes on {at}: {seen}",
         who="whoever installed the driver",
-        cause="a driver or a CUDA library that doesn't fit the others",
+        cause="a driver or CUDA library that does not match the others",
         means="this rank dies without a Python error as soon as it computes",
         now='python -c \'import torch; torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, '
         'device="cuda")\'',
-        text="use one CUDA in the image, the driver's own libcuda, and no LD_LIBRARY_PATH",
+        text="use one CUDA version in the image, the driver's own libcuda, and no LD_LIBRARY_PATH",
         commands=(KERNEL_LOG,),
         blame=Blame.UNKNOWN,
     ),
@@ -224,7 +223,7 @@ def _hangs_and_crashes(world: World[Computed]) -> Iterator[Found]:
         saw = f"'{last.name}' did not end in {duration(waited)}"
         saw += " · SIGKILL has no effect" * undead
         sure = Confidence.CERTAIN if undead else likely
-        goal = "CUDA starts in a few seconds" if starts else "an end in less than 1 s"
+        goal = "CUDA starts in a few seconds" if starts else "an end within 1 s"
         yield Found("gpu-hangs", (gpu,), saw, goal, fields=fields, confidence=sure)
 
 
@@ -241,7 +240,7 @@ def _faults(world: World[Computed], key: str, seen: Computed) -> Iterator[Found]
         what = f"a {wrong.kind}" if bus else f"a product in {wrong.kind}"
         saw = f"{wrong.count} of {wrong.of} numbers of {what} are wrong: number {wrong.index} is "
         saw += f"{wrong.got:g}, not {wrong.wanted:g}"
-        goal = "what was sent" if bus else "the exact product: all its sums are whole numbers"
+        goal = "what was sent" if bus else "the exact result: all sums are integers"
         yield _finding(world, "copy-wrong" if bus else "matmul-wrong", [key], saw, goal)
     if not seen.wrong and _reproducible(seen):
         for unlike in seen.unlike[:1]:
@@ -295,7 +294,7 @@ def _bits(world: World[Computed], sick: Collection[str]) -> Iterator[Found]:
             status=Status.UNDECIDED if odd.unclear else Status.WARN,
             explains=(),
             confidence=Confidence.POSSIBLE,
-            alternatives=("a library or a setting that is not the same everywhere",),
+            alternatives=("a library or setting that differs between them",),
         )
 
 
@@ -320,7 +319,7 @@ def _speed(world: World[Computed]) -> Iterator[Found]:
             goal = f"at least {100 * share:.0f} % of the median of its model"
             yield _finding(world, code, [key], saw, goal).with_(
                 confidence=Confidence.LIKELY,
-                alternatives=("another program is at work on it: gpu.health tells",),
+                alternatives=("another process uses it: see gpu.health",),
             )
 
 

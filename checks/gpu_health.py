@@ -2,28 +2,28 @@
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
              recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
-             power limit, ECC mode and application clock, NVSwitch fabric, memory in use, programs
+             power limit, ECC mode and application clock, NVSwitch fabric, memory in use, processes
              on it; in /dev/kmsg, where readable, Xids, SXids of NVSwitches and errors of PCIe
              links. AMD: amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg
-Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver wants a reset, a
+Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver requests a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
-             errors could not be corrected; a critical Xid came in the last hour and nothing says
-             that it is over, or a fatal SXid; the fabric is not up or routes through it are
+             errors could not be corrected; a critical Xid was logged in the last hour and nothing
+             shows that it is over, or a fatal SXid; the fabric is not up or routes through it are
              unhealthy; most memory of a GPU is in use by others, or one of them holds it in
-             exclusive mode; pages of an AMD GPU wait to be put out of use, or its reset has failed
-Warns if     a GPU has another power limit, clock, ECC mode, PCIe generation or memory size than
+             exclusive mode; pages of an AMD GPU are waiting to be retired, or its reset failed
+Warns if     a GPU has a different power limit, clock, ECC mode, PCIe generation or memory size from
              most of its model, here and on all nodes; power brake, heat or another hardware
-             slowdown throttles a GPU; it is as hot as its slowdown temperature; it runs on fewer
-             PCIe lanes than it could; the fabric has less bandwidth; other programs use its memory;
-             a GPU that no rank uses is unwell; in the last hour NVLink or PCIe had errors, an
-             NVSwitch some that are not fatal; errors of an AMD GPU could not be corrected since its
-             driver was loaded
-Undecided    NVML crashes or is refused; a GPU was not asked for want of time; errors of NVML that
-             say nothing of the GPU; the fabric comes up just after boot; amdsmi is not installed,
-             or not that of this ROCm
+             slowdown throttles a GPU; it has reached its slowdown temperature; it uses fewer PCIe
+             lanes than it could; the fabric has reduced bandwidth; other processes use its memory;
+             a GPU that no rank uses is faulty; in the last hour NVLink or PCIe had errors, or an
+             NVSwitch non-fatal ones; an AMD GPU had uncorrectable errors since its driver was
+             loaded
+Undecided    NVML crashes or is not permitted; there was no time to query a GPU; NVML errors that
+             say nothing about the GPU; the fabric is still starting after boot; amdsmi is not
+             installed, or belongs to a different ROCm
 Not covered  the kernel log where it is not readable (said in the row); Fabric Manager before
              Hopper; corrected errors; PCIe generation and throttling under load; persistence mode
-             is told only (gpu.visible says what it costs); driver, masks, compute mode, MIG:
+             is only shown (gpu.visible says what it costs); driver, masks, compute mode, MIG:
              gpu.visible; links: gpu.links. Seen with a fake NVML and a fake amdsmi only, not yet on
              these GPUs
 Seen as      "uncorrectable ECC error encountered", "CUDA error: an illegal memory access" on one
@@ -142,102 +142,104 @@ AMD_RESET = Command(
 FINDINGS = {
     "nvml-hangs": FindingType(
         headline="NVML hangs on {at}",
-        cause="a GPU that is stuck, or one so busy with corrected memory errors that it can't talk",
-        means="CUDA hangs at its start or in the middle of the job, nvidia-smi too",
+        cause="a GPU that is stuck, or one that is busy correcting memory errors",
+        means="CUDA hangs at its start or in the middle of the job, and so does nvidia-smi",
         text="drain the node, read the kernel log (dmesg -T), then reboot it",
         commands=(KERNEL_LOG, REBOOT),
     ),
     "nvml-crashes": FindingType(
         headline="NVML crashes on {at}",
-        cause="a driver's library that does not fit the kernel module, or a fault of its own",
-        means="the health of the GPUs is not known",
+        cause="a driver library that does not match the kernel module, or a bug in it",
+        means="the health of the GPUs is unknown",
         text="run nvidia-smi -q there; if it crashes as well, reinstall the driver",
         commands=(Command("nvidia-smi -q", "the node"),),
         status=Status.UNDECIDED,
     ),
     "health-unknown": FindingType(
-        headline="the health of {at} is not known: {seen}",
+        headline="the health of {at} is unknown: {seen}",
         who="whoever runs this node",
-        cause="a permission, an old driver, or no time: NVML was too slow for all GPUs",
-        means="the health of these GPUs is not known",
+        cause="a missing permission, an old driver, or NVML that is too slow to query all GPUs",
+        means="the health of these GPUs is unknown",
         now="preflight run --only gpu.health --timeout gpu.health=30s",
-        text="run it again alone, with more time, or as root",
+        text="re-run it alone, with more time, or as root",
         commands=(Command("nvidia-smi -q || amd-smi metric", "the node"),),
         status=Status.UNDECIDED,
         was=("not-told",),
     ),
     "gpu-lost": FindingType(
         headline="{at} is lost: it has fallen off the bus",
-        cause="the GPU has fallen off the bus or stopped while it was asked (Xid 79)",
+        cause="the GPU has fallen off the bus or stopped while it was queried (Xid 79)",
         means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
-        text="drain the node and cycle its power; when it comes back lost, replace the GPU",
+        text="drain the node and power-cycle it; if the GPU is lost again, replace it",
         commands=(KERNEL_LOG,),
         was=("gpu-gone",),
     ),
     "rows-exhausted": FindingType(
         headline="{at} has broken memory and no spare rows left",
-        cause="memory that is broken in more rows than the GPU has spare ones",
+        cause="defective memory in more rows than the GPU has spare ones",
         means="'uncorrectable ECC error encountered' on one rank, the others wait for it",
-        text="exclude this node; have the GPU replaced: no reset repairs it",
+        text="exclude this node; replace the GPU: a reset does not repair it",
         commands=(Command("nvidia-smi -q -d ROW_REMAPPER,ECC -i {index}", "the node"),),
         was=("memory-worn",),
     ),
     "remap-pending": FindingType(
         headline="{at} has broken memory: a row remap waits for a reset",
-        cause="a memory error: the row is put out of use at the next reset of the GPU only",
-        means="'uncorrectable ECC error encountered' hours into the job, when it is touched again",
+        cause="a memory error: the row is only remapped at the next reset of the GPU",
+        means="'uncorrectable ECC error encountered' hours into the job, when that memory is used "
+        "again",
         text="exclude this node; reset the GPU while nothing uses it, else reboot; with NVSwitch "
-        "all GPUs at once",
+        "reset all GPUs at once",
         commands=(RESET,),
     ),
     "memory-errors": FindingType(
         headline="{at} has {seen}",
-        cause="memory of the GPU that fails",
+        cause="failing memory of the GPU",
         means="'uncorrectable ECC error encountered' on one rank, the others wait for it",
-        text="exclude this node; reset the GPU, run NVIDIA's diagnosis; when errors come again, "
+        text="exclude this node; reset the GPU and run NVIDIA's diagnostics; if errors come back, "
         "replace it",
         commands=(RESET, Command("dcgmi diag -r 3", "the node", "all jobs on its GPUs")),
         status=(Status.FAIL, Status.WARN),
     ),
     "recovery-needed": FindingType(
         headline="{at} needs recovery: {seen}",
-        cause="an error after which the driver doesn't trust the GPU until it is recovered",
-        means="the first CUDA call of one rank fails, or it hangs hours into the job",
-        text="exclude this node; do what the driver asks for while nothing uses the GPU",
+        cause="an error after which the driver requires the GPU to be recovered",
+        means="the first CUDA call of one rank fails, or the job hangs hours later",
+        text="exclude this node; carry out the recovery that the driver asks for while nothing "
+        "uses the GPU",
         commands=(QUERY, RESET),
         status=(Status.FAIL, Status.WARN),
     ),
     "xid": FindingType(
         headline="{at} logged {seen}",
-        cause="an error of the GPU, its memory, firmware or bus that the driver has logged",
-        means="the next program on this GPU fails or hangs as the last one did",
-        text="exclude this node; reset the GPU, look the number up in NVIDIA's catalogue of Xids",
+        cause="an error of the GPU, its memory, firmware or bus that the driver logged",
+        means="the next process on this GPU fails or hangs as the last one did",
+        text="exclude this node; reset the GPU, look up the number in NVIDIA's Xid catalogue",
         commands=(KERNEL_LOG, RESET),
         status=(Status.FAIL, Status.WARN),
     ),
     "nvlink-errors": FindingType(
-        headline="{at} has logged errors of NVLink: {seen}",
-        cause="an NVLink, its bridge or an NVSwitch that fails, or a job that died while using it",
+        headline="{at} logged NVLink errors: {seen}",
+        cause="a failing NVLink, bridge or NVSwitch, or a job that died while using it",
         means="NCCL hangs or ends with 'unhandled cuda error'; or nothing, if the link recovered",
-        text="look at the links' error counters; when they grow, have GPU and baseboard examined",
+        text="check the error counters of the links; if they grow, have GPU and baseboard examined",
         commands=(Command("nvidia-smi nvlink -e -i {index}", "the node"), KERNEL_LOG),
         status=Status.WARN,
         explains=("gpu.links",),
     ),
     "nvswitch-errors": FindingType(
-        headline="{at} has logged {seen}",
-        cause="an NVSwitch or one of its links that fails",
-        means="NVLink traffic stalls: CUDA ends with Xid 45 or hangs, NCCL waits for ever",
-        text="exclude this node; reset all GPUs and NVSwitches together, or reboot; when it comes "
-        "again, have the baseboard examined",
+        headline="{at} logged {seen}",
+        cause="a failing NVSwitch or one of its links",
+        means="NVLink traffic stalls: CUDA ends with Xid 45 or hangs, NCCL waits forever",
+        text="exclude this node; reset all GPUs and NVSwitches together, or reboot; if it comes "
+        "back, have the baseboard examined",
         commands=(KERNEL_LOG, Command("nvidia-smi -r", "the node, as root", "all jobs there")),
         status=(Status.FAIL, Status.WARN),
     ),
     "pcie-errors": FindingType(
         headline="the PCIe link of {at} has errors: {seen}",
-        cause="a card, riser, retimer or slot that has bad contact",
+        cause="a card, riser, retimer or slot with poor contact",
         means="copies to and from this GPU are slow, or it falls off the bus (Xid 79)",
-        text="reseat the card; when errors come again, replace riser or board",
+        text="reseat the card; if errors come back, replace the riser or the board",
         commands=(
             Command("lspci -vv -s {bus} | grep -E 'LnkSta|UESta|CESta'", "the node, as root"),
             KERNEL_LOG,
@@ -247,8 +249,8 @@ FINDINGS = {
     ),
     "clocks-throttled": FindingType(
         headline="{at} is throttled: {seen}",
-        cause="a power supply or cooling that is not enough, or a sensor that says so",
-        means="this GPU computes at a fraction of its speed, and every step waits for it",
+        cause="insufficient power or cooling, or a faulty sensor",
+        means="this GPU runs at a fraction of its speed, and every step waits for it",
         text="check power supplies, fans and airflow of the node",
         commands=(
             Command("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER || amd-smi metric", "the node"),
@@ -259,7 +261,7 @@ FINDINGS = {
     ),
     "too-hot": FindingType(
         headline="{at} is too hot: {seen}",
-        cause="fans, airflow, coolant, or dust",
+        cause="a fan, airflow or coolant problem, or dust",
         means="the GPU slows down under load, or shuts off; every step waits for it",
         text="check the cooling of the node",
         commands=(
@@ -270,29 +272,30 @@ FINDINGS = {
     ),
     "pcie-downgraded": FindingType(
         headline="the PCIe link of {at} is downgraded: {seen}",
-        cause="a card, riser or retimer that has bad contact, or a lane that fails",
+        cause="a card, riser or retimer with poor contact, or a failing lane",
         means="copies to and from this GPU take twice as long or more; every step waits for it",
-        text="reseat the card; compare with its peers",
+        text="reseat the card; compare it with the others",
         commands=(Command("lspci -vv -s {bus} | grep -E 'LnkCap|LnkSta'", "the node, as root"),),
         status=Status.WARN,
         explains=(),
         was=("pcie-narrow",),
     ),
     "settings-differ": FindingType(
-        headline="{at} is set otherwise than the others of its model: {seen}",
-        cause="a setting made on one GPU alone, or lost at a reset; a slot of another kind",
+        headline="{at} has different settings from the others of its model: {seen}",
+        cause="a setting made on one GPU only, or lost at a reset; a different kind of slot",
         means="this GPU computes or copies slower, or holds less; every step waits for it",
-        text="set it as on the others: nvidia-smi -pl, -e, -rac; a PCIe generation is the slot's",
+        text="set it as on the others: nvidia-smi -pl, -e, -rac; the PCIe generation depends on "
+        "the slot",
         commands=(Command("nvidia-smi -q -i {index} -d POWER,ECC,CLOCK,MEMORY", "the node"),),
         status=Status.WARN,
         explains=(),
     ),
     "fabric-down": FindingType(
         headline="the NVSwitch fabric of {at} is not up",
-        cause="NVIDIA's fabric manager does not run, or in another version than the driver",
-        means="'Error 802: system not yet initialized': CUDA finds no GPU though nvidia-smi does",
-        text="exclude this node; start the fabric manager in the driver's version; just after boot "
-        "wait for some minutes",
+        cause="NVIDIA's fabric manager not running, or its version different from the driver's",
+        means="'Error 802: system not yet initialized': CUDA finds no GPU although nvidia-smi does",
+        text="exclude this node; start a fabric manager of the driver's version; just after boot "
+        "wait a few minutes",
         commands=(
             Command("systemctl status nvidia-fabricmanager", "the node"),
             Command("systemctl restart nvidia-fabricmanager", "the node", "all jobs there"),
@@ -302,10 +305,10 @@ FINDINGS = {
     ),
     "nvlink-domain-down": FindingType(
         headline="{at} has not joined its NVLink domain",
-        cause="the controller of the NVLink switches does not run, or this tray is in no partition",
+        cause="the controller of the NVLink switches not running, or this tray in no partition",
         means="'Error 802: system not yet initialized', or NCCL without NVLink between trays",
-        text="look at the switch trays, where the fabric manager of such racks runs "
-        "(nmx-controller and its partitions), then at the IMEX service of this node",
+        text="check the fabric manager of the rack on the switch trays (nmx-controller and its "
+        "partitions), then the IMEX service of this node",
         commands=(
             Command("nvidia-smi -q | grep -A 9 Fabric", "the node"),
             Command("systemctl status nvidia-imex; nvidia-imex-ctl -N", "the node"),
@@ -315,8 +318,8 @@ FINDINGS = {
     ),
     "fabric-unhealthy": FindingType(
         headline="{at}: {seen}",
-        cause="an NVLink or NVSwitch that fails, or a fabric that was set up wrongly",
-        means="NCCL fails with a CUDA error or hangs at its start, or is far slower",
+        cause="a failing NVLink or NVSwitch, or a misconfigured fabric",
+        means="NCCL fails with a CUDA error, hangs at its start, or is much slower",
         text="read the fabric manager's log and check the links of these GPUs",
         commands=(
             Command("nvidia-smi -q | grep -A 9 Fabric", "the node"),
@@ -328,21 +331,21 @@ FINDINGS = {
     "gpu-busy": FindingType(
         headline="{at} is in use by another process: {seen}",
         who="whoever runs these programs",
-        cause="another job on the same GPU, or what an ended one has left behind",
+        cause="another job on the same GPU, or processes left behind by one that ended",
         means="'CUDA out of memory' at the first allocation or in NCCL's start; slow steps; in "
         "exclusive mode 'all CUDA-capable devices are busy or unavailable'",
-        text="stop those processes, or let the scheduler give GPUs to one job at a time",
+        text="stop those processes, or configure the scheduler to give a GPU to one job at a time",
         commands=(
             Command("fuser -v /dev/nvidia* /dev/dri/renderD*", "the node, as root"),
-            Command("kill {pid}", "the node", "ends that program"),
+            Command("kill {pid}", "the node", "ends that process"),
         ),
         status=(Status.WARN, Status.FAIL),
         blame=Blame.UNKNOWN,
     ),
     "inforom-corrupt": FindingType(
         headline="the InfoROM of {at} is corrupt",
-        cause="the GPU's store of settings and error counts is corrupt",
-        means="errors of its memory are no longer counted and repaired: they come back",
+        cause="corruption in the GPU's memory for settings and error counts",
+        means="its memory errors are no longer counted and repaired: they come back",
         text="ask the vendor to examine the GPU",
         commands=(QUERY,),
         status=Status.WARN,
@@ -353,26 +356,26 @@ FINDINGS = {
     "amdsmi-hangs": FindingType(
         headline="amdsmi hangs on {at}",
         cause="a GPU that is stuck, or is being reset again and again",
-        means="HIP hangs at its start or in the middle of the job, amd-smi too",
+        means="HIP hangs at its start or in the middle of the job, and so does amd-smi",
         text="drain the node, read the kernel log (dmesg -T), then reboot it",
         commands=(AMD_KERNEL_LOG, REBOOT),
     ),
     "amdsmi-unavailable": FindingType(
         headline="the health of {at} is only partly known: {seen}",
         who="whoever made the environment",
-        cause="a Python environment without ROCm's package amdsmi, or with that of another ROCm",
-        means="temperature, throttling and programs on the GPUs are not known; errors only as "
-        "/sys has them",
-        text="install the package that ships with ROCm; the index has it too, in ROCm's version",
+        cause="a Python environment without ROCm's package amdsmi, or with the one of another ROCm",
+        means="temperature, throttling and processes on the GPUs are unknown; errors are taken "
+        "from /sys",
+        text="install the package that ships with ROCm, or the one on PyPI in ROCm's version",
         commands=(Command("pip install /opt/rocm/share/amd_smi", "the environment of the job"),),
         status=Status.UNDECIDED,
         was=("amdsmi-untold",),
     ),
     "ras-errors": FindingType(
         headline="{at} has {seen}",
-        cause="memory or another part of the GPU that fails; the driver resets it each time",
+        cause="failing memory or another failing part of the GPU; the driver resets it each time",
         means="'Memory access fault by GPU node' or 'HIP error' on one rank; the others wait",
-        text="look at the counts by block and at the bad pages; when they grow, replace the GPU",
+        text="check the counts per block and the bad pages; if they grow, replace the GPU",
         commands=(
             Command("amd-smi metric --ecc --ecc-blocks -g {bus}", "the node"),
             AMD_KERNEL_LOG,
@@ -382,18 +385,19 @@ FINDINGS = {
     ),
     "bad-pages": FindingType(
         headline="{at}: {seen}",
-        cause="memory that is broken and could not yet be put out of use",
-        means="'Memory access fault by GPU node' hours into the job, when it is touched again",
-        text="exclude this node; reset the GPU while nothing uses it, else reboot; when pages stay "
-        "so, replace it",
+        cause="defective memory that could not yet be retired",
+        means="'Memory access fault by GPU node' hours into the job, when that memory is used "
+        "again",
+        text="exclude this node; reset the GPU while nothing uses it, else reboot; if the pages "
+        "stay, replace it",
         commands=(Command("amd-smi bad-pages -g {bus}", "the node, as root"), AMD_RESET),
         status=(Status.FAIL, Status.WARN),
     ),
     "reset-failed": FindingType(
         headline="{at} did not come back from a reset",
-        cause="a GPU that did not come back from the reset that an error had made necessary",
+        cause="a GPU that did not come back from a reset after an error",
         means="the first HIP call of one rank fails or hangs, the others wait for it",
-        text="reboot the node; when it happens again, replace the GPU",
+        text="reboot the node; if it happens again, replace the GPU",
         commands=(AMD_KERNEL_LOG, REBOOT),
     ),
 }
@@ -600,7 +604,7 @@ def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
     if code:
         domain = code == "recovery-needed" and one.recovery == IMEX
         untold = code == "xid" and fails and one.recovery is None
-        reset = ("the GPU was reset since, which this driver does not tell",)
+        reset = ("the GPU was reset since then, which this driver does not report",)
         yield Found(
             code,
             (gpu.subject,),
@@ -626,8 +630,8 @@ def _amd_faults(gpu: _Gpu, resets: Resets) -> Iterator[Found]:
     one = gpu.vitals
     failed = [r for r in resets.failed if r.bus == one.bus and r.age < RECENT]
     facts = [f"its reset failed {_time_ago(r.age)}" for r in failed]
-    facts += ["pages of its memory wait to be put out of use"] * bool(one.pages_pending)
-    facts += ["pages of its memory could not be put out of use"] * bool(one.remap_failed)
+    facts += ["memory pages are waiting to be retired"] * bool(one.pages_pending)
+    facts += ["memory pages could not be retired"] * bool(one.remap_failed)
     if one.volatile:
         facts.append(f"{plural(one.volatile, 'uncorrectable error')} since the driver was loaded")
     if facts:
@@ -697,7 +701,7 @@ def _switch_errors(here: Subject, seen: Health) -> Iterator[Found]:
     reset, where it says such things."""
     well = all(gpu.recovery == 0 for gpu in seen.told.gpus)
     untold = any(gpu.recovery is None for gpu in seen.told.gpus)
-    reset = ("GPUs and NVSwitches were reset since, which this driver does not tell",)
+    reset = ("GPUs and NVSwitches were reset since then, which this driver does not report",)
     for one in seen.log.switches:
         if one.age < RECENT:
             yield Found(
@@ -858,7 +862,7 @@ def _busy(gpu: _Gpu) -> Iterator[Found]:
     elif one.used > max(BUSY_BY_NOBODY, BUSY_SHARE * one.memory) and not (
         one.processes or one.ours or one.graphics
     ):
-        who = ["by no program that can be seen from here"]
+        who = ["by a process that can't be seen from here"]
     else:
         return
     # a pid of another pid namespace is somebody else's here
@@ -897,7 +901,7 @@ def _not_readable(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator
         yield Found("health-unknown", (here,), saw, confidence=Confidence.POSSIBLE)
     if seen.told.untold:
         # errors that /sys counts were looked at
-        saw = f"{seen.told.untold} · /sys tells of errors, memory and PCIe only"
+        saw = f"{seen.told.untold} · /sys reports errors, memory and PCIe only"
         yield Found("amdsmi-unavailable", (here,), saw, confidence=Confidence.POSSIBLE)
     known = {nvml.LOST, nvml.RESET, INFOROM}
     for gpu in gpus:

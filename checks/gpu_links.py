@@ -1,23 +1,23 @@
 """Do the GPUs of a node have the same NVLink and P2P as their peers, and can NCCL use it?
 
-Looks at     NVLink lanes of every GPU (state, version, what they lead to), P2P status and topology
+Looks at     NVLink lanes of every GPU (state, version, remote end), P2P status and topology
              level of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether
              this is a virtual machine; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_IGNORE_DISABLED_P2P;
              of AMD's GPUs the XGMI of every pair, as KFD has it in /sys
-Fails if     GPUs with NVLink between them may not copy to each other: NCCL then gives up; a GPU has
-             no lane to its switch, where most of its model have; the driver hangs when it is asked
-             for links
+Fails if     GPUs with NVLink between them are not allowed to copy to each other, with which NCCL
+             gives up; a GPU has no lane to its switch, where most of its model have; the driver
+             hangs when its links are queried
 Warns if     a GPU has fewer lanes than most of its model here and on the other nodes, a pair fewer
-             than on the other nodes; a pair has no P2P where most such pairs have; an IOMMU that
-             translates, or ACS, is in the way of copies over PCIe on a machine that is no virtual
-             one; a GeForce claims P2P under a driver known to fail at it, or NCCL is told to use
-             P2P that the driver doesn't offer; a pair of AMD GPUs has no XGMI where most of its
-             model have it, here or between the same GPUs of the other nodes
-Undecided    nvidia-ml-py is not installed; NVML could not start or may not be asked for links
-Not covered  whether data really arrives, and how fast; lanes where nobody else has GPUs of the
-             model, or no more than two; ACS settings without root; P2P, IOMMU and ACS
-             of virtual machines, where the host decides; GPUs cut into instances; AMD's
-             P2P over PCIe, and XGMI that is slow (seen with trees of files only)
+             than on the other nodes; a pair has no P2P where most such pairs have; a translating
+             IOMMU or ACS obstructs copies over PCIe on bare metal; a GeForce claims P2P with a
+             driver known to fail at it, or NCCL is set to use P2P that the driver does not offer; a
+             pair of AMD GPUs has no XGMI where most of its model have it, here or between the same
+             GPUs of the other nodes
+Undecided    nvidia-ml-py is not installed; NVML could not start or does not permit queries of links
+Not covered  whether data arrives, and how fast; lanes where no other node has GPUs of the model, or
+             there are at most two; ACS settings without root; P2P, IOMMU and ACS of virtual
+             machines, where the host decides; GPUs partitioned into instances; AMD's P2P over PCIe,
+             and slow XGMI (tested with copied file trees only)
 Seen as      "P2P is disabled between NVLINK connected GPUs", "peer access is not supported between
              these two devices", the first all-reduce hangs while the GPUs show 100 % utilisation,
              it works with NCCL_P2P_DISABLE=1, half of the usual bandwidth
@@ -91,20 +91,21 @@ AMD = vendor.AMD
 FINDINGS = {
     "links-hang": FindingType(
         headline="{seen}",
-        cause="a damaged NVLink bridge, a sick GPU or a driver that is stuck",
-        means="NCCL asks the same when it starts and hangs there; so does nvidia-smi topo -m",
-        text="drain the node and reboot it; look for NVLink errors (Xid 74) and at the bridges",
+        cause="a damaged NVLink bridge, a faulty GPU or a driver that is stuck",
+        means="NCCL makes the same query when it starts and hangs there; so does nvidia-smi topo "
+        "-m",
+        text="drain the node and reboot it; check for NVLink errors (Xid 74) and check the bridges",
         commands=(
             Command("dmesg -T | grep -E 'NVRM|Xid'; nvidia-smi nvlink -s", "the node, as root"),
         ),
     ),
     "nvlink-down": FindingType(
         headline="NVLink of {at} is down: {seen}",
-        cause="a lane that failed in training or was switched off after errors, a bridge or a "
-        "board that isn't seated well, a fabric manager that did not finish",
-        means="no error: NCCL takes what is left, and every all-reduce waits for this GPU",
-        text="exclude this node or accept its speed; reset the GPUs or reboot; when the lane stays "
-        "down, reseat or replace",
+        cause="a lane that failed link training or was disabled after errors, a badly seated "
+        "bridge or board, a fabric manager that did not finish",
+        means="no error: NCCL uses the remaining lanes, and every all-reduce waits for this GPU",
+        text="exclude this node or accept its speed; reset the GPUs or reboot; if the lane stays "
+        "down, reseat or replace the card or bridge",
         commands=(
             Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; dmesg | grep 'Xid.*74'", "{node}"),
         ),
@@ -112,15 +113,16 @@ FINDINGS = {
     ),
     "nvlink-differs": FindingType(
         headline="{at} has fewer NVLinks than the other nodes: {seen}",
-        cause="an NVLink bridge that is missing, broken or sits on other slots",
-        means="this pair copies over PCIe, the others over NVLink: the node is the slow one",
-        text="install the bridge as on the other nodes, or group nodes of one kind",
+        cause="an NVLink bridge that is missing, broken or in different slots",
+        means="this pair copies over PCIe, the others over NVLink: every all-reduce waits for "
+        "this node",
+        text="install the bridge as on the other nodes, or use nodes of one kind",
         commands=(Command("nvidia-smi nvlink -s; nvidia-smi topo -m", "{node}"),),
         status=Status.WARN,
     ),
     "nvlink-p2p-off": FindingType(
         headline="{seen}",
-        cause="an NVLink fault, a fabric manager that doesn't run, or P2P that was switched off",
+        cause="an NVLink fault, a fabric manager that is not running, or P2P that was disabled",
         means="NCCL stops: 'P2P is disabled between NVLINK connected GPUs'",
         now="export NCCL_IGNORE_DISABLED_P2P=1   slow, without P2P",
         text="exclude this node; check the fabric manager and NVLink errors, reset the GPUs or "
@@ -132,15 +134,15 @@ FINDINGS = {
     ),
     "p2p-differs": FindingType(
         headline="{at} lacks P2P that other GPUs have: {seen}",
-        cause="a BIOS or driver setting, or a slot that differs from the others",
-        means="this pair copies through the host's memory, and all wait for it",
-        text="compare BIOS, /etc/modprobe.d and slots with a node where the pair can",
+        cause="a different BIOS or driver setting, or a different slot",
+        means="this pair copies through host memory, and all ranks wait for it",
+        text="compare BIOS, /etc/modprobe.d and slots with a node on which P2P works",
         commands=(Command("nvidia-smi topo -p2p r; nvidia-smi topo -m", "{node}"),),
         status=Status.WARN,
     ),
     "p2p-misreported": FindingType(
         headline="the driver claims P2P that these GPUs do not have: {seen}",
-        cause="a driver that says yes to P2P on cards that have none",
+        cause="a driver that reports P2P for cards without it",
         means="the first all-reduce hangs at 100 % utilisation, or its sum is wrong",
         now="export NCCL_P2P_DISABLE=1",
         text="install a driver of branch 550 or later",
@@ -150,8 +152,8 @@ FINDINGS = {
     "p2p-unsupported": FindingType(
         headline="NCCL_P2P_LEVEL asks for P2P that {at} does not have",
         who="job author",
-        cause="NCCL_P2P_LEVEL of another machine",
-        means="nothing: NCCL asks the driver too and copies through the host's memory",
+        cause="an NCCL_P2P_LEVEL meant for another machine",
+        means="nothing: NCCL asks the driver too and copies through host memory",
         now="unset NCCL_P2P_LEVEL",
         text="remove it from the job; GeForce cards without NVLink have no P2P",
         status=Status.WARN,
@@ -160,11 +162,11 @@ FINDINGS = {
     ),
     "p2p-iommu": FindingType(
         headline="{seen}",
-        cause="an IOMMU that translates what the GPUs say to each other over PCIe",
+        cause="an IOMMU that translates the GPUs' PCIe traffic",
         means="the first all-reduce may hang at 100 % utilisation, or its sum be wrong: CUDA does "
         "not support this on bare metal",
         now="export NCCL_P2P_DISABLE=1",
-        text="boot with iommu=pt, or switch the IOMMU off; ACS off on the bridges above the GPUs",
+        text="boot with iommu=pt, or disable the IOMMU; disable ACS on the bridges above the GPUs",
         commands=(
             Command("cat /proc/cmdline /sys/kernel/iommu_groups/*/type | sort -u", "{node}"),
         ),
@@ -172,20 +174,20 @@ FINDINGS = {
     ),
     "p2p-acs": FindingType(
         headline="P2P copies on {at} go through the CPU: {seen}",
-        cause="ACS, which sends all that GPUs say to each other up to the CPU and back",
+        cause="ACS, which routes all PCIe traffic between GPUs through the CPU",
         means="copies over PCIe are slow, or the first all-reduce hangs at 100 % utilisation",
         now="export NCCL_P2P_DISABLE=1   if it hangs",
-        text="switch ACS off in the BIOS, or on these bridges after each boot",
+        text="disable ACS in the BIOS, or on these bridges after each boot",
         commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
         status=Status.WARN,
     ),
     "xgmi-missing": FindingType(
         headline="{at}: {seen}",
-        cause="XGMI that failed in training, a GPU that has not joined its hive, a bridge that is "
-        "missing or not seated well",
+        cause="XGMI that failed link training, a GPU that has not joined its hive, a missing or "
+        "badly seated bridge",
         means="no error: RCCL copies over PCIe for this pair, and every all-reduce waits for it",
-        text="exclude this node or accept its speed; reboot, and if it stays so, have the board or "
-        "the bridge examined",
+        text="exclude this node or accept its speed; reboot; if that does not help, have the "
+        "board or the bridge examined",
         commands=(Command("amd-smi topology; dmesg | grep -iE 'xgmi|hive'", "{node}, as root"),),
         status=Status.WARN,
     ),
@@ -404,7 +406,7 @@ def _nvlink_without_p2p(here: Subject, seen: GpuLinks, linked: list[Pair], used:
     found = _finding(
         "nvlink-p2p-off",
         guilty if good and guilty else [here],
-        f"NVLink joins them, but no P2P: {_pair_names(bad)}: {bad[0].reason}"
+        f"NVLink connects them, but there is no P2P: {_pair_names(bad)}: {bad[0].reason}"
         + f" · NCCL_IGNORE_DISABLED_P2P={seen.ignore!r}" * ignored,
         "P2P between GPUs with NVLink",
         status=FAIL if any(p.ends <= used for p in bad) and not ignored else WARN,

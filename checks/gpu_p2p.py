@@ -2,21 +2,22 @@
 
 Level        standard
 Looks at     copies between all GPUs that this agent sees, every pair in both directions, one after
-             the other: a pattern of its own for each pair over memory that was made wrong before,
-             compared on the GPU and in part by the host; the speed of each, twice, and whether
-             what came at that speed is right, too; whether the driver lets them write to each
-             other, and what joins them by NVML
-Fails if     another content arrives than was sent; a copy raises an error; a copy does not end
-Warns if     the same where NCCL is told to do without (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL); a GPU
-             or a pair does half of what its like do: the same model, with as many NVLink lanes, or
-             below PCIe switches of one machine; a pair does less than 40 % of its way back
+             the other: a different pattern for each pair, over memory filled with something else
+             before, compared on the GPU and in part by the host; the speed of each, twice, and
+             whether the timed copies are correct too; whether the driver lets them write to each
+             other, and what connects them according to NVML
+Fails if     the data that arrives differs from what was sent; a copy raises an error; a copy hangs
+Warns if     the same where P2P is disabled for NCCL (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL); a GPU or a
+             pair has half the speed of similar ones: the same model, with as many NVLink lanes, or
+             below PCIe switches of one machine; a pair has less than 40 % of its speed in the other
+             direction
 Undecided    torch sees none of the GPUs that the job is given; CUDA does not start on a GPU or has
-             too little memory for it; no time for all pairs
+             too little free memory; no time for all pairs
 Not covered  copies between processes (CUDA IPC), all pairs at once (world.bandwidth); GPUs that
-             this agent doesn't see; slow pairs that lead through CPUs; pairs beyond the eight peers
-             that CUDA maps for a GPU without NVSwitch. Seen with a stand-in only, not yet on GPUs
+             this agent doesn't see; slow pairs connected through CPUs; pairs beyond the eight peers
+             that CUDA maps for a GPU without NVSwitch. Tested with a stand-in only, not yet on GPUs
 Seen as      the first all-reduce hangs while the GPUs show 100 % utilisation, it works with
-             NCCL_P2P_DISABLE=1; a loss that is NaN or differs from run to run; "peer access is not
+             NCCL_P2P_DISABLE=1; a loss that is NaN or differs between runs; "peer access is not
              supported between these two devices"; IO_PAGE_FAULT in the kernel log
 """
 
@@ -85,7 +86,7 @@ AVOIDED = "NCCL does without"
 # said by CUDA of GPUs that others have: nothing against the GPU or the way to it
 TAKEN = re.compile(r"out of memory|busy or unavailable", re.IGNORECASE)
 
-HOST_MEMORY = "export NCCL_P2P_DISABLE=1   slower: NCCL then copies through the host's memory"
+HOST_MEMORY = "export NCCL_P2P_DISABLE=1   slower: NCCL then copies through host memory"
 IOMMU = "boot with iommu=pt, or the IOMMU off; ACS off in the BIOS or on the bridges above the GPUs"
 LOOK = Command(
     "dmesg -T | grep -E 'NVRM|Xid|IO_PAGE_FAULT|DMAR'; cat /proc/cmdline; nvidia-smi topo -p2p w",
@@ -95,8 +96,8 @@ LOOK = Command(
 FINDINGS = {
     "copy-wrong": FindingType(
         headline="P2P copies of {at} arrive corrupted: {seen}",
-        cause="an IOMMU or ACS that sends copies over PCIe elsewhere, a driver that claims P2P for "
-        "GPUs without it, an NVLink or memory that fails",
+        cause="an IOMMU or ACS that misdirects copies over PCIe, a driver that claims P2P for "
+        "GPUs without it, a failing NVLink or memory",
         means="no error: sums of gradients are wrong, the loss is NaN; or the first all-reduce "
         "hangs at 100 % utilisation, since a flag never arrives",
         now=HOST_MEMORY,
@@ -106,15 +107,15 @@ FINDINGS = {
     ),
     "copy-fails": FindingType(
         headline="P2P copies of {at} fail: {seen}",
-        cause="a GPU, an NVLink or a driver that fails, or P2P that the driver claims and hasn't",
+        cause="a failing GPU, NVLink or driver, or P2P that the driver claims but does not have",
         means="'unhandled cuda error' in the first collective, or 'CUDA error' on one rank",
         now=HOST_MEMORY,
-        text="read what the kernel log says of these GPUs; reset them, or reboot the node",
+        text="read what the kernel log says about these GPUs; reset them, or reboot the node",
         commands=(LOOK,),
     ),
     "copy-hangs": FindingType(
         headline="P2P copies of {at} hang: {seen}",
-        cause="an IOMMU or ACS in the way of copies over PCIe, a bad NVLink bridge, a stuck GPU",
+        cause="an IOMMU or ACS that blocks copies over PCIe, a bad NVLink bridge, a stuck GPU",
         means="the first all-reduce hangs, the GPUs show 100 % utilisation at low power",
         now=HOST_MEMORY,
         text=f"{IOMMU}; with NVLink: its errors, its bridges (Xid 74); reboot the node",
@@ -123,7 +124,7 @@ FINDINGS = {
     ),
     "copy-slow": FindingType(
         headline="P2P copies of {at} are slow: {seen}",
-        cause="lanes that are down or full of errors, a slot with fewer lanes, ACS on one bridge",
+        cause="lanes that are down or have errors, a slot with fewer lanes, ACS on one bridge",
         means="no error: every all-reduce waits for this pair or GPU",
         text="exclude this node or accept its speed; compare lanes, error counters and slots of "
         "these GPUs with others while nothing else uses them",
@@ -137,10 +138,10 @@ FINDINGS = {
     "copies-skipped": FindingType(
         headline="P2P of {at} was not tested: {seen}",
         who="whoever runs this node",
-        cause="programs that hold the GPUs or their memory, slow copies, an error before",
-        means="whether data arrive between these GPUs is not known",
+        cause="processes that use the GPUs or their memory, slow copies, an earlier error",
+        means="whether data arrives intact between these GPUs is unknown",
         now="preflight run --only gpu.p2p --timeout gpu.p2p=120s",
-        text="stop what uses the GPUs, and run it again with more time",
+        text="stop what uses the GPUs, and re-run with more time",
         commands=(Command("nvidia-smi", "{node}"),),
         status=Status.UNDECIDED,
         was=("not-copied",),
@@ -253,7 +254,7 @@ def _hangs(here: Subject, copy: Copy, seconds: float) -> Found:
         "copy-hangs",
         [*_gpus(here, [copy.source]), *_gpus(here, [copy.target])],
         saw + duration(seconds),
-        "an end in less than 1 s",
+        "an end within 1 s",
     )
     # who names an alternative is not sure enough for the node to be drained
     others = () if copy.way.startswith("NVLink") else ("an IOMMU or ACS in the way over PCIe",)
@@ -308,12 +309,12 @@ def _slow_copies(here: Subject, one: SlowCopies) -> Found:
     more = len(one.copies) - SHOWN
     rates += f" and {more} more" if more > 0 else ""
     way = one.copies[0].way
-    like = "the way back" if one.back else f"the median of copies over {way}"
+    like = "in the other direction" if one.back else f"the median of copies over {way}"
     goal = f"about {_gigabytes(one.usual)} GB/s, as {like}"
     found = _finding("copy-slow", _gpus(here, one.gpus), f"GPU {rates} GB/s", goal)
     return found.with_(
         confidence=Confidence.LIKELY,
-        alternatives=("another program used these GPUs or their links meanwhile",),
+        alternatives=("another process used these GPUs or their links at the same time",),
     )
 
 

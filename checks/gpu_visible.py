@@ -4,21 +4,21 @@ Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute m
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
              CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES; of AMD's GPUs what
              KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
-Fails if     NVML hangs, refuses or is of another version than the kernel module; its library is
-             empty or kept from a container that has the devices; a driver was installed, and its
-             module is not loaded; a GPU is lost or in error; there are fewer GPUs than expected
+Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
+             or not exposed to a container that has the devices; a driver is installed, but its
+             module is not loaded; a GPU is lost or has an error; there are fewer GPUs than expected
              (--expect gpus_per_node, SLURM) or than ranks; the mask hides all GPUs of a job that
-             asked for some, or names MIG instances where MIG is off or one for several ranks; a GPU
-             of the job forbids compute; /dev/nvidia-uvm is missing; a job that asked for GPUs may
-             not open /dev/kfd or a render node
-Warns if     NVML is slow; a GPU that no rank uses is lost; an entry of the mask names no device and
-             hides those after it; every task has a GPU of its own; compute mode is exclusive and
-             no MPS runs; MIG is on under several ranks; there are GPUs, but no driver for them, or
-             no right to open them
+             asked for some, or names MIG instances although MIG is off or one instance for several
+             ranks; a GPU of the job prohibits compute; /dev/nvidia-uvm is missing; a job that asked
+             for GPUs has no permission for /dev/kfd or a render node
+Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
+             those after it; every task sees only one GPU; compute mode is exclusive and MPS does
+             not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
+             permission to open them
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
              run, and no nvidia-persistenced keeps the GPUs awake
-Not covered  ECC, clocks, links, foreign processes; masks that differ from rank to rank; Intel's
-             GPUs; partitions of AMD's. AMD: seen with trees of files only, not yet on such GPUs
+Not covered  ECC, clocks, links, other processes; masks that differ between ranks; Intel's GPUs;
+             partitions of AMD's. AMD: tested with copied file trees only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
              devices were found", "CUDA error: invalid device ordinal", "no CUDA-capable device is
              detected", "all CUDA-capable devices are busy or unavailable", "Duplicate GPU
@@ -84,7 +84,7 @@ AMD = vendor.AMD
 AMD_MARKS = ("/sys/class/kfd", f"open {vendor.KFD}", f"open {vendor.DRI}")
 FAIL, WARN = Status.FAIL, Status.WARN
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
-OWN_MASKS = "every rank has a mask of its own (torchrun --virtual-local-rank)"
+OWN_MASKS = "every rank has its own mask (torchrun --virtual-local-rank)"
 
 # what can't look either where NVML gives no answer
 UNASKED = (
@@ -99,24 +99,24 @@ UNASKED = (
 FINDINGS = {
     "nvml-crashes": FindingType(
         headline="NVML crashes on {at}: {seen}",
-        cause="a libnvidia-ml that does not fit the kernel module, or a fault of NVIDIA's own",
-        means="nvidia-smi crashes as well; what the job will find is not known",
+        cause="a libnvidia-ml that does not match the kernel module, or a bug in it",
+        means="nvidia-smi crashes as well; whether the job can use the GPUs is unknown",
         text="run nvidia-smi -q there; if it crashes as well, reinstall the driver",
         commands=(Command("nvidia-smi -q", "the node"),),
         status=Status.UNDECIDED,
     ),
     "driver-hangs": FindingType(
         headline="the NVIDIA driver of {at} hangs: {seen}",
-        cause="a sick GPU or a driver that is stuck",
-        means="every CUDA program on this node will hang at its start, nvidia-smi too",
-        text="read the kernel log; while nvidia-smi gives no answer either, drain the node and "
-        "reboot it: a GPU reset will most likely hang as well",
+        cause="a faulty GPU or a driver that is stuck",
+        means="every CUDA program on this node hangs at its start, and so does nvidia-smi",
+        text="read the kernel log; if nvidia-smi hangs too, drain the node and reboot it: a GPU "
+        "reset will most likely hang as well",
         commands=(KERNEL_LOG, Command("time timeout 60 nvidia-smi -L", "the node"), REBOOT),
         explains=(*FOLLOWS, "host.software"),
     ),
     "driver-mismatch": FindingType(
         headline="the NVIDIA driver of {at} and its library have different versions",
-        cause="the driver was updated without a reboot, or an image brings a library of its own",
+        cause="a driver update without a reboot, or an image that contains its own driver library",
         means="'Failed to initialize NVML: Driver/library version mismatch', CUDA finds no device",
         text="exclude this node; reboot, or unload and load the modules; remove libnvidia-* from "
         "the image",
@@ -127,9 +127,9 @@ FINDINGS = {
     ),
     "driver-missing": FindingType(
         headline="the NVIDIA driver of {at} is not loaded: {seen}",
-        cause="no NVIDIA driver was installed, or its module was not built for this kernel",
+        cause="no NVIDIA driver installed, or its module not built for this kernel",
         means="'Found no NVIDIA driver on your system'; the job runs on the CPU or not at all",
-        text="install the driver; after a kernel update let dkms build it, then load it",
+        text="install the driver; after a kernel update rebuild it with dkms, then load it",
         commands=(Command("modprobe nvidia; dmesg -T | tail", "the node, as root"),),
         status=(Status.WARN, Status.FAIL),
     ),
@@ -139,8 +139,7 @@ FINDINGS = {
         cause="a container that was started without its GPUs",
         means="'Found no NVIDIA driver on your system', though the host has one",
         text="expose the GPUs: docker: --gpus all; apptainer: --nv; pod: resources.limits "
-        "nvidia.com/gpu; on the host itself: install the driver's libraries in the module's "
-        "version",
+        "nvidia.com/gpu; on the host itself: install driver libraries that match the kernel module",
         status=(Status.WARN, Status.FAIL),
         blame=Blame.JOB,
         was=("gpus-not-given",),
@@ -150,18 +149,18 @@ FINDINGS = {
         who="job author",
         cause="a container whose NVIDIA_DRIVER_CAPABILITIES leaves out utility",
         means="NCCL fails with 'Failed to open libnvidia-ml.so.1'; no nvidia-smi there",
-        text="set it to compute,utility where the container is made: docker run -e "
+        text="set it to compute,utility where the container is started: docker run -e "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility, ENV of the image, or env of the pod",
         status=(Status.WARN, Status.FAIL),
         blame=Blame.JOB,
     ),
     "nvml-unusable": FindingType(
         headline="NVML can't be loaded on {at}: {seen}",
-        cause="an empty or foreign libnvidia-ml.so.1: an image that was committed from a container "
-        "with GPUs keeps empty files in the driver's place",
+        cause="an empty or wrong libnvidia-ml.so.1: an image committed from a container with GPUs "
+        "keeps empty files in place of the driver's",
         means="NCCL fails with 'Failed to open libnvidia-ml.so.1'; no nvidia-smi there",
-        text="remove libnvidia-* and libcuda.so* from the image, the container runtime adds the "
-        "driver's own; on a host reinstall the driver's libraries",
+        text="remove libnvidia-* and libcuda.so* from the image, the container runtime mounts the "
+        "driver's; on a host reinstall the driver's libraries",
         commands=(
             Command("ldconfig -p | grep libnvidia-ml; ls -lL /usr/lib*/*/libnvidia-ml*", "there"),
         ),
@@ -170,39 +169,40 @@ FINDINGS = {
     ),
     "no-access": FindingType(
         headline="{at} lost access to its GPUs: {seen}",
-        cause="a container lost its device rules when systemd was reloaded on the host",
+        cause="a container that lost its device permissions when systemd was reloaded on the host",
         means="'Failed to initialize NVML: Unknown Error', CUDA finds no device",
-        text="restart the container; let the runtime use CDI or the cgroupfs driver, or pass the "
-        "/dev/nvidia* by --device",
+        text="restart the container; configure the runtime to use CDI or the cgroupfs driver, or "
+        "pass /dev/nvidia* with --device",
         commands=(Command("ls -l /dev/nvidia*", "the container"),),
     ),
     "uvm-missing": FindingType(
         headline="CUDA can't start on {at}: /dev/nvidia-uvm is missing",
-        cause="the module nvidia_uvm is not loaded, or a container was not given its device",
+        cause="the module nvidia_uvm not loaded, or a container started without its device",
         means="nvidia-smi works, but CUDA fails with 'unknown error' (999)",
         text="load it at boot; in a container pass /dev/nvidia-uvm too",
         commands=(Command("nvidia-modprobe -u -c=0", "the host, as root"),),
     ),
     "gpu-lost": FindingType(
         headline="{at} is lost: {seen}",
-        cause="the GPU has fallen off the bus (Xid 79): power, heat, its seat or the GPU itself",
+        cause="the GPU has fallen off the bus (Xid 79): power, heat, a loose card or the GPU "
+        "itself",
         means="'GPU is lost' or 'unspecified launch failure' on one rank, the others wait for it",
-        text="drain the node and cycle its power; when it comes back lost, replace the GPU",
+        text="drain the node and power-cycle it; if the GPU is lost again, replace it",
         commands=(KERNEL_LOG,),
         status=(Status.FAIL, Status.WARN),
     ),
     "gpu-error": FindingType(
         headline="{at} has an error: {seen}",
-        cause="a GPU that waits for a reset, lacks power or fails",
+        cause="a GPU that needs a reset, lacks power or is failing",
         means="the first CUDA call of one rank fails, the others wait for it",
         text="exclude this node; reset the GPU while nothing uses it, else reboot",
         commands=(RESET,),
     ),
     "gpu-count": FindingType(
         headline="{at} has fewer GPUs than expected: {seen}",
-        cause="a GPU that did not come up at boot, or a job that was given fewer than it asked for",
+        cause="a GPU that did not come up at boot, or a job that got fewer than it asked for",
         means="'CUDA error: invalid device ordinal' on the last ranks, the others wait for them",
-        text="compare the PCI bus with nvidia-smi; ask the scheduler or the pod for all GPUs",
+        text="compare lspci with nvidia-smi; request all GPUs from the scheduler or in the pod",
         commands=(
             Command("lspci -d 10de: ; lspci -d 1002: ; ls /dev/nvidia* /dev/dri", "the node"),
         ),
@@ -211,26 +211,27 @@ FINDINGS = {
     "gpu-model": FindingType(
         headline="{at} is another GPU model than expected: {seen}",
         who="job author",
-        cause="the job landed on another kind of node",
+        cause="a job that landed on another kind of node",
         means="out of memory or 'no kernel image is available', or one slow node",
         text="ask for the model: sbatch --gres=gpu:MODEL:N or --constraint, a pod's nodeSelector",
     ),
     "too-few-gpus": FindingType(
         headline="{at} has more ranks than GPUs: {seen}",
         who="job author",
-        cause="more processes than GPUs, or a mask that shows too few of them",
+        cause="more processes than GPUs, or a mask that leaves too few of them visible",
         means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
-        text="start at most {count} ranks on this node (torchrun --nproc-per-node=gpu), or show "
-        "them more GPUs; for a try on the CPU set CUDA_VISIBLE_DEVICES=",
+        text="start at most {count} ranks on this node (torchrun --nproc-per-node=gpu), or give "
+        "them more GPUs; to test on the CPU set CUDA_VISIBLE_DEVICES=",
         blame=Blame.JOB,
     ),
     "mask-empty": FindingType(
         headline="no GPU is visible on {at}: {seen}",
         who="job author",
-        cause="CUDA_VISIBLE_DEVICES or the like is empty, -1, NoDevFiles, or names no device here",
-        means="'no CUDA-capable device is detected'; torch quietly runs on the CPU",
+        cause="CUDA_VISIBLE_DEVICES or a similar variable empty, -1, NoDevFiles, or naming no "
+        "device here",
+        means="'no CUDA-capable device is detected'; torch silently runs on the CPU",
         now="unset {variable}",
-        text="find out who sets {variable}: the job script, the image, or a SLURM job without "
+        text="find out what sets {variable}: the job script, the image, or a SLURM job without "
         "--gpus",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
@@ -239,7 +240,7 @@ FINDINGS = {
         headline="{variable} on {at} names devices that do not exist: {seen}",
         who="job author",
         cause="a mask that was written for another node or outside the container",
-        means="CUDA stops reading at the first unknown device: those after it are not visible",
+        means="CUDA ignores everything after the first unknown device",
         text="name only devices that exist here (nvidia-smi -L, amd-smi list)",
         status=Status.WARN,
         blame=Blame.JOB,
@@ -247,16 +248,17 @@ FINDINGS = {
     "mask-per-task": FindingType(
         headline="each task on {at} sees only one GPU, as number 0: {seen}",
         who="job author",
-        cause="srun --gpus-per-task or --gpu-bind gives every task a GPU of its own, as number 0",
+        cause="srun --gpus-per-task or --gpu-bind, which show every task one GPU, as number 0",
         means="'invalid device ordinal' where code uses LOCAL_RANK; no peer-to-peer copies where "
-        "control groups part the tasks",
-        text="ask for GPUs by node: --gpus-per-node=N --gpu-bind=none; or torch.cuda.set_device(0)",
+        "cgroups separate the tasks",
+        text="request GPUs per node: --gpus-per-node=N --gpu-bind=none; or "
+        "torch.cuda.set_device(0)",
         status=Status.WARN,
         blame=Blame.JOB,
     ),
     "compute-mode": FindingType(
         headline="the compute mode of {at} does not allow several processes",
-        cause="compute mode PROHIBITED, or EXCLUSIVE_PROCESS: one process a GPU",
+        cause="compute mode PROHIBITED, or EXCLUSIVE_PROCESS: one process per GPU",
         means="'all CUDA-capable devices are busy or unavailable'",
         text="call torch.cuda.set_device(LOCAL_RANK) before anything else uses CUDA, or set the "
         "default mode",
@@ -266,17 +268,17 @@ FINDINGS = {
     "mig-mode": FindingType(
         headline="{at} is partitioned by MIG",
         who="job author",
-        cause="the GPUs are cut into MIG instances",
-        means="a process sees one instance only, and NCCL has no way between two of one GPU",
-        text="ask for whole GPUs; one rank a GPU",
+        cause="GPUs partitioned into MIG instances",
+        means="a process sees one instance only, and NCCL can't connect two instances of one GPU",
+        text="request whole GPUs and start one rank per GPU",
         status=Status.WARN,
         blame=Blame.JOB,
     ),
     "nvml-slow": FindingType(
         headline="the GPUs of {at} answer slowly: {seen}",
-        cause="persistence mode is off: the driver initialises every GPU again on each use",
+        cause="persistence mode off: the driver initialises every GPU again on each use",
         means="every process spends seconds in its first CUDA call, the slowest rank delays all",
-        text="let nvidia-persistenced run at boot; where there was no answer, give it more time",
+        text="start nvidia-persistenced at boot; where there was no answer, re-run with more time",
         commands=(
             Command("nvidia-smi -pm 1", "the node, as root"),
             Command("preflight run --only gpu.visible --timeout gpu.visible=40s", "the node"),
@@ -286,17 +288,17 @@ FINDINGS = {
     # AMD
     "amdgpu-hangs": FindingType(
         headline="the AMD driver of {at} hangs: {seen}",
-        cause="a sick GPU, or one that is being reset and does not come back",
-        means="every HIP program on this node will hang at its start, amd-smi too",
+        cause="a faulty GPU, or one that is being reset and does not come back",
+        means="every HIP program on this node hangs at its start, and so does amd-smi",
         text="drain the node and reboot it",
         commands=(AMD_KERNEL_LOG, REBOOT),
         explains=(*FOLLOWS, "host.software"),
     ),
     "amdgpu-missing": FindingType(
         headline="the AMD driver of {at} is not loaded: {seen}",
-        cause="the module amdgpu was not loaded, or not built for this kernel",
+        cause="the module amdgpu not loaded, or not built for this kernel",
         means="'No HIP GPUs are available'; the job runs on the CPU or not at all",
-        text="install the driver; after a kernel update let dkms build it, then load it",
+        text="install the driver; after a kernel update rebuild it with dkms, then load it",
         commands=(Command("modprobe amdgpu; dmesg -T | tail", "the node, as root"),),
         status=Status.WARN,
     ),
@@ -312,10 +314,10 @@ FINDINGS = {
         was=("kfd-not-given",),
     ),
     "kfd-permission-denied": FindingType(
-        headline="{at} may not open its GPUs: {seen}",
+        headline="{at} has no permission to open its GPUs: {seen}",
         who="job author",
-        cause="a user who is in neither of the groups video and render, on the host or inside the "
-        "container, where the same group may have another number",
+        cause="a user who is not in the groups video and render, on the host or inside the "
+        "container, where a group may have a different number",
         means="'Unable to open /dev/kfd read-write: Permission denied', HIP finds no device",
         text="join the groups video and render; container: --group-add with the number of the "
         "group that owns the device; host: ask the administrator for both groups, then log in "
@@ -482,7 +484,7 @@ def _hangs(world: World[Visible]) -> Iterator[Found]:
             yield Found(
                 "nvml-slow",
                 (_driver(world.subject(key)),),
-                f"{facts[0]} · nvidia-persistenced does not run",
+                f"{facts[0]} · nvidia-persistenced is not running",
                 f"an answer; without persistence mode within {duration(nvml.SLOWEST_INIT)}",
                 status=Status.UNDECIDED,
                 confidence=Confidence.POSSIBLE,

@@ -4,14 +4,14 @@ Looks at     the CPUs that this process may use (mask and cpuset), the CPU quota
              its ancestors, CPUs online, NUMA nodes and those of NVIDIA GPUs, OMP_NUM_THREADS,
              OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY, SLURM_CPUS_PER_TASK, the load average
 Fails if     a rank has fewer CPUs than `cpus_per_rank` expects
-Warns if     a mask, a cpuset or a quota leaves less than one CPU a rank (two where every rank has
-             a GPU) of a machine that has more; a GPU machine is itself too small; OpenMP binds
-             every rank to the same first CPU; ranks x OMP_NUM_THREADS is more than twice the
-             CPUs; ranks x `loader_workers` is more than the CPUs; all GPUs are used, but the CPUs
-             are far from some of them
-Undecided    nothing says which CPUs are allowed
-Not covered  a binding that the launcher gives each rank after this check; CPUs that a neighbour
-             keeps busy: the load average is shown, not judged
+Warns if     a mask, a cpuset or a quota leaves less than one CPU per rank (two where every rank has
+             a GPU) on a machine that has more; a GPU machine has too few CPUs itself; OpenMP binds
+             every rank to the same first CPU; ranks x OMP_NUM_THREADS is more than twice the CPUs;
+             ranks x `loader_workers` is more than the CPUs; all GPUs are used, but the CPUs are on
+             another NUMA node than some of them
+Undecided    it can't be read which CPUs are allowed
+Not covered  a binding that the launcher sets for each rank after this check; CPUs kept busy by
+             other jobs: the load average is shown, not judged
 Seen as      "This DataLoader will create 8 worker processes in total. Our suggested max number of
              worker in current system is 1", a DataLoader that freezes, GPU utilisation in bursts,
              one CPU at 100 % and the others idle, nr_throttled of cpu.stat that grows
@@ -44,7 +44,7 @@ CHECK = Check(
 
 # one for the process that drives the GPU, one for its loader or NCCL's proxy thread
 CPUS_PER_GPU_RANK = 2
-# threads a CPU from which on OpenMP's barriers wait for threads that are not running
+# threads per CPU from which on OpenMP's barriers wait for threads that are not running
 OMP_CROWD = 2
 # values of OMP_PROC_BIND that bind, and places that hold more than one core: binding to the first
 # of those is harmless (manual of libgomp, Environment Variables)
@@ -71,9 +71,9 @@ FINDINGS = {
     "quota-low": FindingType(
         headline="{seen}, on {at}",
         who="job author",
-        cause="a CPU limit of the container that was meant for one process",
-        means="the kernel stops all ranks in every period (nr_throttled in cpu.stat grows): steps "
-        "take several times as long, and differently on every rank",
+        cause="a CPU limit of the container meant for one process",
+        means="the kernel throttles all ranks (nr_throttled in cpu.stat grows): steps take "
+        "several times as long, and differ between ranks",
         text="raise the limit: pod: resources.limits.cpu of at least {wanted}, or no CPU limit; "
         "docker: --cpus={wanted}",
         commands=(Command("cat {folder}/cpu.stat", "the node"),),
@@ -82,8 +82,8 @@ FINDINGS = {
     "cpus-few": FindingType(
         headline="{seen} on {at}: too few",
         who="job author",
-        cause="more ranks than this machine has CPUs for",
-        means="the ranks take turns on the CPUs and the GPUs wait for their kernels to be launched",
+        cause="more ranks than the machine has CPUs",
+        means="the ranks share CPUs, and the GPUs wait for their kernels to be launched",
         text="use a machine with at least {wanted} CPUs, or start fewer ranks on this one",
         status=(Status.WARN, Status.FAIL),
         blame=(Blame.JOB, Blame.NODE),
@@ -91,7 +91,7 @@ FINDINGS = {
     "omp-bound": FindingType(
         headline="OpenMP binds all ranks on {at} to the same CPUs: {seen}",
         who="job author",
-        cause="OpenMP variables that were tuned for one process, used by several ranks",
+        cause="OpenMP variables tuned for one process, used by several ranks",
         means="`import torch` binds the main thread of every rank to the same CPU, and its "
         "DataLoader workers inherit that: one CPU at 100 %, the others idle",
         now="unset OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY",
@@ -99,31 +99,31 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "omp-many": FindingType(
-        headline="the ranks on {at} start more OpenMP threads than it has CPUs: {seen}",
+        headline="the ranks on {at} start more OpenMP threads than there are CPUs: {seen}",
         who="job author",
-        cause="OMP_NUM_THREADS was chosen for one process, every rank starts as many threads",
-        means="OpenMP threads wait for each other while they take turns on the CPUs",
+        cause="an OMP_NUM_THREADS chosen for one process: every rank starts that many threads",
+        means="OpenMP threads compete for the CPUs and wait for each other",
         now="export OMP_NUM_THREADS={threads}",
         status=Status.WARN,
         explains=(),
     ),
     "loader-many": FindingType(
-        headline="the DataLoader workers on {at} are more than its CPUs: {seen}",
+        headline="there are more DataLoader workers than CPUs on {at}: {seen}",
         who="job author",
-        cause="num_workers was chosen for one rank of this machine",
+        cause="a num_workers chosen for a single rank",
         means="'This DataLoader will create … worker processes in total. Our suggested max number "
         "of worker in current system is …'",
-        text="set num_workers={workers!s} for each rank, or ask for more CPUs",
+        text="set num_workers={workers!s} for each rank, or request more CPUs",
         status=Status.WARN,
     ),
     "numa-far": FindingType(
-        headline="the job's CPUs on {at} are far from its GPUs: {seen}",
+        headline="the job's CPUs on {at} are on another NUMA node than its GPUs: {seen}",
         who="job author",
-        cause="a mask or a cpuset on one NUMA node while the job uses all GPUs",
-        means="some ranks reach their GPU across the sockets: they are slower, and all others "
-        "wait for them",
-        text="let the job use the CPUs of all NUMA nodes and bind each rank to those of its GPU: "
-        "torchrun --numa-binding=node, or srun --gpus-per-task=1",
+        cause="a mask or cpuset on one NUMA node, while the job uses all GPUs",
+        means="some ranks reach their GPU across sockets: they are slower, and all others wait "
+        "for them",
+        text="let the job use the CPUs of all NUMA nodes and bind each rank to the NUMA node of "
+        "its GPU: torchrun --numa-binding=node, or srun --gpus-per-task=1",
         commands=(Command("nvidia-smi topo -m", "the node"),),
         status=Status.WARN,
         explains=(),
@@ -345,7 +345,7 @@ def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Itera
             "omp-bound",
             (here,),
             saw=f"{values} for {ranks} ranks that share CPUs {cpus.allowed}",
-            expected="none of them, or a mask of its own for every rank",
+            expected="none of them set, or a separate mask for every rank",
             confidence=Confidence.LIKELY,
         )
     # a list such as 4,2 sets nested levels: the first counts; what is no number, env.* names
@@ -357,7 +357,7 @@ def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Itera
             (here,),
             saw=f"OMP_NUM_THREADS={cpus.omp_threads!r} for {plural(ranks, 'rank')} "
             f"on {cpus.worth:g} {'CPU' if cpus.worth == 1 else 'CPUs'}",
-            expected=f"no more than {OMP_CROWD} threads a CPU",
+            expected=f"no more than {OMP_CROWD} threads per CPU",
             fields={"threads": str(max(1, int(cpus.worth / ranks)))},
         )
 

@@ -4,10 +4,11 @@ Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids
              its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband and whether
              /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK, signs of a container
 Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
-             missing, can't be written or has less than 10 MiB free a local rank; fewer than 64
-             threads or 128 files are left a rank; less than 512 MiB of memory are left a rank
+             missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
+             threads or 128 files are left per rank; less than 512 MiB of memory is left per rank
 Warns if     /dev/shm is smaller than 1 GiB; the open-files limit is small for the world's size;
-             several nodes with GPUs have active InfiniBand (or EFA), but may not open its devices
+             several nodes with GPUs have active InfiniBand (or EFA), but no permission to open its
+             devices
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
@@ -72,7 +73,7 @@ FIRST_USER_NAMESPACE = ["0", "0", "4294967295"]
 FINDINGS = {
     "memlock-low": FindingType(
         headline="{seen} on {at}: too little for RDMA",
-        cause="the service that starts jobs has a small LimitMEMLOCK",
+        cause="a small LimitMEMLOCK in the service that starts jobs",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
         text="set LimitMEMLOCK=infinity in slurmd's unit and "
         "PropagateResourceLimitsExcept=MEMLOCK; in the job script, where the hard limit allows it: "
@@ -86,14 +87,14 @@ FINDINGS = {
         cause="the container runtime's default; newer runtimes no longer inherit the host's limit",
         means="NCCL over InfiniBand or RoCE stops with 'Cannot allocate memory' in ibv_reg_mr",
         text="raise the limit: docker, podman: --ulimit memlock=-1; pod: capability IPC_LOCK and "
-        "root as user, or LimitMEMLOCK=infinity in the unit of containerd",
+        "user root, or LimitMEMLOCK=infinity in the unit of containerd",
     ),
     "rdma-not-exposed": FindingType(
         headline="the container on {at} does not see its RDMA devices: {seen}",
         who="job author",
         cause="a container that was started without the RDMA devices of its host",
-        means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times slower, "
-        "without any error",
+        means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times "
+        "slower, without an error",
         text="expose them: docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the "
         "resource of the RDMA device plugin (rdma/…) and IPC_LOCK; on the host itself: modprobe "
         "ib_uverbs",
@@ -104,17 +105,18 @@ FINDINGS = {
     ),
     "shm-unusable": FindingType(
         headline="{seen} on {at}",
-        cause="/dev/shm is not mounted, or not with mode 1777",
+        cause="/dev/shm not mounted, or not with mode 1777",
         means="NCCL's shared-memory transport and every DataLoader worker fail at once",
-        text="mount -t tmpfs -o mode=1777 tmpfs /dev/shm; a container without one: --ipc=private",
+        text="mount it: mount -t tmpfs -o mode=1777 tmpfs /dev/shm; in a container without one: "
+        "--ipc=private",
         blame=Blame.NODE,
         explains=("world.nccl", "world.loader"),
     ),
     "shm-full": FindingType(
         headline="{seen} on {at}: it is full",
         who="job author",
-        cause="segments that ended jobs left in /dev/shm, or a container's 64 MiB",
-        means="'failed to extend /dev/shm/nccl-…' or 'Bus error' when the first batch moves",
+        cause="files that ended jobs left in /dev/shm, or a container's default of 64 MiB",
+        means="'failed to extend /dev/shm/nccl-…' or 'Bus error' at the first batch",
         text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
         "Memory at /dev/shm (pod); or remove what ended jobs left there",
         commands=(Command("ls -lh /dev/shm", "the node"),),
@@ -124,7 +126,7 @@ FINDINGS = {
         headline="{seen} on {at}: too small",
         who="job author",
         cause="a container's default of 64 MiB",
-        means="DataLoader workers will die with 'Bus error' (SIGBUS) once batches are large",
+        means="DataLoader workers die with 'Bus error' (SIGBUS) once batches are large",
         text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
         "Memory at /dev/shm (pod)",
         status=(Status.WARN, Status.FAIL),
@@ -133,7 +135,7 @@ FINDINGS = {
     "nofile-low": FindingType(
         headline="{seen} on {at}: too few",
         who="job author",
-        cause="the classic default of 1024 files or less",
+        cause="the usual default of 1024 files, or less",
         means="'Too many open files' at connect time, or 'received 0 items of ancdata'",
         now="ulimit -n {wanted}   in the job script; if refused, raise the hard limit first",
         text="raise the limit: LimitNOFILE=1048576 in the unit that starts jobs; docker, podman: "
@@ -152,9 +154,9 @@ FINDINGS = {
     "memory-low": FindingType(
         headline="{at} has too little memory: {seen}",
         who="job author",
-        cause="a memory limit that was meant for one process, or a neighbour that took the rest",
+        cause="a memory limit meant for one process, or other processes that use the rest",
         means="the kernel kills a rank (exit code 137) and the others wait for it",
-        text="ask for more memory: sbatch --mem, resources.limits.memory, docker --memory",
+        text="request more memory: sbatch --mem, resources.limits.memory, docker --memory",
         commands=(Command("ps -eo rss,user,pid,args --sort=-rss | head", "the node"),),
         explains=("host.software", "rdzv.*", "world.*"),
     ),
@@ -323,7 +325,7 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 (here,),
                 saw=f"active: {', '.join(limits.fabric[:4])} · no /dev/infiniband/uverbs* that "
                 "can be opened" + " in this container" * bool(limits.inside),
-                expected="RDMA devices that the job may open",
+                expected="RDMA devices that the job can open",
                 blame=blame,
             )
         yield from _judge_shm(here, limits, ranks, expect, blame)
@@ -370,7 +372,7 @@ def _judge_shm(
             "shm-unusable",
             (here,),
             saw=limits.shm_problem or "/dev/shm can't be measured",
-            expected="a tmpfs that every user may write",
+            expected="a tmpfs that every user can write to",
             blame=blame,
         )
         return

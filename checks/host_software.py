@@ -4,20 +4,19 @@ Level        standard
 Looks at     the import of torch (time, error, folder and its file system), torch's versions,
              architectures and backends, every libnccl on the search path and the one that is
              loaded, the packages nvidia-nccl-cu*, the NVIDIA driver and the GPUs' capabilities
-Fails if     torch is there, but can't be imported, or its import hangs; another NCCL takes away a
-             symbol that torch needs; the driver is older than torch's CUDA runs on, or torch has no
-             code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
-             torch.distributed or the NCCL backend; a version is not the expected one (--expect);
-             a cuda-compat library that this driver or these GPUs don't support is searched first;
-             torch is built for another vendor's GPUs than a launcher's job has; this torch refuses
-             PYTORCH_CUDA_ALLOC_CONF
+Fails if     torch is installed, but can't be imported, or its import hangs; a different NCCL lacks
+             a symbol that torch needs; the driver is too old for torch's CUDA, or torch has no code
+             for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
+             torch.distributed or the NCCL backend; a version is not the expected one (--expect); a
+             cuda-compat library that this driver or these GPUs don't support comes first in the
+             search path; torch is built for another vendor's GPUs than a launcher's job has; this
+             torch refuses PYTORCH_CUDA_ALLOC_CONF
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
-             for two CUDA versions is installed; the user has no name where torch.compile needs one
-             (torch before 2.13); PYTORCH_CUDA_ALLOC_CONF is refused, without a GPU that needs it
-Undecided    torch is built for the CPU only, by hand on a machine whose GPUs the job is given: they
-             were not tried; torch is older than 2.4, and so the checks that need it are not run;
-             nobody tried to import torch in this process, or that was killed from outside while it
-             did; the driver hangs
+             for two CUDA versions is installed; the user has no name, but torch.compile needs one
+             (torch before 2.13); PYTORCH_CUDA_ALLOC_CONF is refused, but no GPU needs it
+Undecided    torch is built for the CPU only, started by hand on a machine with GPUs: they were not
+             tested; torch is older than 2.4, so the checks that need it are not run; torch was not
+             imported, or its import was killed from outside; the driver hangs
 Not covered  whether nodes agree (agree.software); other packages; CUDA itself, which is not started
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch
@@ -93,8 +92,8 @@ FINDINGS = {
     "torch-broken": FindingType(
         headline="import torch fails on {at}: {seen}",
         who="image author",
-        cause="packages that don't fit each other, or a file of yours that is called torch",
-        means="every rank ends in this traceback before it says a word to the others",
+        cause="packages that don't match each other, or a file of yours called torch",
+        means="every rank ends with this traceback before it contacts the others",
         text="reinstall torch and its nvidia-* packages in a fresh environment",
         commands=(Command("python -c 'import torch'", "the job's environment"),),
         explains=TRAINING,
@@ -102,19 +101,19 @@ FINDINGS = {
     "allocator-refused": FindingType(
         headline="torch on {at} refuses {variable}: {seen}",
         who="job author",
-        cause="a key of another release of torch, a word that is none of its values, or = for :",
+        cause="a key of another torch release, an invalid value, or = instead of :",
         means="'Unrecognized CachingAllocator option' when a rank first uses CUDA, or import torch "
         "ends with SIGABRT",
         now="unset {variable}",
-        text="write it as key:value,key:value, with the keys of this release of torch",
+        text="write it as key:value,key:value, with the keys of this torch release",
         status=(Status.FAIL, Status.WARN),
         explains=(*TRAINING, "gpu.compute", "gpu.p2p"),
     ),
     "torch-import-hangs": FindingType(
         headline="import torch hangs on {at}",
-        cause="the file system that holds the Python environment does not answer",
+        cause="a file system with the Python environment that does not respond",
         means="the job prints nothing; ranks on other nodes wait for this one until they time out",
-        text="put the environment into the image or onto a local disk; look at the mount",
+        text="put the environment into the image or on a local disk; check the mount",
         commands=(Command("python -X importtime -c 'import torch'", "the node"),),
         blame=Blame.UNKNOWN,
         explains=TRAINING,
@@ -122,8 +121,8 @@ FINDINGS = {
     "torch-import-killed": FindingType(
         headline="import torch was killed on {at}",
         who="job author",
-        cause="a memory limit too small for torch: the kernel ends the process that imports it",
-        means="a rank ends with exit code 137 before it prints a word, the others wait for it",
+        cause="a memory limit too small for torch: the kernel kills the process that imports it",
+        means="a rank ends with exit code 137 before it prints anything, the others wait for it",
         text="ask for more memory: sbatch --mem, resources.limits.memory, docker --memory",
         commands=(Command("dmesg -T | grep -i 'killed process'", "the node"),),
         status=Status.UNDECIDED,
@@ -132,7 +131,7 @@ FINDINGS = {
         headline="{seen}, on {at}",
         who="job author",
         cause="thousands of small files on a shared file system, read by all ranks at once",
-        means="slow starts; with many nodes the rendezvous gives up before the last one is there",
+        means="slow starts; with many nodes the rendezvous times out before the last one arrives",
         text="put the environment into the image or unpack it on a local disk; "
         "compile it once (python -m compileall)",
         status=Status.WARN,
@@ -141,23 +140,26 @@ FINDINGS = {
     "python-unusable": FindingType(
         headline="the job's Python can't be used on {at}: {seen}",
         who="job author",
-        cause="the Python that --python, torchrun or PATH names is too old, broken or no Python",
-        means="the job may run; preflight can't tell: its checks that need torch are not run",
-        text="name the job's interpreter: --python PATH; or install preflight beside its torch",
+        cause="a Python named by --python, torchrun or PATH that is too old, broken or not Python",
+        means="the job may run; preflight can't tell, because its checks that need torch did not "
+        "run",
+        text="name the job's interpreter with --python PATH, or install preflight into the "
+        "environment of its torch",
         status=Status.UNDECIDED,
     ),
     "torch-too-old": FindingType(
         headline="{seen} on {at} is too old: preflight needs {oldest}",
         who="image author",
         cause="an image or environment from before July 2024",
-        means="the job may run; preflight can't tell: its checks that need torch are not run",
+        means="the job may run; preflight can't tell, because its checks that need torch did not "
+        "run",
         text="update torch to {oldest} or later",
         status=Status.UNDECIDED,
     ),
     "two-nccl": FindingType(
-        headline="{at} loads another NCCL than the one torch was built with",
+        headline="{at} loads a different NCCL from the one torch was built with",
         who="image author",
-        cause="LD_LIBRARY_PATH, LD_PRELOAD or a package brings another libnccl",
+        cause="a different libnccl from LD_LIBRARY_PATH, LD_PRELOAD or a package",
         means="'undefined symbol: nccl…', or an older NCCL: slow, or a hang beside newer nodes",
         now="unset LD_LIBRARY_PATH LD_PRELOAD",
         text="keep one NCCL: the one that torch was built with",
@@ -167,24 +169,25 @@ FINDINGS = {
     ),
     "driver-too-old": FindingType(
         headline="the NVIDIA driver of {at} is too old for this torch: {seen}",
-        cause="an image with a newer CUDA than the node's driver was made for",
+        cause="an image with a newer CUDA than the node's driver supports",
         means="'CUDA driver version is insufficient for CUDA runtime version'; is_available() is "
-        "False and the job is quietly on the CPU",
+        "False and the job silently runs on the CPU",
         text="update the driver to {minimum} or later, or use a torch for an older CUDA",
     ),
     "arch-missing": FindingType(
         headline="torch has no code for the GPU of {at}: {seen}",
         who="image author",
-        cause="a GPU that is newer, or older, than this build of torch knows",
+        cause="a GPU that is newer or older than this build of torch supports",
         means="'no kernel image is available for execution on the device'",
-        text="use a build of torch for compute capability {capability}",
+        text="install a build of torch for compute capability {capability}",
     ),
     "compat-misplaced": FindingType(
         headline="cuda-compat hides the driver's libcuda on {at}: {seen}",
         who="image author",
-        cause="LD_LIBRARY_PATH of the image names a cuda-compat folder, whatever the node's driver",
+        cause="an LD_LIBRARY_PATH in the image with a cuda-compat folder, whatever the node's "
+        "driver",
         means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
-        "GPUs that are not made for data centres; torch is quietly on the CPU",
+        "GPUs other than data-centre ones; torch silently runs on the CPU",
         now="export LD_LIBRARY_PATH={without}",
         text="remove cuda-compat from LD_LIBRARY_PATH: the NVIDIA container toolkit adds it where "
         "it is needed",
@@ -193,11 +196,11 @@ FINDINGS = {
     "uid-unknown": FindingType(
         headline="the user of {at} has no name: {seen}",
         who="job author",
-        cause="a pod's runAsUser or `--user` with a number that the image has no user for",
-        means="torch.compile, and whatever imports torch._inductor, ends with 'getpwuid(): uid not "
-        "found: {uid}'",
+        cause="a pod's runAsUser or `--user` with a uid that the image has no user for",
+        means="torch.compile, and everything that imports torch._inductor, fails with "
+        "'getpwuid(): uid not found: {uid}'",
         now="export USER=job",
-        text="set USER in the image (ENV) or in the pod's env; torch 2.13 needs no name any more",
+        text="set USER in the image (ENV) or in the pod's env; torch 2.13 no longer needs a name",
         commands=(Command("id; python -c 'import getpass; getpass.getuser()'", "the container"),),
         status=Status.WARN,
         explains=(),
@@ -206,10 +209,10 @@ FINDINGS = {
     "cpu-build": FindingType(
         headline="torch is a CPU build, but {at} has GPUs: {seen}",
         who="image author",
-        cause="torch was installed from the CPU index, or for the wrong platform",
-        means="'Torch not compiled with CUDA enabled', or the job is quietly on the CPU",
+        cause="a torch installed from the CPU index, or for the wrong platform",
+        means="'Torch not compiled with CUDA enabled', or the job silently runs on the CPU",
         text="install torch from the CUDA index: pip install torch --index-url "
-        "https://download.pytorch.org/whl/cu128; for a try on the CPU set CUDA_VISIBLE_DEVICES=",
+        "https://download.pytorch.org/whl/cu128; to test on the CPU set CUDA_VISIBLE_DEVICES=",
         status=(Status.FAIL, Status.UNDECIDED),
         explains=(
             *("gpu.compute", "gpu.p2p", "world.nccl", "world.bandwidth"),
@@ -220,8 +223,8 @@ FINDINGS = {
         headline="torch is built for another vendor's GPUs: {seen}",
         who="image author",
         cause="torch from another vendor's index: CUDA on AMD's GPUs or ROCm on NVIDIA's",
-        means="'No HIP GPUs are available', 'Found no NVIDIA driver', or the job is quietly on the "
-        "CPU",
+        means="'No HIP GPUs are available', 'Found no NVIDIA driver', or the job silently runs on "
+        "the CPU",
         text="install torch for these GPUs: pip install torch --index-url "
         "https://download.pytorch.org/whl/rocm6.3 (AMD) or …/cu128 (NVIDIA)",
         status=(Status.FAIL, Status.WARN),
@@ -229,7 +232,7 @@ FINDINGS = {
     "no-distributed": FindingType(
         headline="torch on {at} has no torch.distributed",
         who="image author",
-        cause="torch was built with USE_DISTRIBUTED=0",
+        cause="a torch built with USE_DISTRIBUTED=0",
         means="module 'torch.distributed' has no attribute 'init_process_group'",
         text="use an official build of torch",
         status=(Status.FAIL, Status.WARN),
@@ -238,17 +241,17 @@ FINDINGS = {
     "no-backend": FindingType(
         headline="{seen}",
         who="image author",
-        cause="torch was built without NCCL or Gloo",
+        cause="a torch built without NCCL or Gloo",
         means='"Distributed package doesn\'t have NCCL built in"',
         text="use an official build of torch",
         status=(Status.FAIL, Status.WARN),
         explains=("world.nccl",),
     ),
     "unexpected-version": FindingType(
-        headline="{at} has another {what} than expected: {seen}",
+        headline="{at} does not have the expected {what}: {seen}",
         who="job author",
-        cause="another image, environment or node than the one that was meant",
-        means="nodes that don't agree, or a fault that the expected version has not",
+        cause="a different image, environment or node from the intended one",
+        means="nodes that don't agree, or a bug that the expected version does not have",
         text="use {what!s} {expected!s}",
         blame=(Blame.JOB, Blame.NODE),
         explains=(),
@@ -323,7 +326,7 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
 
     torch = ctx.preloaded.get("torch")
     if torch is None:
-        raise CannotObserve("nobody tried to import torch in this process")
+        raise CannotObserve("torch was not imported in this process")
     ctx.mark("packages")
     packages = nccl_library.nccl_packages()
     folders = {folder: nccl_library.PACKAGE for _, folder in packages.values()}
@@ -499,7 +502,7 @@ def _never_imported(world: World[TorchSoftware]) -> Iterator[Found]:
                 saw=f"{IMPORT}: its process was killed after {duration(missing.seconds)}",
                 expected="an import in a few seconds",
                 confidence=Confidence.POSSIBLE,
-                alternatives=("the kernel's OOM killer", "a limit of CPU time", "a person's kill"),
+                alternatives=("the kernel's OOM killer", "a limit on CPU time", "a manual kill"),
             )
             continue
         if not hangs and ALLOCATOR_ABORTS.search(missing.detail):

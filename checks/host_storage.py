@@ -1,19 +1,19 @@
 """Can the job write to its folders, and do their file systems answer?
 
 Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_dir`, `init_file` or
-             the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written
-             (64 KiB, fsync, gone again) by a child of its own, so that a dead mount hides no other;
-             HOME is only looked up
-Fails if     a place does not answer; its mount is broken; TMPDIR, the checkpoint directory or the
-             folder of the init file can't be written; less than 64 MiB or no inode is left there,
-             or less than `free_gib`; TMPDIR is too long for a socket's path; the init file is a
-             leftover, is on a local file system in a job of several nodes, or can't be locked;
-             the working directory was removed
+             the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written to
+             (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
+             other; HOME is only looked up
+Fails if     a file system does not respond; its mount is broken; TMPDIR, the checkpoint directory
+             or the folder of the init file can't be written; less than 64 MiB or no inode is free
+             there, or less than `free_gib`; TMPDIR is too long for a socket's path; the init file
+             is left over from another run, is on a local file system in a job of several nodes, or
+             can't be locked; the working directory was removed
 Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
              over 2 s; the working directory is full; checkpoints of several nodes go to local disks
-Undecided    no process can be forked, or none of them got a CPU in time
-Not covered  throughput of the storage; where the training data is; whether other nodes see the
-             same files; as root: what the job's user may do there
+Undecided    no process can be forked, or none got CPU time soon enough
+Not covered  throughput of the storage; the place of the training data; whether other nodes see the
+             same files; as root: the permissions of the job's user there
 Seen as      a rank that hangs at start in state D, "Stale file handle", "No space left on device",
              "Disk quota exceeded", "No usable temporary directory found", "AF_UNIX path too long",
              "Parent directory does not exist" of torch.save, "Wait timeout" of a FileStore,
@@ -92,10 +92,10 @@ BROKEN = ("ESTALE", "ENOTCONN", "EIO", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "ESHU
 FINDINGS = {
     "stalled": FindingType(
         headline="{seen}, on {at}",
-        cause="a dead NFS or Lustre mount: its server or the way to it is gone",
+        cause="a dead NFS or Lustre mount: its server is down or can't be reached",
         means="a rank hangs in state D as soon as it imports, reads or saves something there; not "
-        "even SIGKILL ends it and the other ranks wait for it",
-        text="exclude {node!s} or take the path out of the job; bring the server of {device!s} "
+        "even SIGKILL ends it, and the other ranks wait for it",
+        text="exclude {node!s} or remove the path from the job; bring the server of {device!s} "
         "back, or remount {mount}",
         commands=(
             Command("timeout -s KILL 5 stat -f {mount}", "the node"),
@@ -105,7 +105,8 @@ FINDINGS = {
     ),
     "mount-broken": FindingType(
         headline="{seen}, on {at}",
-        cause="the export was renewed, the daemon behind the mount died, or the disk fails",
+        cause="an export that was recreated, a daemon behind the mount that died, or a failing "
+        "disk",
         means="'Stale file handle' or 'Transport endpoint is not connected' at the first access",
         text="exclude {node!s}; remount {mount}",
         commands=(Command("umount -f -l {mount}", "the node", "every process that uses it"),),
@@ -114,10 +115,10 @@ FINDINGS = {
     "unwritable": FindingType(
         headline="{seen}, on {at}",
         who="job author",
-        cause="a path of another machine or user, or a read-only mount",
-        means="the job ends with 'Permission denied' or 'Read-only file system' when it first "
+        cause="a path from another machine or user, or a read-only mount",
+        means="the job fails with 'Permission denied' or 'Read-only file system' when it first "
         "writes there",
-        text="name a folder that this user may write on every node",
+        text="use a folder that this user can write to on every node",
         commands=(Command("id; ls -ld {path}", "the node"),),
         blame=(Blame.NODE, Blame.JOB),
         explains=(),
@@ -125,20 +126,21 @@ FINDINGS = {
     "image-read-only": FindingType(
         headline="the container on {at} has no writable folder for temporary files",
         who="job author",
-        cause="a container with a read-only root file system and no place for temporary files",
+        cause="a container with a read-only root file system and no writable folder for temporary "
+        "files",
         means="'No usable temporary directory found' from DataLoader workers, torchrun and "
         "compilers",
-        text="mount one: docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
+        text="mount a writable folder: docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
         commands=(Command("mount | grep -w {path}", "the container"),),
         explains=(),
     ),
     "workdir-gone": FindingType(
         headline="the working directory {path} no longer exists on {at}",
         who="job author",
-        cause="a shell that stayed in a folder which was removed or remounted",
+        cause="a shell in a folder that was removed or remounted",
         means="import torch dies with 'Intel oneMKL FATAL ERROR: Cannot load libtorch_cpu.so', or "
         "the script with a FileNotFoundError of os.getcwd()",
-        text="change to a folder that exists",
+        text="start the job from a folder that exists",
         now='cd "$PWD"',
         explains=("host.software", "rdzv.*", "world.*"),
     ),
@@ -147,7 +149,7 @@ FINDINGS = {
         who="job author",
         cause="files that ended jobs left behind, or a quota",
         means="'No space left on device' or 'Disk quota exceeded', often first in a checkpoint",
-        text="remove what is not needed, or name another folder",
+        text="delete files that are not needed, or use another folder",
         commands=(Command("df -h {path}; df -i {path}", "the node"),),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.NODE),
@@ -157,7 +159,7 @@ FINDINGS = {
         headline="{seen} on {at}: slow writes",
         cause="an overloaded server or a failing disk",
         means="every checkpoint takes minutes while all GPUs wait",
-        text="look for errors in dmesg, and for who else writes there",
+        text="check dmesg for errors, and find out what else writes there",
         commands=(Command("iostat -x 1 3", "the node"),),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.UNKNOWN),
@@ -166,7 +168,7 @@ FINDINGS = {
     "tmpdir-missing": FindingType(
         headline="TMPDIR {path} does not exist on {at}",
         who="job author",
-        cause="TMPDIR came along from the machine where the job was submitted",
+        cause="a TMPDIR inherited from the machine where the job was submitted",
         means="Python silently uses /tmp; nvcc, Triton's compiler or MPI may end with 'No "
         "such file or directory'",
         text="create the folder on every node, or unset TMPDIR",
@@ -186,10 +188,10 @@ FINDINGS = {
     "checkpoint-missing": FindingType(
         headline="the checkpoint directory {path} does not exist on {at}",
         who="job author",
-        cause="a typing error, or a file system that is not mounted on this node",
+        cause="a typo, or a file system that is not mounted on this node",
         means="torch.save ends with 'Parent directory … does not exist' after hours of training, "
         "or checkpoints fill the node's own disk",
-        text="create the folder, or correct its name",
+        text="create the folder, or correct the path",
         now="mkdir -p {path}",
         status=Status.WARN,
         explains=(),
@@ -197,35 +199,35 @@ FINDINGS = {
     "checkpoint-not-shared": FindingType(
         headline="the checkpoint directory {path} is not shared between nodes",
         who="job author",
-        cause="a folder of each node's own disk",
-        means="after a restart on other nodes the job finds no checkpoint, or only a part of it",
-        text="name a folder on a file system that all nodes mount",
+        cause="a folder on each node's local disk",
+        means="after a restart on other nodes the job finds no checkpoint, or only part of it",
+        text="use a folder on a file system that all nodes mount",
         status=Status.WARN,
         explains=(),
     ),
     "init-leftover": FindingType(
         headline="the init file {path} is left over from an earlier run",
         who="job author",
-        cause="a run that crashed did not remove its file",
+        cause="a run that crashed and did not remove its file",
         means="ranks connect to addresses of the old run ('Connection refused') or hang",
         now="rm {path}   once no job uses it",
-        text="choose a path for each job, e.g. with the job's id in its name",
+        text="use a different path for each job, e.g. with the job ID in its name",
         explains=(),
     ),
     "init-unwritable": FindingType(
         headline="{seen}, on {at}",
         who="job author",
-        cause="the folder does not exist on this node, or belongs to somebody else",
+        cause="a folder that does not exist on this node, or belongs to another user",
         means="init_process_group hangs silently, beyond its timeout",
-        text="create the folder, or choose one that this user may write",
+        text="create the folder, or use one that this user can write to",
         now="mkdir -p {folder}",
         commands=(Command("id; ls -ld {folder} {path}", "the node"),),
         explains=(),
     ),
     "init-locks": FindingType(
-        headline="the file system of the init file {path} has no locks",
+        headline="the file system of the init file {path} does not support locks",
         cause="NFS mounted with nolock, Lustre without -o flock",
-        means="the FileStore of init_process_group ends with 'Function not implemented' or 'No "
+        means="the FileStore of init_process_group fails with 'Function not implemented' or 'No "
         "locks available', or its ranks overwrite each other's entries",
         text="use init_method='env://' with MASTER_ADDR and MASTER_PORT; or mount with -o flock "
         "(Lustre) or with lockd running (NFS)",
@@ -235,9 +237,9 @@ FINDINGS = {
     "init-not-shared": FindingType(
         headline="the init file {path} is on a file system of {at} alone",
         who="job author",
-        cause="a path like /tmp/init that every node has for itself",
+        cause="a local path such as /tmp/init, which is a different file on every node",
         means="'Wait timeout': the ranks of each node wait for those of the others",
-        text="name a file on a file system that all nodes mount, or use init_method='env://'",
+        text="use a file on a file system that all nodes mount, or init_method='env://'",
         explains=(),
     ),
     "init-url": FindingType(
@@ -411,7 +413,7 @@ def _space(here: Subject, place: ProbedPath, expect: Expect) -> Iterator[Fault]:
 def _folder(
     here: Subject, place: ProbedPath, storage: NodeStorage, several: bool
 ) -> Iterator[Fault]:
-    named, absolute = _describe(place), "a folder that is there on every node"
+    named, absolute = _describe(place), "a folder that exists on every node"
     checkpoint = place.role is Role.CHECKPOINT
     # NFS turns root into nobody: that says nothing about the job's user
     squashed = storage.for_other and not _local(place) and place.errno in DENIED
@@ -426,7 +428,7 @@ def _folder(
                 yield found, place
         elif place.role is Role.WORK and place.errno == "ENOENT":
             saw = f"{place.role} {place.path}: {place.problem}"
-            yield Found("workdir-gone", (here,), saw, "a folder that is there"), place
+            yield Found("workdir-gone", (here,), saw, "a folder that exists"), place
     elif place.role is Role.TMPDIR and place.gone:
         saw = f"{place.source}={place.path!r} does not exist"
         yield Found("tmpdir-missing", (here,), saw, absolute), place
@@ -450,9 +452,9 @@ def _init_file(here: Subject, place: ProbedPath, several: bool) -> Iterator[Faul
         saw = f"{size(old.size)}, written {old.written} by uid {old.uid}"
         found.append(("init-leftover", saw, "no such file before the job starts"))
     if place.problem and place.errno not in FULL:
-        found.append(("init-unwritable", place.problem, "a folder that is there and writable"))
+        found.append(("init-unwritable", place.problem, "a folder that exists and is writable"))
     if several and _local(place):
-        saw = "a file system of this node alone"
+        saw = "a local file system of this node"
         found.append(("init-not-shared", saw, "one that all nodes mount"))
     if place.locks:
         found.append(("init-locks", place.locks, "locks that are granted at once"))

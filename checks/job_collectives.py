@@ -3,20 +3,21 @@
 Level        deep
 Looks at     what every rank of the rehearsed command has called (number, operation, shape and type
              of the latest collectives of every process group), its stack and state, its steps,
-             batches and DataLoader; in a hang who waits for whom; of a job that already runs what
-             NCCL's RAS service says of it
-Fails if     ranks have other calls under one number, or in another order; one has no data left
-             while others go on; in a hang: one is elsewhere (in its own code, its DataLoader, a
-             file system), ranks wait for each other in different groups, NCCL's RAS service
-             does not reach one or knows that it has launched less, or all have come to the same
-             call and it does not end
-Warns if     at the end of the watch others wait at least 10 s for a rank that is still at work
-Undecided    no collective and no step was seen in the time; a process group counts calls, and
+             batches and DataLoader; in a hang which rank waits for which; of a job that already
+             runs what NCCL's RAS service says of it
+Fails if     ranks make different calls with the same number, or in a different order; one has no
+             data left while others continue; in a hang: one is elsewhere (in its own code, its
+             DataLoader, a file system), ranks wait for each other in different groups, NCCL's RAS
+             service can't reach one or reports that it has launched fewer calls, or all have
+             reached the same call and it does not end
+Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
+             working
+Undecided    no collective and no step was seen during the watch; a process group counts calls, but
              neither torch nor preflight could record them; all ranks wait for the lock file of an
              extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
 Not covered  calls of other libraries (MPI, Horovod); before Python 3.12 exceptions that the user's
-             own code raises and catches; the order of calls that come from one line;
-             whether what a rank brings to a call is what was meant
+             own code raises and catches; the order of calls from the same line; whether the data of
+             a call is what was intended
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete", "Received data size doesn't match expected size", "Detected
              mismatch between collectives on ranks", GPUs at 100 % without progress, a training that
@@ -64,7 +65,7 @@ from preflight.model import (
 CHECK = replace(REHEARSAL, explains=("job.ranks", "job.pace", "job.memory"))
 
 TIMEOUT = (
-    "the others wait until torch gives up and complain of each other: 'Watchdog caught collective "
+    "the others wait until torch gives up, then report each other: 'Watchdog caught collective "
     "operation timeout' after 10 minutes (NCCL), 'Timed out waiting …ms for recv operation to "
     "complete' after 30 (Gloo)"
 )
@@ -75,36 +76,38 @@ BATON = "torch/utils/file_baton.py"
 FINDINGS = {
     "collective-mismatch": for_author(
         headline="the ranks make different collective calls: {seen}",
-        cause="a collective under a condition that not all ranks meet (if rank == 0), an exception "
-        "that one rank has caught, another number of parameters or batch size on one rank",
+        cause="a collective under a condition that not all ranks meet (if rank == 0), an "
+        "exception caught on one rank, a different number of parameters or batch size on one rank",
         means="a hang until 'Watchdog caught collective operation timeout', 'Received data size "
         "doesn't match expected size', or a wrong result",
-        text="look at what leads only some ranks to {line!s}: all ranks of a group make the same "
-        "calls, in the same order, with equal shapes",
+        text="find out why only some ranks reach {line!s}: all ranks of a group have to make the "
+        "same calls, in the same order, with equal shapes",
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
     ),
     "exception-swallowed": for_author(
         headline="{seen}",
-        cause="try around a step with `except Exception: continue`, or a finally with a collective",
-        means="the rank leaves out calls that the others make: a hang, or sums of different steps",
-        text="let the exception end the rank at {line}, or let all ranks skip that step: share "
-        "whether it failed by an all-reduce",
+        cause="a try around a step with `except Exception: continue`, or a collective in a finally",
+        means="the rank skips calls that the others make: a hang, or sums of different steps",
+        text="let the exception at {line} end the rank, or let all ranks skip that step: agree on "
+        "it with an all-reduce",
     ),
     "order-swapped": for_author(
         headline="the ranks make collective calls in different orders: {seen}",
-        cause="calls in the order of a set, of hooks or of a condition that differs by rank",
-        means="no error at all: the sums of two different things are mixed, and the loss is wrong",
-        text="make the calls in one order on all ranks, such as sorted by name",
+        cause="calls whose order comes from a set, from hooks or from a condition that differs "
+        "between ranks",
+        means="no error at all: different tensors are summed with each other, and the loss is "
+        "wrong",
+        text="make the calls in the same order on all ranks, e.g. sorted by name",
     ),
     "data-uneven": for_author(
-        headline="{at} has another number of batches than the other ranks",
-        cause="ranks that have different numbers of batches: files split by hand, an "
-        "IterableDataset, a sampler without equal parts",
+        headline="{at} has a different number of batches from the other ranks",
+        cause="different numbers of batches: files split by hand, an IterableDataset, a sampler "
+        "without equal parts",
         means="the last step of an epoch hangs on the ranks with more data, until 'Watchdog caught "
         "collective operation timeout'",
-        text="stop all ranks after the smallest number of steps of any of them, or use "
-        "DistributedSampler with drop_last=True, an agreed number of steps for an IterableDataset, "
+        text="stop all ranks after the smallest number of steps of any rank, or use "
+        "DistributedSampler with drop_last=True, a fixed number of steps for an IterableDataset, "
         "or torch.distributed.algorithms.join.Join",
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
@@ -117,21 +120,21 @@ FINDINGS = {
     ),
     "rank-busy": for_author(
         headline="{at} is busy while the others wait for it",
-        cause="work that one rank does for all: tokenising, evaluation, a checkpoint",
+        cause="work that one rank does for all: tokenisation, evaluation, a checkpoint",
         means="the others wait, and end with a timeout when it takes longer than 10 (NCCL) or 30 "
         "minutes (Gloo)",
-        text="raise init_process_group(timeout=…) if the work takes that long, or prepare the data "
-        "before the job, share the work, or let all ranks do their part",
+        text="raise init_process_group(timeout=…) if the work takes that long, or prepare the "
+        "data before the job, or spread the work over all ranks",
         status=Status.WARN,
         explains=("job.pace",),
     ),
     "rank-unreachable": FindingType(
         headline="{seen}",
         who="job author, then cluster administrator",
-        cause="a process that crashed, was killed or is stopped, a node that is down, a network "
-        "between nodes that is cut",
+        cause="a process that crashed, was killed or is stopped, a node that is down, a broken "
+        "network between nodes",
         means=TIMEOUT,
-        text="check the processes and nodes that are named: their logs, dmesg, sacct -j JOB",
+        text="check the logs and dmesg of the processes and nodes that are named, and sacct -j JOB",
         blame=Blame.UNKNOWN,
     ),
     "loader-stuck": for_author(
@@ -146,7 +149,7 @@ FINDINGS = {
     "storage-stuck": FindingType(
         headline="rank {rank} hangs in the file system at {line}",
         cause="a file system (NFS, Lustre, FUSE, a disk) that does not answer",
-        means="the process can't even be killed; all other ranks wait for it",
+        means="the process can't be killed; all other ranks wait for it",
         text="check the mounts of the node and its kernel log; move data and checkpoints to "
         "another file system, or exclude the node",
         commands=(
@@ -155,23 +158,23 @@ FINDINGS = {
         blame=(Blame.NETWORK, Blame.UNKNOWN),
     ),
     "fabric-stuck": FindingType(
-        headline="the ranks hang in the same collective, none of them is late: the network or a "
-        "GPU is stuck",
+        headline="all ranks hang in the same collective, none is late: the network or a GPU is "
+        "stuck",
         who="cluster administrator, then job author",
-        cause="packets or a connection lost between ranks, a GPU or NIC that is stuck, P2P "
-        "that does not work",
+        cause="lost packets or a lost connection between ranks, a stuck GPU or NIC, P2P that does "
+        "not work",
         means="'Watchdog caught collective operation timeout' on all ranks, none of them late",
         now="preflight run --level standard",
-        text="run preflight on the nodes of the job; NCCL_DEBUG=INFO says over what the ranks are "
+        text="run preflight on the nodes of the job; NCCL_DEBUG=INFO shows how the ranks are "
         "connected",
         commands=(Command("preflight run --only net,world", "all nodes", "the fabric, 1 min"),),
         blame=Blame.NETWORK,
     ),
     "calls-unrecorded": for_author(
         headline="{seen}",
-        cause="a backend without a flight recorder, or a recorder that the program switches off",
-        means="nothing: no statement about the collectives of this command",
-        text="rehearse it with torch 2.8 or newer, without TORCH_FR_BUFFER_SIZE in the program",
+        cause="a backend without a flight recorder, or a recorder that the program disables",
+        means="nothing: it says nothing about the collectives of this command",
+        text="rehearse it with torch 2.8 or later, without TORCH_FR_BUFFER_SIZE in the program",
         status=Status.UNDECIDED,
     ),
     "extension-locked": for_author(
@@ -188,7 +191,7 @@ FINDINGS = {
     "nothing-seen": for_author(
         headline="{seen}",
         cause="a start that takes longer than the watch; a training loop without torch.optim",
-        means="nothing: no statement about this command",
+        means="nothing: it says nothing about this command",
         text="rehearse it for longer (--for), or on less data",
         status=Status.UNDECIDED,
     ),

@@ -2,15 +2,16 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command: the memory of the process with its children, what
-             it has allocated on the GPU, and /dev/shm, over time and steps; what is left of each
+             it has allocated on the GPU, and /dev/shm, over time and steps; how much of each is
+             left
 Fails if     after its warm-up (20 s, at most half of the watch, and a third of the steps) one of
-             them grows at a steady pace, by 5 % or 64 MiB, and is full within 200 steps or 5 min
+             them grows steadily, by 5 % or 64 MiB, and will be full within 200 steps or 5 min
 Warns if     it does so within 24 h
 Undecided    less than 8 stretches of 15 steps and 10 s in all; not a rehearsal (preflight rehearse
              -- CMD)
-Not covered  growth that shows only later: at an evaluation, an epoch's end, after hours; steps
-             without an optimizer; what grows for reasons of its own and stops before it is full,
-             as a cache of the whole data set
+Not covered  growth that only starts later: at an evaluation, at the end of an epoch, after hours;
+             steps without an optimizer; growth that stops before memory is full, such as a cache of
+             the whole data set
 Seen as      "exit code -9" or "Signal 9 (SIGKILL)" of one rank after hours, "CUDA out of memory",
              "DataLoader worker is killed by signal: Bus error", "No space left on device"
 """
@@ -65,9 +66,9 @@ FINDINGS = {
         cause="tensors kept with their graph (losses.append(loss), total += loss), a list that "
         "keeps outputs, a cache without a limit, a data set of Python objects copied page by page "
         "into DataLoader workers",
-        means="the kernel ends a rank: 'exit code -9', 'Signal 9 (SIGKILL)'; the others time out",
+        means="the kernel kills a rank: 'exit code -9', 'Signal 9 (SIGKILL)'; the others time out",
         text="keep loss.item() or loss.detach(); numpy arrays instead of lists of Python objects "
-        "in a data set; PYTHONTRACEMALLOC=5 and two snapshots tell which lines hold it",
+        "in a data set; PYTHONTRACEMALLOC=5 and two snapshots show which lines hold it",
         was=("memory-grows",),
     ),
     "gpu-memory-growth": growing(
@@ -75,13 +76,13 @@ FINDINGS = {
         cause="tensors kept with their graph (losses.append(loss), total += loss), outputs of an "
         "evaluation without torch.no_grad(), retain_graph=True",
         means="'torch.OutOfMemoryError: CUDA out of memory' after hours; the other ranks time out",
-        text="keep loss.item() or loss.detach(); outputs moved to the CPU. "
+        text="keep loss.item() or loss.detach(); move outputs to the CPU. "
         "torch.cuda.memory._record_memory_history() shows which lines hold it",
         was=("gpu-memory-grows",),
     ),
     "shm-growth": growing(
         headline="{seen}",
-        cause="tensors of DataLoader workers or of torch.multiprocessing that somebody keeps, "
+        cause="tensors of DataLoader workers or torch.multiprocessing that are kept, or the "
         "sharing strategy file_system with a process that was killed",
         means="'DataLoader worker is killed by signal: Bus error', 'No space left on device'",
         text="call tensor.clone() on what is kept longer than a step",

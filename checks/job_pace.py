@@ -2,15 +2,15 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
-             a step, the part of it in which it waited for its DataLoader, the part of the looks at
+             a step, the part of it in which it waited for its DataLoader, the share of samples in
              which it was in a collective or had one open, the line at which it was otherwise, and
              how many collectives of which size it called
-Fails if     never: a slow job trains, too
+Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time; 50 collectives per step, half of
-             them below 64 KiB, and all ranks in them at 30 % of the looks; a rank or a few hardly
-             ever wait for a collective while the others do so at 40 % of the looks
-Undecided    fewer than 8 steps or 10 looks; not a rehearsal (preflight rehearse -- CMD)
-Not covered  what overlaps on a GPU: a rank seems to wait where it only has nothing to start; steps
+             them below 64 KiB, and all ranks in them in 30 % of the samples; one or a few ranks
+             hardly ever wait for a collective while the others do so in 40 % of the samples
+Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
+Not covered  overlap on a GPU: a rank seems to wait when it only has nothing to launch; steps
              without an optimizer; a rank that is slow now and then; why a rank is slow
 Seen as      no error at all: GPUs idle, "Timed out waiting" only when it gets much worse
 """
@@ -50,7 +50,7 @@ from preflight.model import (
 CHECK = replace(REHEARSAL, required=False)
 
 STEPS, LOOKS = 8, 10
-"""Below that a median is one odd step, and a part of the looks may be off by a third."""
+"""Below that a median is one odd step, and a part of the samples may be off by a third."""
 
 REGULAR = 0.5
 """Part of the time that usual steps make up. Below, it went into a few that took very long, as an
@@ -77,7 +77,7 @@ LATENCY = 0.05
 wait for one that comes late, which fewer messages do not mend."""
 
 WAITED = 0.4
-"""Part of the looks at which the others are in a collective before somebody is called slow."""
+"""Part of the samples at which the others are in a collective before somebody is called slow."""
 APART, APART_FEW = 0.3, 0.4
 """By how much less a slow rank waits. With three ranks or less, where nothing tells what is usual,
 only what is gross."""
@@ -87,34 +87,34 @@ server of parameters does not, and it does not hold them up by being elsewhere."
 SLOW_LEAST = 0.01
 """Seconds a step that the others lose. In steps of a few milliseconds a line of log is that."""
 NOISE = 4.0
-"""Standard errors that two parts of the looks must be apart. The smallest of many is taken, and
+"""Standard errors that two parts of the samples must be apart. The smallest of many is taken, and
 looks one after the other are not independent."""
 
 slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "loader-bound": slowing(
         headline="{seen}",
-        cause="no or too few workers, costly transforms, slow storage, workers restarted for "
+        cause="no workers or too few, expensive transforms, slow storage, workers restarted for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
         text="raise num_workers of the DataLoader: {workers!s}; persistent_workers=True; "
-        "pin_memory=True with a GPU; a larger prefetch_factor; data decoded and resized once, not "
+        "pin_memory=True with a GPU; a larger prefetch_factor; decode and resize data once, not "
         "in every epoch",
     ),
     "small-collectives": slowing(
         headline="many small collectives slow every step down: {seen}",
-        cause="one all_reduce a parameter or a metric, a small bucket_cap_mb of DDP, values that "
-        "are reduced for the log at every step",
-        means="no error at all: each of them costs a round trip, however little it moves",
+        cause="one all_reduce per parameter or metric, a small bucket_cap_mb of DDP, values "
+        "reduced for logging at every step",
+        means="no error at all: each of them costs a round trip, however small it is",
         text="use one flat tensor instead of many (torch.cat, or let DDP do it); bucket_cap_mb of "
-        "DDP at its 25 or above; metrics summed on the rank and reduced every some steps",
+        "DDP at its 25 or above; sum metrics on the rank and reduce them every few steps",
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
         cause="work that only this rank does (log, checkpoint, evaluation), a larger share of the "
         "data, a slower or shared CPU or GPU",
         means="no error at all: every step of every rank takes as long as on the slowest one",
-        text="look at {line!s}: do it more seldom, in a thread, or on all ranks alike; with the "
+        text="look at {line!s}: do it less often, in a thread, or on all ranks alike; with the "
         "same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
@@ -140,7 +140,7 @@ class Rank:
 
     @property
     def held(self) -> float:
-        """Part of the looks at which a collective of it was open. Beside other work that is no
+        """Part of the samples at which a collective of it was open. Beside other work that is no
         loss by itself; but it is the same on all ranks, unless one comes late."""
         return max(self.pace.waiting, self.pace.pending)
 
@@ -149,7 +149,7 @@ def observe(host: Host, ctx: Context) -> Pace:
     pace = load_rank(host, ctx).pace
     if not enough(pace):
         raise NotApplicable(
-            f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'look')}: too few to tell "
+            f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'sample')}: too few to tell "
             "where the time of a step goes"
         )
     if not pace.cpus:
@@ -213,7 +213,7 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
         f" · num_workers={pace.workers}{cpus}",
         expected=f"less than {_parts([LOADER_GPU if pace.cuda else LOADER])}",
         confidence=Confidence.POSSIBLE if pace.cuda else Confidence.LIKELY,
-        alternatives=("the GPU computes meanwhile, and sets the pace",) if pace.cuda else (),
+        alternatives=("the GPU computes at the same time, and sets the pace",) if pace.cuda else (),
         fields={"workers": workers},
     )
 
@@ -235,7 +235,7 @@ def _small(ranks: Sequence[Rank]) -> Found:
         "small-collectives",
         tuple(rank.subject for rank in ranks),
         saw=f"{most.collectives:.0f} collectives per step, half of them of {size(int(most.size))} "
-        f"or less · {_parts([r.pace.waiting for r in ranks])} of the looks are in one · "
+        f"or less · {_parts([r.pace.waiting for r in ranks])} of the samples are in one · "
         f"{duration(most.step)} per step",
         expected=f"fewer than {MANY}, or larger than {size(SMALL)}",
         confidence=Confidence.LIKELY,
@@ -270,7 +270,7 @@ def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
 
 
 def _error(one: Rank, other: Rank) -> float:
-    """Standard error of the difference between two parts of the looks, if they are really equal."""
+    """Standard error of the difference between two parts of the samples, if these are equal."""
     part = (one.held + other.held) / 2
     return math.sqrt(part * (1 - part) * (1 / one.pace.looks + 1 / other.pace.looks))
 
@@ -289,8 +289,8 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
     return Found(
         "rank-slow",
         tuple(rank.subject for rank in slow),
-        saw=f"{_who(slow)} for a collective at {_parts([r.held for r in slow])} of the "
-        f"looks, the others at {_parts([r.held for r in others])}{where} · "
+        saw=f"{_who(slow)} for a collective in {_parts([r.held for r in slow])} of the "
+        f"samples, the others in {_parts([r.held for r in others])}{where} · "
         f"{duration(first.pace.step)} per step",
         expected="about as much waiting on every rank",
         blame=Blame.JOB if own is not None and not same else None,

@@ -2,19 +2,20 @@
 
 Level        deep
 Looks at     how every rank of the rehearsed command ended: its exception and the line that raised
-             it, its exit status or signal, the OOM killer; which ranks never came; where and as
-             whom each joined (init_method, rank and world_size of init_process_group); how the
-             command itself ended; of a job that already runs and waits in torchrun's rendezvous or
-             in init_process_group, who has come there, as its store tells
+             it, its exit status or signal, the OOM killer; which ranks never arrived; where and as
+             which rank each joined (init_method, rank and world_size of init_process_group); how
+             the command itself ended; of a job that already runs and waits in torchrun's rendezvous
+             or in init_process_group, who has arrived there, according to its store
 Fails if     a rank raised, was killed, ran out of memory, or left while others waited for it; one
-             never came; ranks that don't meet were given different ports, files or world sizes, one
-             rank twice, the file of an earlier job, or an address where nobody answers; the command
-             failed without any of that. The first cause is named: errors that only say that a peer
-             is gone, and signals of the launcher, are its consequences
-Warns if     a rank failed and the command ended well all the same, as after a restart
-Undecided    nothing of the command could be watched; a rank left without a message at the very end;
-             nodes or ranks have been waited for less than 10 s
-Not covered  why a rank waits (job.collectives); which is first where clocks of nodes differ
+             never arrived; ranks that don't meet have different ports, files or world sizes, the
+             same rank, the file of an earlier job, or an address where nothing answers; the command
+             failed for another reason. The first cause is named: errors that only say that a peer
+             is gone, and signals of the launcher, are consequences
+Warns if     a rank failed and the command still succeeded, e.g. after a restart
+Undecided    no process of the command could be watched; a rank left silently at the very end;
+             missing nodes or ranks were waited for less than 10 s
+Not covered  why a rank waits (job.collectives); which failure is the first if the clocks of nodes
+             differ
 Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv operation to
              complete", "Watchdog caught collective operation timeout", ChildFailedError, "Signal 9
              (SIGKILL) received by PID", "exitcode: -11", "DataLoader worker (pid 123) is killed by
@@ -76,7 +77,7 @@ LIKELY, POSSIBLE, CERTAIN = Confidence.LIKELY, Confidence.POSSIBLE, Confidence.C
 FINDINGS = {
     "rank-raised": for_author(
         headline="{seen}",
-        cause="an exception that nobody caught, on one rank",
+        cause="an uncaught exception on one rank",
         means="the other ranks wait for it in their next collective, then end with 'Connection "
         "closed by peer' or after the timeout of 10 to 30 minutes",
         text="fix {line!s}; the errors of the other ranks are only consequences",
@@ -92,62 +93,62 @@ FINDINGS = {
     ),
     "rank-oom": for_author(
         headline="{seen}",
-        cause="more memory than the job or container may have",
+        cause="more memory than the job's or container's limit",
         means="a rank or a worker of its DataLoader ends silently, the others wait for it; SLURM "
         "says 'Detected … oom_kill event', 'Detected … oom-kill event', 'Some of the step tasks "
         "have been OOM Killed' or 'task …: Out Of Memory'",
         text="ask for more memory, or start fewer ranks and workers on the node; load less at "
-        "once: smaller batches, fewer workers, no full copy of the data in each rank; preflight "
-        "rehearse shows growth a step as job.memory",
+        "once: smaller batches, no full copy of the data in each rank; preflight rehearse shows "
+        "growth per step as job.memory",
     ),
     "rank-exited": for_author(
         headline="{seen}",
         cause="sys.exit, os._exit or the end of the script on one rank only",
         means="the other ranks wait for it in their next collective until the timeout",
-        text="let all ranks leave together: share the decision to stop by an all-reduce or a "
-        "broadcast before anybody leaves; if it was done, look at what leads only the others to "
-        "their last call",
+        text="let all ranks leave together: agree to stop with an all-reduce or a broadcast "
+        "before any rank leaves; if it was done, look at what leads only the others to their last "
+        "call",
         status=(Status.FAIL, Status.UNDECIDED),
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
     "rank-absent": for_author(
         headline="{at} never called init_process_group: {seen}",
-        cause="fewer processes started than WORLD_SIZE says, a rank that is still busy before "
+        cause="fewer processes started than WORLD_SIZE, a rank that is still busy before "
         "init_process_group, a node that did not start",
         means="'Timed out after 600 seconds waiting for clients' on rank 0, 'wait timeout after … "
-        "keys' elsewhere, after 10 to 30 minutes of silence",
+        "keys' elsewhere, after 10 to 30 minutes without a message",
         text="compare WORLD_SIZE with what the launcher starts on each node; look at what rank "
         "{rank} does before init_process_group",
         status=(Status.FAIL, Status.UNDECIDED),
     ),
     "rendezvous-incomplete": for_author(
         headline="{seen}",
-        cause="a node on which the command was not started or has failed, another --nnodes, "
-        "endpoint, port or --rdzv-id there, the same --node-rank twice",
-        means="torchrun prints nothing, and ends after 10 minutes with RendezvousTimeoutError or "
+        cause="a node on which the command was not started or failed, a different --nnodes, "
+        "endpoint, port or --rdzv-id there, or the same --node-rank twice",
+        means="torchrun prints nothing and fails after 10 minutes with RendezvousTimeoutError or "
         "'Timed out after 600 seconds waiting for clients'",
         now="{command}   on the node that is missing",
-        text="start torchrun on every node with the same --nnodes, endpoint and --rdzv-id, where "
-        "the endpoint is an address of one node that all can reach",
+        text="start torchrun on every node with the same --nnodes, endpoint and --rdzv-id, and "
+        "use an endpoint that is an address of one node that all can reach",
         status=(Status.FAIL, Status.UNDECIDED),
     ),
     "rendezvous-unreachable": for_author(
         headline="{seen}",
-        cause="node rank 0 or rank 0 that has not been started, another port there, a name that "
-        "this node does not know, a firewall",
+        cause="node rank 0 or rank 0 not started, a different port there, a name that this node "
+        "can't resolve, a firewall",
         means="'The client socket has timed out … while trying to connect to ({place})' after up "
         "to 10 minutes, or RendezvousConnectionError",
         now="{command}   on the node of node rank 0",
-        text="look whether a store listens at {place}, by that name and port, and whether this "
-        "node can reach it: preflight run tells which of it is wrong",
+        text="check that a store listens at {place} and that this node can reach it: preflight "
+        "run shows which of the two is wrong",
         commands=(Command("ss -ltnp", "{host}"), Command("getent ahosts {host}", "this node")),
         status=(Status.FAIL, Status.UNDECIDED),
     ),
     "rank-duplicate": for_author(
         headline="{seen}",
-        cause="a rank computed wrongly, e.g. LOCAL_RANK taken for RANK on several nodes",
+        cause="a wrongly computed rank, e.g. LOCAL_RANK used as RANK on several nodes",
         means="'address already in use' on one of them, or a hang in init_process_group",
-        text="give each process a rank of its own at {line}",
+        text="give each process a different rank at {line}",
     ),
     "world-size-differs": for_author(
         headline="the ranks disagree about the world size: {seen}",
@@ -157,31 +158,32 @@ FINDINGS = {
     ),
     "rendezvous-differs": for_author(
         headline="the ranks meet at different addresses: {seen}",
-        cause="a port or a file that each process chooses for itself",
-        means="each rank waits for the others where they never come, for 5 to 30 minutes",
-        text="choose the address once, before the ranks are started, and give it to all at {line}",
+        cause="a port or file that each process chooses for itself",
+        means="each rank waits for the others in a different place, for 5 to 30 minutes",
+        text="choose the address once, before the ranks start, and pass it to all of them at "
+        "{line}",
     ),
     "rendezvous-file-stale": for_author(
         headline="{seen}",
-        cause="the file of an earlier job, which was killed before it could remove it",
+        cause="the file of an earlier job that was killed before it could remove it",
         means="a hang in init_process_group, or 'Connection refused' by ranks of that job",
         now="rm {path}",
         text="use a new file for each job at {line}, on a file system that all nodes share",
     ),
     "command-failed": for_author(
         headline="{seen}",
-        cause="the launcher or the script failed before any rank was there",
-        means="the same status from the job",
+        cause="a launcher or script that failed before any rank started",
+        means="the job ends with the same status",
         text="read what the command printed last",
     ),
     "stacks-unreadable": for_author(
         headline="{seen}",
-        cause="an installation without py-spy, a container without the right to ptrace, another "
-        "user's processes",
+        cause="an installation without py-spy, a container without permission to ptrace, "
+        "processes of another user",
         means="nothing: no statement about this job",
         now="{command}   beside preflight",
-        text="install py-spy, run attach as root or as the job's user with "
-        "kernel.yama.ptrace_scope=0, and in a container with --cap-add SYS_PTRACE",
+        text="install py-spy, run attach as root, or as the job's user with "
+        "kernel.yama.ptrace_scope=0; in a container use --cap-add SYS_PTRACE",
         status=Status.UNDECIDED,
         blame=Blame.TOOL,
     ),
@@ -189,8 +191,9 @@ FINDINGS = {
         headline="{seen}",
         cause="an isolated interpreter (python -I, -E or -S), ranks that a daemon or another "
         "machine starts, a sandbox that hides processes",
-        means="nothing: the command ran as it would have run alone",
-        text="rehearse the command on each node inside of what isolates it, or install py-spy",
+        means="the command was not affected, but preflight could not watch its ranks",
+        text="rehearse the command on each node, inside the container or sandbox, or install "
+        "py-spy",
         status=Status.UNDECIDED,
         blame=Blame.TOOL,
         explains=(),
@@ -299,7 +302,7 @@ def _unreadable(world: World[Life]) -> Found | None:
         "stacks-unreadable",
         tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items()),
         saw=f"{problem}: where the processes are can't be seen",
-        expected="py-spy, and leave to read the job's processes",
+        expected="py-spy, and permission to read the job's processes",
         fields={"command": "pip\0install\0py-spy" if missing else ""},
     )
 
@@ -324,12 +327,12 @@ def _absent(world: World[Life], found: Ends) -> Found | None:
             tuple(Subject(Kind.RANK, "", str(rank), ranks=(rank,)) for rank in absent[:64]),
             saw=f"{rank_list(absent)} of {size or len(absent) + len(there)} never came: no such "
             f"process was seen · {len(there)} wait for it",
-            expected=f"{plural(size, 'rank')}, as the others were told" if size else "all",
+            expected=f"{plural(size, 'rank')}, as the others expect" if size else "all",
             confidence=LIKELY if sure else POSSIBLE,
             explains=None if sure else (),
             alternatives=()
             if sure
-            else ("it runs where nobody watches, and can't reach the others",),
+            else ("it runs on a node without preflight, and can't reach the others",),
             fields={"rank": str(absent[0])},
         )
     complained = {e.key for e in found.complaints}
@@ -415,8 +418,8 @@ def _lost(world: World[Life], lost: Sequence[Ended]) -> Found:
     return Found(
         "rank-exited",
         tuple(rank_subject(world.subject(e.key), e.rank) for e in lost),
-        saw=f"{name_ranks(lost)} left without a message, by os._exit or a signal, and nobody had "
-        "missed it when the watch was over",
+        saw=" left silently, by os._exit or a signal, and no rank had waited for it when the "
+        "watch was over",
         expected="an exit status, or a longer --for",
         confidence=LIKELY,
         status=Status.UNDECIDED,
@@ -439,7 +442,7 @@ def _followed(world: World[Life], found: Ends) -> Found | None:
         "rank-raised",
         (rank_subject(world.subject(first.key), first.rank),),
         saw=f"{name_ranks([first])}: {first.text}{at_frame(first.frame)}{told}",
-        expected="peers that come and stay",
+        expected="peers that join and stay",
         confidence=LIKELY if done else POSSIBLE,
         explains=None if done else (),
         alternatives=why,

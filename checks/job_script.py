@@ -2,23 +2,24 @@
 
 Level        deep
 Looks at     the script of the command that is rehearsed and what it imports from its own folder (up
-             to 50 files), as text: nothing is imported or run. A comment '# preflight: ignore' on a
-             line keeps it out
+             to 50 files), as text: nothing is imported or run. A comment '# preflight: ignore'
+             excludes a line
 Fails if     the script has a syntax error
-Warns if     some ranks leave before a collective or alone get to one (a test of the rank around it,
-             without the same for the others), or alone call the wrapped model; a rank goes on after
-             an error in a collective, stops early, or throws dice about a collective on its own; a
-             set gives the order of collectives; an asynchronous collective is never waited for; DDP
-             reads its data without a sampler, or never tells it the epoch; gradients that are added
-             up over batches are summed over the ranks in each, or reset in each; they are clipped
-             while they are scaled; a GradScaler scales bfloat16; apex.amp is used; no rank is given
-             a GPU of its own, or a batch stays on the CPU; NCCL is asked for where there is no GPU;
-             DETAIL debugging will crash DDP over Gloo; addresses, ranks or devices are written down
-             and contradict the launcher; a process group of NCCL is never destroyed
+Warns if     some ranks exit before a collective, or only some reach one (an `if rank == 0` around
+             it, without the same call for the others), or only some call the wrapped model; a rank
+             continues alone after an error in a collective, stops early on its own, or decides by
+             a random number whether to call one; a set determines the order of collectives; an
+             asynchronous collective is never waited for; DDP loads its data without a sampler, or
+             never calls set_epoch; gradients accumulated over batches are all-reduced in each of
+             them, or reset in each; they are clipped while they are scaled; a GradScaler is used
+             with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays on the
+             CPU; NCCL is requested without a GPU; DETAIL debugging will crash DDP over Gloo;
+             hard-coded addresses, ranks or devices contradict the launcher; an NCCL process group
+             is never destroyed
 Undecided    the script can't be read
-Not covered  what only shows when it runs; collectives in a group of their own; installed libraries
-             and what they do: where Lightning, Accelerate and the like are imported, or data is
-             dealt out in a way of its own, the rules about data, devices and steps are silent
+Not covered  what only shows at run time; collectives in their own group; what installed libraries
+             do: if Lightning, Accelerate or the like is imported, or data is distributed in a
+             custom way, the rules about data, devices and steps are not applied
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete" on innocent ranks, "Duplicate GPU detected", "ProcessGroupNCCL
              is only supported with GPUs, no GPUs found!", exit code 139 (SIGSEGV) at the first step
@@ -75,135 +76,137 @@ pitfall = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "syntax-error": for_author(
         headline="{place} is not valid Python: {seen}",
-        cause="a typing error, or a file for another Python",
-        means="every rank ends at once with 'SyntaxError' at {place}",
-        text="correct {place!s}; python -m py_compile of the file shows the same",
+        cause="a typo, or a file for another Python version",
+        means="every rank fails at once with 'SyntaxError' at {place}",
+        text="correct {place!s}; python -m py_compile FILE shows the same error",
         status=(Status.FAIL, Status.WARN),
     ),
     "collective-under-rank": pitfall(
         headline="not all ranks reach the collective at {place}: {seen}",
         cause="saving, logging or evaluating on rank 0, with a collective inside",
-        means="those ranks wait in it until its time-out; the error then names innocent ranks",
-        text="let all ranks get to it: no test of the rank around or before {place!s}, or the same "
-        "collective for the others; what is for some ranks needs a group= of their own",
+        means="those ranks wait in it until the timeout; the error then names innocent ranks",
+        text="let all ranks reach it: no `if rank` around or before {place!s}, or the same "
+        "collective for the others; for a collective of some ranks create a group= for them",
     ),
     "async-not-waited": pitfall(
         headline="the result of an async collective at {place} is never waited for",
-        cause="async_op=True for speed, and the wait() forgotten",
-        means="no error: the tensor may be read before its sum is there",
-        text="keep what it returns at {place!s} and call .wait() before the tensor is used; or "
-        "leave async_op out",
+        cause="async_op=True for speed, and a forgotten wait()",
+        means="no error: the tensor may be read before the result is there",
+        text="keep the return value at {place!s} and call .wait() before the tensor is used; or "
+        "remove async_op",
     ),
     "sampler-missing": pitfall(
         headline="all ranks may read the same data: no DistributedSampler at {place}",
         cause="a script for one GPU to which DDP was added",
-        means="no error: every rank reads all of the data, an epoch takes as long as on one GPU",
-        text="pass sampler=DistributedSampler(dataset) in the DataLoader at {place!s}, without "
-        "shuffle=; and sampler.set_epoch(epoch) at the start of each epoch",
+        means="no error: every rank loads all of the data, an epoch takes as long as on one GPU",
+        text="pass sampler=DistributedSampler(dataset) to the DataLoader at {place!s}, without "
+        "shuffle=; call sampler.set_epoch(epoch) at the start of each epoch",
     ),
     "set-epoch-missing": pitfall(
         headline="the data is in the same order in every epoch: no set_epoch() for the sampler at "
         "{place}",
-        cause="a DistributedSampler in the place of shuffle=True",
-        means="no error: each epoch has the same order, and the loss may level off too high",
+        cause="a DistributedSampler instead of shuffle=True",
+        means="no error: each epoch has the same order, and the loss may stop falling too early",
         text="call sampler.set_epoch(epoch) at the start of each epoch, for the sampler of "
-        "{place!s}; or shuffle=False there, if the order is meant",
+        "{place!s}; or pass shuffle=False there, if the fixed order is intended",
     ),
     "no-sync-missing": pitfall(
         headline="gradients are exchanged in every micro-batch: no model.no_sync() at {place}",
-        cause="accumulation as on one GPU",
-        means="no error: gradients are sent over the network in every batch and used in a few",
-        text="put with model.no_sync(): around forward and backward() at {place!s}, in all batches "
-        "of a step but the last",
+        cause="gradient accumulation written for one GPU",
+        means="no error: gradients are sent over the network for every batch but used only every "
+        "few",
+        text="put `with model.no_sync():` around forward and backward() at {place!s}, in all "
+        "batches of a step but the last",
     ),
     "scaler-bf16": pitfall(
         headline="a GradScaler is used with bfloat16 at {place}",
-        cause="float16 exchanged for bfloat16, and its scaler left over",
-        means="no error: each step looks through all gradients for infinities that bfloat16, with "
-        "the range of float32, has no need for",
+        cause="a GradScaler left over from float16",
+        means="no error: each step scans all gradients for infinities, which bfloat16, with the "
+        "range of float32, does not need",
         text="remove the GradScaler at {place!s}: loss.backward(), optimizer.step()",
     ),
     "collective-swallowed": pitfall(
-        headline="one rank goes on alone after an error: the except at {place} ends nothing",
-        cause="a batch that is too large or broken, and that should be left out",
-        means="that rank is one collective behind from then on: all hang until the time-out, or "
-        "add up what does not belong together",
+        headline="one rank continues alone after an error: the except at {place} does not end it",
+        cause="an except that skips a batch that is too large or broken",
+        means="that rank is one collective behind from then on: all ranks hang until the timeout, "
+        "or sum tensors that don't belong together",
         text="raise again at {place!s}, so that the launcher ends all ranks; or let all ranks "
-        "leave the batch out: all_reduce a flag after the forward, before any backward()",
+        "skip the batch: all_reduce a flag after the forward, before any backward()",
     ),
     "wrapped-under-rank": pitfall(
-        headline="only some ranks call the wrapped model at {place}, which takes all of them",
+        headline="only some ranks call the wrapped model at {place}, which needs all of them",
         cause="evaluation, sampling or a checkpoint on rank 0",
         means="those ranks wait in the broadcast of its buffers, or in the all-gather of its "
-        "parameters, until the time-out",
+        "parameters, until the timeout",
         text="call model.module at {place!s} with DDP; let all ranks call it with FSDP",
     ),
     "early-stop-per-rank": pitfall(
         headline="each rank decides alone to stop training at {place}",
         cause="early stopping as on one GPU",
         means="a rank that has stopped is missing in the next all-reduce: the others hang until "
-        "its time-out",
-        text="use the loss of all ranks (all_reduce) for the test, or broadcast the decision of "
-        "rank 0, before {place!s}",
+        "its timeout",
+        text="use the loss of all ranks (all_reduce) for the decision, or broadcast that of rank "
+        "0, before {place!s}",
     ),
     "random-branch": pitfall(
-        headline="chance decides on each rank whether it calls the collective at {place}",
-        cause="random numbers that are seeded for each rank, or not at all",
+        headline="a random number decides on each rank whether it calls the collective at {place}",
+        cause="random numbers with a different seed on each rank, or none",
         means="some ranks wait in a collective that the others never call",
-        text="use a random.Random(seed) with the same seed on all ranks at {place!s}, or broadcast "
-        "what rank 0 has drawn",
+        text="use a random.Random(seed) with the same seed on all ranks at {place!s}, or "
+        "broadcast rank 0's number",
     ),
     "set-order": pitfall(
         headline="collectives are called in the order of a set at {place}",
-        cause="a set where a list was meant",
+        cause="a set used instead of a list",
         means="ranks call them in different orders: a hang, or sums of different things",
-        text="use sorted(…) at {place!s}, or over a list or dict",
+        text="use sorted(…) at {place!s}, or a list or dict",
     ),
     "accumulation-reset": pitfall(
         headline="gradients are reset in every micro-batch at {place}, before they are used",
         cause="accumulation added to a loop that had zero_grad() in each batch",
-        means="no error: all micro-batches of a step but the last are computed for nothing",
-        text="put zero_grad() of {place!s} behind optimizer.step(), under the same if",
+        means="no error: all micro-batches of a step except the last are wasted",
+        text="put zero_grad() of {place!s} after optimizer.step(), under the same if",
     ),
     "clip-scaled": pitfall(
         headline="gradients are clipped at {place} while they are scaled",
         cause="clipping added to a loop with a GradScaler",
-        means="no error: gradients that are 65536 times too large are cut down to nearly nothing "
-        "in every step",
+        means="no error: gradients that are 65536 times too large are clipped to nearly zero in "
+        "every step",
         text="call scaler.unscale_(optimizer) before {place!s}",
     ),
     "apex-amp": pitfall(
         headline="apex.amp is used at {place}",
-        cause="a script from before torch had mixed precision of its own",
-        means="'No module named apex', or a build of it that fits no recent torch",
+        cause="a script from before torch had its own mixed precision",
+        means="'No module named apex', or a build of it that does not work with a recent torch",
         text="use torch.autocast and torch.amp.GradScaler at {place!s}",
     ),
     "batch-not-moved": pitfall(
-        headline="a batch stays on the CPU, and the model at {place} is on the GPU",
-        cause="a .to(device) forgotten",
+        headline="a batch stays on the CPU, but the model at {place} is on the GPU",
+        cause="a forgotten .to(device)",
         means="'Expected all tensors to be on the same device'",
-        text="call .to(device, non_blocking=True) of what the DataLoader gives, before {place!s}",
+        text="call .to(device, non_blocking=True) on the batches of the DataLoader, before "
+        "{place!s}",
     ),
     "rendezvous-hardcoded": pitfall(
-        headline="the script fixes at {place} where or with how many ranks it meets",
-        cause="a trial on one machine, or the address of another one",
-        means="ranks wait for each other at different places, for ranks that are not started, or "
-        "for none",
+        headline="the rendezvous address or the number of ranks is hard-coded at {place}",
+        cause="a test on one machine, or the address of another one",
+        means="ranks wait for each other in different places, for ranks that are never started, "
+        "or for none",
         text="let the launcher set MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE: at {place!s} "
-        "init_process_group with no more than a backend",
+        "call init_process_group with a backend only",
     ),
     "launcher-contradicted": pitfall(
         headline="the devices or processes of {place} contradict what torchrun starts",
-        cause="processes or devices that are given to both",
+        cause="processes or devices configured in both",
         means="'does not match the world size', 'invalid device ordinal', or more ranks than GPUs",
         text="let {place!s} follow the launcher: devices='auto', no spawn, no "
-        "CUDA_VISIBLE_DEVICES of the script's own; or start it without torchrun",
+        "CUDA_VISIBLE_DEVICES of the script's own; or start the script without torchrun",
     ),
     "destroy-missing": pitfall(
         headline="the process group of NCCL at {place} is never destroyed",
-        cause="a script without an end",
+        cause="a script without a clean end",
         means="'destroy_process_group() was not called before program exit'; a rank may hang or "
-        "abort while it ends",
+        "abort at its end",
         text="call torch.distributed.destroy_process_group() at the end of the script that has "
         "{place!s}",
     ),
@@ -216,17 +219,17 @@ FINDINGS = {
         "device_id= in init_process_group",
     ),
     "nccl-on-cpu": pitfall(
-        headline="backend 'nccl' is asked for at {place}, but there is no GPU",
-        cause="a script for GPUs on a login node, or a job that asked for none",
+        headline="backend 'nccl' is requested at {place}, but there is no GPU",
+        cause="a script for GPUs on a login node, or a job that did not request any",
         means="'ProcessGroupNCCL is only supported with GPUs, no GPUs found!'",
-        text="choose 'nccl' if torch.cuda.is_available() else 'gloo' at {place!s}; or a job with "
-        "GPUs",
+        text="use 'nccl' if torch.cuda.is_available() else 'gloo' at {place!s}; or request GPUs "
+        "for the job",
     ),
     "detail-ddp": pitfall(
         headline="TORCH_DISTRIBUTED_DEBUG=DETAIL at {place} slows every collective down",
-        cause="TORCH_DISTRIBUTED_DEBUG=DETAIL left over from a search for a hang",
+        cause="TORCH_DISTRIBUTED_DEBUG=DETAIL left over from debugging a hang",
         means="exit code 139 or signal 11 on every rank when the model is wrapped",
-        text="export TORCH_DISTRIBUTED_DEBUG=INFO, or take DETAIL out of {place!s}",
+        text="export TORCH_DISTRIBUTED_DEBUG=INFO, or remove DETAIL at {place!s}",
     ),
 }
 
@@ -234,23 +237,23 @@ EXPECTED = {
     "syntax-error": "a script that Python can read",
     "collective-under-rank": "every collective on all ranks, in the same order",
     "async-not-waited": ".wait() on what it returns",
-    "sampler-missing": "data of its own for each rank",
+    "sampler-missing": "different data for each rank",
     "set-epoch-missing": "set_epoch() in each epoch",
-    "no-sync-missing": "gradients summed once a step of the optimizer",
+    "no-sync-missing": "gradients summed once per optimizer step",
     "scaler-bf16": "a GradScaler with float16 only",
-    "collective-swallowed": "an error that ends the rank, or a batch that all leave out",
+    "collective-swallowed": "an error that ends the rank, or a batch that all ranks skip",
     "wrapped-under-rank": "model.module, or the call on all ranks",
     "early-stop-per-rank": "one decision for all ranks",
     "random-branch": "one decision for all ranks",
     "set-order": "the same order on all ranks",
-    "accumulation-reset": "zero_grad() once a step of the optimizer",
+    "accumulation-reset": "zero_grad() once per optimizer step",
     "clip-scaled": "scaler.unscale_(optimizer) before clipping",
     "apex-amp": "torch.amp",
     "batch-not-moved": "the batch on the device of the model",
-    "rendezvous-hardcoded": "what the launcher says",
+    "rendezvous-hardcoded": "the launcher's values",
     "launcher-contradicted": "as many as the launcher starts",
     "destroy-missing": "destroy_process_group() at the end",
-    "set-device-missing": "a GPU of its own for each rank",
+    "set-device-missing": "a different GPU for each rank",
     "nccl-on-cpu": "a backend that this machine has",
     "detail-ddp": "TORCH_DISTRIBUTED_DEBUG=INFO or OFF",
 }

@@ -1,19 +1,19 @@
 """Which network interface will NCCL and Gloo use, and does it reach the other nodes?
 
 Looks at     the interfaces with their state and addresses; NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY
-             (also from nccl.conf) and GLOO_SOCKET_IFNAME, by the grammars of NCCL and Gloo; what
+             (also from nccl.conf) and GLOO_SOCKET_IFNAME, parsed as NCCL and Gloo parse them; what
              the hostname resolves to; the route to MASTER_ADDR
 Fails if     a rule matches no interface, or one that is down or has no address; GLOO_SOCKET_IFNAME
-             is written in NCCL's syntax; the loopback interface is down; and on several nodes:
-             the choice is a loopback address or a bridge that ends on this host, or there is no
-             route to MASTER_ADDR
-Warns if     a value is ignored for its length, or it is one of NCCL's and there is no GPU; and on
-             several nodes: the choice is an interface that nobody named and that does not lead to
-             MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are sent to different
-             interfaces; two choices share a subnet
-Undecided    no list of interfaces can be read, or none of them has an address
-Not covered  whether the peers are reached over it (net.mesh); RDMA devices (net.rdma); policy
-             rules of routing; labels of addresses (eth0:1)
+             is written in NCCL's syntax; the loopback interface is down; and on several nodes: a
+             loopback address or a bridge local to this host is chosen, or there is no route to
+             MASTER_ADDR
+Warns if     a value is ignored for its length, or NCCL's value is wrong but there is no GPU; and on
+             several nodes: an interface is chosen that is not configured and has no route to
+             MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are set to different
+             interfaces; two chosen interfaces share a subnet
+Undecided    the interfaces can't be listed, or none of them has an address
+Not covered  whether it reaches the peers (net.mesh); RDMA devices (net.rdma); policy routing;
+             address labels (eth0:1)
 Seen as      "Bootstrap : no socket interface found", "Unable to find address for: ",
              "connectFullMesh failed", "Call to connect returned Connection refused, retrying"
 """
@@ -70,20 +70,20 @@ FINDINGS = {
     "ifname-unmatched": FindingType(
         headline="{seen} on {where}",
         who="job author",
-        cause="a name of another machine, a typing error, or an address in place of a name",
+        cause="a name from another machine, a typo, or an address instead of a name",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
         "address for: …'; the other ranks wait silently",
         now="unset {variable}",
-        text="name an interface that every node has, or set nothing and let the library choose",
+        text="set it to an interface that every node has, or unset it and let the library choose",
         commands=(Command("ip -brief address", "the node"),),
         status=(Status.FAIL, Status.WARN),
     ),
     "ifname-ignored": FindingType(
         headline="{seen} on {where}: it is ignored",
         who="job author",
-        cause="a value of one character",
+        cause="a value of a single character",
         means="NCCL and Gloo ignore such a value silently and choose an interface themselves",
-        text="write the whole name of the interface, or unset {variable}",
+        text="write the full name of the interface, or unset {variable}",
         status=Status.WARN,
         explains=BY_NCCL,
     ),
@@ -93,25 +93,25 @@ FINDINGS = {
         cause="NCCL's syntax (^ excludes, = is exact) or spaces given to Gloo",
         means="Gloo stops with 'Unable to find address for: {value}'",
         now="export GLOO_SOCKET_IFNAME={wanted}",
-        text="write whole names, separated by commas without spaces: Gloo takes nothing else",
+        text="write full names, separated by commas without spaces: Gloo accepts nothing else",
     ),
     "interface-down": FindingType(
         headline="{seen} on {where}",
-        cause="the link is down, or nobody gave it an address",
+        cause="a link that is down, or an interface without an address",
         means="NCCL stops with 'Bootstrap : no socket interface found', Gloo with 'Unable to find "
         "address for: …'",
         now="unset {variable}",
-        text="bring the interface up with its address, or name another one in {variable}",
+        text="bring the interface up and give it an address, or set {variable} to another one",
         commands=(Command("ip -brief address", "the node"),),
         status=(Status.FAIL, Status.WARN),
         explains=BY_NCCL,
     ),
     "loopback-down": FindingType(
         headline="the loopback interface of {where} does not work: {seen}",
-        cause="a network namespace or a container whose lo nobody brought up",
-        means="ranks of one node can't connect to each other: 'Network is unreachable' or "
-        "'Cannot assign requested address' for 127.0.0.1, or a wait without a message",
-        text="bring lo up in whatever makes the namespace",
+        cause="a network namespace or container in which lo was never brought up",
+        means="ranks on one node can't connect to each other: 'Network is unreachable' or 'Cannot "
+        "assign requested address' for 127.0.0.1, or a silent hang",
+        text="bring lo up in whatever creates the namespace",
         commands=(Command("ip link set lo up", "the node"),),
         blame=Blame.NODE,
         # the name server may be a local one, as systemd-resolved is
@@ -120,20 +120,20 @@ FINDINGS = {
     "interface-isolated": FindingType(
         headline="{seen} on {where}, which does not reach the other nodes",
         who="job author",
-        cause="a prefix or a name that leads to docker0, virbr0 or the loopback",
-        means="the other nodes are told an address that is their own or nobody's: 'Connection "
+        cause="a prefix or name that selects docker0, virbr0 or the loopback",
+        means="the other nodes get an address that is their own or does not exist: 'Connection "
         "refused' in connectFullMesh or ncclCommInitRank, or a hang",
         now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
-        text="name the interface that leads to the other nodes",
+        text="set it to the interface that reaches the other nodes",
         commands=(ROUTE,),
     ),
     "interface-doubtful": FindingType(
         headline="{seen} on {where}, which may be the wrong network",
         who="job author",
-        cause="several networks on one machine, and nobody says which is meant",
+        cause="several networks on one machine, and no setting that selects one",
         means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
         now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
-        text="name the interface that leads to the other nodes",
+        text="set it to the interface that reaches the other nodes",
         commands=(ROUTE,),
         status=Status.WARN,
         explains=BY_NCCL,
@@ -141,19 +141,19 @@ FINDINGS = {
     "interfaces-differ": FindingType(
         headline="NCCL and Gloo would use different interfaces on {where}: {seen}",
         who="job author",
-        cause="the two variables were set at different times",
-        means="a firewall or a broken network shows in one backend only, which is hard to find",
-        text="set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to one interface, unless two networks "
-        "are meant",
+        cause="two variables that were set at different times",
+        means="a firewall or a broken network affects one backend only, which is hard to find",
+        text="set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the same interface, unless two "
+        "networks are intended",
         status=Status.WARN,
         explains=(),
     ),
     "subnet-shared": FindingType(
         headline="{seen} on {where}",
-        cause="two cards in one subnet without policy routing",
-        means="all traffic leaves by one card; connections over the other are slow or hang",
+        cause="two NICs in one subnet without policy routing",
+        means="all traffic leaves through one NIC; connections over the other are slow or hang",
         now="export NCCL_SOCKET_IFNAME=={wanted}",
-        text="give each card a subnet, or a routing table of its own and arp_ignore=1",
+        text="give each NIC its own subnet, or its own routing table and arp_ignore=1",
         commands=(Command("ip route show", "the node"), Command("ip rule show", "the node")),
         status=Status.WARN,
         blame=Blame.NODE,
@@ -161,9 +161,10 @@ FINDINGS = {
     ),
     "master-unroutable": FindingType(
         headline="{where} has no route to MASTER_ADDR",
-        cause="no route, or no address of that family on this machine",
-        means="'Network is unreachable' (errno 101): the store on MASTER_ADDR is never reached",
-        text="give the machine a route, or use an address of MASTER_ADDR that it has a route to",
+        cause="a missing route, or no address of that family on this machine",
+        means="'Network is unreachable' (errno 101): this node never reaches the store on "
+        "MASTER_ADDR",
+        text="add a route on this node, or use an address of MASTER_ADDR that it has a route to",
         commands=(ROUTE,),
         blame=Blame.NETWORK,
         explains=("rdzv.*", "world.*"),
@@ -177,7 +178,7 @@ class Choices:
 
     own       addresses of the node's own name; None when it was not asked for or did not answer
     source    the local address from which this node would talk to MASTER_ADDR; empty: unknown
-    no_route  why there is no way to MASTER_ADDR
+    no_route  why there is no route to MASTER_ADDR
     loopback  why 127.0.0.1 can't be used; empty when it can
     tables    there are routing tables besides main and local
     """
@@ -360,8 +361,8 @@ def _judge_gloo(here: Subject, seen: Choices) -> Iterator[Found]:
 
 EXPECTED = {
     "ifname-unmatched": "the name of an interface of this node",
-    "ifname-ignored": "the whole name of an interface, or nothing",
-    "gloo-syntax": "whole names, separated by commas: no ^, =, prefixes or spaces",
+    "ifname-ignored": "the full name of an interface, or nothing",
+    "gloo-syntax": "full names, separated by commas: no ^, =, prefixes or spaces",
     "interface-down": "an interface that is up and has an address",
 }
 
@@ -400,7 +401,7 @@ def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[
         yield Found(
             "master-unroutable",
             (here,),
-            saw=f"no way to MASTER_ADDR {master!r}: {seen.no_route}",
+            saw=f"no route to MASTER_ADDR {master!r}: {seen.no_route}",
             expected="a route to every node of the job",
             fields=fields,
         )
@@ -418,10 +419,10 @@ def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[
         yield Found(
             "interfaces-differ",
             (Subject(Kind.SOFTWARE, here.node, GLOO, ranks=here.ranks),),
-            saw=f"NCCL takes {nccl[0].name}, Gloo takes {gloo[0].name}",
+            saw=f"NCCL uses {nccl[0].name}, Gloo uses {gloo[0].name}",
             expected="one interface for both",
             confidence=Confidence.POSSIBLE,
-            alternatives=("two networks are meant",),
+            alternatives=("two networks are intended",),
         )
     # over RDMA no data goes this way; with more tables somebody has thought of it
     shared = ifname.shared_subnet(nccl) if seen.gpus and not seen.rdma and not seen.tables else None
@@ -452,7 +453,7 @@ def _judge_choice(
     way = seen.way
     if not ip or (way is not None and way.name == interface.name and not loops):
         return
-    saw = f"{LIBRARY[variable]} takes {interface.name} {ip}"
+    saw = f"{LIBRARY[variable]} uses {interface.name} {ip}"
     if variable in seen.rules:
         saw = f"{_describe_rule(variable, seen.rules[variable])}: {saw}"
     # without what each node has of its own several of them are one finding
@@ -461,7 +462,7 @@ def _judge_choice(
         "interface-isolated",
         (_nic_subject(here, interface.name),),
         saw=f"{saw} · {other or f'interfaces here: {seen.listing}'}",
-        expected="the interface that leads to the other nodes",
+        expected="the interface that reaches the other nodes",
         confidence=Confidence.CERTAIN if loops else Confidence.LIKELY,
         explains=STARTS[variable],
         fields=fields,
@@ -493,7 +494,7 @@ def measured(world: World[Choices]) -> Measured:
     if seen is None:
         return Measured()
     words = [
-        f"{LIBRARY[variable]} takes {i.name} {seen.address(variable, i) or '-'}"
+        f"{LIBRARY[variable]} uses {i.name} {seen.address(variable, i) or '-'}"
         for variable, chosen in ((NCCL, seen.nccl), (GLOO, seen.gloo))
         for i in chosen[:1]
     ]

@@ -1,22 +1,22 @@
 """Can every node reach every other node on the ports and addresses that NCCL and Gloo use?
 
 Level        standard
-Looks at     the address that Gloo takes on each node, and NCCL's where there are GPUs; a listener
+Looks at     the address that Gloo uses on each node, and NCCL's where there are GPUs; a listener
              there on a port that the kernel chooses; a connection from every node to every other
-             one (above 64 nodes: to seven others), in which both ends prove who they are; then all
-             connections at once, as the libraries open them
-Fails if     an edge is refused, dropped, unanswered or ends at another machine, in either
-             direction: Gloo uses one of the two, which one depends on the addresses; two machines
-             have one address; an interface does not lead to the others; what works one by one
-             fails all at once
-Warns if     connections come through only after a lost SYN was sent again; the listener sees
-             another source address than the dialler has; it is Gloo's edge on a node with GPUs
-Undecided    an edge that was to be tested was not, or was answered too late
-Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); interfaces after the
-             first that a library takes; ports that are opened for single programs only
+             one (above 64 nodes: to seven others), in which both ends authenticate; then all
+             connections at once, as NCCL and Gloo open them
+Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
+             direction (Gloo uses one of the two; which one depends on the addresses); two machines
+             have the same address; an interface does not reach the others; connections that work
+             one by one fail all at once
+Warns if     connections succeed only after a lost SYN was retransmitted; the listener sees a
+             different source address; Gloo's connection fails on a node with GPUs
+Undecided    a connection was not tested, or answered too late
+Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); further interfaces
+             that a library uses; ports that are open for single programs only
 Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out connecting:
              SO_ERROR: Connection refused", "Call to connect returned Connection refused, retrying",
-             "No route to host", "connect: Invalid argument"; or nothing at all until a timeout
+             "No route to host", "connect: Invalid argument"; or no message until a timeout
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ CHECK = Check(
     explains=("net.payload", "net.speed", "rdzv.store", "world.*"),
 )
 
-OWN_ADDRESS = "an address of its own for each machine"
+OWN_ADDRESS = "a different address for each machine"
 # ranks whose connections the burst stands for; with more it would be our own limit that is tested
 RANKS_OF_BURST = 8
 # a single lost packet among many happens in healthy networks
@@ -109,104 +109,106 @@ FINDINGS = {
         CLOSED_PATH,
         headline="a firewall blocks connections between the nodes on ports {range}, on which NCCL "
         "and Gloo listen",
-        cause="a firewall or security group that opens MASTER_PORT and nothing else",
-        text=OPEN + "; or narrow net.ipv4.ip_local_port_range on every node and open that",
+        cause="a firewall or security group that opens MASTER_PORT only",
+        text=OPEN + "; or narrow net.ipv4.ip_local_port_range on every node and open that range "
+        "range range",
         commands=(RULES, RANGE),
     ),
     "network-split": replace(
         CLOSED_PATH,
         headline="{seen}",
-        cause="two VLANs, subnets or partitions without a way between them",
-        text="use the nodes of one group only, or " + OPEN,
+        cause="two VLANs, subnets or partitions without a route between them",
+        text="use nodes of one group only, or " + OPEN,
         commands=(WAY,),
     ),
     "inbound-closed": replace(
         CLOSED_NODE,
         headline="{node} can't be reached by the other nodes on ports {range}",
-        text="run without {node!s}; allow all TCP between the nodes of a job: NCCL and Gloo listen "
+        text="exclude {node!s}; allow all TCP between the nodes of a job: NCCL and Gloo listen "
         "on ports {range!s}",
-        cause="a firewall on this node or at its switch port that lets nothing in",
+        cause="a firewall on this node or its switch port that blocks incoming connections",
     ),
     "outbound-closed": replace(
         CLOSED_NODE,
         headline="{node} can't open connections to the other nodes on ports {range}",
-        cause="a firewall or a route of this node that lets nothing out",
-        text="run without {node!s}; let {node} open connections to the ports {range!s} of the "
+        cause="a firewall or route on this node that blocks outgoing connections",
+        text="exclude {node!s}; let {node} open connections to the ports {range!s} of the "
         "other nodes",
         commands=(RULES, WAY),
     ),
     "node-cut-off": replace(
         CLOSED_NODE,
         headline="{node} and the other nodes can't connect to each other on ports {range}",
-        text="run without {node!s}; allow all TCP between the nodes of a job: NCCL and Gloo listen "
+        text="exclude {node!s}; allow all TCP between the nodes of a job: NCCL and Gloo listen "
         "on ports {range!s}",
         cause="a firewall, a wrong VLAN or a wrong subnet of this node",
         commands=(RULES, WAY),
     ),
     "link-closed": FindingType(
         headline="{node} can't connect to {to} on ports {range}",
-        cause="a rule or a route between these two nodes only",
-        means="all others say that they are ready, then the first all-reduce hangs; these two say "
-        "nothing. It may pass by chance with a different rank order",
-        text="run without {node!s} or {to!s}; look at the routes and rules for each other's "
-        "address on both ends",
+        cause="a firewall rule or route between these two nodes only",
+        means="the other ranks report that they are ready, then the first all-reduce hangs; these "
+        "two print nothing. It may pass by chance with a different rank order",
+        text="exclude {node!s} or {to!s}; check the routes and firewall rules for each other's "
+        "address on both nodes",
         commands=(WAY,),
     ),
     "link-or-end-closed": replace(
         CLOSED_PATH,
         headline="{node} can't connect to {to} on ports {range}",
         cause="a firewall at either end or between the two nodes",
-        text=OPEN + ". A third node in the run would tell which end it is",
+        text=OPEN + ". A run with a third node shows which end it is",
     ),
     "interface-wrong": FindingType(
         headline="NCCL or Gloo would use {interface}, which does not reach the other nodes",
         who="job author",
-        cause="a bridge, the loopback or a second network that the library takes by its own rules",
+        cause="a bridge, the loopback or a second network that the library selects by its own "
+        "rules",
         means="'Connection refused' in connectFullMesh or ncclCommInitRank, or a hang",
         now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
-        text="name the interface that leads to the other nodes, or correct the hostname's address",
+        text="name the interface that reaches the other nodes, or correct the hostname's address",
         commands=(Command("ip -brief address", "{node}"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
     ),
     "address-duplicate": FindingType(
         headline="{where} have the same IP address {to_ip}",
-        cause="a cloned image, or an address that was given out twice",
-        means="connections end at the one machine or the other by chance: hangs, or 'Connection "
-        "refused'",
-        text="run without {node!s}; give each machine an address of its own",
+        cause="a cloned image, or an address that was assigned twice",
+        means="connections reach one of the machines by chance: hangs, or 'Connection refused'",
+        text="exclude {node!s}; give each machine its own address",
         commands=(Command("arping -D -c 3 -I {interface} {to_ip}", "a third machine"),),
     ),
     "burst-failed": FindingType(
         headline="connections fail when all are opened at once: {at}",
-        cause="a limit of connections or of their rate: conntrack, a firewall's limit, somaxconn",
-        means="small jobs run; with all ranks init_process_group or ncclCommInitRank hangs",
-        text="raise the limit of connections (and of new ones per second) between the nodes",
+        cause="a limit on connections or their rate: conntrack, the firewall, somaxconn",
+        means="small jobs run; with all ranks, init_process_group or ncclCommInitRank hangs",
+        text="raise the limit on connections (and new ones per second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
     "syn-lost": FindingType(
         headline="packets to or from {at} are lost while connecting: {seen}",
-        cause="packet loss, or a limit of new connections per second",
-        means="the start takes seconds longer, more with more ranks; data is slow where it is loss",
-        text="look for errors of the cable or switch port, and for rate limits of the firewall",
+        cause="packet loss, or a limit on new connections per second",
+        means="the start takes seconds longer, more with more ranks; with packet loss data "
+        "transfers are slow too",
+        text="check the cable and switch port for errors, and the firewall for rate limits",
         commands=(Command("ip -s link show dev {interface}", "{node}"),),
         status=(Status.WARN, Status.FAIL),
     ),
     "source-translated": FindingType(
         headline="the address of {at} is translated (NAT) on the way: {seen}",
         cause="NAT or a proxy between the nodes (masquerading, a service mesh, a container bridge)",
-        means="it works while the address table holds the connection; idle ones may be cut",
-        text="let the nodes of a job reach each other without translation: --network=host",
+        means="it works as long as the NAT table holds the connection; idle connections may be cut",
+        text="let the nodes of a job reach each other without NAT: --network=host",
         status=Status.WARN,
         explains=(),
     ),
     "edges-untested": FindingType(
         headline="{seen}",
         who="whoever runs this job",
-        cause="a node that was too busy to answer in time, or has no descriptors left",
-        means="these connections are not known to work",
+        cause="a node that was too busy to answer in time, or has no file descriptors left",
+        means="whether these connections work is unknown",
         now="preflight run --only net.mesh",
-        text="run again when the nodes are less busy",
+        text="re-run when the nodes are less busy",
         status=Status.UNDECIDED,
     ),
 }
@@ -273,14 +275,14 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
     failed = [f for e, f in view.failed.items() if set(nodes) & set(e)]
     results = describe_results(failed, why=False)
     meeting = next((s.meeting for n in nodes if (s := world.seen.get(n)) and s.meeting), "")
-    leads = f" · {meeting} leads to MASTER_ADDR" if meeting else ""
+    leads = f" · {meeting} reaches MASTER_ADDR" if meeting else ""
     duplicate = code == "address-duplicate"
     nics = [(n, view.ways[n].interface, world.topology.ranks_of(n)) for n in nodes]
     return Found(
         code,
         tuple(Subject(Kind.NIC, *nic) for nic in nics),
-        saw=f"{view.library} takes {', '.join(parts)}{more} · {results}{leads}",
-        expected=OWN_ADDRESS if duplicate else "the interface that leads to the other nodes",
+        saw=f"{view.library} uses {', '.join(parts)}{more} · {results}{leads}",
+        expected=OWN_ADDRESS if duplicate else "the interface that reaches the other nodes",
         confidence=Confidence.LIKELY,
         fields=advice_fields(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or ""},
         status=edge_status(world, view, nodes),
@@ -315,7 +317,7 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
     return Found(
         code,
         subjects,
-        saw=f"{suspect.where(view.tested)}: {results} · {view.library} takes {fields['interface']}",
+        saw=f"{suspect.where(view.tested)}: {results} · {view.library} uses {fields['interface']}",
         expected=f"connections to all ports of {fields['range']} pass",
         blame=blame,
         confidence=confidence,
@@ -330,7 +332,7 @@ def _failed_burst(world: World[Mesh], view: LibraryMesh) -> Found:
     return Found(
         "burst-failed",
         _only_suspect(world, found),
-        saw=f"{len(view.together)} of {len(view.tested)} edges failed when all connections were "
+        saw=f"{len(view.together)} of {len(view.tested)} connections failed when all were "
         f"opened at once, after each had passed alone: {describe_results(view.together.values())}",
         expected="as many connections at once as the ranks of the job open",
         confidence=Confidence.LIKELY,
@@ -348,7 +350,7 @@ def _lost_packets(world: World[Mesh], view: LibraryMesh, status: Status) -> Foun
     return Found(
         "syn-lost",
         _only_suspect(world, found),
-        saw=f"{len(edges)} of {len(view.tested)} edges needed a packet again to connect · the "
+        saw=f"{len(edges)} of {len(view.tested)} connections needed a retransmission · the "
         f"slowest took {duration(slowest)}" + (f" · {never} never got through" if never else ""),
         expected="no lost packets",
         confidence=Confidence.LIKELY,
@@ -385,8 +387,8 @@ def _judge_untested(world: World[Mesh], views: list[LibraryMesh]) -> Iterator[Fo
         yield Found(
             "edges-untested",
             link_subjects(left, world.topology),
-            saw=f"{plural(len(left), 'edge')} not tested: {describe_edges(left)}",
-            expected="every edge of the plan tested",
+            saw=f"{plural(len(left), 'connection')} not tested: {describe_edges(left)}",
+            expected="every connection of the plan tested",
         )
 
 
@@ -401,7 +403,7 @@ def measured(world: World[Mesh]) -> Measured:
     every, plan = nodes * (nodes - 1), pairing.edges(nodes)
     of = f"{len(tested) - len(failed)}/{plan}" if plan == every else f"{len(tested)} of {every}"
     p99 = seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))] if seconds else 0.0
-    words = [f"{of} directed edges on ephemeral ports"] if world.seen else []
+    words = [f"{of} connections on ephemeral ports"] if world.seen else []
     words += [f"{len(failed)} fail"] if plan != every and failed else []
     words += [f"p99 {duration(p99)}"] if seconds else []
     return Measured(

@@ -1,18 +1,18 @@
 """Do MASTER_ADDR and this node's hostname resolve correctly and quickly?
 
 Looks at     every address of MASTER_ADDR, of this node's hostname and of its full name, in the
-             order in which torch tries them, and the time that each look-up takes; which of them
-             are this machine's; the reverse look-up of MASTER_ADDR that c10d makes for every
-             connection, in the form ::ffff:a.b.c.d that it asks for
+             order in which torch tries them, and the time that each lookup takes; which of them are
+             this machine's; the reverse lookup of MASTER_ADDR that c10d makes for every connection,
+             in the form ::ffff:a.b.c.d that it asks for
 Fails if     MASTER_ADDR does not resolve, or the resolver does not answer; it is written as a
              number, or as a link-local address without an interface; this node runs rank 0 and
              MASTER_ADDR is another machine's; and on several nodes: MASTER_ADDR is the loopback, or
              the hostname makes Gloo use the loopback
-Warns if     a look-up takes longer than 0.5 s, or a reverse one longer than 1 s; MASTER_ADDR has
-             other machines' addresses too, or an IPv6 address tried first that can't be spoken to,
-             or resolves only after a while; the hostname resolves to the loopback on several nodes
-             with GPUs, where NCCL may do
-Undecided    a copied tree is looked at: names are looked up on the live machine only
+Warns if     a lookup takes longer than 0.5 s, or a reverse one longer than 1 s; MASTER_ADDR has
+             other machines' addresses too, or an IPv6 address that is tried first and can't be
+             reached, or resolves only after a while; the hostname resolves to the loopback on
+             several nodes with GPUs, where NCCL may still work
+Undecided    a copied file tree is checked: names are resolved on the live machine only
 Not covered  whether other nodes resolve the names to the same addresses, and whether anything
              answers there (rdzv.reach)
 Seen as      "The client socket has timed out after", "gai error: -2", "Name or service not known",
@@ -39,6 +39,7 @@ from preflight.domains.net.dns import (
     addresses,
     as_c10d,
     c10d_order,
+    in_words,
     is_local,
     is_loopback,
     link_local,
@@ -104,7 +105,8 @@ FINDINGS = {
     "master-unresolved": FindingType(
         headline="MASTER_ADDR '{name}' does not resolve on {at}",
         who="job author",
-        cause="no record for the name on this node or in this container, or a typing error",
+        cause="no DNS record or /etc/hosts line for the name on this node or in this container, "
+        "or a typo",
         means="the ranks here retry silently and end with 'The client socket has timed out after "
         "… while trying to connect to ({name}, …)'",
         text="set MASTER_ADDR to the IP address of rank 0's node; add the name to DNS or to "
@@ -115,10 +117,11 @@ FINDINGS = {
     ),
     "master-late": FindingType(
         headline="MASTER_ADDR '{name}' resolved on {at} only after {seconds}",
-        cause="the pod or node of rank 0 was still starting, or a name server had not heard of it",
-        means="the ranks here wait as long: torch asks again for its whole timeout",
-        text="let the name be published before its pod is ready (publishNotReadyAddresses: true); "
-        "where it comes late at starts only, the job waits for it as this run did",
+        cause="a pod or node of rank 0 that was still starting, or a name server that did not "
+        "know it yet",
+        means="the ranks here wait as long: torch retries for its whole timeout",
+        text="let Kubernetes publish the name before its pod is ready (publishNotReadyAddresses: "
+        "true); if it is only late at startup, the job waits for it as this run did",
         commands=(LOOK_UP,),
         status=Status.WARN,
         blame=Blame.UNKNOWN,
@@ -126,20 +129,22 @@ FINDINGS = {
     ),
     "resolver-silent": FindingType(
         headline="the name server does not answer {at}: {seen}",
-        cause="the name server in /etc/resolv.conf is down, or a firewall drops port 53",
-        means="'Temporary failure in name resolution' (gai error: -3); each attempt of torch waits "
-        "10 s and more before it ends with 'The client socket has timed out'",
-        text="set MASTER_ADDR to the IP address of rank 0's node; repair /etc/resolv.conf, or name "
-        "the nodes in /etc/hosts",
+        cause="a name server in /etc/resolv.conf that is down, or a firewall that drops port 53",
+        means="'Temporary failure in name resolution' (gai error: -3); each attempt of torch "
+        "takes 10 s or more, then 'The client socket has timed out'",
+        text="set MASTER_ADDR to the IP address of rank 0's node; repair /etc/resolv.conf, or add "
+        "the nodes to /etc/hosts",
         commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NETWORK,
     ),
     "resolver-slow": FindingType(
         headline="{seen} on {at}: name resolution is slow",
-        cause="the first name server is dead and each look-up waits for it, or a long search list",
-        means="every start of a job waits that long several times",
-        text="remove the dead server from /etc/resolv.conf, or 'options timeout:1 attempts:1'",
+        cause="a first name server that is down, so that each lookup waits for it, or a long "
+        "search list",
+        means="every job start waits that long, several times",
+        text="remove the dead server from /etc/resolv.conf, or set 'options timeout:1 attempts:1' "
+        "there",
         commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
         status=Status.WARN,
         blame=Blame.NETWORK,
@@ -147,11 +152,11 @@ FINDINGS = {
     ),
     "reverse-slow": FindingType(
         headline="{seen} on {at}",
-        cause="a name server that does not answer reverse look-ups, or not at all",
-        means="init_process_group takes 10 to 20 s longer, even where MASTER_ADDR is an address: "
+        cause="a name server that does not answer reverse lookups, or nothing at all",
+        means="init_process_group takes 10 to 20 s longer, even if MASTER_ADDR is an IP address: "
         "'The hostname of the client socket cannot be retrieved. err=-3'",
-        text="add ::ffff:{ip} {name} to /etc/hosts (c10d asks in this form), or repair the name "
-        "server's reverse zone",
+        text="add the line ::ffff:{ip} {name} to /etc/hosts (as c10d looks it up), or repair "
+        "the reverse zone in DNS",
         commands=(Command("getent hosts ::ffff:{ip}", "the node"),),
         status=Status.WARN,
         blame=Blame.NETWORK,
@@ -160,25 +165,25 @@ FINDINGS = {
     "numeric-name": FindingType(
         headline="MASTER_ADDR '{name}' is read as a number, not as a host name",
         who="job author",
-        cause="a host or container name made of digits only: such a name is read as an address",
-        means="torch connects to an address that nobody meant: 'errno: 101 - Network is "
-        "unreachable'",
+        cause="a host or container name made of digits only, which is read as an IP address",
+        means="torch connects to a wrong address: 'errno: 101 - Network is unreachable'",
         now="export MASTER_ADDR={here}   on every node",
-        text="give the container a name with a letter (--hostname), or torchrun --local-addr",
+        text="give the container a hostname with a letter (--hostname), or use torchrun "
+        "--local-addr",
     ),
     "link-local": FindingType(
         headline="MASTER_ADDR '{name}' is a link-local address without its %interface",
         who="job author",
-        cause="an fe80:: address that was copied without its %interface",
-        means="every connection ends with 'errno: 22 - Invalid argument'",
-        text="use a global address, or one of IPv4",
+        cause="an fe80:: address copied without its %interface",
+        means="every connection fails with 'errno: 22 - Invalid argument'",
+        text="use a global IPv6 address, or an IPv4 address",
     ),
     "master-elsewhere": FindingType(
-        headline="rank 0 runs on {at}, but MASTER_ADDR '{name}' is not an address of it",
+        headline="rank 0 runs on {at}, but MASTER_ADDR '{name}' is a different machine",
         who="job author",
-        cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
-        means="rank 0 listens here, all ranks (this one too) connect there: 'The client socket has "
-        "timed out'",
+        cause="a host list whose first host does not run rank 0, or the name of a login node",
+        means="rank 0 listens here, but all ranks (including rank 0) connect there: 'The client "
+        "socket has timed out'",
         now="export MASTER_ADDR={here}   on every node",
         text="set MASTER_ADDR to a name or address of rank 0's node; SLURM: MASTER_ADDR=$(scontrol "
         "show hostnames $SLURM_JOB_NODELIST | head -n1)",
@@ -186,9 +191,9 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
     ),
     "master-ambiguous": FindingType(
-        headline="MASTER_ADDR '{name}' resolves to several addresses, not all of them of {at}",
-        cause="an old record beside the right one, or one name for several machines",
-        means="ranks that try the wrong address first wait there until the store's time is up",
+        headline="MASTER_ADDR '{name}' resolves to several addresses, and not all belong to {at}",
+        cause="a stale record in addition to the right one, or one name for several machines",
+        means="ranks that try the wrong address first wait there until the store's timeout",
         now="export MASTER_ADDR={here}   on every node",
         text="remove the wrong address from DNS or /etc/hosts",
         commands=(LOOK_UP,),
@@ -197,7 +202,7 @@ FINDINGS = {
     "master-loopback": FindingType(
         headline="MASTER_ADDR '{name}' is a loopback address: each node would meet only itself",
         who="job author",
-        cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
+        cause="a MASTER_ADDR from a single-node script, or torchrun's default endpoint",
         means="rank 0: 'Timed out … waiting for clients. 1/… clients joined'; ranks of the other "
         "nodes connect to themselves and time out",
         now="export MASTER_ADDR={here}   on every node",
@@ -207,20 +212,22 @@ FINDINGS = {
     ),
     "ipv6-first": FindingType(
         headline="MASTER_ADDR '{name}' resolves to IPv6 first, which does not work from {at}",
-        cause="the name has an IPv6 address, and IPv6 is only partly configured on this node",
-        means="torch tries IPv6 first and, where nothing comes back, never IPv4: 'The client "
-        "socket has timed out'",
-        text="set MASTER_ADDR to the IPv4 address of rank 0's node; remove the IPv6 address from "
-        "the name, or give this node one of its own",
+        cause="an IPv6 record for the name, while IPv6 is only partly configured on this node",
+        means="torch tries IPv6 first and, if nothing comes back, never IPv4: 'The client socket "
+        "has timed out'",
+        text="set MASTER_ADDR to the IPv4 address of rank 0's node; remove the IPv6 record of the "
+        "name, or give this node an IPv6 address",
         commands=(LOOK_UP,),
         status=Status.WARN,
         blame=Blame.NETWORK,
     ),
     "hostname-loopback": FindingType(
         headline="the hostname of {at} resolves to a loopback address",
-        cause="'127.0.1.1 {name}' in /etc/hosts, as Debian, Ubuntu and cloud-init write it",
-        means="Gloo tells the other nodes 127.0.1.1: 'connectFullMesh failed … Connection refused, "
-        "remote=[127.0.1.1]'; torchrun may hand out an address that leads them to themselves",
+        cause="a line '127.0.1.1 {name}' in /etc/hosts, as written by Debian, Ubuntu and "
+        "cloud-init",
+        means="Gloo advertises 127.0.1.1 to the other nodes: 'connectFullMesh failed … Connection "
+        "refused, remote=[127.0.1.1]'; torchrun may advertise an address with which they connect "
+        "to themselves",
         text="set GLOO_SOCKET_IFNAME to the interface of the job's network (torchrun: "
         "--local-addr), and give the name the node's real address in /etc/hosts",
         commands=(Command("getent hosts {name}", "the node"),),
@@ -229,8 +236,8 @@ FINDINGS = {
         was=("own-loopback",),
     ),
     "hostname-unusable": FindingType(
-        headline="the hostname of {at} does not resolve to an address of its own",
-        cause="a host or container name that is in no DNS, or with an address of another machine",
+        headline="the hostname of {at} does not resolve to one of its addresses",
+        cause="a host or container name that is not in DNS, or resolves to another machine",
         means="'Unable to resolve hostname to a (local) address. Using the loopback address as "
         "fallback', then 'connectFullMesh failed' on the other nodes",
         text="set GLOO_SOCKET_IFNAME to the interface of the job's network, or give the name the "
@@ -398,7 +405,7 @@ def _judge_speed(here: Subject, seen: Names) -> Iterator[Found]:
         yield Found(
             "reverse-slow",
             (here,),
-            saw=f"the reverse look-up of {reverse.name} {how} {duration(reverse.seconds)}",
+            saw=f"the reverse lookup of {reverse.name} {how} {duration(reverse.seconds)}",
             expected=f"an answer, be it 'no such name', within {duration(REVERSE_SLOW)}",
             fields={"ip": ip, "name": seen.master.name if seen.master else ip},
         )
@@ -424,9 +431,9 @@ def _judge_late(here: Subject, master: Lookup, seconds: float, first: str) -> It
         yield Found(
             "master-late",
             (here,),
-            saw=f"MASTER_ADDR {master.name[:80]!r}: {first}, and {master.found[0]} after "
-            f"{duration(seconds)}",
-            expected="a name that is there when the ranks start",
+            saw=f"MASTER_ADDR {master.name[:80]!r}: {in_words(first)}, then {master.found[0]} "
+            f"after {duration(seconds)}",
+            expected="a name that resolves when the ranks start",
             confidence=Confidence.CERTAIN,
             fields={"name": master.name[:80], "seconds": duration(seconds)},
         )
@@ -440,7 +447,8 @@ def _judge_unresolved(
         how = ""
         if master.error != NO_ANSWER:
             late = master.seconds > SLOW
-            how = f"{master.error} {f'after {duration(master.seconds)}' if late else 'at once'}"
+            when = f"after {duration(master.seconds)}" if late else "at once"
+            how = f"failed {when}: {in_words(master.error)}"
         yield _silent_resolver(here, f"{MASTER} {name!r}", master.seconds, True, how)
         return
     others = [n.master for n in world.seen.values() if n.master and n.master.found]
@@ -449,7 +457,7 @@ def _judge_unresolved(
     yield Found(
         "master-unresolved",
         (here if others else _master_addr_subject(here),),
-        saw=f"MASTER_ADDR {name!r}: {master.error}"
+        saw=f"MASTER_ADDR {name!r}: {in_words(master.error)}"
         + (f" · another node resolves it to {others[0].found[0]}" if others else ""),
         expected="a name or an address, without brackets, port or spaces, that resolves here",
         blame=Blame.NODE if others else None,
@@ -490,7 +498,7 @@ def _judge_master(
     if away and reads_as_number(name):
         yield finding.with_(code="numeric-name", saw=f"{leads}: the name is read as a number")
     elif all(link_local(ip) and ":" in ip and "%" not in ip for ip in found):
-        yield finding.with_(code="link-local", saw=f"{leads}: no %interface behind it")
+        yield finding.with_(code="link-local", saw=f"{leads}: without %interface")
     elif several and not away and all(is_loopback(ip) for ip in found):
         # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node;
         # an operator of Kubernetes calls it localhost, and torch listens at all addresses there
@@ -504,7 +512,7 @@ def _judge_master(
             status=Status.WARN if doubt else Status.FAIL,
             saw=finding.saw + (f" · {doubt}" if doubt else ""),
             confidence=Confidence.POSSIBLE if doubt else Confidence.CERTAIN,
-            alternatives=("the address is translated to this node's on the way",) if doubt else (),
+            alternatives=("the address is translated (NAT) to this node's",) if doubt else (),
         )
     elif leader and not seen.agent and any(seen.sources.get(ip) for ip in away):
         yield finding.with_(code="master-ambiguous")
@@ -579,10 +587,11 @@ def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Foun
         return  # what torchrun's c10d would make of the full name is rdzv.torchrun's to judge
     handed = any(is_loopback(ip) for ip in full.found[1:])
     by_name = any(is_loopback(ip) for ip in own.found)
-    found = ", ".join(own.found[:4]) or own.error or "nothing"
-    saw = f"this node's hostname {own.name[:80]!r} resolves to {found}"
+    found = ", ".join(own.found[:4])
+    does = f"resolves to {found}" if found else f"does not resolve: {in_words(own.error)}"
+    saw = f"this node's hostname {own.name[:80]!r} {does}"
     if by_name and handed:
-        saw += f" · torchrun would hand out {full.found[0][:80]!r}"
+        saw += f" · torchrun would advertise {full.found[0][:80]!r}"
     harmless = seen.gpus or _connects_by_luck(world)
     yield Found(
         "hostname-loopback" if by_name else "hostname-unusable",

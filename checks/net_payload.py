@@ -2,14 +2,14 @@
 
 Level        standard
 Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh, each acknowledged
-             with its checksum; the path MTU that the kernel found and the packets that it had to
-             send again
-Fails if     data from some size on never arrives, although it is sent again and again; what
-             arrives is not what was sent
-Warns if     it arrives late after being sent again (the kernel found a smaller size that passes:
-             net.ipv4.tcp_mtu_probing), or stops in the middle for want of time
-Undecided    the other end took the data and did not acknowledge it, or nothing was sent
-Not covered  how fast it is (net.speed): 1 MiB that would take seconds is not sent; RDMA's own MTU
+             with its checksum; the path MTU that the kernel found and the packets that it
+             retransmitted
+Fails if     data from some size on never arrives, although it is retransmitted; data arrives
+             corrupted
+Warns if     it arrives late after retransmissions (the kernel found a smaller size that passes:
+             net.ipv4.tcp_mtu_probing), or the time is over before all of it has arrived
+Undecided    the other end received the data and did not acknowledge it, or nothing was sent
+Not covered  speed (net.speed): 1 MiB that would take seconds is not sent; RDMA's own MTU
              (net.rdma)
 Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Watchdog caught
              collective operation timeout"; init and small all-reduces pass, a large one hangs
@@ -127,7 +127,7 @@ FINDINGS = {
         BLACKHOLE,
         headline="large packets from {node} to {to} are lost: the path has a smaller MTU (black "
         "hole)",
-        cause="a smaller MTU on the way between these two nodes only",
+        cause="a smaller MTU on the path between these two nodes only",
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on both nodes",
         commands=(PROBE, Command("tracepath -n {to_ip}", "{node}")),
     ),
@@ -144,33 +144,32 @@ FINDINGS = {
         "hole)",
         cause="a smaller MTU at either end or between the nodes",
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
-        text=SAME + ". A third node in the run would tell which end it is",
+        text=SAME + ". A run with a third node shows which end it is",
     ),
     "payload-damaged": FindingType(
         headline="data to or from {at} arrives corrupted: wrong checksum",
-        cause="a network card, an offload or a middle box that changes bytes",
-        means="training goes on with wrong gradients, or ends in NaN",
-        text="run without {node!s} and {to!s}; switch the offloads off one by one, then replace "
-        "the card",
+        cause="a NIC, an offload or a middlebox that corrupts data",
+        means="training continues with wrong gradients, or the loss becomes NaN",
+        text="exclude {node!s} and {to!s}; disable the offloads one by one, then replace the NIC",
         commands=(Command("ethtool -K {interface} tso off gso off gro off", "{node}"),),
         blame=Blame.NODE,
     ),
     "payload-slow": FindingType(
         headline="messages are delayed: {seen}",
-        cause="packets that get lost: a smaller MTU on the way that the kernel found by trying, "
-        "or errors of a cable",
-        means="every new connection begins with seconds of silence; collectives are slow",
-        text=SAME + "; look for errors of the cable or switch port",
+        cause="packet loss: a smaller MTU on the path that the kernel found by probing, or a bad "
+        "cable",
+        means="every new connection stalls for seconds first; collectives are slow",
+        text=SAME + "; check the cable and switch port for errors",
         commands=(PROBE, WIDTH),
         status=Status.WARN,
     ),
     "edges-unanswered": FindingType(
         headline="{seen}",
         who="whoever runs this job",
-        cause="a node that was too busy to answer in time, or a proxy that takes all data",
-        means="these connections are not known to work",
+        cause="a node that was too busy to answer in time, or a proxy that accepts all data",
+        means="whether these connections work is unknown",
         now="preflight run --only net.payload",
-        text="run again when the nodes are less busy",
+        text="re-run when the nodes are less busy",
         status=Status.UNDECIDED,
     ),
 }
@@ -179,7 +178,7 @@ FINDINGS = {
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """What was sent to node number `to`: seconds of each size that came through, in the order of
-    SIZES; why the next one did not (OK: all did; SLOW: it was not sent); packets sent again; the
+    SIZES; why the next one did not (OK: all did; SLOW: it was not sent); packets retransmitted; the
     path MTU, 0: unknown."""
 
     to: int
@@ -286,7 +285,7 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
         yield Found(
             "payload-damaged",
             suspect.subjects(world.topology),
-            saw=f"{suspect.where(known)}: what arrived has another checksum",
+            saw=f"{suspect.where(known)}: wrong checksum",
             expected="what arrives is what was sent",
             blame=suspect.blame,
             confidence=suspect.confidence,
@@ -302,7 +301,7 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
             "payload-slow",
             suspect.subjects(world.topology),
             saw=f"{suspect.where(known)}: up to {duration(max(worst.seconds, default=0.0))} for "
-            f"a message · {worst.retransmits} packets sent again · path MTU {worst.mtu}{ended}",
+            f"a message · {worst.retransmits} packets retransmitted · path MTU {worst.mtu}{ended}",
             expected="1 MiB at once and without lost packets",
             confidence=Confidence.LIKELY,
             fields=_advice_fields(world, suspect),
@@ -376,8 +375,8 @@ def _unanswered(world: World[Payload], known: set[Pair]) -> Iterator[Found]:
         yield Found(
             "edges-unanswered",
             link_subjects(left, world.topology),
-            saw=f"{plural(len(left), 'edge')} without an answer: {describe_edges(left)}",
-            expected="an answer from every edge of net.mesh",
+            saw=f"{plural(len(left), 'connection')} without an answer: {describe_edges(left)}",
+            expected="an answer over every connection of net.mesh",
         )
 
 

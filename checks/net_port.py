@@ -1,15 +1,15 @@
 """Is MASTER_PORT free on rank 0's node, and are there enough ports for all ranks?
 
-Looks at     MASTER_PORT; on the node of rank 0 a listener that is tried there for a moment, the
-             sockets in /proc/net/tcp and tcp6 and the process that holds them; the ephemeral
-             range net.ipv4.ip_local_port_range and the ports reserved in it
-Fails if     MASTER_PORT is not a port; it needs privileges that are not there; a listener or an
-             outgoing connection holds it; the ephemeral range has fewer ports than ranks
-Warns if     MASTER_PORT is inside the ephemeral range, where any connection may take it first;
-             the range is narrow for the ranks of this node
-Undecided    neither the port can be tried nor the sockets be read
-Not covered  firewalls (rdzv.reach, net.mesh); connections in TIME_WAIT, which hinder nobody;
-             under torchrun the port belongs to its agent and is left alone
+Looks at     MASTER_PORT; on the node of rank 0 a short test listener, the sockets in /proc/net/tcp
+             and tcp6 and the process that holds them; the ephemeral range
+             net.ipv4.ip_local_port_range and the ports reserved in it
+Fails if     MASTER_PORT is not a port number; it needs privileges that are missing; a listener or
+             an outgoing connection holds it; the ephemeral range has fewer ports than ranks
+Warns if     MASTER_PORT is inside the ephemeral range, where any outgoing connection may take it
+             first; the range is narrow for the ranks of this node
+Undecided    the port can't be tested and the sockets can't be read
+Not covered  firewalls (rdzv.reach, net.mesh); connections in TIME_WAIT, which do no harm; under
+             torchrun the port belongs to its agent and is not touched
 Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission denied",
              "The server socket has failed to listen on any local network address",
              "port must have value from 0 to 65535", "Cannot assign requested address",
@@ -65,11 +65,11 @@ FINDINGS = {
     "port-invalid": FindingType(
         headline="MASTER_PORT is not a valid port number: {seen}",
         who="job author",
-        cause="a typing error, quotes that stayed, or a variable that was empty",
+        cause="a typo, leftover quotes, or an empty variable",
         means="'port must have value from 0 to 65535', 'invalid literal for int()', or rank 0 "
-        "listens on a port that nobody else knows",
+        "listens on a port that the other ranks do not know",
         now="export MASTER_PORT=29500",
-        text="set MASTER_PORT to a number from 1024 to 65535 outside of the ephemeral range",
+        text="set MASTER_PORT to a number from 1024 to 65535 outside the ephemeral range",
     ),
     "port-privileged": FindingType(
         headline="{at} can't listen on MASTER_PORT {port}: permission denied",
@@ -78,28 +78,28 @@ FINDINGS = {
         means="rank 0 stops at once: 'The server socket has failed to bind … errno: 13 - "
         "Permission denied'",
         now="export MASTER_PORT=29500",
-        text="choose a port from 1024 on",
+        text="choose a port above 1023",
     ),
     "port-held": FindingType(
         headline="MASTER_PORT {port} is taken: {seen}",
         who="job author",
         cause="another job with the same default port, or a service",
-        means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
-        "foreign server and hang, or say 'Ping failed, invalid value returned from server'",
+        means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks connect "
+        "to the wrong server and hang, or say 'Ping failed, invalid value returned from server'",
         now="export MASTER_PORT={other}   on every node",
-        text="choose a port of the job's own, e.g. 10000 + SLURM_JOB_ID % 20000; on one node "
-        "torchrun --standalone finds a free one itself",
+        text="choose a different port for each job, e.g. 10000 + SLURM_JOB_ID % 20000; on one "
+        "node torchrun --standalone finds a free port itself",
         commands=(WHO_HOLDS,),
     ),
     "port-leftover": FindingType(
         headline="MASTER_PORT {port} is still held by another run: {seen}",
         who="job author",
-        cause="an earlier run that did not end, or another run of yours with the same port",
+        cause="an earlier run that did not end, or another run of yours on the same port",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
         "old store and hang",
         now="export MASTER_PORT={other}   on every node",
-        text="end the earlier run, or take a port of the job's own, e.g. 10000 + SLURM_JOB_ID % "
-        "20000",
+        text="end the earlier run, or choose a different port for each job, e.g. 10000 + "
+        "SLURM_JOB_ID % 20000",
         commands=(
             Command("ps -fp {pid}", "the node of rank 0"),
             Command("kill {pid}", "the node of rank 0", disturbs="ends that run"),
@@ -108,20 +108,22 @@ FINDINGS = {
     "port-outgoing": FindingType(
         headline="MASTER_PORT {port} is taken by an outgoing connection: {seen}",
         who="job author",
-        cause="MASTER_PORT is in the range from which outgoing connections take their ports",
-        means="rank 0 stops with 'EADDRINUSE … Address already in use' although nobody listens",
+        cause="a MASTER_PORT in the ephemeral range, from which outgoing connections take their "
+        "ports",
+        means="rank 0 stops with 'EADDRINUSE … Address already in use' although nothing listens "
+        "there",
         now="export MASTER_PORT={other}   on every node",
-        text="choose a port outside of net.ipv4.ip_local_port_range",
+        text="choose a port outside net.ipv4.ip_local_port_range",
         commands=(WHO_HOLDS,),
     ),
     "port-ephemeral": FindingType(
         headline="MASTER_PORT {port} can be taken by any outgoing connection: it is in the "
         "ephemeral range",
         who="job author",
-        cause="a port from the range that outgoing connections are given",
-        means="now and then a job stops at start with 'EADDRINUSE … Address already in use'",
+        cause="a port in the range that outgoing connections take their ports from",
+        means="sometimes a job stops at start with 'EADDRINUSE … Address already in use'",
         now="export MASTER_PORT={other}   on every node",
-        text="choose a port below the range, or keep this one for listeners: "
+        text="choose a port outside the range, or reserve this one: "
         "net.ipv4.ip_local_reserved_ports={port}",
         commands=(
             Command("sysctl net.ipv4.ip_local_port_range", "the node of rank 0"),
@@ -132,9 +134,9 @@ FINDINGS = {
     ),
     "ports-few": FindingType(
         headline="{at} has too few ephemeral ports for the job: {seen}",
-        cause="net.ipv4.ip_local_port_range was narrowed for a firewall",
+        cause="a net.ipv4.ip_local_port_range narrowed for a firewall",
         means="NCCL and Gloo fail with 'Cannot assign requested address' or 'Address already in "
-        "use' once all ports of the range are taken",
+        "use' once all ports of the range are in use",
         text="widen net.ipv4.ip_local_port_range to at least {wanted} ports",
         commands=(
             Command(
@@ -258,7 +260,7 @@ def _judge_port(
             "port-privileged",
             (where,),
             saw=f"listening on port {seen.port} is not permitted to this user",
-            expected="a port from 1024 on",
+            expected="a port above 1023",
             fields=fields,
         )
         return
@@ -288,7 +290,7 @@ def _judge_port(
             (where,),
             saw=f"MASTER_PORT {seen.port} is inside {seen.low}-{seen.high}, from which outgoing "
             f"connections take their ports{' · ' + source[:60] if source else ''}",
-            expected="a port outside of net.ipv4.ip_local_port_range, or a reserved one",
+            expected="a port outside net.ipv4.ip_local_port_range, or a reserved one",
             fields=fields,
         )
 
@@ -308,14 +310,14 @@ def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
 
 
 def _describe_holder(holder: Holder) -> str:
-    how = {
-        LISTEN: f"{holder.local} is listened on",
-        ESTABLISHED: f"{holder.local} is the near end of a connection",
-    }.get(holder.state, f"{holder.local} is in state {holder.state}")
+    does = {
+        LISTEN: f"listens on {holder.local}",
+        ESTABLISHED: f"has an outgoing connection from {holder.local}",
+    }.get(holder.state, f"has {holder.local} in state {holder.state}")
     if not holder.pid:
-        return f"{how} by a process of {holder.user} that can't be seen from here"
+        return f"a process of {holder.user} that can't be seen from here {does}"
     since = f" · started {duration(holder.age)} ago" if holder.age is not None else ""
-    return f"{how} by pid {holder.pid} {holder.name!r} of {holder.user}{since}"
+    return f"pid {holder.pid} {holder.name!r} of {holder.user} {does}{since}"
 
 
 def _other_port(seen: MasterPort) -> int:

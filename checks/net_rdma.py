@@ -4,21 +4,21 @@ Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GID
              and error counters (twice, 0.3 s apart) of every port; /dev/infiniband; what /dev/kmsg,
              where readable, has of mlx5 HCAs; NCCL_IB_HCA,
              NCCL_IB_GID_INDEX, NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem
-Fails if     the kernel has logged in the last hour that the firmware of a mlx5 HCA does not
-             answer; a port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that most
-             nodes of the job have Active, or that is the only such one of its make here and was up
-             since boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
-             NCCL_IB_HCA leaves no port; RoCE has no GID, or InfiniBand no partition key, where
-             NCCL will look
-Warns if     some of several HCAs of one make may not be opened; a few ports of one make are down,
-             or one whose link has not been up since boot; NCCL would take InfiniBand and Ethernet
-             together, a slow port that was named, or one that `ports` leaves out; a GID is
-             link-local or of RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than
-             others; nothing lets an HCA reach into the GPUs' memory; error counters grow
+Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA does not respond; a
+             port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that is Active on
+             most nodes of the job, or that is the only down one of its model here and was up since
+             boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
+             NCCL_IB_HCA matches no port; RoCE has no GID, or InfiniBand no partition key, at the
+             index that NCCL uses
+Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
+             or one whose link has not been up since boot; NCCL would use InfiniBand and Ethernet
+             together, a slow port that was named, or one that is not in `ports`; a GID is
+             link-local or RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others;
+             no module gives HCAs access to GPU memory; error counters grow
 Undecided    no state of any port is readable
-Not covered  whether anything arrives (world.nccl); InfiniBand's MTU, switches and cables between;
-             EFA beyond its being there; ports of a container that was given none (host.limits);
-             NCCL_IB_DISABLE (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged
+Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
+             its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
+             (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged
 Seen as      "NET/IB : No device found", "Got completion with error 12", "ibv_modify_qp failed with
              error Connection timed out", "Remote RoCE device is incompatible with the local IB",
              "GPU Direct RDMA Disabled", "IBV_WC_LOC_LEN_ERR"; training that is slow on one node
@@ -87,46 +87,47 @@ LISTED = 4
 OPERATOR = "data-centre operator"
 ADMIN = "cluster administrator"
 AUTHOR = "job author"
-SLOW = "training over TCP or over fewer rails: many times slower, without any error"
+SLOW = "training over TCP or fewer rails: many times slower, without an error"
 SHOW = Command("ibstat {device} {number}", "the node")
 
 FINDINGS = {
     "port-down": FindingType(
         headline="RDMA port {at} is down",
         who=OPERATOR,
-        cause="a cable or transceiver, a switch port that is off, an interface that was set down",
+        cause="a bad cable or transceiver, a disabled switch port, an interface that was set down",
         means=SLOW,
-        text="exclude this node: nothing in the job can fix it. Polling: reseat or swap the cable; "
-        "Disabled: switch the port on (ip link set … up, ibportstate). One that is meant to be "
-        'unused: ports = "…" in [checks."net.rdma"]',
+        text="exclude this node: nothing in the job can fix it. Polling: reseat or swap the "
+        "cable; Disabled: enable the port (ip link set … up, ibportstate). If it is meant to be "
+        'unused, list the others: ports = "…" in [checks."net.rdma"]',
         commands=(SHOW,),
         status=(Status.FAIL, Status.WARN),
     ),
     "hca-dead": FindingType(
-        headline="HCA {at} does not answer its driver",
+        headline="HCA {at} does not respond to its driver",
         who=OPERATOR,
-        cause="the HCA's firmware has stopped: heat, too little power from the slot, or a bug",
+        cause="HCA firmware that has stopped: heat, too little power from the slot, or a bug",
         means="its port may be shown as Active; NCCL hangs at its start, or hours into the job",
-        text="exclude this node; cycle its power; when it comes again, update the firmware of the "
-        "HCA or replace it",
+        text="exclude this node; power-cycle it; if it comes back, update the firmware of the HCA "
+        "or replace it",
         commands=(Command("dmesg -T | grep mlx5_core", "the node, as root"),),
     ),
     "device-closed": FindingType(
-        headline="HCA {at} may not be opened by the job",
+        headline="the job has no permission to open HCA {at}",
         who=ADMIN,
-        cause="a /dev/infiniband/uverbs* that is missing or has rights of its own: a udev "
-        "rule, or a driver that was loaded again",
-        means="NCCL goes without it: training over fewer rails, without any error",
-        text="give every /dev/infiniband/uverbs* the same rights (0666, by the rules of rdma-core)",
+        cause="a missing /dev/infiniband/uverbs*, or one with other permissions than the rest: a "
+        "udev rule, or a driver that was reloaded",
+        means="NCCL does not use it: training over fewer rails, without an error",
+        text="give every /dev/infiniband/uverbs* the same permissions (0666 in the udev rules of "
+        "rdma-core)",
         commands=(Command("ls -l /dev/infiniband; ls /sys/class/infiniband_verbs", "the node"),),
         status=Status.WARN,
     ),
     "port-never-up": FindingType(
         headline="RDMA port {at} is down, and has not been up since boot",
         who=OPERATOR,
-        cause="a spare port without a cable, or one whose cable or switch port has failed before",
-        means="nothing where it is a spare; otherwise training over fewer rails",
-        text='name the job\'s ports, so that a spare one is left out: ports = "…" in '
+        cause="a spare port without a cable, or one whose cable or switch port failed earlier",
+        means="nothing if it is a spare port; otherwise training over fewer rails",
+        text='list the job\'s ports, so that spare ones are ignored: ports = "…" in '
         '[checks."net.rdma"]; connect it if it is one of them',
         commands=(SHOW,),
         status=Status.WARN,
@@ -134,10 +135,10 @@ FINDINGS = {
     "named-port-down": FindingType(
         headline="NCCL_IB_HCA names an RDMA port that is down: {seen}",
         who=AUTHOR,
-        cause="a cable or a switch port, or an NCCL_IB_HCA that was written for other machines",
+        cause="a bad cable or switch port, or an NCCL_IB_HCA written for other machines",
         means=SLOW,
         text="remove the port from NCCL_IB_HCA if it was never meant to be used. Polling: reseat "
-        "or swap the cable; Disabled: switch the port on",
+        "or swap the cable; Disabled: enable the port",
         commands=(SHOW,),
         status=(Status.WARN, Status.FAIL),
         blame=Blame.UNKNOWN,
@@ -146,9 +147,10 @@ FINDINGS = {
     "no-subnet-manager": FindingType(
         headline="RDMA port {at} is not active: no subnet manager",
         who=OPERATOR,
-        cause="no subnet manager runs on this fabric, or it does not reach this port",
+        cause="no subnet manager on this fabric, or one that does not reach this port",
         means=SLOW,
-        text="start opensm on one node or the manager of the switch; Init turns to Active at once",
+        text="start opensm on one node or the subnet manager of the switch; ports then change "
+        "from Init to Active at once",
         commands=(Command("sminfo; ibstat {device} {number}", "the node, as root"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NETWORK,
@@ -156,19 +158,20 @@ FINDINGS = {
     "rate-low": FindingType(
         headline="RDMA port {at} runs below its speed: {seen}",
         who=OPERATOR,
-        cause="a link that came up with fewer lanes or an older speed: a bad cable or transceiver",
+        cause="a link that came up with fewer lanes or at a lower speed: a bad cable or "
+        "transceiver",
         means="every all-reduce waits for this port",
         text="exclude this node, then reseat or swap the cable; compare the port's settings with "
-        "another node's",
+        "those on another node",
         commands=(Command("ibstat {device} {number}; mlxlink -d {device} -m", "the node"),),
     ),
     "slow-port-selected": FindingType(
         headline="NCCL_IB_HCA includes a slower RDMA port: {seen}",
         who=AUTHOR,
-        cause="an HCA for storage or management that NCCL_IB_HCA names among the others",
+        cause="an HCA for storage or management that NCCL_IB_HCA includes",
         means="every all-reduce waits for the slowest port",
         now="export NCCL_IB_HCA=={fast}",
-        text="name the fast ports only",
+        text="set NCCL_IB_HCA to the fast ports only",
         status=Status.WARN,
         blame=Blame.JOB,
         was=("slow-taken",),
@@ -176,10 +179,10 @@ FINDINGS = {
     "port-unlisted": FindingType(
         headline="{seen} on {where}, which the job does not expect",
         who=AUTHOR,
-        cause="NCCL takes every active port that NCCL_IB_HCA does not forbid",
-        means="traffic of the job on the network of the storage",
+        cause="NCCL uses every active port that NCCL_IB_HCA does not exclude",
+        means="traffic of the job on the storage network",
         now="export NCCL_IB_HCA=={ours}",
-        text="name the ports of the job",
+        text="set NCCL_IB_HCA to the ports of the job",
         status=Status.WARN,
         blame=Blame.JOB,
         was=("not-ours",),
@@ -187,32 +190,33 @@ FINDINGS = {
     "layers-mixed": FindingType(
         headline="NCCL may mix InfiniBand and RoCE ports on {where}",
         who=AUTHOR,
-        cause="InfiniBand and Ethernet ports are both active, and NCCL_IB_HCA does not choose",
+        cause="active InfiniBand and Ethernet ports, without an NCCL_IB_HCA that selects one kind",
         means="'Remote RoCE device is incompatible with the local', or a hang",
         now="export NCCL_IB_HCA=={ours}",
-        text="name ports of one kind only",
+        text="set NCCL_IB_HCA to ports of one kind only",
         status=Status.WARN,
         blame=Blame.JOB,
     ),
     "hca-unmatched": FindingType(
         headline="NCCL_IB_HCA matches no RDMA port on {where}",
         who=AUTHOR,
-        cause="NCCL_IB_HCA was written for other machines, or for names before an update",
+        cause="an NCCL_IB_HCA written for other machines, or for device names before an update",
         means="'NET/IB : No device found', then " + SLOW,
         now="unset NCCL_IB_HCA",
-        text="name what is here ({there!s}), or unset NCCL_IB_HCA; `=` in front for exact names",
+        text="set it to the devices of this node ({there!s}), or unset NCCL_IB_HCA; prefix `=` "
+        "for exact names",
         commands=(Command("ibdev2netdev; ls /sys/class/infiniband", "the node"),),
         blame=Blame.JOB,
     ),
     "gid-unusable": FindingType(
         headline="RDMA port {at} has no usable GID",
         who=ADMIN,
-        cause="NCCL_IB_GID_INDEX of other machines, an interface without an IPv4 address, or a "
-        "container with a network of its own",
+        cause="an NCCL_IB_GID_INDEX meant for other machines, an interface without an IPv4 "
+        "address, or a container with its own network",
         means="'ibv_modify_qp failed' or 'Got completion with error 12' in the first all-reduce",
         now="unset NCCL_IB_GID_INDEX",
         text="let NCCL (2.21 and later) choose the index; give the interface an IPv4 address; "
-        "containers: the host's network, or an RDMA device plug-in that brings the interface along",
+        "containers: use the host's network, or an RDMA device plug-in that provides the interface",
         commands=(Command("show_gids {device}", "the node"),),
         status=(Status.WARN, Status.FAIL),
         blame=(Blame.NODE, Blame.JOB),
@@ -220,10 +224,10 @@ FINDINGS = {
     "pkey-unusable": FindingType(
         headline="RDMA port {at} has no usable partition key",
         who=OPERATOR,
-        cause="the subnet manager did not give this port full membership of the partition",
-        means="'ibv_modify_qp failed with error Invalid argument', or no answer from other nodes",
+        cause="a subnet manager that did not give this port full membership of the partition",
+        means="'ibv_modify_qp failed with error Invalid argument', or no response from other nodes",
         text="give the port full membership in partitions.conf, or set NCCL_IB_PKEY to the index "
-        "of a key that has it (0x8000 set)",
+        "of a key with it (bit 0x8000 set)",
         commands=(
             Command("cat /sys/class/infiniband/{device}/ports/{number}/pkeys/*", "the node"),
         ),
@@ -233,9 +237,9 @@ FINDINGS = {
     "mtu-differs": FindingType(
         headline="the RDMA MTU differs between nodes: {seen}",
         who=ADMIN,
-        cause="an interface that kept its MTU of 1500 when the others were given more",
+        cause="an interface that kept its MTU of 1500 when the others were raised",
         means="small all-reduces pass, large ones hang or end with IBV_WC_LOC_LEN_ERR",
-        text="set the same MTU on all of them: ip link set INTERFACE mtu 4200 or more gives RoCE "
+        text="set the same MTU on all of them: with an interface MTU of 4200 or more RoCE uses "
         "4096",
         commands=(Command("ibv_devinfo | grep -E 'hca_id|active_mtu'", "the nodes"),),
         status=Status.WARN,
@@ -244,10 +248,10 @@ FINDINGS = {
     "gpudirect-missing": FindingType(
         headline="{at} can't use GPUDirect RDMA: nvidia_peermem is not loaded",
         who=ADMIN,
-        cause="the module nvidia_peermem is not loaded",
-        means="'GPU Direct RDMA Disabled for HCA': all data goes through the hosts' memory",
-        text="load it at boot, after the network driver; or the open kernel modules of NVIDIA and "
-        "Linux 5.12 (dma-buf)",
+        cause="the module nvidia_peermem not loaded",
+        means="'GPU Direct RDMA Disabled for HCA': all data goes through host memory",
+        text="load it at boot, after the network driver; or use NVIDIA's open kernel modules with "
+        "Linux 5.12 or later (DMA-BUF)",
         commands=(Command("modprobe nvidia-peermem", "the node, as root"),),
         status=Status.WARN,
         explains=("world.bandwidth",),
@@ -255,18 +259,19 @@ FINDINGS = {
     "errors-growing": FindingType(
         headline="RDMA port {at} has link errors: {seen}",
         who=OPERATOR,
-        cause="a bad cable or transceiver, dust, a port that loses its link",
+        cause="a bad cable or transceiver, dust, or a flapping link",
         means="stalls, or 'Got completion with error 12' after hours",
-        text="clean, reseat or swap the cable, then check that the counters no longer grow",
+        text="clean, reseat or swap the cable, then check that the counters stop growing",
         commands=(Command("perfquery -x; ibqueryerrors", "the node, as root"),),
         status=Status.WARN,
     ),
     "hca-missing": FindingType(
         headline="{at} has fewer RDMA devices than the other nodes: {seen}",
         who=ADMIN,
-        cause="an HCA that fell off the bus or did not come up at boot, or another kind of node",
-        means="two GPUs share one HCA, or NCCL hangs where ranks have different HCAs",
-        text="compare lspci with another node; reboot, then replace the card",
+        cause="an HCA that fell off the bus or did not come up at boot, or a different kind of "
+        "node",
+        means="two GPUs share one HCA, or NCCL hangs because ranks have different HCAs",
+        text="compare lspci with another node; reboot, and if that does not help replace the card",
         commands=(Command("lspci | grep -iE 'infiniband|mellanox'; dmesg | grep mlx", "the node"),),
         status=Status.WARN,
     ),
@@ -406,7 +411,7 @@ def _judge_down(
     peers = hca_selection.expected_active(fabrics, port.name)
     status, sure, says = Status.FAIL, Confidence.LIKELY, port.says
     if seen.claims(port):
-        why, sure = "it is ours (ports)", Confidence.CERTAIN
+        why, sure = "it is a port of the job (ports)", Confidence.CERTAIN
     elif seen.gpus and peers:
         why = f"as on {parties(peers, 3)}"
     elif not seen.concerned:
@@ -491,7 +496,7 @@ def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:
             if one.bus.rpartition(".")[0] == port.card and one.age < RECENT:
                 times = f"{one.count} times, last " if one.count > 1 else ""
                 saw = f"mlx5_core {one.bus}: {one.words} · {times}{duration(one.age)} ago"
-                dead.add(port, "hca-dead", saw, "an HCA whose firmware answers")
+                dead.add(port, "hca-dead", saw, "an HCA whose firmware responds")
     yield from dead.findings()
 
 
@@ -503,7 +508,7 @@ def _judge_closed(here: Subject, seen: NodeRdma) -> Iterator[Found]:
         alike = [p for p in opened if p.kind == port.kind and p.layer == port.layer]
         if port.active and not port.given and alike and (seen.gpus or seen.claims(port)):
             what = f"may not be opened, {plural(len(alike), 'other port')} of its make may"
-            closed.add(port, "device-closed", what, "all HCAs of the job may be opened")
+            closed.add(port, "device-closed", what, "all HCAs of the job can be opened")
     yield from closed.findings()
 
 
@@ -563,7 +568,7 @@ def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
             yield Found(
                 "port-unlisted",
                 tuple(_nic_subject(here, p) for p in foreign),
-                saw=f"NCCL would take {parties([p.name for p in foreign])} too",
+                saw=f"NCCL would use {parties([p.name for p in foreign])} too",
                 expected=f"ports {seen.ours[:80]}",
                 fields={"ours": _port_names(p for p in seen.ports if seen.claims(p))},
             )
@@ -572,7 +577,7 @@ def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
             "gpudirect-missing",
             (here,),
             saw="neither nvidia_peermem nor what dma-buf needs",
-            expected="HCAs that may reach into the GPUs' memory",
+            expected="HCAs with access to GPU memory",
             confidence=Confidence.LIKELY,
         )
 
@@ -584,7 +589,7 @@ def _judge_addresses(
     roce = [p for p in seen.preferred if p.layer == ETHERNET and p.gid_slots and not p.iwarp]
     without = [p for p in roce if seen.gid(p) is None]
     asked = "" if seen.gid_index is None else f"NCCL_IB_GID_INDEX={seen.gid_index}"
-    wanted = "a GID of RoCE v2 that stands for an IPv4 address"
+    wanted = "a RoCE v2 GID for an IPv4 address"
     blame = Blame.JOB if asked or seen.inside else Blame.NODE
     for port in roce if asked or seen.searched else ():
         gid = seen.gid(port)
@@ -635,7 +640,7 @@ def _judge_mtu(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Itera
         expected=f"{agreed.value}, as on {parties(agreed.holders, 3)}" if agreed.value else "one",
         blame=Blame.UNKNOWN if agreed.tie else Blame.NODE,
         confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
-        alternatives=("NCCL before 2.20 takes the smaller one by itself",),
+        alternatives=("NCCL before 2.20 uses the smaller one by itself",),
     )
 
 

@@ -1,19 +1,19 @@
 """What are the TCP bandwidth and latency between the nodes, and is a node or link slower?
 
 Level        standard
-Looks at     bytes a second in both directions and round trips between pairs of nodes, over the
-             address that NCCL or Gloo takes, one TCP connection a pair: up to five rounds in which
-             every node meets another partner, all pairs of a round at once; segments sent again;
-             what decides something is measured twice
+Looks at     bytes per second in both directions and round trips between pairs of nodes, over the
+             address that NCCL or Gloo uses, one TCP connection per pair: up to five rounds in which
+             every node gets another partner, all pairs of a round at once; retransmissions;
+             decisive values are measured twice
 Fails if     a node or a link moves less than is expected (--expect tcp_gbits); never without that:
-             a slow network is no reason not to start
-Warns if     one node sends or receives with less than 40 % of what the others do, with each of its
-             partners; one link has less than 40 % of what both its ends do elsewhere; a round trip
-             takes over 1 ms and ten times that of the others; 2 % of the segments of one node or
-             link are sent again; with nobody to compare with: less than 100 Mbit/s
-Undecided    a node has moved no bytes with any partner
-Not covered  what RDMA and NVLink can do (world.bandwidth); a switch that is slow under full load
-             only; what is faster than 8 Gbit/s, where one TCP stream measures the CPU
+             a slow network does not prevent a start
+Warns if     one node sends or receives at less than 40 % of the rate of the others, with each of
+             its partners; one link has less than 40 % of the rate of its ends with other nodes; a
+             round trip takes over 1 ms and ten times that of the others; 2 % of the segments of one
+             node or link are retransmitted; with nothing to compare with: less than 100 Mbit/s
+Undecided    a node exchanged no data with any partner
+Not covered  RDMA and NVLink (world.bandwidth); a switch that is slow under full load only; links
+             faster than 8 Gbit/s, where one TCP stream measures the CPU
 Seen as      no error at all: every step of every rank takes as long as on the slowest node
 """
 
@@ -78,38 +78,39 @@ CARD = Command("ethtool {interface}; ethtool -S {interface} | grep -iE 'err|drop
 FINDINGS = {
     "node-slow": FindingType(
         headline="the network of {node} is slow: {seen}",
-        cause="a card that fell back to a lower speed, a bad cable, a rate limit, a virtual "
-        "machine's quota",
+        cause="a NIC that fell back to a lower speed, a bad cable, a rate limit, the quota of a "
+        "virtual machine",
         means="no error at all: every all-reduce of every rank waits for this node",
-        text="run without {node!s}; compare the card's speed and its error counters, beside those "
-        "of another node",
+        text="exclude {node!s}; compare the NIC's speed and error counters with those of another "
+        "node",
         commands=(CARD, *TEST),
         status=Status.WARN,
         blame=Blame.NODE,
     ),
     "link-slow": FindingType(
         headline="the path between {node} and {to} is slow: {seen}",
-        cause="a path through a congested or broken switch port or uplink, a route by way of "
+        cause="a path through a congested or broken switch port or uplink, or a route through "
         "another network",
-        means="no error at all: a ring that goes over this link is as slow as the link",
-        text="check the way between the two, and the counters of the switch ports on it",
+        means="no error at all: a ring that uses this link is as slow as the link",
+        text="check the path between the two, and the counters of the switch ports on it",
         commands=(Command("tracepath -n {to}", "{node}"), *TEST),
         status=Status.WARN,
     ),
     "speed-low": FindingType(
         headline="the network between {node} and {to} is slow: {seen}",
-        cause="a card or cable of either end, the switch between them, a rate limit, or a "
-        "management network taken for the data network",
+        cause="a NIC or cable at either end, the switch between them, a rate limit, or the "
+        "management network used for data",
         means="no error at all: training is slow",
-        text="compare with a third node; see that NCCL_SOCKET_IFNAME names the fast network",
+        text="compare with a third node; check that NCCL_SOCKET_IFNAME names the fast network",
         commands=(CARD, *TEST),
         status=Status.WARN,
         explains=SLOWER,
     ),
     "below-expected": FindingType(
         headline="the network is slower than expected: {seen}",
-        cause="what slows a node or a link, where all are slow alike and none is behind the others",
-        means="no error at all: training is slower than it was when this was found to be good",
+        cause="anything that slows all nodes or links alike, so that none is slower than the "
+        "others",
+        means="no error at all: training is slower than when the expectation was recorded",
         text="compare with the baseline: preflight baseline diff",
         commands=(CARD, *TEST),
         blame=(Blame.NETWORK, Blame.NODE),
@@ -117,10 +118,9 @@ FINDINGS = {
     ),
     "latency-high": FindingType(
         headline="the latency is high: {seen}",
-        cause="a node in another room or zone, a tunnel or proxy on the way, a machine that is "
-        "busy",
+        cause="a node in another room or zone, a tunnel or proxy on the path, or a busy machine",
         means="no error at all: every small collective takes that much longer",
-        text="choose nodes near each other, and a path without a tunnel",
+        text="use nodes near each other, and a path without a tunnel",
         commands=(Command("tracepath -n {to}", "{node}"),),
         status=Status.WARN,
         blame=(Blame.NETWORK, Blame.NODE),
@@ -128,8 +128,8 @@ FINDINGS = {
     "packets-lost": FindingType(
         headline="{seen}",
         cause="a bad cable or transceiver, a duplex mismatch, a full buffer, a rate limit",
-        means="now and then a step takes 0.2 s or seconds longer; with more of it time-outs",
-        text="check the error counters of the card and of its switch port",
+        means="some steps take 0.2 s or seconds longer; with more loss timeouts",
+        text="check the error counters of the NIC and of its switch port",
         commands=(CARD,),
         status=Status.WARN,
         blame=(Blame.NODE, Blame.NETWORK),
@@ -138,9 +138,9 @@ FINDINGS = {
     "not-measured": FindingType(
         headline="the network speed of {at} could not be measured: {seen}",
         who="whoever runs this node",
-        cause="a machine too busy to answer in time, or an edge that passes small packets only",
-        means="whether the network of this node is fast is not known",
-        text="fix what net.mesh and net.payload say first; run again when the machine is idle",
+        cause="a node too busy to answer in time, or a path that passes small packets only",
+        means="whether the network of this node is fast is unknown",
+        text="fix what net.mesh and net.payload report first; re-run when the node is idle",
         status=Status.UNDECIDED,
     ),
 }
@@ -160,7 +160,7 @@ def observe(host: Host, ctx: Context) -> Speed:
         raise NotApplicable("there is no other node")
     ways = listen_addresses(host, ctx).found
     if not ways:
-        raise CannotObserve("no interface that NCCL or Gloo would take has an address")
+        raise CannotObserve("no interface that NCCL or Gloo would use has an address")
     try:
         with PairRounds(host, ctx, ways[0].ip) as tour:
             place = pairs.NodeNumber(ctx.rank, ctx.world_size)
@@ -182,7 +182,7 @@ def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     seen = _speeds_of(world)
     yield from _unmeasured(world, seen)
     if speeds.all_broken(seen):
-        yield _unclear(seen, list(seen.rates), "every edge is that slow")
+        yield _unclear(seen, list(seen.rates), "every connection is that slow")
         return
     low = speeds.below(seen, (expect.number("tcp_gbits") or 0.0) * GBIT)
     yield from _below_expected(world, seen, low, expect)
@@ -217,7 +217,7 @@ def _below_expected(
         found = _warning("below-expected", (world.subject(node),), saw, expected, partners[0])
         yield found.with_(explains=CHECK.explains)
     if low.edges:
-        found = _unclear(seen, low.edges, f"{plural(len(low.edges), 'edge')} of {len(seen.rates)}")
+        found = _unclear(seen, low.edges, " of ")
         yield found.with_(code="below-expected", expected=expected)
 
 
@@ -295,13 +295,11 @@ def _slow_links(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
     else:
         for edges in pairs_of:
             usual = min(certain[e] for e in edges)
-            saw = (
-                f"{_describe_edges(seen, edges)} · with others both ends do {_bits(usual)} or more"
-            )
+            saw = f"{_describe_edges(seen, edges)} · both reach {_bits(usual)} or more with others"
             expected = f"about {_bits(usual)}"
             yield _warning("link-slow", tuple(map(_link, edges)), saw, expected, edges[0][1])
     for edges in _by_pair(e for e in links.unclear if not set(e) & set(blamed)):
-        yield _unclear(seen, edges, "no other edge tells the link from its ends")
+        yield _unclear(seen, edges, "there is no other connection to compare with")
 
 
 def _unclear(seen: PairSpeeds, edges: Sequence[Edge], why: str) -> Found:
@@ -311,7 +309,7 @@ def _unclear(seen: PairSpeeds, edges: Sequence[Edge], why: str) -> Found:
         "speed-low",
         tuple(_link(e) for e in edges[:KEPT]),
         saw=f"{_describe_edges(seen, edges)} · {why}",
-        expected=f"at least {_bits(speeds.BROKEN)}, and on every edge about the same",
+        expected=f"at least {_bits(speeds.BROKEN)}, and about the same on every connection",
         confidence=Confidence.POSSIBLE,
         alternatives=(f"{a} itself", f"{b} itself")
         if len(_by_pair(edges)) == 1
@@ -350,7 +348,7 @@ def _far_apart(world: World[Speed], seen: PairSpeeds, blamed: Collection[str]) -
             + _describe_split(seen, list(far), near),
             expected=f"about {_ms(max(far.values()))}",
             confidence=Confidence.POSSIBLE,
-            alternatives=("two places far from each other", "a slow way between two switches"),
+            alternatives=("two places far from each other", "a slow path between two switches"),
             fields={"node": a, "to": b},
             explains=(),
         )

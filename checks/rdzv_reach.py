@@ -2,22 +2,22 @@
 
 Level        standard
 Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, when and from where,
-             with which ranks and WORLD_SIZE, and who else connected; of an agent that did not
-             get in every address that it tried, with the error and its time, and some other ports
-             of the same host; of hosts that SLURM's node list names and that did not come their
-             address and whether they answer
-Fails if     an agent can't get in: the name is unknown or its name server silent; the port refuses,
-             drops or prohibits; the host is dead or there is no route; something else answers; an
-             address that torch tries first is silent. And if rank 0 runs elsewhere than
-             MASTER_ADDR, which may be the loopback; rank 0 can't listen; a rank is there twice;
-             WORLD_SIZE differs; an agent is lost, is cut off or was stopped for a while; rank 0's
-             node has no open files left for all agents
-Warns if     an agent comes 5 s after most others; agents or ranks of another job connect; so many
+             with which ranks and WORLD_SIZE, and who else connected; for an agent that did not get
+             in, every address that it tried, with the error and the time, and some other ports of
+             the same host; for hosts in SLURM's node list that did not arrive, their address and
+             whether they respond
+Fails if     an agent can't get in: the name does not resolve or its name server does not respond;
+             the port refuses, drops or rejects connections; the host is down or there is no route;
+             another program answers; an address that torch tries first does not respond. Also if
+             rank 0 does not run on MASTER_ADDR, or that is the loopback; rank 0 can't listen; a
+             rank exists twice; WORLD_SIZE differs; an agent is lost, cut off or was stopped for a
+             while; rank 0's node has too few open files for all agents
+Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
-Undecided    never by itself: ranks that did not come, or too late, are MISSING, which ends as
-             INCOMPLETE; so is a node on which srun or ssh could start no agent
-Not covered  other ports than MASTER_PORT (net.mesh); torch's own store (rdzv.store); which ranks
-             an absent host should have brought, where no SLURM node list says it
+Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the
+             verdict INCOMPLETE; so is a node on which srun or ssh could not start an agent
+Not covered  other ports than MASTER_PORT (net.mesh); torch's own store (rdzv.store); which ranks an
+             absent host should have started, where there is no SLURM node list
 Seen as      "The client socket has timed out after", "clients joined", "wait timeout after",
              "EADDRINUSE", "errno: 113 - No route to host", "Connection refused",
              "Ping failed, invalid value returned from server"
@@ -96,7 +96,7 @@ FINDINGS: Mapping[str, FindingType] = {
     "absent": FindingType(
         headline="{at} never connected to rank 0",
         who="job author",
-        cause="fewer ranks started than WORLD_SIZE says, or some that can't reach MASTER_PORT",
+        cause="fewer ranks started than WORLD_SIZE, or some that can't reach MASTER_PORT",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
         "'wait timeout after … keys'",
         text="check on {host} that {ranks!s} started: their preflight prints why it can't connect",
@@ -107,7 +107,7 @@ FINDINGS: Mapping[str, FindingType] = {
     "open-files-exhausted": FindingType(
         headline="{host} can't accept more connections: its limit of open files is reached",
         who="whoever runs {host}",
-        cause="a hard limit of 1,024 or 4,096 open files for a job of more agents than that",
+        cause="a hard limit of 1,024 or 4,096 open files, for a job with more agents than that",
         means="rank 0's store: 'Too many open files', and the other ranks: 'The client socket has "
         "timed out'",
         now="ulimit -n $(ulimit -Hn)   on {host}, before the job starts",
@@ -119,8 +119,9 @@ FINDINGS: Mapping[str, FindingType] = {
     "stranger-crowd": FindingType(
         headline="MASTER_PORT {port} is flooded with silent connections from {addr}",
         who="network administrator",
-        cause="a port scanner, a load balancer's probes, or a program that connects and waits",
-        means="nothing for this job's ranks, unless the same comes to rank 0's store",
+        cause="a port scanner, health checks of a load balancer, or a program that connects and "
+        "waits",
+        means="nothing for this job's ranks, unless the same connections reach rank 0's store",
         text="find the program on {addr} that connects to port {port}, and stop it",
         commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
@@ -130,7 +131,7 @@ FINDINGS: Mapping[str, FindingType] = {
     "absent-host-up": FindingType(
         headline="{ranks} of {host} never connected to rank 0, though {host} is up",
         who="job author, then cluster administrator",
-        cause="a launcher that did not start its ranks there, or ranks that ended before",
+        cause="a launcher that did not start its ranks there, or ranks that already ended",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined",
         text="check that {ranks!s} started on {host}; SLURM: srun -w {host} --overlap pgrep -af "
         "preflight",
@@ -148,8 +149,9 @@ FINDINGS: Mapping[str, FindingType] = {
     ),
     "not-launched": FindingType(
         headline="srun could not start preflight on {host}",
-        cause="slurmd is down there, a prolog failed, or the agent could not start or was killed",
-        means="srun of the job itself ends in the same way",
+        cause="a slurmd that is down, a prolog that failed, or an agent that could not start or "
+        "was killed",
+        means="the job's own srun fails in the same way",
         now="sbatch --exclude={host}   and your job script",
         text="read sinfo -R -n {host} and the log of its slurmd",
         commands=(Command("srun -w {host} --overlap -n1 true", "a node of the job"),),
@@ -158,9 +160,9 @@ FINDINGS: Mapping[str, FindingType] = {
     "not-reached": FindingType(
         headline="{host} could not be reached to start preflight there",
         who="whoever runs {host}",
-        cause="ssh asks for a password or host key, the host is down, or Python is installed "
-        "elsewhere",
-        means="a launcher that starts ranks in the same way stops there, too",
+        cause="an ssh that asks for a password or host key, a host that is down, or a Python in "
+        "another place there",
+        means="a launcher that starts ranks over ssh fails there too",
         now="ssh -o BatchMode=yes {host} true",
         text="set up a key and a known host key for {host}, so that ssh asks nothing",
         status=Status.MISSING,
@@ -170,7 +172,7 @@ FINDINGS: Mapping[str, FindingType] = {
         who="job author",
         cause="a slow file system under the image or the environment, or a busy machine",
         means="all other ranks wait for {host} at every start",
-        text="put the environment on a local disk, or shorten what runs on {host} before the ranks "
+        text="put the environment on a local disk, or reduce what runs on {host} before the ranks "
         "start",
         status=Status.WARN,
         explains=(),
@@ -179,17 +181,18 @@ FINDINGS: Mapping[str, FindingType] = {
     "agent-too-late": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a slow start there: an image that is still loaded, a prolog, a busy file system",
-        means="rank 0: 'Timed out … waiting for clients', if that is as patient as this run was",
-        text="wait longer for all nodes (--arrive 120s); start all nodes at the same time, or give "
-        "torch's rendezvous more time",
+        cause="a slow start there: an image that is still being pulled, a prolog, a busy file "
+        "system",
+        means="rank 0: 'Timed out … waiting for clients', if its timeout is as short as this run's",
+        text="wait longer for all nodes (--arrive 120s); start all nodes at the same time, or "
+        "raise the timeout of torch's rendezvous",
         status=Status.MISSING,
         was=("came-too-late",),
     ),
     "lost": FindingType(
         headline="preflight on {host} was lost during the run",
         who="whoever runs {host}",
-        cause="the process was killed (out of memory, a time limit), or the connection broke",
+        cause="a process that was killed (out of memory, a time limit), or a connection that broke",
         means="the other ranks hang in their next collective, or 'Connection reset by peer'",
         now="dmesg -T | tail   on {host}",
         text="find out how process {pid} ended (SLURM: sacct -j $SLURM_JOB_ID); exclude {host} if "
@@ -197,21 +200,21 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
     "agent-paused": FindingType(
-        headline="preflight on {host} was stopped for a time: it had no CPU time",
+        headline="preflight on {host} was stopped for a while: it got no CPU time",
         who="whoever runs {host}",
         cause="SIGSTOP (a debugger, scontrol suspend), a frozen virtual machine, or swapping",
         means="all other ranks wait for {host} in their next collective, up to its timeout",
         now="dmesg -T | tail   on {host}",
-        text="find out what {host} did then: journalctl, vmstat 1; exclude it if it happens there "
-        "again",
+        text="check what happened on {host} then: journalctl, vmstat 1; exclude it if it happens "
+        "there again",
         blame=Blame.NODE,
         was=("stood-still",),
     ),
     "cut-off": FindingType(
         headline="{host} lost its connections to all other nodes",
         who="network administrator",
-        cause="its link or its switch port went down, or a firewall came up",
-        means="all ranks hang in their next collective: no connection of {host} is closed",
+        cause="a link or switch port that went down, or a firewall that was switched on",
+        means="all ranks hang in their next collective: no connection to {host} is closed",
         now="ip -s link   on {host}",
         text="check the link of {host} and its switch port; exclude it if it happens there again",
         blame=Blame.NODE,
@@ -220,8 +223,8 @@ FINDINGS: Mapping[str, FindingType] = {
         headline="{seen}",
         who="job author",
         cause="the same --node-rank on two nodes, or RANK exported to all tasks",
-        means="all ranks time out with 'wait timeout … keys: …/N', N being a rank nobody has",
-        text="give {host} a --node-rank of its own, or let one launcher number them: srun, or "
+        means="all ranks time out with 'wait timeout … keys: …/N', where no process has rank N",
+        text="start {host} with its own --node-rank, or let one launcher assign them: srun, or "
         "torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("rank-twice",),
@@ -230,9 +233,9 @@ FINDINGS: Mapping[str, FindingType] = {
         headline="{seen}",
         who="job author",
         cause="--node-rank 0 (the default) on two nodes, or RANK=0 exported to all tasks",
-        means="two stores and two halves of a job that wait for each other: 'wait timeout … "
-        "keys'; on one machine EADDRINUSE",
-        text="give {host} a --node-rank of its own, or let one launcher number them: srun, or "
+        means="two stores, and ranks that wait for each other in both: 'wait timeout … keys'; on "
+        "one machine EADDRINUSE",
+        text="start {host} with its own --node-rank, or let one launcher assign them: srun, or "
         "torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("leader-twice",),
@@ -240,17 +243,17 @@ FINDINGS: Mapping[str, FindingType] = {
     "size-differs": FindingType(
         headline="WORLD_SIZE differs between nodes: {seen}",
         who="job author",
-        cause="nodes times processes counted by hand, or --nnodes that differs between nodes",
-        means="'4/5 clients joined' on rank 0, or silence for five times the timeout",
+        cause="nodes x processes computed by hand, or --nnodes that differs between nodes",
+        means="'4/5 clients joined' on rank 0, or no message for five times the timeout",
         now="export WORLD_SIZE={size}   on every node",
-        text="let one launcher count, and start every node with the same numbers",
+        text="let one launcher compute it, and start every node with the same numbers",
         blame=Blame.JOB,
     ),
     "leader-elsewhere": FindingType(
         headline="MASTER_ADDR is not the node of rank 0: {seen}",
         who="job author",
-        cause="the first host of a list is not the one where rank 0 runs, or a login node's name",
-        means="rank 0 listens on its own machine, all ranks connect to another one: 'The client "
+        cause="a host list whose first host does not run rank 0, or the name of a login node",
+        means="rank 0 listens on its own node, but all ranks connect to another one: 'The client "
         "socket has timed out'",
         now="export MASTER_ADDR={right}   on every node",
         text="set MASTER_ADDR to rank 0's node; SLURM: MASTER_ADDR=$(scontrol show hostnames "
@@ -261,7 +264,7 @@ FINDINGS: Mapping[str, FindingType] = {
     "localhost": FindingType(
         headline="MASTER_ADDR is a loopback address: each node would meet only itself",
         who="job author",
-        cause="MASTER_ADDR of a script for one node, or torchrun's default endpoint",
+        cause="a MASTER_ADDR from a single-node script, or torchrun's default endpoint",
         means="rank 0: '1/… clients joined'; ranks of other nodes connect to themselves and time "
         "out",
         text="set MASTER_ADDR to the IP address of rank 0's node; torchrun: --rdzv-endpoint "
@@ -271,11 +274,11 @@ FINDINGS: Mapping[str, FindingType] = {
     "cannot-listen": FindingType(
         headline="rank 0 can't listen on MASTER_PORT {port}: {seen}",
         who="job author",
-        cause="another job, or a leftover of an earlier run, holds the port",
+        cause="another job, or a process left over from an earlier run, that holds the port",
         means="rank 0: 'The server socket has failed to listen on any local network address'",
         now="export MASTER_PORT=29600   on every node",
-        text="choose a port for each job, from 1024 on: MASTER_PORT=$((10000 + SLURM_JOB_ID % "
-        "20000))",
+        text="choose a different port for each job, above 1023: MASTER_PORT=$((10000 + "
+        "SLURM_JOB_ID % 20000))",
         commands=(Command("ss -tanp sport = :{port}", HERE),),
         blame=Blame.JOB,
     ),
@@ -283,9 +286,9 @@ FINDINGS: Mapping[str, FindingType] = {
         headline="another job connects to MASTER_PORT {port}, from {addr}",
         who="job author",
         cause="two jobs with the default MASTER_PORT, or an earlier run that still retries",
-        means="its ranks join this job's store, or this job's join theirs: both hang",
+        means="its ranks join this job's store, or this job's ranks join theirs: both hang",
         now="export MASTER_PORT=29600   on every node",
-        text="choose a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        text="choose a different port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,
         blame=Blame.JOB,
@@ -294,8 +297,8 @@ FINDINGS: Mapping[str, FindingType] = {
     "stranger-token": FindingType(
         headline="{seen}",
         who="job author",
-        cause="PREFLIGHT_TOKEN set on some nodes only, or another job of somebody else",
-        means="nothing for this job, unless its own ranks are among them: then they are absent",
+        cause="a PREFLIGHT_TOKEN set on some nodes only, or a job of another user",
+        means="nothing for this job, unless its own ranks are among them: they are then missing",
         text="set the same PREFLIGHT_TOKEN on all nodes of the job",
         commands=(Command("ss -tnp dport = :{port}", "{addr}"),),
         status=Status.WARN,

@@ -1,17 +1,17 @@
 """Do all ranks join torch's TCPStore at MASTER_ADDR:MASTER_PORT?
 
 Level        standard
-Looks at     the rendezvous env:// as a training script does it: TCPStore on MASTER_ADDR and
+Looks at     the env:// rendezvous as a training script does it: TCPStore on MASTER_ADDR and
              MASTER_PORT, a set and get through it, init_process_group("gloo"); the seconds of each
              step on each rank
-Fails if     the port is taken or answers as something else; the store can't be reached by its
+Fails if     the port is taken or another program answers there; the store can't be reached by its
              name; GLOO_SOCKET_IFNAME matches no interface; Gloo's addresses can't be reached; a
-             rank dies, fails or does not come
-Warns if     a rank comes seconds after the others; the store takes seconds to let a rank in
+             rank dies, fails or does not arrive
+Warns if     a rank arrives seconds after the others; the store takes seconds to accept a rank
 Undecided    torch is not installed
-Not covered  RANK and WORLD_SIZE of the job itself (env.identity); reverse look-ups of the ranks'
-             addresses (net.name); which edge between two nodes fails (net.mesh); torchrun's own
-             rendezvous (rdzv.torchrun)
+Not covered  RANK and WORLD_SIZE of the job itself (env.identity); reverse lookups of the ranks'
+             addresses (net.name); which connection between two nodes fails (net.mesh); torchrun's
+             own rendezvous (rdzv.torchrun)
 Seen as      "The client socket has timed out after", "Timed out after 1800 seconds waiting for
              clients. 3/4 clients joined", "wait timeout after 1800000ms, keys:", "EADDRINUSE",
              "Address already in use", "Ping failed, invalid value returned from server", "Unable
@@ -101,19 +101,20 @@ FINDINGS = {
     "port-taken": FindingType(
         headline="MASTER_PORT is taken: {seen}",
         who="job author",
-        cause="another job on this node that uses the default port, or a rank of an old one",
+        cause="another job on this node with the default port, or a rank left over from an "
+        "earlier job",
         means="'The server socket has failed to listen on any local network address … EADDRINUSE' "
-        "on rank 0, while the others talk to a stranger and wait",
-        text="choose a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or "
-        "torchrun --rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
+        "on rank 0, while the others connect to the wrong server and wait",
+        text="choose a different port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % "
+        "20000)), or torchrun --rdzv-backend=c10d --rdzv-endpoint=localhost:0 on one node",
         commands=(Command("ss -ltnp", "the node"),),
         blame=Blame.JOB,
     ),
     "not-a-store": FindingType(
         headline="another program answers on MASTER_PORT: {seen}",
         who="job author",
-        cause="a service of another kind, or a proxy, that answers on MASTER_PORT",
-        means="'Ping failed, invalid value returned from server' and ranks that never meet",
+        cause="another kind of service, or a proxy, on MASTER_PORT",
+        means="'Ping failed, invalid value returned from server', and the ranks never meet",
         text="choose a free MASTER_PORT",
         commands=(Command("ss -ltnp", "the node"),),
         blame=Blame.JOB,
@@ -121,10 +122,10 @@ FINDINGS = {
     "interface-unknown": FindingType(
         headline="GLOO_SOCKET_IFNAME matches no interface: {seen}",
         who="job author",
-        cause="a name that another machine's interface has, or NCCL's syntax (^lo, =eth0)",
-        means="'Unable to find address for:' on that rank, the others wait without a message",
+        cause="an interface name from another machine, or NCCL's syntax (^lo, =eth0)",
+        means="'Unable to find address for:' on that rank, the others wait silently",
         now="unset GLOO_SOCKET_IFNAME",
-        text="write exact names in GLOO_SOCKET_IFNAME, separated by commas: Gloo takes nothing "
+        text="write exact names in GLOO_SOCKET_IFNAME, separated by commas: Gloo accepts nothing "
         "else",
         commands=(Command("ip -brief address", "the node"),),
         blame=Blame.JOB,
@@ -132,30 +133,31 @@ FINDINGS = {
     "store-unreachable": FindingType(
         headline="ranks can't reach the TCPStore of rank 0: {seen}",
         who="job author, then network administrator",
-        cause="MASTER_ADDR is not an address of the machine of rank 0, or its name leads elsewhere",
+        cause="a MASTER_ADDR that is not an address of rank 0's node, or a name that resolves to "
+        "another one",
         means="'The client socket has timed out after …ms while trying to connect to (host, port)'",
-        text="set MASTER_ADDR: a name or address of rank 0's machine that all ranks can reach; "
-        "torch says the same for an unknown name, a refusal and a firewall: net.name tells them "
-        "apart",
+        text="set MASTER_ADDR to a name or address of rank 0's node that all ranks can reach; "
+        "torch prints the same message for an unknown name, a refused connection and a firewall: "
+        "net.name tells which it is",
         commands=(Command("getent ahosts $MASTER_ADDR", "the node"),),
     ),
     "rank-late": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a slow file system under that rank's Python environment, or a machine that is busy",
+        cause="a slow file system with that rank's Python environment, or a busy node",
         means="all other ranks wait for it at every start, and at every restart",
-        text="put the environment on a local disk; shorten what that rank does before "
+        text="put the environment on a local disk; reduce what that rank does before "
         "init_process_group",
         status=Status.WARN,
         explains=(),
     ),
     "store-slow": FindingType(
         headline="the TCPStore is slow: {seen}",
-        cause="nobody answers reverse look-ups (PTR) of the ranks' addresses; c10d asks for each",
+        cause="no answer to reverse lookups (PTR) of the ranks' addresses; c10d makes one for each",
         means="'The hostname of the client socket cannot be retrieved. err=-3' and 10 s more for "
         "every connection to the store",
         text="add the ranks' addresses to DNS or /etc/hosts",
-        commands=(Command("time getent hosts <the address of that rank>", "rank 0's node"),),
+        commands=(Command("time getent hosts $(hostname -I)", "rank 0's node"),),
         status=Status.WARN,
         blame=Blame.NETWORK,
         explains=(),

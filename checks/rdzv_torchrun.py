@@ -3,18 +3,18 @@
 Level        standard
 Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes torchrun would let open
              the store there, by torch's own rule (localhost, the node's hostname, or an address
-             that it resolves to); the name that it would give to all ranks as MASTER_ADDR: the
-             alphabetically first of the nodes' full names or PET_LOCAL_ADDR, as each node resolves
-             it; PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES and the endpoint's port on all nodes
+             that it resolves to); the name that it would advertise to all ranks as MASTER_ADDR: the
+             alphabetically first of the nodes' FQDNs or PET_LOCAL_ADDR, as each node resolves it;
+             PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES and the endpoint's port on all nodes
 Fails if     the ids, counts or ports differ; and where PET_RDZV_BACKEND is c10d: no node or several
-             would open the store, a node can't resolve its own name, or nodes can't resolve the
-             name that is handed out or find another machine behind it
-Warns if     never: without PET_RDZV_BACKEND=c10d nobody may ever compare these names
-Undecided    a copied tree is looked at; a look-up has no answer in time, or a node is not there
-Not covered  what torchrun is given on its command line; whether the endpoint can be reached
+             would open the store, a node can't resolve its own hostname, or nodes can't resolve the
+             advertised name or resolve it to another machine
+Warns if     never: without PET_RDZV_BACKEND=c10d these names may not matter
+Undecided    a copied file tree is checked; a lookup times out, or a node is missing
+Not covered  the command line of torchrun; whether the endpoint can be reached
              (rdzv.reach, net.mesh); clocks, which this rendezvous depends on (agree.clock)
 Seen as      "The connection to the C10d store has failed", RendezvousConnectionError,
-             RendezvousTimeoutError, "gai error: -2" for a name that nobody has given,
+             RendezvousTimeoutError, "gai error: -2" for a name that nobody configured,
              "generated a random run_id", a world that is smaller than it should be
 """
 
@@ -25,7 +25,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
-from preflight.domains.net.dns import NO_RESOLVER, Lookup, LookupBatch, is_loopback, look_up
+from preflight.domains.net.dns import (
+    NO_RESOLVER,
+    Lookup,
+    LookupBatch,
+    in_words,
+    is_loopback,
+    look_up,
+)
 from preflight.domains.rendezvous.torchrun_names import (
     addresses_of,
     endpoint_of,
@@ -82,38 +89,39 @@ FINDINGS = {
     "store-host-missing": FindingType(
         headline="{seen}",
         who="job author",
-        cause="the address of a service or of a second interface: torchrun compares the endpoint "
-        "only with the node's hostname and its addresses",
+        cause="an endpoint that is a service address or a second interface: torchrun compares it "
+        "only with the node's hostname and the addresses of that",
         means=NO_HOST + ", although ping and nc get there",
         text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
-        "use an endpoint that is the host name of one node, or --rdzv-backend static",
+        "use the hostname of one node as endpoint, or --rdzv-backend static",
         was=("nobody-hosts",),
     ),
     "store-host-duplicate": FindingType(
         headline="{seen}",
         who="job author",
-        cause="localhost as endpoint, or machines with the same host name",
-        means="each of these nodes opens a store of its own and waits in it for the others, until "
+        cause="localhost as endpoint, or machines with the same hostname",
+        means="each of these nodes opens its own store and waits there for the others, until "
         "RendezvousTimeoutError",
         text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
-        "use an endpoint that is one node's alone, and a host name of its own for each machine",
+        "use an endpoint that belongs to one node only, and give each machine its own hostname",
         was=("two-hosts",),
     ),
     "hostname-unknown": FindingType(
         headline="torchrun can't resolve the hostname of {at}",
-        cause="a host or container name that is neither in DNS nor in /etc/hosts",
-        means="torchrun stops there: 'socket.gaierror: Name or service not known'",
+        cause="a host or container name that is not in DNS or /etc/hosts",
+        means="torchrun fails there: 'socket.gaierror: Name or service not known'",
         text="pass --rdzv-conf is_host=1 to torchrun on one node and is_host=0 on the others, or "
-        "enter the node's name in /etc/hosts or DNS",
+        "add the node's name to /etc/hosts or DNS",
         commands=(Command("getent hosts $(hostname)", "the node"),),
         was=("own-name-unknown",),
     ),
     "advertised-name-unusable": FindingType(
         headline="torchrun would advertise '{name}', which other nodes can't resolve",
         who="job author, then cluster administrator",
-        cause="a full name that only its own machine knows, or that is the loopback elsewhere",
-        means="the rendezvous succeeds, then the ranks end with 'The client socket has timed out … "
-        "({name}, …)': a name that nobody has given",
+        cause="an FQDN that only its own machine can resolve, or that resolves to the loopback "
+        "elsewhere",
+        means="the rendezvous succeeds, then the ranks fail with 'The client socket has timed out "
+        "… ({name}, …)', a name that nobody configured",
         text="add {name} to DNS or /etc/hosts of all nodes, or pass --local-addr with each node's "
         "own IP address",
         commands=(Command("getent ahosts {name}", "each node"),),
@@ -123,9 +131,9 @@ FINDINGS = {
     "rendezvous-differs": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a script that computes it on each node, such as an id from the time or the host",
+        cause="a script that computes it on each node, such as an ID from the time or the hostname",
         means="the nodes wait for each other in different places, until RendezvousTimeoutError on "
-        "one and 'The connection to the C10d store has failed' on the other",
+        "one node and 'The connection to the C10d store has failed' on the other",
         text="compute it once for the job, e.g. --rdzv-id $SLURM_JOB_ID",
     ),
 }
@@ -294,9 +302,7 @@ def _judge_equal(
         saw=f"{of}{variable} is {', '.join(said)}",
         expected="one value on all nodes",
         confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
-        alternatives=tuple(f"{n} has the one that was meant" for n in odd[:SHOWN])
-        if agreed.tie
-        else (),
+        alternatives=tuple(f"{n} has the intended one" for n in odd[:SHOWN]) if agreed.tie else (),
         fields={"variable": variable},
     )
 
@@ -307,12 +313,14 @@ def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterato
     hosts = {n: h for n, h in would.items() if h.hosts}
     stops = {n: h for n, h in would.items() if h.stops}
     if stops:
-        told = [f"{n}: {quoted(h.name)} gives {h.stops}" for n, h in list(stops.items())[:SHOWN]]
+        told = [
+            f"{n}: {quoted(h.name)}: {in_words(h.stops)}" for n, h in list(stops.items())[:SHOWN]
+        ]
         yield Found(
             "hostname-unknown",
             tuple(world.subject(n) for n in stops),
             saw=" · ".join(told),
-            expected="an own host name that resolves on its node",
+            expected="a hostname that resolves on its own node",
         )
     elif not hosts and all(h.hosts is False for h in would.values()):
         endpoints = {h.endpoint for h in would.values()}
@@ -324,7 +332,7 @@ def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterato
         yield Found(
             "store-host-missing",
             (_subject(world, home or next(iter(would)), first.source),),
-            saw=f"none of {plural(len(would), 'node')} would take {what} for itself{leads}",
+            saw=f"none of {plural(len(would), 'node')} would open the store at {what}{leads}",
             expected="one node that would",
         )
     elif len(hosts) > 1:
@@ -332,7 +340,7 @@ def _judge_hosts(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterato
         yield Found(
             "store-host-duplicate",
             tuple(world.subject(n) for n in hosts),
-            saw=f"{plural(len(hosts), 'node')} would take {what} for itself: {', '.join(told)}",
+            saw=f"{plural(len(hosts), 'node')} would open the store at {what}: {', '.join(told)}",
             expected="one node that would",
         )
 
@@ -363,7 +371,7 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
     yield Found(
         "advertised-name-unusable",
         tuple(world.subject(n) for n in nodes),
-        saw=f"torchrun would hand out {quoted(name)}, {home}'s name · "
+        saw=f"torchrun would advertise {quoted(name)}, {home}'s name · "
         + ", ".join(f"{n}: {told}" for n, told in list(bad.items())[:SHOWN]),
         expected=f"an address of {home}, on all nodes",
         confidence=Confidence.POSSIBLE if either else Confidence.LIKELY,

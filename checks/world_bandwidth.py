@@ -1,20 +1,20 @@
 """What is the bus bandwidth of all-reduces, and is a node or link slower than the rest?
 
 Level        standard
-Looks at     all-reduces in rising size (4 KiB to 1 GiB over NCCL where every rank has a GPU, to
+Looks at     all-reduces of increasing size (4 KiB to 1 GiB over NCCL where every rank has a GPU, to
              16 MiB over Gloo on several nodes without): median time and bus bandwidth of each; then
              exchanges both ways between the first ranks of two nodes, up to five rounds in which
-             every node meets another partner, all pairs of a round at once, each round twice
-Fails if     the bus bandwidth of the largest all-reduce is less than is expected (--expect
-             allreduce_busbw_gbs); never for being slow without that; a rank dies, fails or hangs
+             every node gets another partner, all pairs of a round at once, each round twice
+Fails if     the bus bandwidth of the largest all-reduce is less than expected (--expect
+             allreduce_busbw_gbs); never without that expectation; a rank dies, fails or hangs
 Warns if     one of four or more nodes exchanges at least 25 % less than the others (60 % over Gloo)
-             with each of its partners; two or more nodes do: it may be what they share; two nodes
-             exchange 60 % less (85 %) with each other than both do elsewhere
+             with each of its partners; two or more nodes do, perhaps because of what they share;
+             two nodes exchange 60 % less (85 %) with each other than with others
 Undecided    torch is not installed; less than 2 GiB are free on a GPU
-Not covered  which GPU or network card of a node it is: between nodes only the first rank's is
-             measured (net.rdma looks at the others); GPUs of one node one by one (gpu.p2p); two or
-             three nodes, of which none can be called the slow one; a fabric that is slow between
-             any two nodes. On GPUs it was seen with a stand-in only, never over NCCL
+Not covered  which GPU or NIC of a node it is: between nodes only the first rank's is measured
+             (net.rdma checks the others); GPUs of one node one by one (gpu.p2p); two or three
+             nodes, where the slow one can't be determined; a fabric that is slow between any two
+             nodes. On GPUs tested with a stand-in only, never over NCCL
 Seen as      no error at all: every step takes as long as its slowest pair; tokens per second that
              drop from two nodes on; many small all-reduces (bucket_cap_mb) that take half a step
 """
@@ -112,10 +112,10 @@ FINDINGS = {
     **gloo_unreachable.FINDINGS,
     "below-expected": FindingType(
         headline="all-reduce is slower than expected: {seen}",
-        cause="a slow port or cable, GPUs that NVLink no longer joins, another transport or tree "
-        "than when this was found to be good, other jobs on the same switches",
+        cause="a slow port or cable, GPUs no longer connected by NVLink, a different transport or "
+        "tree from when the expectation was recorded, other jobs on the same switches",
         means="no error at all: training is slower than it was",
-        text="look at the transport that world.nccl shows, and at what changed: preflight baseline "
+        text="check the transport that world.nccl shows, and what has changed: preflight baseline "
         "diff",
         commands=TEST,
         blame=(Blame.NETWORK, Blame.NODE),
@@ -123,11 +123,11 @@ FINDINGS = {
     ),
     "node-slow": FindingType(
         headline="{seen}",
-        cause="a port of the node that is down or fell back to a lower rate, a bad cable, "
-        "GPUDirect RDMA that is off, a card far from its GPU",
+        cause="a port that is down or fell back to a lower rate, a bad cable, GPUDirect RDMA that "
+        "is off, a NIC far from its GPU",
         means="no error at all: every all-reduce of every rank waits for this node",
-        text="run without {node!s}; compare its ports, rates and error counters with another "
-        "node's",
+        text="exclude {node!s}; compare its ports, rates and error counters with those of another "
+        "node",
         commands=(PORTS, *TEST),
         status=Status.WARN,
         blame=Blame.NODE,
@@ -137,8 +137,8 @@ FINDINGS = {
         headline="the path between {node} and {to} slows all-reduces down: {seen}",
         who="network administrator",
         cause="a path through a congested or broken switch port or uplink, or a bad route",
-        means="no error at all: a ring that goes over this link is as slow as the link",
-        text="check the way between the two, and the counters of the switch ports on it",
+        means="no error at all: a ring that uses this link is as slow as the link",
+        text="check the path between the two, and the counters of the switch ports on it",
         commands=(Command("ibtracert LID LID", "{node}"), *TEST),
         status=Status.WARN,
         explains=SLOW_SUMS,
@@ -148,8 +148,8 @@ FINDINGS = {
         who="network administrator",
         cause="a leaf switch, an uplink or a rail that these nodes share",
         means="no error at all: every all-reduce of every rank waits for these nodes",
-        text="run without them, or on them alone; check what they share: the switch, its uplinks, "
-        "its firmware, a rack's cooling",
+        text="exclude them, or run on them only; check what they share: the switch, its uplinks, "
+        "its firmware, the cooling of a rack",
         commands=(Command("ibnetdiscover", "{node}"), *TEST),
         status=Status.WARN,
         explains=SLOW_SUMS,
@@ -174,7 +174,7 @@ class Bandwidth:
 
 def observe(host: Host, ctx: Context) -> Bandwidth:
     if ctx.world_size < 2:
-        raise NotApplicable("one rank: there is nobody to exchange with")
+        raise NotApplicable("one rank: no other to exchange data with")
     import torch
 
     torch.set_num_threads(1)
@@ -323,7 +323,7 @@ def _slow_link(seen: Rates, pair: Pair, usual: float) -> Found:
     return Found(
         "link-slow",
         (Subject(Kind.LINK, a, to=b),),
-        saw=f"{a}-{b} {gbs(seen.pairs[pair])} · with others both do {gbs(usual)} or more",
+        saw=f"{a}-{b} {gbs(seen.pairs[pair])} · both reach, with others, {gbs(usual)} or more",
         expected=f"about {gbs(usual)}",
         confidence=Confidence.LIKELY,
         fields={"node": a, "to": b},

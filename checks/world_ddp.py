@@ -3,9 +3,11 @@
 Level        standard
 Looks at     a small model wrapped in DDP on the device and backend that the job would use: its
              gradients against the average of all ranks computed by hand, its parameters on all
-             ranks after an optimizer step, a forward pass under autocast in the device's best type
-Fails if     gradients are not that average; parameters differ between ranks; autocast gives numbers
-             that are not finite; backend and device do not fit; a rank dies, fails or does not come
+             ranks after an optimizer step, a forward pass under autocast in the device's preferred
+             type
+Fails if     gradients are not that average; parameters differ between ranks; autocast produces
+             non-finite values; backend and device do not match; a rank dies, fails or does not
+             arrive
 Warns if     the backend is Gloo although every rank has a GPU
 Undecided    torch is not installed
 Not covered  the job's own model: unused parameters, different shapes or numbers of batches; FSDP
@@ -80,45 +82,45 @@ FINDINGS = {
     **stalls.FINDINGS,
     "wrong-gradient": FindingType(
         headline="{at} computes wrong gradients",
-        cause="defective memory or a defective GPU; a build of torch that was patched",
+        cause="defective memory, a defective GPU, or a patched build of torch",
         means="no error at all: the loss falls more slowly, becomes NaN, or differs between runs",
-        text="exclude that machine, then test its memory and GPUs (dcgmi diag -r 3); run the same "
-        "model on one rank alone",
+        text="exclude that node, then test its memory and GPUs (dcgmi diag -r 3); run the same "
+        "model on a single rank",
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "parameters-differ": FindingType(
-        headline="{at} has other parameters than the others after one step",
+        headline="{at} has different parameters from the others after one step",
         cause="defective memory or a defective GPU",
-        means="every rank trains a model of its own, without any error; checkpoints of rank 0 hide "
+        means="every rank trains a different model, without an error; checkpoints of rank 0 hide "
         "that",
-        text="exclude that machine, then test its memory and GPUs (dcgmi diag -r 3); use the same "
+        text="exclude that node, then test its memory and GPUs (dcgmi diag -r 3); use the same "
         "torch build on all ranks",
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "not-finite": FindingType(
         headline="{at} computes infinite or NaN values",
-        cause="a defective GPU, or a build of torch for another kind of processor",
+        cause="a defective GPU, or a build of torch for another kind of device",
         means="the loss is NaN from the first step on under autocast",
-        text="train in float32 until the GPU was tested (dcgmi diag -r 3); use a torch built for "
+        text="train in float32 until the GPU is tested (dcgmi diag -r 3); use a torch built for "
         "this device",
         blame=Blame.NODE,
     ),
     "backend-mismatch": FindingType(
         headline="{seen}",
         who="job author",
-        cause="backend='nccl' in the script on a machine, or in an image, without CUDA",
+        cause="backend='nccl' in the script, on a machine or image without CUDA",
         means="'No backend type associated with device type cpu' or 'ProcessGroupNCCL is only "
         "supported with GPUs, no GPUs found!'",
-        text="call init_process_group() without a backend: torch then takes what fits each device; "
-        "backend='gloo' for ranks without a GPU",
+        text="call init_process_group() without a backend: torch then chooses one per device; or "
+        "use backend='gloo' for ranks without a GPU",
         blame=Blame.JOB,
         was=("backend-unfit",),
     ),
     "gloo-on-gpu": FindingType(
         headline="{seen}",
         who="job author",
-        cause="backend='gloo' was set for a test on the CPU and stayed",
-        means="training works, with every gradient copied through the CPU: many times slower",
+        cause="a backend='gloo' left over from a test on the CPU",
+        means="training works, but every gradient is copied through the CPU: many times slower",
         text="use backend='nccl'",
         status=Status.WARN,
         blame=Blame.JOB,
@@ -264,8 +266,8 @@ def _judge_backend(world: World[Trained]) -> Iterator[Found]:
     if asked is None:
         return
     job = Subject(Kind.JOB, name="backend")
-    have = "a GPU each" if asked.device == "cuda" else "no GPU each"
-    saw = f"backend {asked.asked!r} is asked for, the ranks have {have}"
+    have = "every rank has a GPU" if asked.device == "cuda" else "not every rank has a GPU"
+    saw = f"backend {asked.asked!r} is requested, and {have}"
     if asked.backend == "nccl" and asked.device == "cpu":
         yield Found("backend-mismatch", (job,), saw=saw, expected="gloo, or a GPU for every rank")
     elif asked.backend == "gloo" and asked.device == "cuda":
@@ -303,7 +305,7 @@ def _numbers_differ(
         expected=expected,
         blame=None if few else Blame.UNKNOWN,
         confidence=Confidence.LIKELY if few else Confidence.POSSIBLE,
-        alternatives=() if few else ("one rank sends wrong numbers to all", "the build of torch"),
+        alternatives=() if few else ("one rank sends wrong values to all", "the build of torch"),
     )
 
 

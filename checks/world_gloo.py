@@ -3,14 +3,12 @@
 Level        standard
 Looks at     all-reduces of 4 B to 16 MiB between all ranks on the CPU, over the interface that Gloo
              chooses, in a group that meets on a free port: each element of the sums, the time and
-             the bus bandwidth of each size; a size for which half of the time that is left would
-             not do, by what smaller ones took, is left out
-Fails if     a sum is wrong; a rank dies, fails or does not come to the step where the others wait;
-             an address that a rank tells the others can't be reached; an all-reduce does not come
-             back
-Warns if     a size was left out and the smaller ones say that less than 12.5 MB/s (100 Mbit/s) get
-             through; never for less: an all-reduce is as slow on every rank as its slowest
-             connection
+             the bus bandwidth of each size; a size that would need more than half of the remaining
+             time, judged by smaller ones, is left out
+Fails if     a sum is wrong; a rank dies, fails or does not reach the step where the others wait; an
+             address that a rank advertises can't be reached; an all-reduce hangs
+Warns if     a size was left out and the smaller ones show less than 12.5 MB/s (100 Mbit/s); never
+             for less: an all-reduce is as slow on every rank as its slowest connection
 Undecided    torch is not installed
 Not covered  NCCL and GPUs (world.nccl); the links between nodes one by one (net.mesh, net.speed)
 Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Connection closed by

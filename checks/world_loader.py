@@ -1,14 +1,14 @@
 """Does a DataLoader with worker processes work, and how many batches per second does it give?
 
 Level        standard
-Looks at     a small data set of pictures that costs about a millisecond an item, read without
-             workers, with one, and with as many as fit the CPUs of a rank (at most 8); pinned
-             memory where there is a GPU; batches a second of each
+Looks at     a small data set of images that takes about a millisecond per item, loaded without
+             workers, with one, and with as many as a rank has CPUs (at most 8); pinned memory where
+             there is a GPU; batches per second of each
 Fails if     a worker dies (SIGBUS: /dev/shm is full), can't hand over its batch, or twice does not
-             start or gives no batch in time; memory can't be pinned
-Warns if     never: how fast the job's own data set is, only the job can tell
-Undecided    torch is not installed; reading without workers takes too long
-Not covered  the job's own data set and its storage; all ranks reading at once
+             start or returns no batch in time; memory can't be pinned
+Warns if     never: the speed of the job's own data set only shows in the job
+Undecided    torch is not installed; loading without workers takes too long
+Not covered  the job's own data set and its storage; all ranks loading at once
 Seen as      "DataLoader worker (pid 123) is killed by signal: Bus error. It is possible that
              dataloader's workers are out of shared memory", "unable to allocate shared memory(shm)
              for file", "received 0 items of ancdata", "DataLoader worker (pid(s) 123) exited
@@ -77,7 +77,7 @@ FINDINGS = {
     "shm-full": FindingType(
         headline="DataLoader workers on {at} run out of shared memory",
         who="job author",
-        cause="a container's 64 MiB of /dev/shm, or what ended jobs left there",
+        cause="a container's default of 64 MiB for /dev/shm, or files that ended jobs left there",
         means="'DataLoader worker (pid …) is killed by signal: Bus error. It is possible that "
         "dataloader's workers are out of shared memory'",
         text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
@@ -87,29 +87,29 @@ FINDINGS = {
     ),
     "shm-unusable": FindingType(
         headline="DataLoader workers on {at} can't use /dev/shm",
-        cause="/dev/shm has another mode than 1777, or is mounted read-only",
+        cause="a /dev/shm without mode 1777, or mounted read-only",
         means="'unable to open shared memory object </torch_…> in read-write mode'",
-        text="mount -o remount,rw,mode=1777 /dev/shm",
+        text="remount it: remount it: mount -o remount,rw,mode=1777 /dev/shm",
         commands=(Command("grep /dev/shm /proc/mounts", "the node"),),
         blame=Blame.NODE,
     ),
     "files-few": FindingType(
         headline="DataLoader workers on {at} run out of open files",
         who="job author",
-        cause="a small limit of open files: every tensor of a batch in flight needs one",
-        means="'received 0 items of ancdata' or 'Too many open files' after some batches",
+        cause="a low limit on open files: every tensor of a batch in flight needs one",
+        means="'received 0 items of ancdata' or 'Too many open files' after a few batches",
         now="ulimit -n 65536   in the job script",
-        text="raise the limit of open files, or call "
+        text="raise the limit on open files, or call "
         "torch.multiprocessing.set_sharing_strategy('file_system'), which needs fewer",
         blame=Blame.JOB,
     ),
     "worker-died": FindingType(
         headline="a DataLoader worker died on {at}: {seen}",
         who="job author",
-        cause="the kernel's OOM killer (signal Killed), or a library that doesn't survive a fork",
+        cause="the kernel's OOM killer (signal Killed), or a library that does not survive a fork",
         means="'DataLoader worker (pid(s) …) exited unexpectedly', 'DataLoader worker (pid …) is "
         "killed by signal: Killed'",
-        text="ask for more memory, or use fewer workers; num_workers=0 shows whether reading "
+        text="request more memory, or use fewer workers; num_workers=0 shows whether loading "
         "itself works",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),
     ),
@@ -118,22 +118,23 @@ FINDINGS = {
         who="job author",
         cause="a lock that another thread held at the fork: OpenMP, OpenCV, a tracing library",
         means="the first batch never comes, GPUs idle, no message",
-        text="pass multiprocessing_context='forkserver' to the DataLoader, which forks no threads; "
-        "or num_workers=0",
+        text="pass multiprocessing_context='forkserver' to the DataLoader, which avoids forking a "
+        "threaded process; or num_workers=0",
         was=("worker-stuck",),
     ),
     "pin-failed": FindingType(
         headline="pinning memory fails on {at}: {seen}",
-        cause="the driver refuses page-locked memory: the limit of the container or a sick GPU",
+        cause="a driver that refuses page-locked memory: the limit of the container or a faulty "
+        "GPU",
         means="'Caught RuntimeError in pin memory thread' at the first batch",
         text="raise the memory limit, or pass pin_memory=False; gpu.health checks the GPU",
     ),
     "loader-failed": FindingType(
         headline="the DataLoader fails on {at}: {seen}",
         who="job author",
-        cause="something that none of the other findings of this check knows",
+        cause="an error that this check has no more specific finding for",
         means="the DataLoader raises the error above at its first batches",
-        text="read the whole text (-v); num_workers=0 shows whether reading itself works",
+        text="read the full error (-v); num_workers=0 shows whether loading itself works",
     ),
 }
 

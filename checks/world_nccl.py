@@ -3,25 +3,25 @@
 Level        standard
 Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 MiB between all GPUs
              in a group that meets on a free port: each element of the sums, the time and the bus
-             bandwidth of each size (one for which half of the time that is left would not do, by
-             what smaller ones took, is left out); what NCCL logs meanwhile (network, transport of
+             bandwidth of each size (one that would need more than half of the remaining time,
+             judged by smaller ones, is left out); what NCCL logs meanwhile (network, transport of
              each connection, GPUDirect RDMA, NVLink, warnings), and /sys/class/infiniband
 Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong; a rank dies, fails
-             or does not come to the step where the others wait; an all-reduce does not come back;
-             ranks chose different networks; TCP was chosen between nodes that all have InfiniBand,
-             EFA or fast RoCE ports
-Warns if     TCP was chosen beside slow RoCE ports; GPUs that NVLink joins don't use it; GPUDirect
-             RDMA is off on some nodes only; NCCL warns of what has a known cause; its own
-             diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1) found something.
-             A size was left out and the smaller ones say that less than 12.5 MB/s get through;
-             never for less: an all-reduce is as slow on every rank as its slowest connection
+             or does not reach the step where the others wait; an all-reduce hangs; ranks chose
+             different networks; TCP was chosen between nodes that all have InfiniBand, EFA or fast
+             RoCE ports
+Warns if     TCP was chosen although there are slow RoCE ports; GPUs connected by NVLink don't use
+             it; GPUDirect RDMA is off on some nodes only; NCCL prints a warning with a known cause;
+             its own diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1) found
+             something. A size was left out and the smaller ones show less than 12.5 MB/s; never for
+             less: an all-reduce is as slow on every rank as its slowest connection
 Undecided    torch is not installed, or has no NCCL or no GPU for every rank where the job is given
              GPUs
-Not covered  the bandwidth at the size of gradients (from 1 GiB on); which way the data goes where
-             the job's collectives are others than all-reduce; ranks that chose different networks
-             with an NCCL before 2.22, which hangs before they can be compared. The log's forms are
-             those of NCCL 2.18 to 2.31; what a later one words otherwise is passed over. On AMD's
-             GPUs torch calls RCCL nccl, and its variables are NCCL_* too: not seen there yet
+Not covered  the bandwidth at the size of gradients (from 1 GiB on); the transport of collectives
+             other than all-reduce; ranks that chose different networks with an NCCL before 2.22,
+             which hangs before they can be compared. The log formats are those of NCCL 2.18 to
+             2.31; different wording of a later one is ignored. On AMD's GPUs torch calls RCCL nccl,
+             and its variables are NCCL_* too: not tested there yet
 Seen as      "Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Bootstrap : no
              socket interface found", "failed to extend /dev/shm/nccl-", "Mismatched NCCL version
              detected", "ncclUnhandledSystemError", "ncclUnhandledCudaError", "ncclInternalError",
@@ -82,7 +82,7 @@ SIGNATURES = (
     Signature(
         r"Duplicate GPU detected|Multiple Ranks are using the same GPU",
         "gpu-shared",
-        "a GPU of its own for every rank",
+        "a different GPU for every rank",
     ),
     Signature(
         r"Mismatched NCCL version",
@@ -113,7 +113,7 @@ SIGNATURES = (
     Signature(
         r"P2P is disabled between NVLINK",
         "p2p-disabled",
-        "peer access between GPUs that NVLink joins",
+        "peer access between GPUs connected by NVLink",
     ),
     Signature(
         r"NVLS\) [Mm]ulticast",
@@ -142,7 +142,8 @@ FINDINGS = {
     "gpu-shared": FindingType(
         headline="two ranks use the same GPU: {seen}",
         who="job author",
-        cause="no torch.cuda.set_device(local_rank), or a CUDA_VISIBLE_DEVICES that repeats a GPU",
+        cause="a missing torch.cuda.set_device(local_rank), or a CUDA_VISIBLE_DEVICES that "
+        "repeats a GPU",
         means="'Duplicate GPU detected : rank … and rank … both on CUDA device …'",
         now="echo $CUDA_VISIBLE_DEVICES   on each rank: the masks must not overlap",
         text="call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the first use of "
@@ -153,18 +154,19 @@ FINDINGS = {
     "version-mismatch": FindingType(
         headline="the ranks have different versions of NCCL: {seen}",
         who="image author",
-        cause="LD_LIBRARY_PATH or LD_PRELOAD that brings another libnccl on some ranks",
+        cause="a different libnccl from LD_LIBRARY_PATH or LD_PRELOAD on some ranks",
         means="'Mismatched NCCL version detected', or a hang in the first collective",
         now="unset LD_LIBRARY_PATH LD_PRELOAD",
-        text="use one image for all ranks; pip list | grep nccl shows what torch came with",
+        text="use one image for all ranks; pip list | grep nccl shows the version that torch came "
+        "with",
         blame=Blame.JOB,
     ),
     "shm-full": FindingType(
         headline="NCCL runs out of shared memory on {at}",
         who="job author",
-        cause="a container's 64 MiB of /dev/shm, or segments of ended jobs",
+        cause="a container's default of 64 MiB for /dev/shm, or files that ended jobs left there",
         means="'Error: failed to extend /dev/shm/nccl-… to … bytes', 'unhandled system error'",
-        now="export NCCL_SHM_DISABLE=1   slower, but it starts",
+        now="export NCCL_SHM_DISABLE=1   slower, but the job starts",
         text="start the container with --shm-size=8g (docker, podman) or an emptyDir with medium "
         "Memory at /dev/shm (pod)",
         commands=(Command("ls -lh /dev/shm", "the node"),),
@@ -173,18 +175,19 @@ FINDINGS = {
     "interface-unknown": FindingType(
         headline="NCCL_SOCKET_IFNAME matches no interface of {at}",
         who="job author",
-        cause="an NCCL_SOCKET_IFNAME that no interface of this machine matches",
+        cause="an NCCL_SOCKET_IFNAME meant for another machine, or a typo",
         means="'Bootstrap : no socket interface found', the other ranks wait",
         now="unset NCCL_SOCKET_IFNAME",
-        text="set NCCL_SOCKET_IFNAME to a prefix of the interface's name, to =NAME for an exact "
-        "one, or to ^PREFIX to leave some out",
+        text="set NCCL_SOCKET_IFNAME to a prefix of the interface name, to =NAME for an exact "
+        "one, or to ^PREFIX to exclude some",
         commands=(Command("ip -brief address", "the node"),),
         blame=Blame.JOB,
     ),
     "network-missing": FindingType(
-        headline="NCCL does not find the network that it was told to use: {seen}",
+        headline="NCCL does not find the network that it is configured to use: {seen}",
         who="job author",
-        cause="NCCL_NET or NCCL_NET_PLUGIN names a network that this machine or image lacks",
+        cause="an NCCL_NET or NCCL_NET_PLUGIN that names a network missing on this machine or "
+        "image",
         means="'NET/IB : No device found' or 'Failed to initialize any NET plugin'",
         now="unset NCCL_NET NCCL_NET_PLUGIN",
         text="expose the devices to the container: docker, podman: "
@@ -194,11 +197,12 @@ FINDINGS = {
     ),
     "fabric-failed": FindingType(
         headline="NCCL can't use the fabric on {at}",
-        cause="locked memory is limited, a wrong NCCL_IB_GID_INDEX, or the IMEX service is down",
+        cause="a limit on locked memory, a wrong NCCL_IB_GID_INDEX, or an IMEX service that is "
+        "down",
         means="'Call to ibv_reg_mr failed', 'ibv_modify_qp failed with error Invalid argument'",
         now="export NCCL_IB_DISABLE=1   slower",
         text="raise the limit: ulimit -l unlimited; unset NCCL_IB_GID_INDEX (NCCL 2.21 and later "
-        "choose it); NVLink across nodes: NCCL_MNNVL_ENABLE=0",
+        "choose it themselves); NVLink across nodes: NCCL_MNNVL_ENABLE=0",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
     ),
@@ -213,11 +217,11 @@ FINDINGS = {
     ),
     "nvls-failed": FindingType(
         headline="NVLink SHARP fails on {at}",
-        cause="a fabric manager that is old, failed or was restarted under a running driver; a "
-        "container or virtual machine that may not use multicast",
+        cause="a fabric manager that is old, failed or was restarted while the driver was "
+        "running; a container or virtual machine without permission for multicast",
         means="'Failed to bind NVLink SHARP (NVLS) Multicast memory', 'unhandled cuda error'",
         now="export NCCL_NVLS_ENABLE=0   somewhat slower within the node",
-        text="restart nvidia-fabricmanager with all GPUs idle, in the driver's own version",
+        text="restart nvidia-fabricmanager while all GPUs are idle, in the driver's version",
         commands=(Command("nvidia-smi -q | grep -A3 -i fabric", "the node"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
@@ -236,11 +240,12 @@ FINDINGS = {
     ),
     "cuda-failed": FindingType(
         headline="CUDA fails on {at}: {seen}",
-        cause="a driver older than torch's CUDA, a fabric manager that does not run, a sick GPU",
+        cause="a driver older than torch's CUDA, a fabric manager that is not running, a faulty "
+        "GPU",
         means="'CUDA error: system not yet initialized', 'The NVIDIA driver on your system is too "
         "old', or training silently runs on the CPU",
-        text="exclude that machine; install a driver for the CUDA that torch was built with, and "
-        "nvidia-fabricmanager on NVSwitch",
+        text="exclude that node; install a driver for the CUDA version that torch was built with, "
+        "and nvidia-fabricmanager on NVSwitch machines",
         commands=(
             Command("nvidia-smi || amd-smi", "the node"),
             Command("dmesg -T | grep -iE 'xid|amdgpu'", "the node"),
@@ -250,9 +255,9 @@ FINDINGS = {
     "nccl-failed": FindingType(
         headline="NCCL fails: {seen}",
         who="job author",
-        cause="what only NCCL's own log tells",
+        cause="an error that only NCCL's own log explains",
         means="'unhandled system error' or 'internal error', run with NCCL_DEBUG=WARN for details",
-        text="read NCCL's own log",
+        text="read NCCL's own log (NCCL_DEBUG=INFO) (NCCL_DEBUG=INFO)",
         now="NCCL_DEBUG=INFO preflight run --only world.nccl -v",
         commands=(
             Command("preflight run --only world.nccl", "the node", "the GPUs for some seconds"),

@@ -52,8 +52,12 @@ def begun(template: str, saw: str, fields: Mapping[str, str]) -> str:
 
 
 def _cut(text: str) -> str:
-    """Its beginning, up to the end of a word: an error of NCCL goes on for lines."""
-    return text if len(text) <= SEEN else text[:SEEN].rpartition(" ")[0].rstrip(" ,;:(") + " …"
+    """Its beginning, up to the end of a word unless that is far: an error of NCCL goes on for
+    lines."""
+    if len(text) <= SEEN:
+        return text
+    words = text[:SEEN].rpartition(" ")[0]
+    return (words if 3 * len(words) > 2 * SEEN else text[:SEEN]).rstrip(" ,;:(") + " …"
 
 
 def finished(headline: str, subjects: Sequence[Subject]) -> str:

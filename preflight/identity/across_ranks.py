@@ -27,7 +27,7 @@ def faults_across_ranks(
         if len(group) > 1 and not any(env.subjects in explained for env in group):
             saw = f"{group[0].say('RANK')} in {len(group)} environments"
             for env in group:
-                yield env.fault("rank-duplicate", saw, "a RANK of its own for each process")
+                yield env.fault("rank-duplicate", saw, "a different RANK for each process")
     for name in ("WORLD_SIZE", "MASTER_PORT"):
         for env, saw in _not_the_usual(envs, name, trust_first=name == "MASTER_PORT"):
             yield env.fault("world-differs", saw, f"one {name} for all ranks", name=name)

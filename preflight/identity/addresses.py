@@ -22,16 +22,16 @@ LOOPBACK_NAMES = (
 
 # the first that is in the text says what it is
 SIGNS = (
-    ("\r", "a carriage return is part of it: the file that sets it has Windows line ends"),
-    ("\n", "a line end is part of it"),
+    ("\r", "it contains a carriage return: the file that sets it has Windows line endings"),
+    ("\n", "it contains a line end"),
     ("://", "it is a URL"),
-    ('"', "quotes are part of it"),
-    ("'", "quotes are part of it"),
+    ('"', "it contains quotes"),
+    ("'", "it contains quotes"),
     ("$", "it was never expanded"),
     ("`", "it was never expanded"),
     ("{", "it was never expanded"),
     (",", "it is a list"),
-    ("@", "it names a user too"),
+    ("@", "it contains a user name"),
     ("/", "it is a path or a network"),
 )
 
@@ -42,16 +42,16 @@ def flaw(text: str) -> str:
         if sign in text:
             return why
     if text.split() != [text]:
-        return "a blank is part of it" if text.strip() else "it is blank"
+        return "it contains a space" if text.strip() else "it is blank"
     if "[" in text or "]" in text:
         address = ":" in text
-        return "an IPv6 address takes no brackets here" if address else "it is a whole node list"
+        return "an IPv6 address has no brackets here" if address else "it is a node list"
     if text.count(":") == 1:
-        return "a port is part of it"
+        return "it contains a port"
     if ":" in text:
         return _flaw_of_ipv6(text)
     if len(text) > NAME_MOST or not re.fullmatch(r"[\w.-]+", text, re.ASCII):
-        return "no host has such a name"
+        return "not a valid host name"
     return _flaw_of_number(text)
 
 
@@ -78,7 +78,7 @@ def _flaw_of_number(text: str) -> str:
         base = 16 if text[:2] in ("0x", "0X") else 8 if octal else 10
         number = int(text, base) if len(text) < 20 else 1 << 32
         if number >= 1 << 32:
-            return "no host has such a name"
+            return "not a valid host name"
         dotted = ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
         return f"a name of digits alone is read as the address {dotted}"
     if len(parts) == 4 and all(p.isdecimal() and len(p) < 4 and int(p) < 256 for p in parts):

@@ -206,7 +206,7 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
             yield env.fault(
                 "address-loopback",
                 f"{env.say(name)} · {evidence}",
-                "an address that the other nodes reach",
+                "an address that the other nodes can reach",
                 status,
                 Confidence.CERTAIN if status is None else Confidence.POSSIBLE,
                 name=name,
@@ -339,7 +339,7 @@ def _nested_launchers(env: Env, top: Topology) -> Iterator[Found]:
             return
     if agents != tasks:  # as many agents as tasks is a legal, if odd, way to start
         saw = f"torchrun in each of several tasks: {env.say(*names, mine)}"
-        yield env.fault("launchers-nested", saw, "one task a node", status, Confidence.LIKELY)
+        yield env.fault("launchers-nested", saw, "one task per node", status, Confidence.LIKELY)
 
 
 def _split_worlds(env: Env, top: Topology) -> Iterator[Found]:
@@ -352,9 +352,9 @@ def _split_worlds(env: Env, top: Topology) -> Iterator[Found]:
         several = total and part and (total == part > 1 if here == STEP[1] else total > part == 1)
         if several:
             saw = f"{env.say(tasks, here, 'GROUP_WORLD_SIZE')}: each node trains alone"
-            wanted = "torchrun --nnodes as many as nodes, with one --rdzv-endpoint"
+            wanted = "torchrun --nnodes=N on N nodes, with one --rdzv-endpoint"
             found = env.fault("worlds-split", saw, wanted, None, Confidence.LIKELY)
-            yield found.with_(alternatives=("independent runs on purpose, one a node",))
+            yield found.with_(alternatives=("intentionally independent runs, one per node",))
             return
 
 

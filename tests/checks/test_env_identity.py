@@ -484,7 +484,7 @@ def test_shared_environment_names_all_its_ranks() -> None:
 
 def test_values_are_shown_as_repr() -> None:
     (finding,) = judged(env_identity, Case("", one(ENV | {"MASTER_ADDR": "node-0\r"})))
-    assert r"MASTER_ADDR='node-0\r': a carriage return" in finding.saw
+    assert r"MASTER_ADDR='node-0\r': it contains a carriage return" in finding.saw
     assert "net.name" in finding.explains
 
 

@@ -310,7 +310,7 @@ def test_what_is_said() -> None:
     assert finding.expected == "about 390 GB/s, as the median of copies over NVLink 18"
     finding = one(node(2, rate=lambda one, other: 25.0 if one else 6.0, way="PHB"))
     assert finding.saw == "GPU 0->1 6.0 GB/s"
-    assert finding.expected == "about 25.0 GB/s, as the way back"
+    assert finding.expected == "about 25.0 GB/s, as in the other direction"
 
 
 def test_what_came_before_a_hang_is_not_lost() -> None:

@@ -170,8 +170,9 @@ def test_one_cause_is_named_once() -> None:
 def test_what_is_said_of_a_slow_rank() -> None:
     (finding,) = findings(slow(0.02, 0.9, 0.95))
     assert finding.saw == (
-        "rank 0 waits for a collective at 2 % of the looks, the others at 90-95 % · rank 0 is most "
-        "often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · 210 ms per step"
+        "rank 0 waits for a collective in 2 % of the samples, the others in 90-95 % · rank 0 is "
+        "most often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · "
+        "210 ms per step"
     )
     assert (finding.blame, finding.confidence) == (Blame.JOB, Confidence.LIKELY)
     assert finding.fields["line"] == "/home/u/train.py:31"
@@ -208,7 +209,7 @@ def test_what_is_said_of_data() -> None:
 def test_what_is_said_of_small_ones() -> None:
     (finding,) = findings(ranks(*[CHATTY] * 6))
     assert finding.saw == (
-        "400 collectives per step, half of them of 4 B or less · 60 % of the looks are in one · "
+        "400 collectives per step, half of them of 4 B or less · 60 % of the samples are in one · "
         "210 ms per step"
     )
     assert len(finding.subjects) == 6
@@ -288,7 +289,7 @@ def test_the_cpus_of_a_rank_are_its_part_of_the_mask(tmp_path: Path) -> None:
 
 
 def test_too_little_is_no_answer(tmp_path: Path) -> None:
-    with pytest.raises(NotApplicable, match="1 step timed, 60 looks: too few"):
+    with pytest.raises(NotApplicable, match="1 step timed, 60 samples: too few"):
         job_pace.observe(Host(), context(options=record(tmp_path, pace(steps=1))))
     with pytest.raises(NotApplicable, match="rehearse"):
         job_pace.observe(Host(), context())

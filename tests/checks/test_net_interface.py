@@ -191,7 +191,7 @@ def test_one_setting_on_several_nodes_is_one_finding() -> None:
     both = judged(net_interface, Case("", {"n1": first, "n2": second}, topology=NODES))
     (finding,) = joined(both)
     assert [s.node for s in finding.subjects] == ["n1", "n2"]
-    assert finding.saw.startswith("GLOO_SOCKET_IFNAME='docker0': Gloo takes docker0 172.17.0.1 · ")
+    assert finding.saw.startswith("GLOO_SOCKET_IFNAME='docker0': Gloo uses docker0 172.17.0.1 · ")
     assert finding.saw.endswith("MASTER_ADDR is reached by eth0")
 
 

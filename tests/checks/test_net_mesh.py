@@ -320,7 +320,7 @@ def test_the_words_for_a_result(result: str, seconds: float, word: str) -> None:
     bad = {(a, 2): Edge(2, "Gloo", result, seconds) for a in (0, 1, 3)}
     (finding,) = findings(4, mesh(4, bad))
     assert word in finding.saw
-    assert "3 of 3 edges into n2" in finding.saw
+    assert "3 of 3 connections into n2" in finding.saw
 
 
 def test_the_interface_of_the_meeting_is_advised() -> None:
@@ -343,11 +343,11 @@ def text(count: int, saw: Any) -> str:
 
 
 def test_coverage_is_said() -> None:
-    assert text(4, mesh(4)) == "12/12 directed edges on ephemeral ports · p99 0.3 ms"
-    assert text(4, mesh(4, into(2, 4, DROP))).startswith("9/12 directed")
-    assert text(100, mesh(100)).startswith("700 of 9900 directed")
+    assert text(4, mesh(4)) == "12/12 connections on ephemeral ports · p99 0.3 ms"
+    assert text(4, mesh(4, into(2, 4, DROP))).startswith("9/12 connections")
+    assert text(100, mesh(100)).startswith("700 of 9900 connections")
     gone = mesh(3, absent=[(0, 2), (1, 2)]) | {"n2": Missing(Cause.CRASHED)}
-    assert text(3, gone).startswith("2/6 directed")
+    assert text(3, gone).startswith("2/6 connections")
     assert text(2, {"n0": Missing(Cause.CRASHED)}) == ""
 
 
@@ -373,7 +373,7 @@ def test_observe_a_healthy_world() -> None:
         assert set(one.heard) == {0, 1, 2} - {number}
     saw = {f"n{i}": one for i, one in enumerate(seen)}
     assert findings(3, saw) == []
-    assert text(3, saw).startswith("6/6 directed edges")
+    assert text(3, saw).startswith("6/6 connections")
 
 
 def test_observe_a_node_whose_listener_is_not_reached() -> None:

@@ -95,7 +95,7 @@ def test_judge(case: Case) -> None:
 def test_the_finding_names_the_process() -> None:
     finding = judged(net_port, Case("", held(RUN)))[0]
     assert finding.saw == (
-        "[::]:29500 is listened on by pid 77 'python train.py' of ann · started 4 min 20 s ago"
+        "pid 77 'python train.py' of ann listens on [::]:29500 · started 4 min 20 s ago"
     )
     assert finding.fields["pid"] == "77"
     unseen = judged(net_port, Case("", held(UNSEEN)))[0]

@@ -275,7 +275,7 @@ def test_what_the_findings_say() -> None:
     assert (node.blame, node.confidence) == (Blame.NODE, Confidence.LIKELY)
     assert node.explains == ("world.nccl:slow",), "of its own backend"
     (pair,) = found("a slow link")
-    assert pair.saw == "n1-n3 15 GB/s · with others both do 46 GB/s or more"
+    assert pair.saw == "n1-n3 15 GB/s · both reach, with others, 46 GB/s or more"
     assert pair.blame is Blame.NETWORK
     (many,) = found("eight of 64 at 72 %")
     assert many.saw == (

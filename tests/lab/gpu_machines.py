@@ -204,7 +204,7 @@ FAULTY = (
         "GPU 3",
     ),
     Machine(
-        "the driver wants a reset",
+        "the driver requests a reset",
         {**H100, "gpu0.field.230": 1},
         "recovery-needed",
         subject="GPU 0",

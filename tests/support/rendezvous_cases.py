@@ -819,7 +819,7 @@ DISCONNECTED: tuple[Row, ...] = (
         "lost",
         subject="n1 · port 29500",
         sure=Confidence.LIKELY,
-        says=("ended without a message: n2: reset · n3: reset", "n4 found nobody there any more"),
+        says=("ended without a message: n2: reset · n3: reset", "n4 found nothing listening there"),
     ),
     row(
         "the host and its guest lost each other: told once",
@@ -914,7 +914,7 @@ LEADER_ADDRESS: tuple[Row, ...] = (
         "cannot-listen",
         subject="n1 · MASTER_PORT · port 29500",
         about=("n1",),
-        says=("EADDRINUSE, somebody holds it",),
+        says=("EADDRINUSE, the port is in use",),
     ),
     row(
         "the port needs privileges", here(hosting(failed="EACCES")), "cannot-listen", about=("n1",)
@@ -1030,7 +1030,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
         subject="n4",
         about=("n4",),
         sure=Confidence.LIKELY,
-        says=("here listens Envoy (port 15001)",),
+        says=("a listener here is Envoy (port 15001)",),
     ),
     row(
         "it accepts and says nothing, and others got in: a proxy, or no time",
@@ -1072,7 +1072,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
         "data-lost",
         subject="n1->n4 · port 29500",
         sure=Confidence.LIKELY,
-        says=("n1 saw the connection",),
+        says=("n1 accepted the connection",),
     ),
     row(
         "variables of a torchrun that is not there",
@@ -1139,7 +1139,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
         subject="n1 · MASTER_ADDR",
         sure=Confidence.CERTAIN,
         blame=Blame.NETWORK,
-        says=("[fd00::1]:29500 no answer in 4.0 s (1 try)", "only then 10.0.0.1:29500 led"),
+        says=("[fd00::1]:29500 no answer in 4.0 s (1 try)", "only then 10.0.0.1:29500 reached"),
     ),
     row(
         "IPv6 silent from one node only",

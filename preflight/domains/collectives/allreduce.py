@@ -42,20 +42,19 @@ LARGEST = 3.4028235e38
 FINDINGS = {
     "wrong-sum": FindingType(
         headline="all-reduce returns wrong sums: {seen}",
-        cause="defective memory, or a device that computes checksums or sums wrongly",
-        means="no error at all: wrong gradients, a loss that is NaN or differs from run to run",
-        text="exclude that machine, then test its memory, its GPUs (dcgmi diag -r 3) and its "
-        "network card",
+        cause="defective memory, or a device that computes wrong checksums or sums",
+        means="no error at all: wrong gradients, a loss that is NaN or differs between runs",
+        text="exclude that node, then test its memory, its GPUs (dcgmi diag -r 3) and its NIC",
         blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "slow": FindingType(
         headline="{seen}",
-        cause="a management network taken for the data network, a rate limit, a card that fell "
-        "back to a lower speed, or machines that are too busy",
-        means="no error at all: every step waits for its gradients; with a large model a time-out "
-        "of a collective that only took too long",
-        text="name the fast network in GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; measure the "
-        "speed of every node and link (net.speed); more time shows the rest: --timeout",
+        cause="the management network used for data, a rate limit, a NIC that fell back to a "
+        "lower speed, or nodes that are too busy",
+        means="no error at all: every step waits for its gradients; with a large model a "
+        "collective may time out only because it takes too long",
+        text="set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the fast network; measure the "
+        "speed of every node and link (net.speed); raise --timeout to measure larger sizes",
         commands=(Command("preflight run --only net.speed,world.bandwidth -v", "the job"),),
         explains=(),
         status=Status.WARN,
@@ -79,8 +78,8 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A size that was not tried: one all-reduce of `bytes` bytes would have taken `seconds`, by
-    what smaller ones took; there were `within` for it."""
+    """A size that was not tried: one all-reduce of `bytes` bytes would have taken `seconds`, judged
+    by smaller ones; there were `within` for it."""
 
     bytes: int
     seconds: float
@@ -227,7 +226,7 @@ def slow_network(world: World[Any], left: Mapping[str, LeftOut]) -> Iterator[Fou
         "slow",
         (Subject(Kind.JOB),),
         saw=f"an all-reduce of {size(out.bytes)} would take {duration(seconds)}, and was left out: "
-        f"busbw {rate * 1000:.3g} MB/s by what smaller ones took",
+        f"busbw {rate * 1000:.3g} MB/s judged by smaller ones",
         expected=f"less than {duration(within)}",
         blame=Blame.NETWORK if several else Blame.UNKNOWN,
         confidence=Confidence.POSSIBLE,
@@ -235,8 +234,8 @@ def slow_network(world: World[Any], left: Mapping[str, LeftOut]) -> Iterator[Fou
     )
 
 
-_ONE = "one slow node or link, for which all wait: net.speed and world.bandwidth name it"
-_BUSY = "the machines are too busy to send and to add up"
+_ONE = "one slow node or link that all wait for: see net.speed and world.bandwidth"
+_BUSY = "the nodes are too busy"
 
 
 def measured_allreduce(

@@ -20,9 +20,10 @@ FINDINGS = {
     "gloo-unreachable": FindingType(
         headline="Gloo can't connect the ranks: {seen}",
         who="job author",
-        cause="the host name leads to a loopback or container address, which Gloo tells its peers",
+        cause="a hostname that resolves to a loopback or container address, which Gloo advertises "
+        "to its peers",
         means="'Gloo connectFullMesh failed with … timed out connecting: SO_ERROR: Connection "
-        "refused'; the other side says nothing for five times its timeout",
+        "refused'; the other side prints nothing for five times its timeout",
         text="set GLOO_SOCKET_IFNAME to the interface that reaches the other ranks, or give the "
         "hostname its real address in /etc/hosts",
         commands=(Command("getent hosts $(hostname)", "the node"),),
@@ -71,7 +72,7 @@ def unreachable_address(world: World[Any], texts: Mapping[str, str]) -> Unreacha
         Blame.UNKNOWN,
         Confidence.POSSIBLE,
         (
-            "the peer tells an address that does not lead to it (net.interface, net.name)",
+            "the peer advertises a wrong address (net.interface, net.name)",
             "a firewall or a route between the nodes (net.mesh)",
         ),
     )
@@ -105,10 +106,10 @@ def _loopback(world: World[Any], complain: list[str]) -> UnreachableAddress:
     sure = len(suspects) == 1 or (not silent and len(names) == 2)
     return UnreachableAddress(
         _nodes(world, suspects),
-        f"a loopback address, told by {'a rank' if sure else 'some rank'} of {_any(suspects)}",
+        "a loopback address, advertised by ",
         Blame.JOB,
         Confidence.LIKELY if sure else Confidence.POSSIBLE,
-        () if sure else tuple(f"{name} tells its loopback address" for name in suspects[:4]),
+        () if sure else tuple(f"{name} advertises its loopback address" for name in suspects[:4]),
     )
 
 

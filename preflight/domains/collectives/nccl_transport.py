@@ -44,18 +44,18 @@ FINDINGS = {
         cause="a network plugin, /dev/infiniband or a setting that only some ranks have",
         means="a hang in the first collective between the nodes, or 'wrong type' and 'internal "
         "error' in one rank",
-        now="export NCCL_NET=Socket   on all ranks: slow, but it starts",
-        text="use the same image, devices and NCCL_* variables on every node; on the node that "
-        "differs see net.rdma and 'NET/' in the log with NCCL_DEBUG=INFO",
+        now="export NCCL_NET=Socket   on all ranks: slow, but the job starts",
+        text="use the same image, devices and NCCL_* variables on every node; for the node that "
+        "differs read net.rdma, and the 'NET/' lines of NCCL_DEBUG=INFO",
     ),
     "sockets-chosen": FindingType(
         headline="{seen}",
         who="job author",
-        cause="/dev/infiniband that the container was not given, NCCL_IB_DISABLE or NCCL_NET that "
-        "was left set, libibverbs or the fabric's plugin that the image lacks",
-        means="no error: the same job 10 to 50 times slower between nodes, 'Using network Socket'",
+        cause="a container without /dev/infiniband, an NCCL_IB_DISABLE or NCCL_NET that was left "
+        "set, or an image without libibverbs or the plugin of the fabric",
+        means="no error: the job is 10 to 50 times slower between nodes, 'Using network Socket'",
         now="unset {unset!s}",
-        text="expose the fabric, where no setting forbids it: docker, podman: "
+        text="expose the fabric, unless a setting disables it: docker, podman: "
         "--device=/dev/infiniband --ulimit memlock=-1; pod: the resource of the RDMA device "
         "plugin; EFA: an image with aws-ofi-nccl",
         commands=(Command("ls /dev/infiniband; ldconfig -p | grep ibverbs", "the container"),),
@@ -66,11 +66,13 @@ FINDINGS = {
     "p2p-unused": FindingType(
         headline="{seen}",
         who="job author",
-        cause="NCCL_P2P_DISABLE or NCCL_P2P_LEVEL that was left set, or ranks in containers that "
-        "don't share their devices or namespaces",
-        means="no error: all-reduces several times slower within the node, 'via SHM/direct/direct'",
+        cause="an NCCL_P2P_DISABLE or NCCL_P2P_LEVEL that was left set, or ranks in containers "
+        "that don't share devices or namespaces",
+        means="no error: all-reduces are several times slower within the node, 'via "
+        "SHM/direct/direct'",
         now="unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL",
-        text="show every rank all GPUs of the node (SLURM: --gpu-bind=none), in one container",
+        text="make all GPUs of the node visible to every rank (SLURM: --gpu-bind=none), in one "
+        "container",
         commands=(Command("nvidia-smi topo -m; nvidia-smi topo -p2p r", "the node"),),
         status=Status.WARN,
         blame=(Blame.UNKNOWN, Blame.JOB),
@@ -78,10 +80,11 @@ FINDINGS = {
     ),
     "nccl-diagnostics": FindingType(
         headline="{seen}",
-        cause="a link, GPU or network card that NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1) "
-        "found not to work or to be slow",
-        means="wrong numbers, a hang in the first collective, or one node that delays all others",
-        text="read the lines 'NCCL DIAG' of the job, which name the pair; check it with gpu.p2p "
+        cause="a link, GPU or NIC that NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1) found "
+        "broken or slow",
+        means="wrong results, a hang in the first collective, or one node that slows down all "
+        "others",
+        text="read the 'NCCL DIAG' lines of the job, which name the pair; check it with gpu.p2p "
         "and net.rdma",
         status=Status.WARN,
         explains=(),
@@ -89,11 +92,11 @@ FINDINGS = {
     ),
     "gdr-off": FindingType(
         headline="{seen}",
-        cause="the module nvidia_peermem isn't loaded on that node, or was before the RDMA driver",
-        means="no error: the data goes through the CPU's memory, 'GPU Direct RDMA Disabled for "
-        "HCA', and all nodes wait for that one",
-        text="load it at boot, after the RDMA stack; or the open driver on a kernel from 5.12 on, "
-        "which needs none (DMA-BUF)",
+        cause="the module nvidia_peermem not loaded on that node, or loaded before the RDMA driver",
+        means="no error: the data goes through host memory, 'GPU Direct RDMA Disabled for HCA', "
+        "and all nodes wait for that one",
+        text="load it at boot, after the RDMA stack; or use the open driver with kernel 5.12 or "
+        "later, which does not need it (DMA-BUF)",
         commands=(Command("modprobe nvidia-peermem; lsmod | grep peermem", "the node, as root"),),
         status=Status.WARN,
         explains=(),
@@ -158,7 +161,7 @@ def warnings_survived(
             expected=signature.expected,
             blame=signature.blame,
             confidence=Confidence.POSSIBLE,
-            alternatives=("NCCL got over it and took another way",),
+            alternatives=("NCCL recovered and used another path",),
             status=Status.WARN,
             explains=(),
         )
@@ -218,7 +221,7 @@ def _sockets(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Fou
         confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
         alternatives=()
         if sure
-        else ("plain Ethernet cards, whose network was never set up for RoCE",),
+        else ("plain Ethernet NICs, whose network is not configured for RoCE",),
         fields={"unset": " ".join(t.partition("=")[0] for t in told) or MAY_FORBID},
         status=Status.FAIL if sure else Status.WARN,
     )
@@ -276,7 +279,7 @@ def _gdr_off(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Fou
         "gdr-off",
         tuple(Subject(Kind.NODE, node) for node in off),
         saw=f"no GPUDirect RDMA on {parties(off, SHOWN)}{why}; there is on {parties(on, SHOWN)}",
-        expected="network cards that read and write the GPUs' memory on all nodes",
+        expected="NICs with access to GPU memory on all nodes",
         confidence=Confidence.LIKELY,
     )
 
@@ -297,12 +300,12 @@ def _p2p_unused(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[
     yield Found(
         "p2p-unused",
         tuple(world.subject(k) for k in ways),
-        saw=f"{humanize.ranks_of(world, [key])} reaches rank {peer} by {way}, though NVLink joins "
-        f"their GPUs{''.join(f' · {t}' for t in told[:SHOWN])}{more}",
-        expected="P2P between GPUs that NVLink joins",
+        saw=f"{humanize.ranks_of(world, [key])} reaches rank {peer} by {way}, although NVLink "
+        f"connects their GPUs{''.join(f' · {t}' for t in told[:SHOWN])}{more}",
+        expected="P2P between GPUs connected by NVLink",
         blame=Blame.JOB if told else Blame.UNKNOWN,
         confidence=Confidence.LIKELY,
-        alternatives=("a mode without P2P that is meant, such as confidential computing",),
+        alternatives=("an intended mode without P2P, such as confidential computing",),
     )
 
 
@@ -314,7 +317,7 @@ def _diagnosed(heard: Mapping[str, NcclReport]) -> Iterator[Found]:
             "nccl-diagnostics",
             (Subject(Kind.JOB),),
             saw=f"NCCL's diagnostics: {' · '.join(told[:SHOWN])}",
-            expected="all pairs verified, all network cards near their median",
+            expected="all pairs verified, all NICs near their median",
             confidence=Confidence.LIKELY,
         )
 

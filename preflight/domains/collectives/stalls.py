@@ -91,39 +91,39 @@ FINDINGS = {
     "rank-died": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a crash in torch or a library below it; with SIGKILL, the kernel's OOM killer",
+        cause="a crash in torch or a library that it uses; with SIGKILL, the kernel's OOM killer",
         means="the other ranks say 'Connection closed by peer' or wait until their timeout",
-        text="read the last output of that rank (-v shows it); the same torch and libraries on "
-        "every rank; after SIGKILL more memory for the job",
+        text="read the last output of that rank (-v shows it); use the same torch and libraries "
+        "on every rank; after SIGKILL request more memory for the job",
         commands=(Command("dmesg -T | tail -n 20", "the node"),),
         blame=Blame.UNKNOWN,
     ),
     "rank-silent": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a process that is stopped, swaps, or hangs in a driver or a dead file system; a "
-        "node that went down",
-        means="the other ranks wait for it, without a message, until they time out",
-        text="look at what that rank did: -v shows its stack; leave its GPU or its machine out if "
-        "that happens again",
+        cause="a process that is stopped, swapping, or hanging in a driver or a dead file system; "
+        "a node that went down",
+        means="the other ranks wait for it silently until they time out",
+        text="look at what that rank did: -v shows its stack; exclude its GPU or its node if it "
+        "happens again",
         blame=Blame.UNKNOWN,
     ),
     "rank-failed": FindingType(
         headline="{seen}",
         who="job author",
-        cause="what this rank alone has: its environment, its device, its memory",
-        means="that rank ends with the error above; the other ranks wait until they time out",
-        text="look at the step at which it failed, the last mark of that rank: -v shows it",
+        cause="something specific to this rank: its environment, its device, its memory",
+        means="that rank fails with the error above; the other ranks wait until they time out",
+        text="look at the step in which it failed, the last mark of that rank: -v shows it",
         blame=Blame.UNKNOWN,
     ),
     "stuck": FindingType(
         headline="the ranks hang: {seen}",
         who="job author, then network administrator",
-        cause="packets that are dropped on the way between the ranks",
+        cause="packets dropped between the ranks",
         means="'Timed out waiting …ms for recv operation to complete', or no message at all",
-        text="name the interface that reaches the other ranks in GLOO_SOCKET_IFNAME and "
-        "NCCL_SOCKET_IFNAME; when small messages pass and large ones hang, compare the MTU along "
-        "the way; otherwise look for a firewall between the ranks",
+        text="set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to the interface that reaches the "
+        "other ranks; if small messages pass and large ones hang, compare the MTUs on the path; "
+        "otherwise look for a firewall between the ranks",
         blame=Blame.UNKNOWN,
     ),
 }
@@ -301,12 +301,12 @@ class _Stall:
         reach each other are both silent while they connect, and innocent."""
         nodes = list(humanize.on_nodes(keys))
         if humanize.whole_node(self.world, keys):
-            other = f"what {nodes[0]} sends or gets is dropped: net.mesh tells"
+            other = f"packets from or to {nodes[0]} are dropped: see net.mesh"
             sure = made.confidence
             if humanize.one_of_two(self.world, keys):
                 sure = Confidence.POSSIBLE
         elif len(nodes) > 1 and step in DIALLING:
-            other = "two of these nodes don't reach each other: net.mesh tells"
+            other = "two of these nodes can't reach each other: see net.mesh"
             sure = Confidence.POSSIBLE
         else:
             return made
@@ -342,13 +342,13 @@ class _Stall:
         if not behind:
             return None  # nobody began: no evidence of anything
         step = self.marks[behind[0]][-1].name
-        saw = f"{plural(len(behind), 'rank')} of {len(self.marks)} came no further than '{step}'"
+        saw = f"{plural(len(behind), 'rank')} of {len(self.marks)} got no further than '{step}'"
         # all of one node, where several others got through
         node = humanize.whole_node(self.world, behind)
         some = node and not humanize.one_of_two(self.world, behind) and all(self.marks.values())
         here = behind if some else []
         if here:
-            saw = f"{self.who(here)} came no further than '{step}', all others got through"
+            saw = f"{self.who(here)} got no further than '{step}', all others got through"
         if self.troubles:
             saw += " · " + self.quoted(next(iter(self.troubles)))
         made = self.finding("stuck", here, saw, Confidence.POSSIBLE)

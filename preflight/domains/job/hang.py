@@ -62,7 +62,7 @@ class Hang:
 
     def either(self, ranks: Collection[int]) -> tuple[str, ...]:
         """Of a tie: each of them may be the one at fault."""
-        return tuple(f"{self.where(r)} is the one that was meant" for r in list(ranks)[:2])
+        return tuple(f"{self.where(r)} is the intended one" for r in list(ranks)[:2])
 
     def where(self, rank: int) -> str:
         """`rank 1 on n2`, the node only where there are several."""

@@ -78,7 +78,7 @@ def _waiting_for_unwatched(hang: Hang, found: WaitGraph) -> Found | None:
         "nothing-seen",
         hang.subjects(waiting),
         saw=f"{_describe_wait(hang, found, waiting)}, for {rank_list(found.unseen)}, "
-        "which nobody watches",
+        "which is not watched",
         expected="the command rehearsed on all its nodes",
         confidence=LIKELY,
     )
@@ -153,7 +153,7 @@ def _late_but_working(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Foun
         hang.subjects(late),
         saw=f"{rank_list(late)} {what}{location(first)}, using {first.cpu:.0%} of a CPU · "
         f"{_describe_wait(hang, found, waiting)}",
-        expected="no rank that others wait for so long",
+        expected="no rank that others wait for this long",
         confidence=LIKELY,
     )
 
@@ -285,7 +285,7 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
         hang.subjects(ranks),
         saw=f"all of {rank_list(ranks)} have been in {what}{where} for "
         f"{_longest_wait(hang, ranks)}: none of them is late",
-        expected="an end of the call",
+        expected="the call ends",
         confidence=LIKELY if call is None or call.seq else Confidence.POSSIBLE,
         alternatives=()
         if call is None or call.seq

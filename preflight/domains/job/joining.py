@@ -141,7 +141,7 @@ def _launchers_apart(waiting: Mapping[str, Joining]) -> Found | None:
             replace(first, command=""),
             f"{len(waiting)} launchers wait at {first.place}, and several of them have "
             f"--node-rank {twice[0]}",
-            "a --node-rank of its own for each node",
+            "a different --node-rank for each node",
         )
     return None
 
@@ -229,7 +229,7 @@ def _places_apart(waiting: Mapping[int, Joining], nodes: Mapping[int, str]) -> F
             saw=f"ranks wait in init_process_group and never meet: {name} is {', '.join(said)}",
             expected="one value on all ranks",
             confidence=Confidence.LIKELY,
-            alternatives=tuple(f"rank {r} has the one that was meant" for r in odd[:2]) * tie,
+            alternatives=tuple(f"rank {r} has the intended one" for r in odd[:2]) * tie,
             fields={"rank": str(odd[0])},
         )
     return None

@@ -273,11 +273,12 @@ class Pace:
     step       median seconds of a step, without the first ones; 0 where there were too few
     steps      how many of them it is the median of
     loader     part of that time in which it waited for the DataLoader
-    waiting    part of the looks at which it was in a collective (in steps, not while starting)
+    waiting    part of the samples at which it was in a collective (in steps, not while starting)
     pending    part of them at which a call of it was not done, wherever its main thread was: DDP
                waits inside of backward()
-    looks      how many looks these are
-    own        the user's line at which it was most often otherwise, and in which part of the looks
+    looks      how many samples these are
+    own        the user's line at which it was most often otherwise, and in which part of the
+               samples
     collectives  a step: calls, and their median size in bytes
     workers    of the DataLoader; cpus: those that the rank may use for itself, 0 where not known
     mean       seconds of a step over all looks, 0 where not known: far more than `step` where a few

@@ -48,7 +48,7 @@ def _twice(world: World[Life], lives: Mapping[str, Life]) -> Found | None:
                 "rank-duplicate",
                 tuple(rank_subject(world.subject(k), life.rank) for k in {key: 0, **of}),
                 saw=f"{len(same)} processes are rank {life.rank}: {told}",
-                expected="a rank of its own for each process",
+                expected="a different rank for each process",
                 confidence=CERTAIN,
                 fields={"line": _line(same)},
             )

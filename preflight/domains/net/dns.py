@@ -25,7 +25,19 @@ NAME_MAX = 1025
 NO_ANSWER = "no answer"
 NO_RESOLVER = ("EAI_AGAIN", "EAI_FAIL", NO_ANSWER)
 
+IN_WORDS = {
+    "EAI_NONAME": "no such host name",
+    "EAI_NODATA": "the name has no address",
+    "EAI_AGAIN": "temporary failure in name resolution",
+    "EAI_FAIL": "name resolution fails",
+}
+
 Question = Callable[[], tuple[str, ...]]
+
+
+def in_words(error: str) -> str:
+    """An error of a look-up for a reader: `no such host name (EAI_NONAME)`."""
+    return f"{IN_WORDS[error]} ({error})" if error in IN_WORDS else error
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Suspect:
     def where(self, tested: Collection[Pair]) -> str:
         """Its edges in words, and how many like them were tested."""
         alike = [e for e in tested if self.what != NODE or self.has(e)]
-        number = f"{len(self.edges)} of {plural(len(alike), 'edge')}"
+        number = f"{len(self.edges)} of {plural(len(alike), 'connection')}"
         if self.what == ALL:
             return f"{number} between {len(self.names)} nodes that did meet"
         if self.what == SPLIT:

@@ -216,7 +216,7 @@ def unexpected_connections(world: World[Reach], view: MeetingView) -> Iterator[F
                 code,
                 (where,),
                 saw=f"{said} connected {times} to port {view.roll.port}, from {from_}",
-                expected="nobody but this job's ranks",
+                expected="this job's ranks only",
                 confidence=Confidence.LIKELY,
                 fields={"port": str(view.roll.port), "addr": came[0].addr},
             )

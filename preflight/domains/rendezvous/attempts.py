@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 
-from preflight.domains.net.dns import NO_RESOLVER
+from preflight.domains.net.dns import NO_RESOLVER, in_words
 from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
@@ -158,7 +158,7 @@ def describe_attempt(attempt: Attempt) -> str:
 def describe_attempts(roll: Roll) -> str:
     """All ways that an agent tried, in order."""
     if not roll.ladder:
-        why = roll.lookup or "nothing was tried"
+        why = in_words(roll.lookup) or "nothing was tried"
         return f"{roll.name[:80]!r}: {why[:40]}"
     more = len(roll.ladder) - SHOWN
     words = " · ".join(describe_attempt(a) for a in roll.ladder[:SHOWN])
@@ -193,39 +193,40 @@ FINDINGS = {
     AttemptOutcome.OTHER_MEETING: FindingType(
         headline="{name}:{port} is used by another job: {seen}",
         who="job author",
-        cause="two jobs with the default port on one node, or an earlier run that still waits",
+        cause="two jobs with the default port on one node, or an earlier run that is still waiting",
         means="the ranks join the other job's store: both jobs hang, or one stops with EADDRINUSE",
         now="export MASTER_PORT=29600   on every node",
-        text="choose a port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        text="choose a different port for each job: MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
         commands=(LISTENS,),
         blame=Blame.JOB,
     ),
     AttemptOutcome.TOKEN: FindingType(
         headline="PREFLIGHT_TOKEN is not the same on all nodes",
         who="job author",
-        cause="PREFLIGHT_TOKEN set on some nodes only, or not the same on all",
-        means="nothing for the job itself: the token protects the meeting of preflight alone",
-        text="export the same PREFLIGHT_TOKEN to all nodes of the job, or to none",
+        cause="a PREFLIGHT_TOKEN set on some nodes only, or different between nodes",
+        means="nothing for the job itself: the token only protects preflight's meeting",
+        text="export the same PREFLIGHT_TOKEN on all nodes of the job, or on none",
         blame=Blame.JOB,
     ),
     AttemptOutcome.NOT_OURS: FindingType(
         headline="another program answers at {name}:{port}, not rank 0: {seen}",
         who="job author",
-        cause="a store of another job, a web server, a sidecar or a load balancer at that port",
-        means="a rank that connects waits there without a limit, or says 'Ping failed, invalid "
-        "value returned from server'",
+        cause="the store of another job, a web server, a sidecar or a load balancer on that port",
+        means="a rank that connects waits there forever, or says 'Ping failed, invalid value "
+        "returned from server'",
         now="export MASTER_PORT=29600   on every node",
-        text="find out who answers at {name}:{port}, and let the ranks talk to rank 0 directly",
+        text="find out what answers at {name}:{port}, and let the ranks connect to rank 0 directly",
         commands=(LISTENS,),
         blame=Blame.JOB,
     ),
     AttemptOutcome.REFUSED: FindingType(
         headline="{name}:{port}, where rank 0 should listen, refuses connections",
         who="job author, then network administrator",
-        cause="rank 0 was not started, died at once or runs elsewhere; or a firewall that rejects",
+        cause="a rank 0 that was not started, died at once or runs elsewhere; or a firewall that "
+        "rejects",
         means=TIMED_OUT,
-        text="check on the node of rank 0 that it runs and listens; with a listener there, a "
-        "firewall refuses in its name: open MASTER_PORT between the nodes",
+        text="check on the node of rank 0 that it runs and listens; if it listens, a firewall "
+        "rejects the connections: open MASTER_PORT between the nodes",
         commands=(LISTENS, DIALS),
         status=(Status.FAIL, Status.MISSING),
         blame=Blame.UNKNOWN,
@@ -233,7 +234,8 @@ FINDINGS = {
     AttemptOutcome.PROHIBITED: FindingType(
         headline="a firewall rejects connections to {name}:{port}",
         who="network administrator",
-        cause="a rule that rejects with icmp admin-prohibited, or one for outgoing connections",
+        cause="a firewall rule that rejects with icmp admin-prohibited, or one for outgoing "
+        "connections",
         means=TIMED_OUT + " or 'No route to host'",
         text="allow all TCP between the nodes of the job, on both of them",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),
@@ -242,28 +244,28 @@ FINDINGS = {
     AttemptOutcome.DROPPED: FindingType(
         headline="{name}:{port} does not answer: a firewall drops the packets, or the host is down",
         who="network administrator",
-        cause="a firewall or a security group that drops the port; or the host is down",
-        means=TIMED_OUT + ", after one silent try for all of that time",
+        cause="a firewall or security group that drops the port, or a host that is down",
+        means=TIMED_OUT + ", after waiting silently for the whole timeout",
         text="allow all TCP between the nodes of the job: MASTER_PORT and the ephemeral ports",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     AttemptOutcome.DEAD: FindingType(
-        headline="the host of MASTER_ADDR '{name}' does not answer: no such machine in its subnet",
-        cause="the machine is down, or the address is an old one that nobody has any more",
+        headline="the host of MASTER_ADDR '{name}' is down: it does not respond to ARP",
+        cause="a machine that is down, or an old address that is no longer in use",
         means="'The client socket has failed to connect to any network address … errno: 113 - No "
         "route to host'",
-        text="start the host, or choose another node for rank 0",
+        text="start the host, or run rank 0 on another node",
         now="ping -c1 {name}",
         commands=(Command("ip neigh", "the node that does not get in"), DIALS),
     ),
     AttemptOutcome.NO_ROUTE: FindingType(
         headline="{where} has no route to {name}:{port}",
-        cause="an interface without its route, a blackhole route, or an address of another network",
+        cause="a missing route, a blackhole route, or an address in another network",
         means="'errno: 101 - Network is unreachable', 'errno: 22 - Invalid argument' or 'errno: "
         "113 - No route to host'",
-        text="repair the routes of this node, or set MASTER_ADDR to an address that all nodes have "
-        "a way to",
+        text="repair the routes of this node, or set MASTER_ADDR to an address that all nodes can "
+        "reach",
         commands=(Command("ip route get {ip}", "the node that does not get in"),),
         blame=(Blame.UNKNOWN, Blame.NODE),
     ),
@@ -280,7 +282,7 @@ FINDINGS = {
     AttemptOutcome.UNKNOWN: FindingType(
         headline="MASTER_ADDR '{name}' does not resolve: no such host name",
         who="job author",
-        cause="no record for the name on this node or in this container, or a typing error",
+        cause="no record for the name on this node or in this container, or a typo",
         means=TIMED_OUT,
         text="set MASTER_ADDR to the IP address of rank 0's node; add the name to DNS or to "
         "/etc/hosts of every node and image",
@@ -290,18 +292,19 @@ FINDINGS = {
     AttemptOutcome.UNCLEAR: FindingType(
         headline="the handshake with rank 0 at {name}:{port} did not complete: {seen}",
         who="job author",
-        cause="another version of preflight there, a host that was just leaving, or no time",
-        means="whether the job's ranks would meet is not known",
+        cause="a different version of preflight there, a host that was just ending, or too little "
+        "time",
+        means="whether the job's ranks can meet is unknown",
         text="use the same image on all nodes; start preflight on all of them within --arrive",
         commands=(DIALS,),
         was=("not-let-in",),
     ),
     "address-elsewhere": FindingType(
         headline="{at} resolves MASTER_ADDR '{name}' to {ip}, the other nodes to {right}",
-        cause="an old line in this node's /etc/hosts, or a name server with another view",
+        cause="a stale line in this node's /etc/hosts, or a name server with a different view",
         means=TIMED_OUT + " on this node; the others wait for it",
         now="export MASTER_ADDR={right}   on every node",
-        text="give the name the same address on every node",
+        text="correct the name in /etc/hosts or DNS, so that it has the same address on every node",
         commands=(Command("getent ahosts {name}", "the node that does not get in"),),
         blame=Blame.NODE,
         explains=(*EXPLAINS, "agree.names"),
@@ -309,11 +312,12 @@ FINDINGS = {
     "address-silent": FindingType(
         headline="MASTER_ADDR '{name}' also resolves to {ip}, which does not answer",
         who="network administrator",
-        cause="the name has an IPv6 address that a firewall drops, or one of a machine long gone",
-        means="torch tries that address first and, where nothing comes back, no other: "
-        + TIMED_OUT,
+        cause="an IPv6 address of the name that a firewall drops, or the address of a machine "
+        "that no longer exists",
+        means="torch tries that address first and, if nothing comes back, no other: " + TIMED_OUT,
         now="export MASTER_ADDR={right}   on every node",
-        text="remove {ip} from the name, or have it rejected rather than dropped",
+        text="remove {ip} from the DNS record, or let the firewall reject rather than drop "
+        "connections to it",
         commands=(Command("getent ahosts {name}", "the node"),),
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.NETWORK, Blame.NODE),

@@ -184,7 +184,7 @@ def _lost_host(parts: Sequence[Part], world: World[Reach], view: MeetingView | N
     edge = Subject(Kind.LINK, here.node, "", here.ranks, to=name, port=reach.roll.port)
     unclear = alone and not ended
     after = orphaned(world, view)
-    late = f" · {folded(h.node for h, _ in after)} found nobody there any more" if after else ""
+    late = f" · {folded(h.node for h, _ in after)} found nothing listening there" if after else ""
     gone = "it ended or was killed, or its machine did"
     broke = "the connection between them broke"
     reset = "something between them ended the connection"

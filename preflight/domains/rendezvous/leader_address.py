@@ -13,8 +13,8 @@ from preflight.model import Confidence, Found, Kind, Subject, World
 from preflight.roster import Roll
 
 LISTEN_ERRORS = {
-    "EADDRINUSE": "somebody holds it",
-    "EACCES": "this user may not listen there",
+    "EADDRINUSE": "the port is in use",
+    "EACCES": "not permitted for this user",
     "EADDRNOTAVAIL": "this machine has no such address",
 }
 
@@ -102,7 +102,7 @@ def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[
             yield finding.with_(
                 saw=" · ".join([finding.saw, *tried[:4]]),
                 confidence=Confidence.POSSIBLE if len(tried) < 2 else Confidence.LIKELY,
-                alternatives=("the address is translated to this node's on the way",),
+                alternatives=("the address is translated (NAT) to this node's",),
             )
 
 
@@ -111,7 +111,7 @@ def _misplaced(node: str, ranks: tuple[int, ...], roll: Roll, owner: str, right:
     of = (
         f"an address of {owner}"
         if owner
-        else "not an address of this machine, and nobody met there"
+        else "not an address of this machine, and no agent met there"
     )
     return Found(
         "leader-elsewhere",

@@ -125,7 +125,7 @@ def _too_late(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
         + describe_attempts(group[0].reach.roll),
         expected=f"all {plural(view.roll.size, 'rank')} within {duration(view.roll.patience)}",
         confidence=Confidence.LIKELY,
-        alternatives=("the two clocks differ, and a firewall refuses in the name of the host",),
+        alternatives=("the two clocks differ, and a firewall rejects the connections",),
         fields={"host": hostlist(one.here.node for one in group)},
     )
 
@@ -252,7 +252,7 @@ def _data_lost(
     here = hostlist(one.here.node for one in group)
     sender, receiver = (here, there) if out else (there, here)
     what = f"{first.attempt.unacked} bytes unacknowledged" if first.attempt and out else ""
-    what = what or f"{there} saw the connection and greeted it, nothing came back"
+    what = what or f"{there} accepted the connection and sent a greeting, nothing came back"
     return Found(
         on_the_way.DATA_LOST,
         links,
@@ -301,15 +301,15 @@ def _expectation(
             busy = "rank 0's node had no time: its kernel accepts for it"
             return meeting, (busy,) if sure is Confidence.POSSIBLE else (), sure
         case AttemptOutcome.NOT_OURS:
-            proxy = ("a proxy on the way accepts in the name of a host that does not listen",)
+            proxy = ("a proxy accepts connections for a host that does not listen",)
             return meeting, proxy, Confidence.LIKELY
         case AttemptOutcome.REFUSED if view is not None:
-            reset = "a firewall on the host's side refuses this node in its name"
-            after = "it came when the meeting was over already"
+            reset = "a firewall on the host's side rejects this node"
+            after = "it arrived after the meeting was over"
             return f"{meeting}, which was held", (reset, after), sure
         case AttemptOutcome.REFUSED:
-            listens = "nobody listens there: rank 0 was not started, died or runs elsewhere"
-            reset = "somebody listens, and a firewall refuses in its name"
+            listens = "nothing listens there: rank 0 was not started, died or runs elsewhere"
+            reset = "something listens, but a firewall rejects the connection"
             return f"a listener at {roll.name[:80]}:{roll.port}", (listens, reset), sure
         case AttemptOutcome.PROHIBITED if not up:
             down = "the host is down, and the router or an ARP that is running out says so"
@@ -329,7 +329,7 @@ def _expectation(
             return meeting, gone, Confidence.POSSIBLE
         case AttemptOutcome.DEAD if sure is Confidence.POSSIBLE:
             down = "the machine is down"
-            return meeting, (down, f"nobody has {roll.name[:80]}: it is an old address"), sure
+            return meeting, (down, "nobody has "), sure
     return meeting, ((f"it is {at}", own) if sure is Confidence.POSSIBLE else ()), sure
 
 
@@ -347,7 +347,7 @@ def _by_port(up: bool, view: MeetingView | None) -> Confidence:
 def _sides(side: str) -> tuple[str, str]:
     if side == BETWEEN:
         return "between them and the host", "several of these nodes are set up alike"
-    return "on the host's side", "one on this node's side, of what goes out"
+    return "on the host's side", "a firewall on this node, for outgoing connections"
 
 
 def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> str:
@@ -358,7 +358,7 @@ def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> st
         if one.reach.elsewhere and len(group) == 1:
             said += f" · other ports there: {describe_probes(one.reach.elsewhere)}"
         if one.reach.sidecar:
-            said += f" · here listens {one.reach.sidecar}"
+            said += f" · a listener here is {one.reach.sidecar}"
         if _own_route(one):
             said += f" · this node's routing: {_own_route(one)}"
         words.append(said)
@@ -412,7 +412,7 @@ def silent_addresses(world: World[Reach], view: MeetingView | None) -> Iterator[
             if view is not None and not fine
             else tuple(h for h, _, _ in met),
             saw=" · ".join(f"{h.node}: {describe_attempt(a)}" for h, _, a in met[:SHOWN])
-            + f" · only then {host_port(good, reach.roll.port)} led to the meeting",
+            + f" · only then {host_port(good, reach.roll.port)} reached the meeting",
             expected=f"each address of {reach.roll.name[:80]!r} answers, or refuses at once",
             blame=Blame.NODE if fine else Blame.NETWORK,
             confidence=Confidence.LIKELY if fine else Confidence.CERTAIN,

@@ -25,14 +25,15 @@ TIMED_OUT = "'The client socket has timed out after … while trying to connect 
 
 FINDINGS = {
     INTERCEPTED: FindingType(
-        headline="something on the way answers the connections of {at} in the name of {name}",
+        headline="a proxy between {at} and {name} accepts its connections",
         who="platform team",
-        cause="a sidecar of a service mesh, or a transparent proxy, that accepts every connection "
-        "and speaks only to what it knows",
-        means="a rank that connects waits there without a limit, or says 'Ping failed, invalid "
-        "value returned from server'",
+        cause="a service-mesh sidecar or transparent proxy that accepts every connection but "
+        "forwards only protocols that it knows",
+        means="a rank that connects waits there forever, or says 'Ping failed, invalid value "
+        "returned from server'",
         text="exclude the job's pods from it: Istio: sidecar.istio.io/inject: 'false'; Linkerd: "
-        "linkerd.io/inject: disabled; or all of their ports: NCCL and Gloo take ephemeral ones",
+        "linkerd.io/inject: disabled; or exclude all of their ports: NCCL and Gloo use ephemeral "
+        "ones",
         commands=(
             Command("nft list ruleset; iptables -t nat -S", "the node that does not get in"),
             Command("nc -vz -w 3 {name} 9", "the node that does not get in"),
@@ -42,11 +43,11 @@ FINDINGS = {
     DATA_LOST: FindingType(
         headline="packets with data from {sender} to {receiver} are lost, port {port}",
         who="network administrator",
-        cause="a firewall or middlebox that lets a handshake through and drops what comes after "
-        "it, an MTU too large for the way, or a route that differs by direction",
+        cause="a firewall or middlebox that passes the TCP handshake and drops what follows, an "
+        "MTU too large for the path, or an asymmetric route",
         means="connections open and then stay silent: " + TIMED_OUT,
-        text="look at what {sender} sends and {receiver} gets at the same time; allow all TCP "
-        "between the nodes of the job, and compare the MTU on the way",
+        text="compare what {sender} sends with what {receiver} receives; allow all TCP between "
+        "the nodes of the job, and compare the MTUs on the path",
         commands=(
             Command("tcpdump -ni any tcp port {port}", "{sender} and {receiver}, as root"),
             Command("ss -tino dport = :{port} or sport = :{port}", "{sender}"),
@@ -54,13 +55,13 @@ FINDINGS = {
         blame=Blame.NETWORK,
     ),
     REFUSED_HERE: FindingType(
-        headline="{at} is refused at {name}:{port}, where others get in",
+        headline="{at} is refused at {name}:{port}, where other nodes get in",
         who="network administrator",
-        cause="a firewall that rejects this node: on the host, on the node itself, or between "
-        "them; rank 0 runs and listens",
+        cause="a firewall that rejects this node: on rank 0's host, on the node itself, or "
+        "between them; rank 0 runs and listens",
         means=TIMED_OUT + " on this node; all others wait for it",
         text="compare the rules for this node with those for the others: nft and security groups "
-        "on the host, rules for outgoing connections here, network policies between them",
+        "on rank 0's host, rules for outgoing connections here, network policies between them",
         commands=(
             Command("nft list ruleset", "both nodes, as root"),
             Command("nc -vz -w 3 {name} {port}", "this node, and one that gets in"),
@@ -70,9 +71,9 @@ FINDINGS = {
     STORE_NOT_SERVED: FindingType(
         headline="torchrun's variables are set, but no torchrun holds the store at {name}:{port}",
         who="job author",
-        cause="TORCHELASTIC_USE_AGENT_STORE and a run id, left over from another start, in the "
-        "environment of ranks that no torchrun has started",
-        means="no rank listens, rank 0 neither: " + TIMED_OUT + " on all of them",
+        cause="TORCHELASTIC_USE_AGENT_STORE and a run ID left over from another job, in the "
+        "environment of ranks not started by torchrun",
+        means="no rank listens, not even rank 0: " + TIMED_OUT + " on all of them",
         now="unset TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RUN_ID",
         text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables before another "
         "launcher starts them",

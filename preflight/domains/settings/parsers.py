@@ -61,11 +61,11 @@ def _int(variable: Known, value: str, wants: str = "") -> BadValue | None:
     if not value:
         return None
     if not -(1 << 63) <= number < 1 << 64:
-        return BadValue(ValueEffect.MISREAD, "too large: NCCL takes its default", wants)
+        return BadValue(ValueEffect.MISREAD, "too large: NCCL uses its default", wants)
     digits = re.match(r"\s*[+-]?0[0-7]+", value)
     if rest.strip() or (digits and number != int(digits[0][:40])):
         why = " (a leading 0 makes it octal)" if digits and not rest.strip() else ""
-        why = " (quotes are no digits)" if value.lstrip()[0] in "\"'" else why
+        why = " (quotes are not digits)" if value.lstrip()[0] in "\"'" else why
         return BadValue(ValueEffect.MISREAD, f"NCCL reads {number}{why}", wants)
     return _ranged(number, low, high, wants)
 
@@ -74,7 +74,7 @@ def _ranged(number: int, low: str, high: str, wants: str) -> BadValue | None:
     # -1 and -2 stand for "not set" in NCCL's own code
     below = low != "-" and number < int(low) and number not in (-1, -2)
     if below or (high != "-" and number > int(high)):
-        return BadValue(ValueEffect.RANGE, f"{number} is outside of the documented range", wants)
+        return BadValue(ValueEffect.RANGE, f"{number} is outside the documented range", wants)
     return None
 
 
@@ -162,7 +162,7 @@ def _choices(words: str) -> Reader:
         for entry in value.split(";"):
             for word in entry.rpartition(":")[2].removeprefix("^").split(","):
                 if word and word.lower() not in allowed:
-                    means = f"{quoted(word, 40)} is unknown: NCCL from 2.24 on stops"
+                    means = f"{quoted(word, 40)} is unknown: NCCL 2.24 and later stop"
                     return BadValue(ValueEffect.REFUSED, means, f"one or more of {words}")
         return None
 
@@ -180,10 +180,10 @@ def _interfaces(variable: Known, value: str) -> BadValue | None:
 
 def _gloo_interfaces(variable: Known, value: str) -> BadValue | None:
     """Whole names, separated by commas (ProcessGroupGloo.cpp)."""
-    wants = "whole names, separated by commas"
+    wants = "full names, separated by commas"
     if len(value) == 1:
         return BadValue(ValueEffect.SYNTAX, "a single character is ignored", wants)
-    return _odd_name(value.split(","), "^=", "Gloo takes ^ and = for a part of the name", wants)
+    return _odd_name(value.split(","), "^=", "Gloo reads ^ and = as part of the name", wants)
 
 
 def _odd_name(names: Iterable[str], signs: str, why: str, wants: str) -> BadValue | None:
@@ -246,7 +246,7 @@ def _transport(variable: Known, value: str) -> BadValue | None:
         return None
     # these two are built into some torch, not into the one on PyPI
     known = "not built into torch's wheels" if value in ("TCP_TLS", "UV") else ""
-    means = known or "no transport that Gloo knows"
+    means = known or "not a transport that Gloo knows"
     return BadValue(ValueEffect.REFUSED, means, "TCP, or not set")
 
 
@@ -264,7 +264,10 @@ def _only(word: str) -> Reader:
 REFUSED, HANGS, IMPORT = ValueEffect.REFUSED, ValueEffect.HANGS, ValueEffect.IMPORT
 PYTHON_RAISES = "Python's int() or float() raises"
 _c10d_bool = _unless(
-    lambda v: c10d_bool(v) is not None, "torch raises: no boolean that it knows", BOOLEAN, REFUSED
+    lambda v: c10d_bool(v) is not None,
+    "torch raises: not a boolean that it knows",
+    BOOLEAN,
+    REFUSED,
 )
 
 READERS: Mapping[str, Reader] = {
@@ -303,7 +306,7 @@ READERS: Mapping[str, Reader] = {
     "checked": _unless(lambda v: v in ("0", "1", ""), "ignored: torch knows 0 and 1 only", BOOLEAN),
     "debug-level": _unless(
         lambda v: v.upper() in ("OFF", "INFO", "DETAIL"),
-        "no level that torch knows",
+        "not a level that torch knows",
         "OFF, INFO or DETAIL, or not set",
         IMPORT,
     ),

@@ -318,7 +318,7 @@ def test_members_that_torch_does_not_tell_are_those_that_called() -> None:
     assert [r.members.get("1") for r in records.values()] == [[0, 2], None, [0, 2]]
     records = {0: of("0", "1"), 1: of("0"), 2: of("0")}
     infer_members(records, {0: True, 1: False, 2: True}, 3)
-    assert records[0].members["1"] == [0, 1]  # somebody holds it up, and not one that waits
+    assert records[0].members["1"] == [0, 1]  # the port is in use up, and not one that waits
     records = {0: of("0", "1"), 1: of("0")}
     infer_members(records, {0: True, 1: False}, 3)  # not all ranks are here
     assert "1" not in records[0].members

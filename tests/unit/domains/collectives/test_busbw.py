@@ -100,7 +100,7 @@ def test_on_one_node_without_gpus_there_is_nothing_to_look_at() -> None:
 @pytest.mark.torch
 def test_one_rank_has_nobody() -> None:
     (missing,) = run_ranks("world.bandwidth", 1).missing(Cause.NOT_APPLICABLE).values()
-    assert missing.detail == "one rank: there is nobody to exchange with"
+    assert missing.detail == "one rank: no other to exchange data with"
 
 
 @pytest.mark.torch

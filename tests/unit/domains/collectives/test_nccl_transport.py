@@ -105,7 +105,7 @@ def test_networks_that_differ_are_told_before_a_hang() -> None:
 def test_nvlink_that_is_not_used_names_the_pair() -> None:
     back = over("Socket", Link(0, "SHM", 2), nvlink=(0,))
     assert found(nodes(NcclReport(JOINED, NONE), NcclReport(back, NONE), each=2)).saw == (
-        "rank 0 reaches rank 1 by SHM, though NVLink joins their GPUs · so ranks 0-1"
+        "rank 0 reaches rank 1 by SHM, although NVLink connects their GPUs · so ranks 0-1"
     )
 
 
@@ -113,7 +113,7 @@ def test_a_setting_that_forbids_p2p_is_the_jobs() -> None:
     told = NcclReport(JOINED, NONE, ("NCCL_P2P_DISABLE=1", "NCCL_IB_DISABLE=1"))
     finding = found(nodes(told, NcclReport(over("Socket")), each=2))
     assert finding.blame is Blame.JOB
-    assert finding.saw.endswith("NVLink joins their GPUs · NCCL_P2P_DISABLE=1")
+    assert finding.saw.endswith("NVLink connects their GPUs · NCCL_P2P_DISABLE=1")
 
 
 def test_a_node_without_gpudirect_rdma_is_named_beside_those_that_have_it() -> None:

@@ -64,7 +64,7 @@ def test_of_two_nodes_neither_is_told_from_what_lies_between() -> None:
 def test_a_suspected_node_is_the_first_of_its_ends() -> None:
     (suspect,) = suspects([e for e in EDGES if e[1] == "c"], EDGES)
     assert suspect.ends == ("c", "a")
-    assert suspect.where(EDGES) == "3 of 3 edges into c"
+    assert suspect.where(EDGES) == "3 of 3 connections into c"
     assert [(s.kind, s.node, s.ranks) for s in suspect.subjects(TOPOLOGY)] == [
         (Kind.NODE, "c", (2,))
     ]
