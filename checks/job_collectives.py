@@ -179,11 +179,11 @@ FINDINGS = {
     ),
     "extension-locked": for_author(
         headline="{seen}",
-        cause="a build of a C++ or CUDA extension that was killed: its lock file stays behind, and "
-        "torch waits for its end for ever",
-        means="'Using … as PyTorch extensions root...' is the last line that is printed, and no "
-        "rank ever joins; a build by another job in the same folder looks the same until it ends",
-        text="remove the lock file if nobody builds the extension at the moment (ninja, nvcc, "
+        cause="a killed build of a C++ or CUDA extension: its lock file stays behind, and torch "
+        "waits for it forever",
+        means="'Using … as PyTorch extensions root...' is the last line printed, and no rank ever "
+        "joins; a build by another job in the same folder looks the same until it ends",
+        text="remove the lock file if nothing builds the extension at the moment (ninja, nvcc, "
         "c++), here or on another node with the same home directory",
         now="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
         status=Status.UNDECIDED,

@@ -106,8 +106,8 @@ FINDINGS = {
         cause="sys.exit, os._exit or the end of the script on one rank only",
         means="the other ranks wait for it in their next collective until the timeout",
         text="let all ranks leave together: agree to stop with an all-reduce or a broadcast "
-        "before any rank leaves; if it was done, look at what leads only the others to their last "
-        "call",
+        "before any rank leaves; if the job was done, find out why only the others make their "
+        "last call",
         status=(Status.FAIL, Status.UNDECIDED),
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
@@ -395,7 +395,7 @@ def _left(world: World[Life], found: Ends) -> Found | None:
         harm += f", waiting for it{at_frame(frame)}" if frame is not None else ""
         if frame is not None and 2 * len(left) == len(seen) and left[0].how != VANISHED:
             others = name_ranks(found.complaints)
-            either = (f"the script is done, and only {others} made the call at {frame}",)
+            either = (f"the script is finished, and only {others} made the call at {frame}",)
     elif lost and any(life.command.exit is None for life in seen.values()):
         return _lost(world, lost)
     else:
