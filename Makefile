@@ -9,6 +9,7 @@
 # make compat  the same scripts and `run` with each torch that people have, CUDA wheels among them:
 #              writes docs/compatibility.md, ten minutes and 6 GB for each; ONLY="2.6.0 cuda"
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
+# make demos   the saved reports of `preflight demo`: root, torch, some minutes
 # make gpu     on a machine with GPUs: figures, and the tests that need one: writes docs/measured.md
 # make fuzz    what peers, agents elsewhere and saved reports may say: an hour of tests/fuzz
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
@@ -39,7 +40,7 @@ $(READY): CHANGED
 endif
 
 .PHONY: run check test lint bench coverage faults healthy compat gpu scale readme readme-tables
-.PHONY: clean cuda debian CHANGED
+.PHONY: clean cuda debian demos site CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -82,6 +83,9 @@ fuzz: $(TESTABLE)
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)
+
+demos: $(TESTABLE) debian
+	$(BIN)/python tools/demos.py
 
 # a machine that can't install anything: python tools/measured.py, with what it has
 gpu: $(TESTABLE)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 from check_jsonschema.cli import main as check_jsonschema
 from kubeflow_trainer_api import models
 from support.command import REPOSITORY
+from support.scenarios import judged
 
 from preflight import registry
 from preflight.cli import main as cli
@@ -28,6 +30,7 @@ from preflight.config import resolve as config
 from preflight.identity.discover import discover
 from preflight.judge.verdict import EXIT
 from preflight.model import Verdict
+from preflight.render import prometheus
 
 EXAMPLES = REPOSITORY / "examples"
 FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
@@ -79,7 +82,7 @@ def lines(path: Path) -> Iterator[list[str]]:
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:
-    for path in FILES:
+    for path in (path for path in FILES if path.parent.name != "grafana"):
         if path.suffix == ".yaml" and path.parent.name != "github":
             found = [words for document in documents(path) for words in lists(document)]
         elif path.suffix != ".md":
@@ -96,7 +99,7 @@ def test_the_command_lines_are_found() -> None:
     """All but these two start preflight themselves; they leave it to the image."""
     entry = {"docker/run.sh", "docker/compose.yaml"}
     assert {name for name, _ in COMMAND_LINES} == {
-        named(p) for p in FILES if p.name != "README.md"
+        named(p) for p in FILES if p.name != "README.md" and p.parent.name != "grafana"
     } - entry
 
 
@@ -116,6 +119,62 @@ def test_a_command_line_is_understood(name: str, words: Sequence[str]) -> None:
                 assert ctx.params["command"][0] == "torchrun"
             if "--arrive" in words:
                 assert chosen.arrive < chosen.deadline, "who comes last must be judged, too"
+
+
+# --- Prometheus and Grafana ---
+
+METRIC = re.compile(r"\b(preflight_\w+)(?:\{([^}]*)\})?")
+WRITTEN = dict(
+    re.findall(r"^(preflight_\w+)(?:\{(.*)\})? \S+$", prometheus.render(judged("nodes-64")), re.M)
+)
+"""Each metric that we write, with the labels of one of its series."""
+
+
+def expressions() -> Iterator[str]:
+    board = json.loads((EXAMPLES / "grafana/dashboard.json").read_text(encoding="utf-8"))
+    for panel in board["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    for group in documents(EXAMPLES / "grafana/rules.yaml")[0]["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+def test_what_is_asked_of_prometheus_is_what_we_write() -> None:
+    asked = [found for expression in expressions() for found in METRIC.findall(expression)]
+    assert len({name for name, _ in asked}) >= 6
+    for name, labels in asked:
+        assert name in WRITTEN
+        # instance is Prometheus' own
+        used = set(re.findall(r"(\w+)(?==|!=|=~|!~)", labels)) - {"instance"}
+        assert used <= set(re.findall(r'(\w+)="', WRITTEN[name])), (name, used)
+
+
+def test_the_rules_are_rules_of_prometheus() -> None:
+    path = EXAMPLES / "grafana/rules.yaml"
+    rules = [rule for group in documents(path)[0]["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) >= 4
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+    if promtool := shutil.which("promtool"):
+        subprocess.run([promtool, "check", "rules", path], check=True, timeout=20)
+
+
+def test_the_panels_of_the_dashboard_lie_beside_each_other() -> None:
+    board = json.loads((EXAMPLES / "grafana/dashboard.json").read_text(encoding="utf-8"))
+    assert board["uid"] == "preflight"
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in panels)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(taken)) == len(taken)
+    assert max(x for x, _ in taken) < 24
+    known = {variable["name"] for variable in board["templating"]["list"]}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= known
 
 
 # --- shell ---

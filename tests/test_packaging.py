@@ -112,6 +112,7 @@ def test_the_wheel_holds_all_modules_and_no_tests(wheel: Path) -> None:
         "preflight/py.typed",
         "preflight/report-v1.schema.json",
         *(str(path.relative_to(ROOT)) for path in (ROOT / "preflight/render/html").glob("*.[jc]*")),
+        *(str(path.relative_to(ROOT)) for path in (ROOT / "preflight/demos").iterdir()),
     }
     assert ours == wanted
     assert f"{NAME}.dist-info/licenses/LICENSE" in listing

@@ -215,13 +215,13 @@ def _numbers(before: Report, after: Report) -> Iterator[Number]:
     old, new = ({row.id: row for row in report.rows} for report in (before, after))
     places = {*_nodes(before), *_nodes(after)}
     for check in (check for check in old if check in new):
-        was, now = (_leaves(row.measured.values) for row in (old[check], new[check]))
+        was, now = (leaves(row.measured.values) for row in (old[check], new[check]))
         families: dict[tuple[str, ...], dict[str, Number]] = {}
         for path, number in was.items():
             if not _measures(path) or path not in now or min(number, now[path]) < SMALLEST:
                 continue
             one = _number_change(check, path, number, now[path])
-            if _of_places(path[-1], places):
+            if of_places(path[-1], places):
                 families.setdefault(path[:-1], {})[path[-1]] = one
             else:
                 yield one
@@ -229,7 +229,7 @@ def _numbers(before: Report, after: Report) -> Iterator[Number]:
             yield from _family(check, path, family)
 
 
-def _leaves(values: object) -> dict[tuple[str, ...], float]:
+def leaves(values: object) -> dict[tuple[str, ...], float]:
     """Every number that was measured, by its place."""
     found: dict[tuple[str, ...], float] = {}
 
@@ -259,7 +259,7 @@ def _unit(path: tuple[str, ...]) -> float | None:
     return next(seconds for end, seconds in TIMES.items() if name.endswith(end))
 
 
-def _of_places(name: str, places: set[str]) -> bool:
+def of_places(name: str, places: set[str]) -> bool:
     """Whether it is called after a node, or a link between two: `a->b`, `a-b`."""
     if name in places:
         return True

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from preflight import __version__, console, redact, registry
-from preflight.cli import baseline, rehearse, reporting, slurm
+from preflight.cli import baseline, demo, rehearse, reporting, slurm
 from preflight.cli.flags import SHARED, flags_of, ids_and_codes, option, with_run_flags
 from preflight.cli.printing import printed
 from preflight.config import resolve
@@ -308,6 +308,45 @@ def merge(
         problems = files.publish(workers, chosen.outputs, report, look)
         files.write_step_summary(workers, chosen.outputs, report)
     raise typer.Exit(report.exit_code or (OUTPUT if problems else 0))
+
+
+@app.command("demo", short_help="Show saved reports of broken jobs, without a cluster.")
+def show_demo(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Which one; without it, all are listed.",
+            autocompletion=demo.completed,
+        ),
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Inject the fault into hosts made of namespaces, here and now, beside torchrun. "
+            "Needs preflight's source.",
+        ),
+    ] = False,
+    output: Outputs = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
+    color: Annotated[str, typer.Option("--color")] = "auto",
+    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
+) -> None:
+    """Show what preflight says of a job with one fault: without a cluster, without root."""
+    outputs = resolve.outputs(Flags(output=tuple(output or ()), sources={"output": "-o"}), [], "")
+    if live:
+        _exec_command([sys.executable, demo.live_script(), "--live", name or "firewall"])
+    if name is None:
+        printed(terminal.spelled(demo.table()))
+        return
+    report = demo.saved(name)
+    look = terminal.look(color, ascii_only, quiet, verbose)
+    with agent.session(ctx.obj) as workers:
+        problems = files.publish(workers, outputs, report, look)
+    raise typer.Exit(OUTPUT if problems else 0)
 
 
 @app.command("agent", hidden=True)

@@ -37,7 +37,7 @@ DEFAULTS: Mapping[str, Any] = {
 DEADLINES = {Level.QUICK: "15s"}
 DEADLINE = "90s"
 """Of a whole run: of a level, and of all others."""
-TOP_KEYS = (*DEFAULTS, "nproc", "python", "expect", "checks", "tolerate", "output")
+TOP_KEYS = (*DEFAULTS, "nproc", "python", "docs", "expect", "checks", "tolerate", "output")
 CHECK_KEYS = ("timeout", "enabled")
 WAIVER_KEYS = ("why", "until")
 OUTPUT_KEYS = ("format", "file")
@@ -224,6 +224,8 @@ def resolve(
         budgets[check_id] = seconds
         shown[f"timeout.{check_id}"] = Setting(seconds, flags.source("timeout"))
     shown["python"] = job_python(flags, config, config_name)
+    if docs := _documentation(config, where, found_here):
+        shown["docs"] = Setting(docs, where)
     folder = pick("checkpoint_dir")
     if shown["checkpoint_dir"].source != "default":
         if not isinstance(folder, str) or not folder:
@@ -413,6 +415,17 @@ def outputs(
     if not any(output.file == "-" for output in found):
         found.insert(0, Output("human"))
     return tuple(found)
+
+
+def _documentation(config: Mapping[str, Any], where: str, found_here: bool) -> str:
+    """Where the pages of `make docs` are: findings link to theirs. A file that came with a working
+    directory does not say where to read."""
+    docs = config.get("docs", "")
+    if docs and found_here:
+        raise PreflightError(f"{where}: docs: only a file that --config names may say it")
+    if docs and not (isinstance(docs, str) and docs.startswith(("http://", "https://"))):
+        raise PreflightError(f"{where}: docs wants an address, e.g. https://docs.example/preflight")
+    return str(docs)
 
 
 def known_format(name: object, place: str) -> str:

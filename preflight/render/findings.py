@@ -3,6 +3,7 @@ explains, means, do now, fix, who)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,9 @@ MOST = 20
 
 SET_LENGTH = 60
 """Characters of a set of nodes; a longer one is counted."""
+
+DOCS, ADDRESS = "docs", re.compile(r"https?://[\w.:/~%-]+")
+"""The setting, and what it may be."""
 
 FOLDED_FROM = 5
 """As many nodes are written as a set; fewer are named one by one."""
@@ -71,6 +75,20 @@ def finding_lines(finding: Finding, look: Look, report: Report, required: bool) 
     if full or finding.status is Status.UNDECIDED:
         yield from _labelled("who", look.say(advice.who if advice else ""), look)
         yield from _labelled("more", f"preflight explain {look.say(finding.explained_as)}", look)
+        yield from _labelled("", look.say(documentation(report, finding)), look)
+
+
+def documentation(report: Report, finding: Finding) -> str:
+    """The page of a finding in the documentation (`make docs`), where a setting says at which
+    address that is; else empty."""
+    setting = report.observations.settings.get(DOCS)
+    base = setting.value if setting is not None else ""
+    if not isinstance(base, str) or not ADDRESS.fullmatch(base):
+        return ""
+    page = f"findings/{finding.check}/{finding.code}"
+    if finding.explained_as == finding.check:
+        page = f"checks/{finding.check}"
+    return f"{base.rstrip('/')}/{page}.html"
 
 
 def _heading(finding: Finding, look: Look) -> Iterator[Line]:

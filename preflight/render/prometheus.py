@@ -1,19 +1,39 @@
 """Metrics for the textfile collector of Prometheus' node exporter, the same names in every file.
 
 A check has the status of its row: the worst of all subjects of the report. Who they are is in the
-findings; a label for each node or rank would make a series of each.
+findings, a series for each node that one is about; a label for each rank would make too many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
+from preflight.baseline.diff import leaves, of_places
 from preflight.humanize import epoch
 from preflight.model import Finding, Report, Status, Verdict
 from preflight.sanitize import legible
 
 FINDINGS = 20
 """Findings with a series each; the JSON report has all of them."""
+
+SERIES = 2000
+"""Of what was measured, and of nodes that findings are about, at most."""
+
+UNITS = {
+    "bytes_per_s": "bytes/s",
+    "gb_per_s": "GB/s",
+    "_gbs": "GB/s",
+    "gbit_s": "Gbit/s",
+    "_per_second": "1/s",
+    "_per_s": "1/s",
+    "tflops": "TFLOP/s",
+    "_ms": "ms",
+    "_s": "s",
+    "seconds": "s",
+    "bytes": "bytes",
+}
+"""How the name of a number ends -> its unit; of any other it is a count, or a part of 1."""
 
 Sample = tuple[Mapping[str, str], float]
 
@@ -46,6 +66,21 @@ def _lines(report: Report) -> Iterator[str]:
         [(dict(labels), 1) for labels in dict.fromkeys(map(_finding, report.findings[:FINDINGS]))],
     )
     yield from _gauge(
+        "preflight_verdict",
+        "1 for the verdict of the last run, 0 for all others.",
+        (({"verdict": str(verdict)}, report.verdict is verdict) for verdict in Verdict),
+    )
+    yield from _gauge(
+        "preflight_finding",
+        "1 for each finding of the last run and each node that it is about.",
+        [(dict(labels), 1) for labels in dict.fromkeys(islice(_blamed(report), SERIES))],
+    )
+    yield from _gauge(
+        "preflight_measured",
+        "What the last run measured, by its name, unit and, where it is of one, node or link.",
+        ((labels, number) for labels, number in islice(_measured(report), SERIES)),
+    )
+    yield from _gauge(
         "preflight_check_duration_seconds",
         "How long the check took where it took longest.",
         (({"check": check}, row.seconds) for check, row in rows.items()),
@@ -67,6 +102,35 @@ def _finding(finding: Finding) -> tuple[tuple[str, str], ...]:
     """Its labels; two findings that say the same are one series."""
     texts = {"check": finding.check, "code": finding.code, "headline": finding.headline}
     return (("status", str(finding.status)), *((n, _label(text)) for n, text in texts.items()))
+
+
+def _blamed(report: Report) -> Iterator[tuple[tuple[str, str], ...]]:
+    for finding in report.findings:
+        for node in dict.fromkeys(subject.node for subject in finding.subjects):
+            texts = {"check": finding.check, "code": finding.code, "blame": str(finding.blame)}
+            texts |= {"node": node, "severity": str(finding.status)}
+            yield tuple((name, _label(text)) for name, text in texts.items())
+
+
+def _measured(report: Report) -> Iterator[Sample]:
+    places = {node.name for node in report.observations.topology.nodes}
+    for row in {_label(row.id): row for row in report.rows}.values():
+        seen = set()
+        for path, number in leaves(row.measured.values).items():
+            one = of_places(path[-1], places)
+            name = ".".join(path[:-1] if one and len(path) > 1 else path)
+            labels = {"check": row.id, "name": name, "unit": _unit(path)}
+            labels |= {"node": path[-1] if one else ""}
+            told = {key: _label(text) for key, text in labels.items()}
+            if tuple(told.values()) not in seen:
+                seen.add(tuple(told.values()))
+                yield told, number
+
+
+def _unit(path: Sequence[str]) -> str:
+    """By the name of the number, or of what it stands in."""
+    ends = ((name, end) for name in reversed(path) for end in UNITS)
+    return next((UNITS[end] for name, end in ends if name.endswith(end)), "")
 
 
 def _gauge(name: str, said: str, samples: Iterable[Sample]) -> Iterator[str]:

@@ -3,7 +3,6 @@ here is text as others wrote it; the environment of Jinja2 escapes it."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from preflight.model import (
 )
 from preflight.nodeset import folded
 from preflight.render import human
-from preflight.render.findings import IN_FULL, about, aside
+from preflight.render.findings import IN_FULL, about, aside, documentation
 from preflight.render.html import drawings, embedded
 from preflight.render.matrix import left_out, looked_at
 from preflight.render.style import GLYPHS, WORDS
@@ -36,8 +35,6 @@ SAID = 2000
 """Changes and numbers of a difference that are shown."""
 OPENED = 8
 """As many nodes are named in a card; more are folded."""
-CONFIGURED = "docs"
-"""The setting with the address of the documentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +181,8 @@ def _card(report: Report, finding: Finding) -> FindingCard:
         told=[(label, text) for label, text in told if text],
         now=now,
         actions=actions,
-        link=_link(report, finding),
+        link=documentation(report, finding),
     )
-
-
-def _link(report: Report, finding: Finding) -> str:
-    """The page of the code in the documentation, where a setting says where that is."""
-    setting = report.observations.settings.get(CONFIGURED)
-    base = setting.value if setting is not None else ""
-    if not isinstance(base, str) or not re.match(r"https?://", base):
-        return ""
-    page = f"findings/{finding.check}/{finding.code}"
-    if finding.explained_as == finding.check:
-        page = f"checks/{finding.check}"
-    return f"{base.rstrip('/')}/{page}/"
 
 
 def _pictures(report: Report) -> Iterator[tuple[str, str, Any, bool]]:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.scenarios import NAMES, hostile, judged
 
 from preflight.humanize import epoch
-from preflight.model import Report, Status
+from preflight.model import Report, Status, Verdict
 from preflight.render import prometheus
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)
@@ -23,6 +23,9 @@ METRICS = {
     "preflight_ready": set(),
     "preflight_check_status": {"check", "status"},
     "preflight_finding_info": {"status", "check", "code", "headline"},
+    "preflight_verdict": {"verdict"},
+    "preflight_finding": {"check", "code", "blame", "node", "severity"},
+    "preflight_measured": {"check", "name", "unit", "node"},
     "preflight_check_duration_seconds": {"check"},
     "preflight_run_timestamp_seconds": set(),
     "preflight_build_info": {"version"},
@@ -88,8 +91,12 @@ def test_it_says_what_the_report_says(scenario: str) -> None:
 def test_as_many_series_for_many_nodes_as_for_one() -> None:
     def series(scenario: str) -> int:
         of = judged(scenario)
-        samples = sum(len(family.samples) for family in read(of).values())
-        return samples - 7 * len(of.rows) - len(of.findings)
+        families = read(of)
+        # as many as there are findings, or numbers
+        for name in ("preflight_finding", "preflight_measured"):
+            assert len(families.pop(name).samples) <= prometheus.SERIES
+        samples = sum(len(family.samples) for family in families.values())
+        return samples - 7 * len(of.rows) - len(of.findings) - len(Verdict)
 
     assert series("nodes-64") == series("healthy") == 3
 
@@ -177,3 +184,29 @@ def test_the_time_of_a_report(started: str, seconds: int | None) -> None:
     seen = dataclasses.replace(of.observations, started=started)
     found = read(dataclasses.replace(of, observations=seen))["preflight_run_timestamp_seconds"]
     assert [sample.value for sample in found.samples] == ([] if seconds is None else [seconds])
+
+
+def test_what_was_measured_has_its_unit() -> None:
+    told = {
+        (s.labels["check"], s.labels["name"]): (s.labels["unit"], s.value)
+        for s in read(judged("two-nodes"))["preflight_measured"].samples
+    }
+    assert told["rdzv.store", "init_s"] == ("s", 0.02)
+    assert told["world.gloo", "busbw_gbs"] == ("GB/s", 0.734)
+    assert told["net.port", "port"] == ("", 29500)
+    of_nodes = read(judged("slow-nic"))["preflight_measured"].samples
+    links = {s.labels["node"] for s in of_nodes if s.labels["name"] == "bytes_per_s"}
+    assert "n1->n2" in links
+
+
+def test_a_finding_has_a_series_for_each_node() -> None:
+    samples = read(judged("nodes-64"))["preflight_finding"].samples
+    assert {(s.labels["node"], s.labels["code"], s.labels["blame"]) for s in samples} == {
+        ("gpu-b19", "driver-hangs", "node"),
+        ("gpu-b07", "unwritable", "job"),
+    }
+
+
+def test_one_verdict_is_1() -> None:
+    samples = read(judged("port-held"))["preflight_verdict"].samples
+    assert [s.labels["verdict"] for s in samples if s.value == 1] == ["not_ready"]
