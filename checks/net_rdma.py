@@ -347,21 +347,25 @@ def _peering(host: Host) -> bool | None:
 
 def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     fabrics = {here.node: seen for here, seen in world.each()}
-    for here, seen in world.each():
+    several = world.topology.several_nodes
+
+    def of_node(here: Subject, seen: NodeRdma) -> Iterator[Found]:
         down = _PortFindings(here)
         for port in seen.ports:
             if port.idle and port.layer in (INFINIBAND, ETHERNET):
-                _judge_down(down, fabrics, seen, port, world.topology.several_nodes)
+                _judge_down(down, fabrics, seen, port, several)
         yield from down.findings()
         yield from _judge_dead(here, seen)
         yield from _judge_closed(here, seen)
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_errors(here, seen)
         yield from _judge_missing(here, fabrics, seen)
-        if seen.concerned and world.topology.several_nodes:
+        if seen.concerned and several:
             yield from _judge_choice(here, seen, any(f.code for f in down.findings()))
             yield from _judge_addresses(here, fabrics, seen)
-    if world.topology.several_nodes:
+
+    yield from world.found(of_node)
+    if several:
         yield from _judge_mtu(world, fabrics)
 
 

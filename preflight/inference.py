@@ -104,9 +104,10 @@ class Consensus(Generic[V]):
 
 def consensus(values: Mapping[str, V]) -> Consensus[V]:
     """What the parties agree on. Two of them that differ are a tie, however sure one may be."""
-    by_value: dict[V, tuple[str, ...]] = {}
+    lists: dict[V, list[str]] = {}
     for key, value in values.items():
-        by_value[value] = (*by_value.get(value, ()), key)
+        lists.setdefault(value, []).append(key)
+    by_value = {value: tuple(keys) for value, keys in lists.items()}
     if not by_value:
         return Consensus(None, (), {}, tie=False)
     most = max(by_value, key=lambda value: len(by_value[value]))

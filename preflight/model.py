@@ -10,8 +10,9 @@ Errors of ours (all three; what else escapes is our bug):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from preflight.frozen import dataclass
@@ -324,6 +325,18 @@ class Node:
     size: int = 0
 
 
+_named: tuple[tuple[Node, ...], Mapping[str, Node]] = (), {}
+
+
+def _by_name(nodes: tuple[Node, ...]) -> Mapping[str, Node]:
+    """Nodes by their names, of two that are called the same the first. Those of the last question
+    are kept: a judge asks it of every node, each time of the same ten thousand."""
+    global _named
+    if _named[0] is not nodes:
+        _named = nodes, {node.name: node for node in reversed(nodes)}
+    return _named[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """Who is in this world. `facts` says where each number came from; contradictions are data for
@@ -341,11 +354,13 @@ class Topology:
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def ranks_of(self, node: str) -> tuple[int, ...]:
-        return next((n.ranks for n in self.nodes if n.name == node), ())
+        found = _by_name(self.nodes).get(node)
+        return found.ranks if found is not None else ()
 
     def ranks_on(self, node: str) -> int:
         """How many ranks share a node: those that are observed, or as many as the launcher says."""
-        return next((max(len(n.ranks), n.size) for n in self.nodes if n.name == node), 0)
+        found = _by_name(self.nodes).get(node)
+        return max(len(found.ranks), found.size) if found is not None else 0
 
     @property
     def meets_at(self) -> str:
@@ -384,11 +399,22 @@ RANK_DIGITS = 9
 """Of a rank's number; a longer one is none."""
 
 
+KEPT = 128
+"""Characters of a key whose place is kept: a stranger's may be of any length."""
+
+
 def place_of(key: str) -> tuple[str, int | None]:
     """Inverse of key_of."""
+    return _kept_place(key) if len(key) <= KEPT else _place(key)
+
+
+def _place(key: str) -> tuple[str, int | None]:
     node, slash, rank = key.rpartition("/")
     number = rank.isascii() and rank.isdecimal() and len(rank) <= RANK_DIGITS
     return (node, int(rank)) if slash and number else (key, None)
+
+
+_kept_place = lru_cache(1 << 17)(_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,10 +424,15 @@ class World(Generic[T]):
     check: str
     observations: Mapping[str, Seen[T] | Missing]
     topology: Topology
+    _values: dict[str, T] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def seen(self) -> Mapping[str, T]:
-        return {k: o.value for k, o in self.observations.items() if isinstance(o, Seen)}
+        """What was seen, by key."""
+        if not self._values:
+            seen = ((k, o.value) for k, o in self.observations.items() if isinstance(o, Seen))
+            self._values.update(seen)
+        return self._values
 
     def missing(self, *causes: Cause) -> Mapping[str, Missing]:
         """What is missing for one of these causes (for any cause when none is named)."""
@@ -422,6 +453,18 @@ class World(Generic[T]):
         """Every value that was seen, with the node or rank that it belongs to."""
         for key, value in self.seen.items():
             yield self.subject(key), value
+
+    def found(self, rule: Callable[[Subject, T], Iterable[Found]]) -> Iterator[Found]:
+        """What a rule finds of each value. One of which it has found nothing is not looked at again
+        where another node has the same one: most of ten thousand nodes are alike, and then their
+        value is one object. A rule takes nothing but its name from the subject."""
+        sound: set[int] = set()
+        for subject, value in self.each():
+            if id(value) not in sound:
+                found = list(rule(subject, value))
+                yield from found
+                if not found:
+                    sound.add(id(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,27 @@ def json_text(data: Any) -> str:
     return text if text.isascii() else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
+def json_lines(data: dict[str, Any]) -> str:
+    """The same of a large object: what is within its second level is one line each, since a reader
+    has no use for a line per number, and to lay it out takes a minute."""
+    parts = ",\n".join(f" {json.dumps(key)}: {_laid_out(value, 2)}" for key, value in data.items())
+    text = f"{{\n{parts}\n}}\n"
+    return text if text.isascii() else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def _laid_out(data: Any, levels: int) -> str:
+    if not levels or not data or not isinstance(data, (dict, list)):
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if isinstance(data, list):
+        inner = ",\n  ".join(_laid_out(one, 0) for one in data)
+        return f"[\n  {inner}\n ]"
+    inner = ",\n  ".join(
+        f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(one, levels - 1)}"
+        for key, one in data.items()
+    )
+    return f"{{\n  {inner}\n }}"
+
+
 def clip(text: str, limit: int = LIMIT) -> str:
     """At most `limit` characters, ending in `…` if it was longer, encodable in UTF-8."""
     made = encodable(text[: limit + 1])

@@ -8,14 +8,16 @@ dataclass's default, anything else that does not fit is a ValueError that names 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
+from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
 
 from preflight.sanitize import encodable
@@ -30,6 +32,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON escapes one half of a letter; the other half may follow."""
 NO_NUMBERS = ("nan", "inf", "-inf")
 """How encode() spells what JSON has no number for."""
+PLAIN = frozenset((str, int, bool, type(None)))
 INTEGERS = 1 << 128
 """What a whole number is below: an IPv6 address is one, and float() takes it."""
 
@@ -93,108 +96,267 @@ def finite(data: Any, place: str = "$") -> float:
 
 def encode(value: Any) -> Any:
     """`value` as JSON data. Fields that hold their default stay: readers need no defaults."""
-    # what most of a report is, observations as they came in: a million times for 512 nodes
+    # what most of a report is, observations as they came in
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind in PLAIN:
         return value
     if kind is dict:
         return {k if type(k) is str else str(k): encode(v) for k, v in value.items()}
     if kind is list or kind is tuple:
         return [encode(v) for v in value]
+    if kind is float:
+        return value if math.isfinite(value) else str(value)  # JSON has no number for it
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
         return {str(k): encode(v) for k, v in value.items()}
-    if isinstance(value, (tuple, list, frozenset)):
+    if isinstance(value, (tuple, frozenset)):
         return [encode(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no number for it
     return value
 
 
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+class Shared:
+    """JSON data of many who mostly say the same: equal parts of it become one object. A thousand
+    nodes differ in their addresses and in some numbers, and share the rest of what they say."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes | str, Any] = {}
+
+    def of(self, data: Any) -> Any:
+        """The same data; nobody may change it any more."""
+        if type(data) is str:
+            return self._known.setdefault(data, data)
+        if type(data) is dict:
+            data = {self._known.setdefault(k, k): self.of(v) for k, v in data.items()}
+        elif type(data) is list:
+            data = [self.of(one) for one in data]
+        else:
+            return data
+        text = json.dumps(data, separators=(",", ":"))
+        if len(text) > DIGESTED:
+            return self._known.setdefault(blake2b(text.encode(), digest_size=16).digest(), data)
+        return self._known.setdefault(text.encode(), data)
 
 
-def decode(cls: Any, data: Any, place: str = "$", depth: int = 0, *, lax: bool = False) -> Any:
+DIGESTED = 32
+"""Characters beyond which a text is told by its digest."""
+
+
+class _Misfit(ValueError):
+    """What does not fit, and where: the way to it is put together while the stack unwinds, since to
+    say it beforehand would cost more than all the rest."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.place = ""
+
+    def within(self, step: str) -> _Misfit:
+        self.place = step + self.place
+        return self
+
+
+Known = dict[tuple[int, int], Any]
+"""What has become of data, by the number of what reads it and its own id(). Whoever keeps it keeps
+the data as well, and does not change it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _How:
+    lax: bool
+    known: Known | None
+
+
+_Decoder = Callable[[Any, int, _How], Any]
+"""(data, depth, how) -> value; _Misfit."""
+
+
+def decode(
+    cls: Any, data: Any, place: str = "$", *, lax: bool = False, known: Known | None = None
+) -> Any:
     """`data` as a `cls`; ValueError with the JSON path where it doesn't fit. `lax`: a float may be
-    none, as a check may have measured it."""
-    if depth > DEPTH:
-        raise ValueError(f"{place}: nested too deeply")
+    none, as a check may have measured it. `known`: of parts that are one object, one is made."""
+    try:
+        return _decoder(cls)(data, 0, _How(lax, known))
+    except _Misfit as misfit:
+        raise ValueError(f"{place}{misfit.place}: {misfit.why}") from None
+
+
+def _decoder(cls: Any) -> _Decoder:
+    """What reads a type."""
     origin = typing.get_origin(cls)
     if cls is Any or cls is object:
-        return data
+        return lambda data, depth, how: data
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(cls, data, place, depth, lax)
+        return _of_union(cls)
     if origin in (tuple, list):
-        return _decode_sequence(cls, origin, data, place, depth, lax)
+        return _of_sequence(origin, typing.get_args(cls))
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(data, dict):
-            raise ValueError(f"{place}: expected an object")
-        inner = typing.get_args(cls)[1]
-        return {
-            str(k): decode(inner, v, f"{place}.{k}", depth + 1, lax=lax) for k, v in data.items()
-        }
+        return _of_mapping(typing.get_args(cls)[1])
+    return _of_class(cls)
+
+
+@cache
+def _of_class(cls: Any) -> _Decoder:
+    """The same of a class. Not of a union: `int | float` equals `float | int`, but is not read as
+    it is. A dataclass finds those of its fields when it is first read, as it may hold itself."""
     if isinstance(cls, type) and issubclass(cls, Enum):
+        return _of_enum(cls)
+    if dataclasses.is_dataclass(cls):
+        return _of_dataclass(cls)
+    return _of_scalar(cls)
+
+
+def _bound(depth: int) -> None:
+    if depth > DEPTH:
+        raise _Misfit("nested too deeply")
+
+
+def _of_scalar(cls: Any) -> _Decoder:
+    name = getattr(cls, "__name__", cls)
+
+    def number(data: Any, depth: int, how: _How) -> float:
+        if type(data) is float and math.isfinite(data):
+            return data
+        if how.lax and data in NO_NUMBERS:
+            return float(data)
+        try:
+            return finite(data)
+        except ValueError:
+            raise _Misfit(f"expected float, got {type(data).__name__}") from None
+
+    def scalar(data: Any, depth: int, how: _How) -> Any:
+        if type(data) is cls:
+            return data
+        # no bool is an int here
+        plain = cls in (str, int, bool) and isinstance(data, cls)
+        if plain and (cls is not int or not isinstance(data, bool)):
+            return data
+        raise _Misfit(f"expected {name}, got {type(data).__name__}")
+
+    return number if cls is float else scalar
+
+
+def _of_enum(cls: type[Enum]) -> _Decoder:
+    def read(data: Any, depth: int, how: _How) -> Any:
         try:
             return cls(data)
         except ValueError:
-            raise ValueError(f"{place}: {data!r:.60} is no {cls.__name__}") from None
-    if dataclasses.is_dataclass(cls):
-        return _decode_dataclass(cls, data, place, depth, lax)
-    if cls is float:
-        return float(data) if lax and data in NO_NUMBERS else finite(data, place)
-    if cls is type(None) and data is None:
-        return None
-    if (
-        cls in (str, int, bool)
-        and isinstance(data, cls)
-        and (cls is not int or not isinstance(data, bool))
-    ):
-        return data
-    raise ValueError(
-        f"{place}: expected {getattr(cls, '__name__', cls)}, got {type(data).__name__}"
-    )
+            raise _Misfit(f"{data!r:.60} is no {cls.__name__}") from None
+
+    return read
 
 
-def _decode_union(cls: Any, data: Any, place: str, depth: int, lax: bool) -> Any:
-    problem = ValueError(f"{place}: fits none of {cls}")
-    for option in typing.get_args(cls):
+def _of_union(cls: Any) -> _Decoder:
+    options = [_decoder(option) for option in typing.get_args(cls)]
+    optional = type(None) in typing.get_args(cls)
+
+    def read(data: Any, depth: int, how: _How) -> Any:
+        _bound(depth)
+        if data is None and optional:
+            return None
+        problem: _Misfit | None = None
+        for option in options:
+            try:
+                return option(data, depth + 1, how)
+            except _Misfit as misfit:
+                problem = misfit
+        raise problem or _Misfit(f"fits none of {cls}")
+
+    return read
+
+
+def _of_sequence(origin: Any, args: Sequence[Any]) -> _Decoder:
+    fixed = origin is tuple and not (len(args) == 2 and args[1] is Ellipsis)
+    inner = [_decoder(one) for one in (args if fixed else args[:1])]
+
+    def read(data: Any, depth: int, how: _How) -> Any:
+        if how.known is None:
+            return anew(data, depth, how)
+        key = id(inner), id(data)
+        made = how.known.get(key)
+        if made is None:
+            made = how.known[key] = anew(data, depth, how)
+        return made
+
+    def anew(data: Any, depth: int, how: _How) -> Any:
+        _bound(depth)
+        if not isinstance(data, (list, tuple)):
+            raise _Misfit("expected a list")
+        if fixed and len(args) != len(data):
+            raise _Misfit(f"expected {len(args)} items, got {len(data)}")
+        kinds = inner if fixed else itertools.repeat(inner[0], len(data))
+        made = []
         try:
-            return decode(option, data, place, depth + 1, lax=lax)
-        except ValueError as error:
-            problem = error
-    raise problem
+            for kind, one in zip(kinds, data, strict=True):
+                made.append(kind(one, depth + 1, how))
+        except _Misfit as misfit:
+            raise misfit.within(f"[{len(made)}]") from None
+        return origin(made)
+
+    return read
 
 
-def _decode_sequence(cls: Any, origin: Any, data: Any, place: str, depth: int, lax: bool) -> Any:
-    if not isinstance(data, (list, tuple)):
-        raise ValueError(f"{place}: expected a list")
-    args = typing.get_args(cls)
-    if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
-        if len(args) != len(data):
-            raise ValueError(f"{place}: expected {len(args)} items, got {len(data)}")
-        items = zip(args, data, strict=True)
-    else:
-        items = zip([args[0]] * len(data), data, strict=True)
-    return origin(
-        decode(a, v, f"{place}[{i}]", depth + 1, lax=lax) for i, (a, v) in enumerate(items)
-    )
+def _of_mapping(inner: Any) -> _Decoder:
+    kind = _decoder(inner)
+
+    def read(data: Any, depth: int, how: _How) -> dict[str, Any]:
+        _bound(depth)
+        if not isinstance(data, dict):
+            raise _Misfit("expected an object")
+        key = ""
+        made = {}
+        try:
+            for key, value in data.items():
+                made[str(key)] = kind(value, depth + 1, how)
+        except _Misfit as misfit:
+            raise misfit.within(f".{key}") from None
+        return made
+
+    return read
 
 
-def _decode_dataclass(cls: Any, data: Any, place: str, depth: int, lax: bool) -> Any:
-    if not isinstance(data, dict):
-        raise ValueError(f"{place}: expected an object for {cls.__name__}")
-    hints = _hints(cls)
-    values = {}
-    for f in dataclasses.fields(cls):
-        if f.name in data:
-            values[f.name] = decode(
-                hints[f.name], data[f.name], f"{place}.{f.name}", depth + 1, lax=lax
-            )
-        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{place}.{f.name}: missing")
-    return cls(**values)
+def _of_dataclass(cls: Any) -> _Decoder:
+    fields: list[tuple[str, Any, _Decoder, bool]] = []
+
+    def read(data: Any, depth: int, how: _How) -> Any:
+        if how.known is None:
+            return anew(data, depth, how)
+        key = id(fields), id(data)
+        made = how.known.get(key)
+        if made is None:
+            made = how.known[key] = anew(data, depth, how)
+        return made
+
+    def anew(data: Any, depth: int, how: _How) -> Any:
+        _bound(depth)
+        if not isinstance(data, dict):
+            raise _Misfit(f"expected an object for {cls.__name__}")
+        if not fields:
+            hints = typing.get_type_hints(cls)
+            for one in dataclasses.fields(cls):
+                hint = hints[one.name]
+                plain = hint if hint in (str, int, bool) else None
+                fields.append((one.name, plain, _decoder(hint), _needed(one)))
+        values = {}
+        for name, plain, kind, needed in fields:
+            if name in data:
+                value = data[name]
+                if plain is not None and type(value) is plain:
+                    values[name] = value
+                    continue
+                try:
+                    values[name] = kind(value, depth + 1, how)
+                except _Misfit as misfit:
+                    raise misfit.within(f".{name}") from None
+            elif needed:
+                raise _Misfit("missing").within(f".{name}")
+        return cls(**values)
+
+    return read
+
+
+def _needed(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -7,8 +7,9 @@ goldens enter here. Nothing in this file looks at the machine, the clock or the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from preflight.check import MayFail, Scope, complete
@@ -35,13 +36,14 @@ from preflight.model import (
     Seen,
     Standing,
     Status,
+    Subject,
     Topology,
     Verdict,
     World,
     place_of,
 )
 from preflight.registry import Catalogue, Loaded, answer_type
-from preflight.serde import decode, encode
+from preflight.serde import Known, decode, encode
 
 EXIT = {
     Verdict.READY: 0,
@@ -149,13 +151,12 @@ def _judge_check(
     loaded = catalogue.checks.get(check_id)
     judged = _Judged(loaded, check_id, seen)
     world: World[Any] = World(check_id, seen, topology)
-    everybody = tuple(world.subject(key) for key in seen)
     if loaded is None:
         why = catalogue.broken.get(check_id, "this version has no such check")
         judged.reason = f"could not be loaded: {why}"
         judged.by_subject = dict.fromkeys(seen, Status.UNDECIDED)
         frames = catalogue.frames.get(check_id, ())
-        judged.findings.append(fallbacks.not_loaded(check_id, why, everybody, frames))
+        judged.findings.append(fallbacks.not_loaded(check_id, why, _everybody(world), frames))
         return judged
     try:
         world = decoded(loaded, seen, topology)
@@ -163,9 +164,13 @@ def _judge_check(
             judged.findings.append(_complete(loaded, finding))
         judged.measured = _sound(loaded.module.measured(world))
     except Exception as error:  # noqa: BLE001  a fault of ours must not look like the cluster's
-        judged.findings.append(fallbacks.unjudged(check_id, error, everybody))
+        judged.findings.append(fallbacks.unjudged(check_id, error, _everybody(world)))
     _status_by_subject(judged, world)
     return judged
+
+
+def _everybody(world: World[Any]) -> tuple[Subject, ...]:
+    return tuple(world.subject(key) for key in world.observations)
 
 
 def _sound(measured: Measured) -> Measured:
@@ -181,12 +186,17 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     older report, a hostile peer) is missing."""
     kind = answer_type(loaded.module)
     made: dict[str, Seen[Any] | Missing] = {}
+    values: dict[int, Any] = {}
+    known: Known = {}
     for key, observation in seen.items():
         if isinstance(observation, Missing):
             made[key] = observation
             continue
+        value = observation.value
         try:
-            made[key] = replace(observation, value=decode(kind, observation.value, lax=True))
+            if id(value) not in values:  # of what many have in common there is one
+                values[id(value)] = decode(kind, value, lax=True, known=known)
+            made[key] = Seen(values[id(value)], observation.seconds, observation.marks)
         except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
             text = f"the answer does not fit this version of the check: {error}"
             made[key] = Missing(Cause.CRASHED, text[:300], observation.seconds)
@@ -201,20 +211,49 @@ def _complete(loaded: Loaded, found: Found) -> Finding:
     return complete(loaded.id, loaded.check, declared, found)
 
 
-def _touches(finding: Finding, key: str, ranks: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a finding is about the node or rank of an observation's key. Ranks whose node nobody
-    knows are on none that was observed without them; `ranks`: of each node."""
-    node, rank = place_of(key)
-    here = ranks.get(node, ()) if rank is None else (rank,)
-    for subject in finding.subjects:
-        if subject.node:
-            if node not in (subject.node, subject.to):
-                continue
-            if rank is None or not subject.ranks or rank in subject.ranks:
-                return True
-        elif not subject.ranks or not set(here).isdisjoint(subject.ranks):
-            return True
-    return False
+class _Touched:
+    """Which statuses the findings of a check have for the node or rank of an observation's key.
+    Ranks whose node nobody knows are on none that was observed without them."""
+
+    def __init__(self, findings: Sequence[Finding], topology: Topology) -> None:
+        self._topology = topology
+        self._all: set[Status] = set()
+        self._by_rank: dict[int, set[Status]] = {}
+        self._of_node: dict[str, set[Status]] = {}
+        self._of_ranks: dict[tuple[str, int | None], set[Status]] = {}
+        for finding in findings:
+            for subject in finding.subjects:
+                self._note(subject, finding.status)
+
+    def _note(self, subject: Subject, status: Status) -> None:
+        for node in {subject.node, subject.to} if subject.node else ():
+            self._of_node.setdefault(node, set()).add(status)
+            for rank in subject.ranks or (None,):
+                self._of_ranks.setdefault((node, rank), set()).add(status)
+        if not subject.node and subject.ranks:
+            for rank in subject.ranks:
+                self._by_rank.setdefault(rank, set()).add(status)
+        elif not subject.node:
+            self._all.add(status)
+
+    def of(self, key: str) -> set[Status]:
+        if not (self._of_node or self._by_rank):
+            return self._all
+        node, rank = place_of(key)
+        here = self._topology.ranks_of(node) if rank is None else (rank,)
+        found = self._all.union(*(self._by_rank.get(r, ()) for r in here))
+        if node in self._of_node:
+            if rank is None:
+                return found | self._of_node[node]
+            for place in ((node, None), (node, rank)):
+                found |= self._of_ranks.get(place, set())
+        return found
+
+
+@cache
+def _may_fail(kind: type) -> bool:
+    """Whether a type is a MayFail: to ask each of 100,000 answers takes seconds."""
+    return all(hasattr(kind, name) for name in vars(MayFail)["__annotations__"])
 
 
 def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
@@ -223,13 +262,13 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
     unexplained: dict[Cause, list[str]] = {}
     together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
     waited = together and any(f.status is Status.FAIL for f in judged.findings)
-    ranks = {node.name: node.ranks for node in world.topology.nodes}
+    touched = _Touched(judged.findings, world.topology)
     for key, observation in world.observations.items():
-        statuses = [f.status for f in judged.findings if _touches(f, key, ranks)]
+        statuses = [*touched.of(key)]
         if isinstance(observation, Seen):
             # an answer that says itself that it did not get through is no evidence of health
             answer = observation.value
-            stuck = together and isinstance(answer, MayFail) and answer.trouble is not None
+            stuck = together and _may_fail(answer.__class__) and answer.trouble is not None
             statuses.append(Status.UNDECIDED if stuck else Status.PASS)
         elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
             statuses.append(Status.SKIP)
@@ -240,7 +279,8 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
             if not (waited and observation.cause is Cause.TIMED_OUT):
                 unexplained.setdefault(observation.cause, []).append(key)
             statuses.append(Status.UNDECIDED)
-        judged.by_subject[key] = max(statuses, key=lambda s: WEIGHT[s])
+        one = statuses[0] if len(statuses) == 1 else max(statuses, key=WEIGHT.__getitem__)
+        judged.by_subject[key] = one
     for cause, keys in unexplained.items():
         judged.findings.append(fallbacks.missing(judged.id, cause, keys, world))
 

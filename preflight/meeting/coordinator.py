@@ -8,7 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from preflight.frozen import dataclass
@@ -31,7 +31,7 @@ from preflight.meeting.protocol import (
 )
 from preflight.model import Mark, Node, Observation, Seen, key_of, place_of
 from preflight.roster import SILENT, Arrival, Stranger
-from preflight.serde import encode, finite
+from preflight.serde import Shared, encode, finite
 
 
 class Headcount:
@@ -146,6 +146,7 @@ class Meeting:
         self._waits_for: Guest | None = None
         self._looks_at = self.began
         self._values: dict[str, Any] = {}
+        self._shared = Shared()
         self._awaited: dict[str, list[tuple[str, Guest, int | None, float, tuple[Mark, ...]]]] = {}
         self._last_arrival = self.began
         self._door = Door(loop, listeners, me, token, self._seat)
@@ -333,7 +334,10 @@ class Meeting:
         if rank is not None and rank not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")
         if "digest" not in data:
-            self.taken.append(Taken(check, guest, rank, observation_from(data)))
+            seen = observation_from(data)
+            if isinstance(seen, Seen):
+                seen = replace(seen, value=self._shared.of(seen.value))
+            self.taken.append(Taken(check, guest, rank, seen))
             return
         digest = str(data["digest"])[:64]
         seconds, marks = finite(data.get("seconds", 0.0)), marks_of(data)
@@ -352,7 +356,7 @@ class Meeting:
         if digest not in self._awaited:
             return  # nobody has asked for it, or another one was faster
         self._hold(guest, guest.unread, value)
-        self._values[digest] = value
+        value = self._values[digest] = self._shared.of(value)
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
             self.taken.append(Taken(check, of, rank, Seen(value, seconds, marks)))
 

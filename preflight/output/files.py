@@ -17,7 +17,7 @@ from preflight.engine.agent import session
 from preflight.engine.plan import SUMMARY
 from preflight.engine.setup import wait
 from preflight.model import PreflightError, Report
-from preflight.output import tasks, terminal
+from preflight.output import compressed, tasks, terminal
 from preflight.process.pool import Died, Raised, Returned, Target, Workers
 from preflight.process.signals import Interrupt
 from preflight.render import formats, human
@@ -26,12 +26,15 @@ FILES = "files"
 """The server whose workers touch report files: it shares no fate with that of the checks."""
 
 FILE_SECONDS = 10.0
-"""How long a report may take to be written or read: its file system may be the dead one."""
+BYTES_A_SECOND = 2 << 20
+"""How long a report may take to be written or read: its file system may be the dead one. A large
+one takes longer, unpacked some ten times of what it is on disk."""
+UNPACKED = 10
 
 LOG_LIMIT = 32 << 20
 """Bytes of a log that are looked at: its end."""
 
-FILE_LIMIT = 200 << 20
+FILE_LIMIT = 1 << 30
 """Bytes that a worker may say of a file: a report, with what JSON makes of it on the way here."""
 
 PART = "preflight.json"
@@ -64,8 +67,8 @@ def publish(
             # metrics: a second file beside them would say the same of the same node once more
             metrics = output.format == "prometheus"
             asked = output is not unasked
-            if part and not metrics and os.path.splitext(output.file)[1]:
-                stem, extension = os.path.splitext(output.file)
+            stem, extension = _name_and_kind(output.file)
+            if part and not metrics and extension:
                 output = replace(output, file=f"{stem}.{part}{extension}")
             # the collector is another user, whatever the umask of this one
             mode = 0o644 if metrics else None
@@ -75,7 +78,7 @@ def publish(
                 "mode": mode,
                 "below": os.getcwd() if output.below else "",
             }
-            problem = _in_worker(workers, tasks.write_file, args, output.file, str)
+            problem = _in_worker(workers, tasks.write_file, args, output.file, str, len(text))
             if output.format == "json" and not problem:
                 saved = saved or output.file
             if not asked:
@@ -84,6 +87,15 @@ def publish(
             problems.append(problem)
             console.say(f"preflight: could not write the report: {problem}")
     return tuple(problems)
+
+
+def _name_and_kind(path: str) -> tuple[str, str]:
+    """`preflight.json.gz` as `preflight` and `.json.gz`."""
+    stem, extension = os.path.splitext(path)
+    if extension in compressed.NAMES:
+        stem, inner = os.path.splitext(stem)
+        return stem, inner + extension
+    return stem, extension
 
 
 def _parts(saved: str, part: str) -> str:
@@ -118,9 +130,17 @@ def read_report(path: str) -> Report:
     """A saved report; PreflightError where it can't be had."""
     from preflight.render import json as as_json
 
-    args = {"path": resolve.absolute(path), "limit": as_json.LIMIT}
+    args = {
+        "path": resolve.absolute(path),
+        "limit": as_json.LIMIT,
+        "more": as_json.LIMIT_A_RANK,
+        "most": as_json.LIMIT_MOST,
+    }
     with session(Interrupt()) as workers:
-        found = _in_worker(workers, tasks.read_file, args, path, lambda why: {"error": why})
+        size = _in_worker(workers, tasks.file_size, args, path, lambda why: 0)
+        found = _in_worker(
+            workers, tasks.read_file, args, path, lambda why: {"error": why}, UNPACKED * size
+        )
     if problem := found.get("error", ""):
         raise PreflightError(problem)
     text = found.get("text", "")
@@ -171,13 +191,20 @@ def write_report(path: str, text: str, new: bool = False) -> str:
 
 
 def _in_worker(
-    workers: Workers, target: Target, args: Any, path: str, problem: Callable[[str], Any]
+    workers: Workers,
+    target: Target,
+    args: Any,
+    path: str,
+    problem: Callable[[str], Any],
+    size: int = 0,
 ) -> Any:
-    """What a function of tasks.py returns; `problem` makes as much of a reason why not."""
+    """What a function of tasks.py returns; `problem` makes as much of a reason why not. `size`:
+    bytes that it has to do with."""
     if not workers.opened(FILES):
         workers.fork(FILES)
-    call = workers.call(FILES, target, args, seconds=FILE_SECONDS, limit=FILE_LIMIT)
-    result = wait(workers, call, FILE_SECONDS + 5.0)
+    seconds = FILE_SECONDS + min(size, FILE_LIMIT) / BYTES_A_SECOND
+    call = workers.call(FILES, target, args, seconds=seconds, limit=FILE_LIMIT)
+    result = wait(workers, call, seconds + 5.0)
     match result:
         case Returned():
             return result.value
@@ -185,4 +212,4 @@ def _in_worker(
             return problem(f"{path}: {result.message}")
         case Died():
             return problem(f"{path}: {result.stderr.strip().partition(chr(10))[0]}")
-    return problem(f"{path}: no answer from its file system in {FILE_SECONDS:.0f} s")
+    return problem(f"{path}: no answer from its file system in {seconds:.0f} s")

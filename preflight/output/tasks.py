@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+from preflight.output import compressed
 from preflight.process.worker import Channel
 
 LINKS = 40
@@ -36,20 +37,21 @@ def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> 
     try:
         if args.get("new") and os.path.isfile(path):
             return f"{path}: is there already"
+        data = compressed.packed(path, args["text"])
         target, there = _followed(path)
         folder = os.path.dirname(target) or "."
         if (below := args.get("below")) and not _is_below(folder, below):
             return f"{path}: outside of the working directory"
         if there is not None and not os.path.isfile(path):
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(args["text"])
+            with open(path, "wb") as file:
+                file.write(data)
             return ""
         import tempfile
 
         handle, temporary = tempfile.mkstemp(prefix=".preflight-", dir=folder)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(args["text"])
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())  # a full disk or quota is told here, if not before
             os.chmod(temporary, _mode_of_new(args.get("mode")))
@@ -59,6 +61,8 @@ def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> 
         except OSError:
             os.unlink(temporary)
             raise
+    except compressed.NoLibrary as why:
+        return f"{path}: {why}"
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""
@@ -163,16 +167,34 @@ def read_end(args: Mapping[str, Any], channel: Channel, preloaded: object) -> di
         return {"error": f"{args['path']}: {error.strerror}"}
 
 
-def read_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:
-    """A report's text, at most `limit` bytes; {"error": why} when it can't be had."""
+def file_size(args: Mapping[str, Any], channel: Channel, preloaded: object) -> int:
+    """Bytes of a regular file; 0 of anything else, and where there is none."""
     try:
-        with open(args["path"], "rb") as file:
-            data = file.read(args["limit"] + 1)
-    except OSError as error:
-        return {"error": f"{args['path']}: {error.strerror}"}
-    if len(data) > args["limit"]:
-        return {"error": f"{args['path']}: larger than {args['limit'] >> 20} MiB"}
+        there = os.stat(args["path"])
+    except OSError:
+        return 0
+    return there.st_size if stat.S_ISREG(there.st_mode) else 0
+
+
+def read_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:
+    """A report's text, also of a compressed one, at most `limit` bytes, and `more` for each rank
+    that it says in that part to be of, up to `most`; {"error": why} when it can't be had."""
+    path, limit = args["path"], args["limit"]
+    try:
+        with open(path, "rb") as file, compressed.unpacked(file) as stream:
+            data, ranks = stream.read(limit + 1), 0
+            if len(data) > limit:
+                ranks = compressed.ranks_claimed(data)
+                limit = min(limit + args.get("more", 0) * ranks, args.get("most", limit))
+                data += stream.read(max(0, limit + 1 - len(data)))
+    except compressed.NoLibrary as why:
+        return {"error": f"{path}: {why}"}
+    except compressed.DAMAGED as error:
+        return {"error": f"{path}: {getattr(error, 'strerror', None) or 'damaged: ' + str(error)}"}
+    if len(data) > limit:
+        of = f", the most that is read of a report of {ranks} ranks" if ranks else ""
+        return {"error": f"{path}: larger than {limit >> 20} MiB{of}"}
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
-        return {"error": f"{args['path']}: not a report: it is no UTF-8 text"}
+        return {"error": f"{path}: not a report: it is no UTF-8 text"}

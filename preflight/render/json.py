@@ -33,27 +33,35 @@ from preflight.model import (
     Row,
     Seen,
     Setting,
+    Status,
     Topology,
     Verdict,
 )
-from preflight.sanitize import json_text
+from preflight.render import alike
+from preflight.sanitize import json_lines, json_text
 from preflight.serde import decode, encode, parsed
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 LIMIT = 64 << 20
-"""Bytes of a report that is read back: it travels through a worker's answer (process/pool.py)."""
+LIMIT_A_RANK = 4 << 10
+LIMIT_MOST = 512 << 20
+"""Bytes of a report that is read back, unpacked: of any, more for each rank of the job that it says
+to be of, and of the largest. A rank takes some 300 bytes where all are alike."""
 SAID = 300
 """Characters of why something is no report: it may be the words of whoever wrote it."""
 
 
 def render(report: Report) -> str:
-    return json_text(document(report))
+    made = document(report)
+    return json_lines(made) if "alike" in made else json_text(made)
 
 
 def document(report: Report) -> dict[str, Any]:
     """The report as JSON data."""
     seen = report.observations
     top = seen.topology
+    places = alike.Places(top.nodes)
+    alone, groups = _folded(seen, places)
     return {
         "$schema": SCHEMA,
         "tool": dict(seen.tool),
@@ -73,21 +81,34 @@ def document(report: Report) -> dict[str, Any]:
             "nodes": [encode(node) for node in top.nodes],
             "facts": {name: {"value": f.value, "from": f.source} for name, f in top.facts.items()},
         },
-        "checks": [_row(row) for row in report.rows],
+        "checks": [_row(row, places) for row in report.rows],
         "findings": [_finding(finding) for finding in report.findings],
         "skipped": list(report.skipped),
         "tolerated": list(report.tolerated),
         "exclude": list(report.exclude),
         "interrupted": seen.interrupted,
         "left_behind": [encode(left) for left in seen.left_behind],
-        "observations": {
-            check: {key: _observation(o) for key, o in by_key.items()}
-            for check, by_key in seen.checks.items()
-        },
+        "observations": alone,
+        **({"alike": groups} if groups else {}),
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _folded(
+    seen: Observations, places: alike.Places
+) -> tuple[dict[str, Any], dict[str, list[alike.Group]]]:
+    """The observations that stand for themselves, and the groups of those that are alike."""
+    alone: dict[str, Any] = {}
+    groups: dict[str, list[alike.Group]] = {}
+    for check, by_key in seen.checks.items():
+        values: dict[int, Any] = {}
+        data = {key: _observation(o, values) for key, o in by_key.items()}
+        alone[check], found = alike.folded(data, places)
+        if found:
+            groups[check] = found
+    return alone, groups
+
+
+def _row(row: Row, places: alike.Places) -> dict[str, Any]:
     measured = row.measured
     drawn: dict[str, Any] = {"grid": measured.grid, "lanes": measured.lanes}
     drawn |= {"curves": measured.curves, "parts": measured.parts}
@@ -99,13 +120,29 @@ def _row(row: Row) -> dict[str, Any]:
         "seconds": round(row.seconds, 4),
         "covered": row.covered,
         "of": len(row.by_subject),
-        "by_subject": {key: str(status) for key, status in row.by_subject.items()},
-        "measured": encode(row.measured.values),
+        **_statuses(row, places),
+        "measured": alike.numbers_folded(encode(row.measured.values), places),
         "text": row.measured.text,
         "reason": row.reason,
         "required": row.required,
         **{name: encode(of) for name, of in drawn.items() if of},
     }
+
+
+def _statuses(row: Row, places: alike.Places) -> dict[str, Any]:
+    """`by_subject`; of many subjects `by_status` has those who can be told by their numbers."""
+    if len(row.by_subject) < alike.FROM:
+        return {"by_subject": {key: str(status) for key, status in row.by_subject.items()}}
+    alone: dict[str, str] = {}
+    numbers: dict[tuple[Status, str], list[int]] = {}
+    for key, status in row.by_subject.items():
+        place = places.number(key)
+        if place is None:
+            alone[key] = str(status)
+        else:
+            numbers.setdefault((status, place[0]), []).append(place[1])
+    told = [{"status": str(s)} | places.written(kind, of) for (s, kind), of in numbers.items()]
+    return {"by_subject": alone, "by_status": told}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -146,11 +183,15 @@ def remedy(advice: FindingType) -> dict[str, Any]:
     }
 
 
-def _observation(observation: Observation) -> dict[str, Any]:
+def _observation(observation: Observation, values: dict[int, Any]) -> dict[str, Any]:
+    """`values`: what has become of a value that several may have, by its id()."""
     marks = [[mark.name, mark.at] for mark in observation.marks]
     seconds = round(observation.seconds, 4)
     if isinstance(observation, Seen):
-        return {"ok": encode(observation.value), "seconds": seconds, "marks": marks}
+        value = observation.value
+        if id(value) not in values:
+            values[id(value)] = encode(value)
+        return {"ok": values[id(value)], "seconds": seconds, "marks": marks}
     found = {
         "missing": str(observation.cause),
         "detail": observation.detail,
@@ -176,12 +217,14 @@ def parse(text: str) -> Report:
 
 
 def _report(data: Mapping[str, Any]) -> Report:
+    observations = _parse_observations(data)
+    places = alike.Places(observations.topology.nodes)
     return Report(
         verdict=Verdict(data["verdict"]),
         exit_code=decode(int, data["exit_code"], "exit_code"),
-        rows=tuple(_parse_row(row) for row in data["checks"]),
+        rows=tuple(_parse_row(row, places) for row in data["checks"]),
         findings=tuple(_parse_finding(finding) for finding in data["findings"]),
-        observations=_parse_observations(data),
+        observations=observations,
         skipped=decode(tuple[str, ...], data.get("skipped", [])),
         tolerated=decode(tuple[str, ...], data.get("tolerated", [])),
         exclude=decode(tuple[str, ...], data.get("exclude", [])),
@@ -212,19 +255,47 @@ def _parse_observations(data: Mapping[str, Any]) -> Observations:
             for name, s in data.get("settings", {}).items()
         },
         topology=topology,
-        checks={
-            check: {key: _parse_observation(o) for key, o in by_key.items()}
-            for check, by_key in data["observations"].items()
-        },
+        checks=_parse_checks(data, alike.Places(topology.nodes)),
         interrupted=decode(str, data.get("interrupted", "")),
         left_behind=decode(tuple[LeftBehind, ...], data.get("left_behind", [])),
     )
 
 
-def _parse_row(data: Mapping[str, Any]) -> Row:
+def _parse_checks(
+    data: Mapping[str, Any], places: alike.Places
+) -> dict[str, dict[str, Observation]]:
+    """All observations, with those of which a group stands for many."""
+    checks = {
+        check: {key: _parse_observation(o) for key, o in by_key.items()}
+        for check, by_key in data["observations"].items()
+    }
+    keys_left = alike.KEYS_MOST
+    for check, groups in data.get("alike", {}).items():
+        found = checks.setdefault(check, {})
+        for group in groups:
+            keys = places.read(group)
+            keys_left -= len(keys)
+            if keys_left < 0 or not found.keys().isdisjoint(keys):
+                raise ValueError(f"alike: {check!r:.60} says too much, or twice of one")
+            last: tuple[Any, Observation] | None = None
+            for key, said in alike.unfolded(group, keys):
+                if last is None or last[0] is not said:
+                    last = said, _parse_observation(said)
+                found[key] = last[1]
+        checks[check] = {key: found[key] for key in sorted(found, key=places.order)}
+    return checks
+
+
+def _parse_row(data: Mapping[str, Any], places: alike.Places) -> Row:
     values = {k: data[k] for k in ("id", "stage", "scope", "status", "seconds", "by_subject")}
+    if "by_status" in data:
+        by_subject = dict(values["by_subject"])
+        for said in data["by_status"]:
+            by_subject |= dict.fromkeys(places.read(said), said["status"])
+        values["by_subject"] = {k: by_subject[k] for k in sorted(by_subject, key=places.order)}
     row: Row = decode(Row, {**values, "reason": data.get("reason", "")}, "checks")
-    text, numbers = decode(str, data.get("text", "")), dict(data.get("measured", {}))
+    text = decode(str, data.get("text", ""))
+    numbers = dict(alike.numbers_unfolded(data.get("measured", {}), places))
     lanes, curves = (data.get(name) for name in ("lanes", "curves"))
     measured = Measured(
         text,

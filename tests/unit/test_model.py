@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from preflight.model import place_of
+from preflight.model import Found, Node, Seen, Subject, Topology, World, place_of
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,24 @@ from preflight.model import place_of
 )
 def test_the_rank_of_a_key_is_a_number_of_a_rank(key: str, place: tuple[str, int | None]) -> None:
     assert place_of(key) == place
+
+
+def test_a_rule_looks_once_at_what_is_one_object() -> None:
+    looked: list[str] = []
+    same, other = [1], [1]
+
+    def rule(subject: Subject, value: list[int]) -> Iterator[Found]:
+        looked.append(subject.node)
+        if value is other:
+            yield Found("x", (subject,), "saw")
+
+    seen = {"n1": Seen(same), "n2": Seen(same), "n3": Seen(other), "n4": Seen(other)}
+    found = World("site.x", seen, Topology()).found(rule)
+    assert [f.subjects[0].node for f in found] == ["n3", "n4"]
+    assert looked == ["n1", "n3", "n4"]
+
+
+def test_nodes_are_found_by_name() -> None:
+    top = Topology(nodes=(Node("a", (0, 1), size=4), Node("b", (2,)), Node("a", (9,))))
+    assert (top.ranks_of("a"), top.ranks_of("b"), top.ranks_of("c")) == ((0, 1), (2,), ())
+    assert (top.ranks_on("a"), top.ranks_on("b"), top.ranks_on("c")) == (4, 1, 0)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model import Kind, Subject
-from preflight.serde import DEPTH, INTEGERS, TEXT_DEPTH, decode, encode, parsed
+from preflight.serde import DEPTH, INTEGERS, TEXT_DEPTH, Known, Shared, decode, encode, parsed
 from preflight.strenum import StrEnum
 
 
@@ -186,3 +186,23 @@ def test_what_was_parsed_can_be_written_printed_and_compared(data: Any) -> None:
 def test_what_is_as_deep_as_may_be_is_taken() -> None:
     deep = "[" * TEXT_DEPTH + "]" * TEXT_DEPTH
     assert json.dumps(parsed(deep)) == deep
+
+
+def test_equal_parts_become_one_object() -> None:
+    shared = Shared()
+    one = shared.of({"a": [1, {"b": "x" * 40}], "c": 1})
+    other = shared.of({"a": [1, {"b": "x" * 40}], "c": 2})
+    assert (one, other) == ({"a": [1, {"b": "x" * 40}], "c": 1}, {**one, "c": 2})
+    assert one["a"] is other["a"]
+    assert repr([shared.of([1]), shared.of([1.0]), shared.of([True])]) == "[[1], [1.0], [True]]"
+    assert shared.of({"n": "5"}) != shared.of({"n": 5})
+
+
+def test_what_is_one_object_is_read_once() -> None:
+    known: Known = {}
+    data = {"inner": {"name": "x"}}
+    made = [decode(Outer, data, known=known), decode(Outer, {**data}, known=known)]
+    assert made[0] == made[1] == decode(Outer, data)
+    assert made[0].inner is made[1].inner
+    with pytest.raises(ValueError, match="inner"):
+        decode(Outer, {"inner": 3}, known=known)

@@ -6,6 +6,7 @@ where both its ends are better elsewhere. What only one of them can show is neit
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,10 +132,15 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
 
 def _medians_of_others(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     """Each node with the median of the others, where there are at least two others."""
-    for node in values:
-        others = [value for n, value in values.items() if n != node]
-        if len(others) > 1:
-            yield node, statistics.median(others)
+    ranked = sorted(values.values())
+    if len(ranked) < 3:
+        return
+    for node, own in values.items():
+        at = bisect.bisect_left(ranked, own)
+        # the middle of what is left when this one is taken out
+        low, high = (len(ranked) - 2) // 2, (len(ranked) - 1) // 2
+        middle = (ranked[i + (i >= at)] for i in (low, high))
+        yield node, statistics.fmean(middle)
 
 
 def slow_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:

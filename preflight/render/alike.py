@@ -1,0 +1,359 @@
+"""Observations that are alike, written once: how a report of many nodes stays small. Pure.
+
+What many nodes or ranks have said in the same shape is one group: for whom it stands, the
+observation as the first of them made it, and for each number or text in it that is not the same
+everywhere a column with one value each:
+
+    {"ranks": "0-99999", "as": {"ok": {"store": 0.13, …}, "seconds": 0.9, "marks": []},
+     "but": {"/ok/store": [0.13, 0.12, …]}}
+
+`nodes` are places in `world.nodes`, `ranks` are ranks, both as `0-3,7`; the values of a column
+follow their order. A column that is one text in place of a list is that text for all, with the name
+of each one's node for `{node}`; one that begins anew after so many is `{"again": […]}`. A place
+within the observation is written as a JSON pointer (RFC 6901); of an object whose keys are numbers
+`#2` is the name of its third member and `=2` its value.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from preflight.humanize import rank_list
+from preflight.model import Node, key_of, place_of
+from preflight.serde import DEPTH
+
+FROM = 128
+"""Observations of a check, from which on they are written in groups."""
+LEAST = 4
+"""Observations that make a group."""
+SHARE = 0.02
+"""Of those of a shape, from which on equal ones are a group of their own, without columns."""
+KEYS_MOST = 1 << 22
+"""Keys that the groups of a document may stand for: 31 checks of 100,000 ranks are 1.4 million."""
+
+NODE = "{node}"
+AGAIN = 64
+"""Values after which a column may begin anew: what is of a rank's place on its node does."""
+
+Group = dict[str, Any]
+
+
+class Places:
+    """The keys of a world by number: a node's place, a rank. A rank that two nodes claim has no
+    number, nor has whoever is not in the world."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = {node.name: place for place, node in enumerate(nodes)}
+        self._ranks: dict[int, str] = {}
+        twice = set()
+        for node in nodes:
+            for rank in node.ranks:
+                if rank in self._ranks:
+                    twice.add(rank)
+                self._ranks[rank] = key_of(node.name, rank)
+        for rank in twice:
+            del self._ranks[rank]
+        self._names = [node.name for node in nodes]
+        self._end = len(nodes)
+
+    def number(self, key: str) -> tuple[str, int] | None:
+        """`nodes` or `ranks`, and the number there; None where a key has none."""
+        node, rank = place_of(key)
+        if rank is not None:
+            return ("ranks", rank) if self._ranks.get(rank) == key else None
+        place = self._nodes.get(node)
+        return None if place is None else ("nodes", place)
+
+    def order(self, key: str) -> tuple[int, int]:
+        """Nodes as they are in the world, the ranks of each in their order, then the others."""
+        node, rank = place_of(key)
+        return self._nodes.get(node, self._end), -1 if rank is None else rank
+
+    def written(self, kind: str, numbers: Iterable[int]) -> dict[str, str]:
+        return {kind: rank_list(numbers, None).partition(" ")[2]}
+
+    def read(self, group: Mapping[str, Any]) -> list[str]:
+        """The keys that a group is about; ValueError where one is not of this world."""
+        kinds = [kind for kind in ("nodes", "ranks") if kind in group]
+        if len(kinds) != 1 or not isinstance(group[kinds[0]], str):
+            raise ValueError("alike: neither nodes nor ranks")
+        most = self._end if kinds[0] == "nodes" else len(self._ranks)
+        numbers = list(_numbers(group[kinds[0]], most))
+        try:
+            if kinds[0] == "nodes":
+                return [self._names[number] for number in numbers]
+            return [self._ranks[number] for number in numbers]
+        except LookupError:
+            raise ValueError(f"alike: {kinds[0]} that are not in the world") from None
+
+
+def _numbers(text: str, most: int) -> Iterator[int]:
+    """The numbers of `0-3,7`, which rise, and are no more than `most`."""
+    last, count = -1, 0
+    for part in text.split(",") if text else ():
+        first, dash, end = part.partition("-")
+        low, high = int(first), int(end if dash else first)
+        if low <= last or high < low or (count := count + high - low + 1) > most:
+            raise ValueError("alike: numbers that are not in order, or too many of them")
+        yield from range(low, high + 1)
+        last = high
+
+
+# --- numbers by key, as a check has measured them ---
+
+
+def numbers_folded(data: Any, places: Places) -> Any:
+    """The same data, where what has an entry for each of many nodes or ranks is a list of groups
+    `{"alike": [{"ranks": "0-99999", "values": […]}, …]}`; where all are one, `"value"`."""
+    if not isinstance(data, dict):
+        return data
+    numbers = [places.number(key) for key in data] if len(data) >= FROM else [None]
+    if None in numbers:
+        return {key: numbers_folded(one, places) for key, one in data.items()}
+    groups = []
+    for kind in dict.fromkeys(place[0] for place in numbers if place):
+        own = sorted(
+            (place[1], value)
+            for place, value in zip(numbers, data.values(), strict=True)
+            if place and place[0] == kind and not isinstance(value, (dict, list))
+        )
+        values = [value for _, value in own]
+        same = len({(type(v), v) for v in values}) == 1
+        told = {"value": values[0]} if same else {"values": values}
+        groups.append(places.written(kind, [number for number, _ in own]) | told)
+    if sum(len(places.read(group)) for group in groups) < len(data):
+        return data  # something else than numbers
+    return {"alike": groups}
+
+
+def numbers_unfolded(data: Any, places: Places) -> Any:
+    """Inverse of numbers_folded(); ValueError for what makes no sense."""
+    if not isinstance(data, dict):
+        return data
+    if data.keys() != {"alike"} or not isinstance(data["alike"], list):
+        return {key: numbers_unfolded(one, places) for key, one in data.items()}
+    found: dict[str, Any] = {}
+    for group in data["alike"]:
+        keys = places.read(group)
+        values = group["values"] if "values" in group else [group["value"]] * len(keys)
+        found |= zip(keys, values, strict=True)
+    return {key: found[key] for key in sorted(found, key=places.order)}
+
+
+# --- writing ---
+
+
+def folded(
+    by_key: Mapping[str, dict[str, Any]], places: Places
+) -> tuple[dict[str, dict[str, Any]], list[Group]]:
+    """Those that are written by themselves, and the groups. `by_key`: observations as JSON data, of
+    which equal ones may be the same object."""
+    if len(by_key) < FROM:
+        return dict(by_key), []
+    alone: dict[str, dict[str, Any]] = {}
+    shapes: dict[tuple[Any, ...], list[_Member]] = {}
+    flat: dict[int, _Flat] = {}
+    for key, data in by_key.items():
+        place = places.number(key)
+        if place is None:
+            alone[key] = data
+            continue
+        shape, leaves = _flat_of_all(data, flat)
+        shapes.setdefault((place[0], shape), []).append((place[1], key, data, leaves))
+    groups: list[Group] = []
+    for (kind, _), members in shapes.items():
+        for part in _parts(members):
+            if len(part) < LEAST:
+                alone |= {key: data for _, key, data, _ in part}
+            else:
+                groups.append(_group(kind, sorted(part, key=lambda m: m[0]), places))
+    return {key: alone[key] for key in by_key if key in alone}, groups
+
+
+_Flat = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""The shape, which is the keys or the length of all that is not a leaf, and the leaves."""
+_Member = tuple[int, str, dict[str, Any], tuple[Any, ...]]
+"""Number, key, observation, and its leaves."""
+
+
+def _flat_of_all(data: dict[str, Any], known: dict[int, _Flat]) -> _Flat:
+    """An observation, of which the value may be that of many: it is looked through once."""
+    shape: tuple[Any, ...] = ()
+    leaves: tuple[Any, ...] = ()
+    for name, inner in data.items():
+        flat = known.get(id(inner)) if name == "ok" else None
+        if flat is None:
+            flat = _flat(inner)
+            if name == "ok":
+                known[id(inner)] = flat
+        shape += (name, flat[0])
+        leaves += flat[1]
+    return shape, leaves
+
+
+def _flat(data: Any) -> _Flat:
+    shape: list[Any] = []
+    leaves: list[Any] = []
+
+    def walk(one: Any) -> None:
+        inner: Iterable[Any]
+        if _is_numbered(one):
+            shape.append(-len(one))
+            inner = itertools.chain.from_iterable(one.items())
+        elif type(one) is dict:
+            shape.append(tuple(one))
+            inner = one.values()
+        else:
+            shape.append(len(one))
+            inner = one
+        for value in inner:
+            if type(value) is dict or type(value) is list:
+                walk(value)
+            else:
+                shape.append(None)
+                leaves.append(value)
+
+    walk([data])
+    return tuple(shape), tuple(leaves)
+
+
+def _paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the leaves are, in the order of _flat()."""
+    if _is_numbered(data):
+        for number, inner in enumerate(data.values()):
+            yield (*path, f"#{number}")
+            yield from _paths(inner, (*path, f"={number}"))
+    elif isinstance(data, (dict, list)):
+        for step, inner in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _paths(inner, (*path, step))
+    else:
+        yield path
+
+
+def _is_numbered(data: Any) -> bool:
+    """Whether it is an object by numbers, such as of a node's peers: other nodes have others."""
+    return type(data) is dict and bool(data) and all(key.isdecimal() for key in data)
+
+
+def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
+    """Members of one shape: those of which many are equal, each for itself, and the rest."""
+    equal: dict[Any, list[_Member]] = {}
+    for member in members:
+        # 1, 1.0 and True are three things in JSON
+        equal.setdefault((member[3], tuple(map(type, member[3]))), []).append(member)
+    least = max(LEAST, int(SHARE * len(members)))
+    rest = [member for part in equal.values() if len(part) < least for member in part]
+    yield from (part for part in equal.values() if len(part) >= least)
+    if rest:
+        yield rest
+
+
+def _group(kind: str, members: list[_Member], places: Places) -> Group:
+    group: Group = places.written(kind, [number for number, *_ in members])
+    group["as"] = members[0][2]
+    columns = {}
+    several = zip(*{id(m[3]): m[3] for m in members}.values(), strict=True)
+    differ = [len({(type(v), v) for v in values}) > 1 for values in several]
+    for number, path in enumerate(_paths(members[0][2])):
+        if differ[number]:
+            values = [leaves[number] for *_, leaves in members]
+            columns[_pointer(path)] = _column(values, [place_of(key)[0] for _, key, *_ in members])
+    return group | ({"but": columns} if columns else {})
+
+
+def _column(values: list[Any], nodes: Sequence[str]) -> Any:
+    """The values of a column, or what they can all be made from."""
+    first = values[0]
+    if type(first) is str and nodes[0] in first and NODE not in first:
+        text = first.replace(nodes[0], NODE)
+        if all(v == text.replace(NODE, node) for v, node in zip(values, nodes, strict=True)):
+            return text
+    for period in range(2, AGAIN + 1) if len(set(map(type, values))) == 1 else ():
+        if 2 * period <= len(values) and values[period:] == values[:-period]:
+            return {"again": values[:period]}
+    return values
+
+
+def _pointer(path: Sequence[Any]) -> str:
+    return "".join(f"/{str(p).replace('~', '~0').replace('/', '~1')}" for p in path)
+
+
+# --- reading ---
+
+
+def unfolded(group: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """(key, observation as JSON data) of a group; equal ones are one object, and so is every part
+    of them that no column changes. ValueError for what makes no sense."""
+    data, columns = group.get("as"), group.get("but", {})
+    if not isinstance(data, dict) or not isinstance(columns, dict):
+        raise ValueError("alike: a group without an observation")
+    if not columns:
+        yield from ((key, data) for key in keys)
+        return
+    changes: dict[Any, Any] = {}
+    nodes = [place_of(key)[0] for key in keys]
+    for pointer, column in columns.items():
+        _put(changes, data, pointer, _values(column, nodes, pointer))
+    for number, key in enumerate(keys):
+        yield key, _changed(data, changes, number)
+
+
+def _values(column: Any, nodes: Sequence[str], pointer: str) -> list[Any]:
+    """Inverse of _column()."""
+    if isinstance(column, str):
+        return [column.replace(NODE, node) for node in nodes]
+    if isinstance(column, dict):
+        column = column.get("again")
+        if isinstance(column, list) and column:
+            return [*itertools.islice(itertools.cycle(column), len(nodes))]
+    if not isinstance(column, list) or len(column) != len(nodes):
+        raise ValueError(f"alike: {pointer!r:.60} has not one value for each")
+    return column
+
+
+def _put(changes: dict[Any, Any], data: Any, pointer: str, column: list[Any]) -> None:
+    """Note a column under the place that it is for."""
+    parts = pointer.split("/")[1:]
+    if not parts or len(parts) > DEPTH:
+        raise ValueError(f"alike: {pointer!r:.60} is no place in an observation")
+    inner = changes
+    for number, part in enumerate(parts):
+        step: Any = part.replace("~1", "/").replace("~0", "~")
+        try:
+            if _is_numbered(data):
+                data = list(data if step[:1] == "#" else data.values())[_digits(step[1:])]
+            else:
+                step = _digits(step) if isinstance(data, list) else step
+                data = data[step]
+        except (LookupError, TypeError, ValueError):
+            raise ValueError(f"alike: {pointer!r:.60} is no place in an observation") from None
+        if number == len(parts) - 1:
+            inner[step] = column
+        else:
+            inner = inner.setdefault(step, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"alike: {pointer!r:.60} is within another column")
+
+
+def _digits(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ValueError("not a place in a list")
+    return int(text)
+
+
+def _changed(data: Any, changes: Mapping[Any, Any], number: int) -> Any:
+    if _is_numbered(data):
+        names, values = list(data), list(data.values())
+        for step, inner in changes.items():
+            of, at = (names if step[0] == "#" else values), int(step[1:])
+            of[at] = inner[number] if type(inner) is list else _changed(of[at], inner, number)
+        return dict(zip(map(str, names), values, strict=True))
+    made = data.copy()
+    for step, inner in changes.items():
+        if type(inner) is list:
+            made[step] = inner[number]
+        else:
+            made[step] = _changed(data[step], inner, number)
+    return made

@@ -1,0 +1,199 @@
+"""Reports of many nodes: what is alike is written once, and read back as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+from support.scenarios import catalogue, judged
+
+from preflight.expect import Expect
+from preflight.judge import verdict
+from preflight.model import (
+    Cause,
+    Missing,
+    Node,
+    Observation,
+    Observations,
+    PreflightError,
+    Report,
+    Seen,
+    Topology,
+)
+from preflight.render import alike
+from preflight.render import json as as_json
+
+from .test_json import validator
+
+NODES, RANKS = 200, 2
+
+
+def value(place: int, rank: int | None) -> Any:
+    """What nearly all say, with what is a node's own in it."""
+    return {
+        "name": f"n{place:03}",
+        "said": f"own name 'n{place:03}'",
+        "number": place,
+        "of a node": None if rank is None else rank % RANKS,
+        "exact": 1.0 if place == 7 else 1,
+        "times": {str((place + 1) % NODES): 0.5 + place, str((place + 5) % NODES): 0.25},
+        "empty": [],
+        "a/b~c": {"deep": [True, {"er": "x"}]},
+    }
+
+
+def seen(place: int, rank: int | None = None) -> Observation:
+    if place == 11:
+        return Missing(Cause.TIMED_OUT, "no answer", 3.0)
+    return Seen(value(place, rank), 0.5 if place % 3 else 0.25)
+
+
+def observations() -> Observations:
+    nodes = tuple(
+        Node(f"n{p:03}", tuple(range(p * RANKS, (p + 1) * RANKS)), size=RANKS) for p in range(NODES)
+    )
+    # two claim the ranks of n005, and somebody is not in this world at all
+    twin = Node("n005b", nodes[5].ranks)
+    by_rank = {f"n{p:03}/{r}": seen(p, r) for p in range(NODES) for r in nodes[p].ranks}
+    by_rank |= {f"n005b/{r}": Seen(1) for r in twin.ranks} | {"/999": Missing(Cause.NOT_ARRIVED)}
+    base = judged("healthy").observations
+    topology = Topology("slurm", "1", NODES * RANKS, (*nodes[:6], twin, *nodes[6:]))
+    order = alike.Places(topology.nodes).order
+    checks = {
+        "site.node": {f"n{p:03}": seen(p) for p in range(NODES)},
+        "site.rank": {key: by_rank[key] for key in sorted(by_rank, key=order)},
+        "site.few": {"n000": Seen(1), "n001": Seen(2)},
+    }
+    return dataclasses.replace(base, topology=topology, checks=checks)
+
+
+def report() -> Report:
+    return verdict.judge(observations(), catalogue(), Expect())
+
+
+def test_it_is_read_back_as_it_was() -> None:
+    made = report()
+    text = as_json.render(made)
+    read = as_json.parse(text)
+    assert read.observations == made.observations
+    assert read.rows == made.rows
+    for check, by_key in made.observations.checks.items():
+        assert list(read.observations.checks[check]) == list(by_key)
+        assert repr(read.observations.checks[check]) == repr(by_key), "1 stays 1, 1.0 stays 1.0"
+    assert as_json.render(read) == text
+
+
+def test_it_fits_the_schema_and_is_small() -> None:
+    text = as_json.render(report())
+    document = json.loads(text)
+    assert [e.message for e in validator().iter_errors(document)] == []
+    plain = sum(len(str(o)) for o in observations().checks["site.rank"].values())
+    assert len(json.dumps(document["alike"])) < plain / 3
+    groups = document["alike"]["site.rank"]
+    largest = max(groups, key=lambda group: len(group["ranks"]))
+    assert largest["but"]["/ok/said"] == "own name '{node}'"
+    assert document["observations"]["site.few"].keys() == {"n000", "n001"}
+    assert {"n005/10", "n005b/10", "/999"} <= document["observations"]["site.rank"].keys()
+    status = {s["status"] for row in document["checks"] for s in row.get("by_status", ())}
+    assert status == {"undecided"}
+
+
+def test_what_is_equal_is_one_object() -> None:
+    nodes = tuple(Node(f"n{p:03}", ()) for p in range(NODES))
+    same = {node.name: Seen({"a": [1, 2]}) for node in nodes}
+    made = dataclasses.replace(
+        observations(), checks={"site.same": same}, topology=Topology(nodes=nodes)
+    )
+    read = as_json.parse(as_json.render(verdict.judge(made, catalogue(), Expect())))
+    values = {id(o) for o in read.observations.checks["site.same"].values()}
+    assert len(values) == 1
+
+
+def test_numbers_of_many_are_folded() -> None:
+    nodes = [Node(f"n{p:03}", (p,)) for p in range(NODES)]
+    places = alike.Places(nodes)
+    for data in (
+        {"x": {f"n{p:03}/{p}": float(p) for p in range(NODES)}, "y": 1, "z": {"n001": 2}},
+        {f"n{p:03}": 3 for p in range(NODES)},
+        {f"n{p:03}": {"a": 1} for p in range(NODES)},
+        {f"elsewhere{p}": 3 for p in range(NODES)},
+        {"alike": [], "and": 1},
+    ):
+        folded = alike.numbers_folded(data, places)
+        back = alike.numbers_unfolded(json.loads(json.dumps(folded)), places)
+        assert (back, list(back)) == (data, list(data))
+
+
+HOSTILE: tuple[Any, ...] = (
+    {"nodes": "0-99999999999", "as": {"ok": 1}},
+    {"nodes": "0-3,2", "as": {"ok": 1}},
+    {"nodes": "1-0", "as": {"ok": 1}},
+    {"nodes": "x", "as": {"ok": 1}},
+    {"nodes": "0-201", "as": {"ok": 1}},
+    {"ranks": "500", "as": {"ok": 1}},
+    {"ranks": "10", "as": {"ok": 1}},
+    {"nodes": "0", "ranks": "0", "as": {"ok": 1}},
+    {"nodes": 3, "as": {"ok": 1}},
+    {"nodes": "0-1"},
+    {"nodes": "0-1", "as": [1]},
+    {"nodes": "0-1", "as": {"ok": 1}, "but": {"/ok": [1]}},
+    {"nodes": "0-1", "as": {"ok": 1}, "but": {"/no": [1, 2]}},
+    {"nodes": "0-1", "as": {"ok": [1]}, "but": {"/ok/1": [1, 2]}},
+    {"nodes": "0-1", "as": {"ok": [1]}, "but": {"/ok/-1": [1, 2]}},
+    {"nodes": "0-1", "as": {"ok": [1]}, "but": {"/ok": [1, 2], "/ok/0": [1, 2]}},
+    {"nodes": "0-1", "as": {"ok": {"1": 2}}, "but": {"/ok/#7": ["1", "2"]}},
+    {"nodes": "0-1", "as": {"ok": 1}, "but": {"": [1, 2]}},
+    {"nodes": "0-1", "as": {"ok": 1}, "but": {"/ok": {"again": []}}},
+    {"nodes": "0-1", "as": {"ok": 1}, "but": 3},
+    {"nodes": "0-1", "as": {"seconds": 1}},
+    "text",
+    None,
+)
+
+
+@pytest.mark.parametrize("group", HOSTILE, ids=lambda g: json.dumps(g)[:50])
+def test_what_makes_no_sense_is_refused_in_one_line(group: Any) -> None:
+    document = json.loads(as_json.render(report()))
+    document["alike"]["site.new"] = [group]
+    with pytest.raises(PreflightError, match="not a report"):
+        as_json.parse(json.dumps(document))
+
+
+def test_nobody_is_told_twice() -> None:
+    document = json.loads(as_json.render(report()))
+    document["alike"]["site.node"].append({"nodes": "0", "as": {"ok": 1}})
+    with pytest.raises(PreflightError, match="twice"):
+        as_json.parse(json.dumps(document))
+
+
+def test_a_small_text_can_not_ask_for_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alike, "KEYS_MOST", 1000)
+    document = json.loads(as_json.render(report()))
+    for number in range(10):
+        document["alike"][f"site.{number}"] = [{"nodes": "0-200", "as": {"ok": 1}}]
+    with pytest.raises(PreflightError, match="too much"):
+        as_json.parse(json.dumps(document))
+
+
+def test_a_broken_group_never_raises_anything_else() -> None:
+    """Random cuts through the text."""
+    text = as_json.render(report())
+    document = json.loads(text)
+    dice = random.Random(7)
+    for _ in range(60):
+        broken = json.loads(json.dumps(document["alike"]))
+        group = dice.choice(broken["site.rank"])
+        name = dice.choice(list(group))
+        group[name] = dice.choice((None, 1, "0", "9-1", [], {}, {"ok": []}, {"/ok/number": ["x"]}))
+        try:
+            as_json.parse(json.dumps({**document, "alike": broken}))
+        except PreflightError:
+            continue
+
+
+def test_the_schema_is_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(validator().schema)
