@@ -16,6 +16,7 @@
 #
 #   PYTHON=python3.12                      otherwise the first that is new enough
 #   TORCH="torch==2.13.0 --index-url …"    another torch: arguments of `pip install`; empty: none
+#   SIMULATED=12500                        for `make scale`: a real host, so many simulated nodes
 #   AGENTS="256 512"                       for `make scale`; RUNS=60 for `make healthy`
 #   FUZZ=2000                              examples of each fuzzer; 20,000 take about an hour
 #   FAULTS="--no-torchrun firewall"        for `make faults`: only what has these words in its name
@@ -92,7 +93,7 @@ gpu: $(TESTABLE)
 	$(BIN)/python tools/measured.py
 
 scale: $(READY)
-	@$(BIN)/python bench/scale.py $(AGENTS)
+	@$(BIN)/python $(if $(SIMULATED),bench/many.py $(SIMULATED),bench/scale.py $(AGENTS))
 
 readme: $(READY)
 	$(BIN)/python tools/readme.py

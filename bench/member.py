@@ -51,11 +51,12 @@ who would be blamed for what they had to wait for it."""
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is started: one agent of one rank for each of `nodes`. None of rank `absent`, two of
+    """What is started: one agent of `each` ranks for each of `nodes`. None of rank `absent`, two of
     rank `twin`, and one with a setting that nobody else has. The leader waits `arrive` seconds."""
 
     nodes: int
     arrive: float
+    each: int = 1
     absent: int | None = None
     twin: int | None = None
     odd: int | None = None
@@ -148,7 +149,7 @@ def _go_first() -> None:
 
 def _run(world: World, rank: int, folder: str) -> int:
     flags = Flags(
-        nproc=1,
+        nproc=world.each,
         nodes=world.nodes,
         node_rank=rank,
         meet=f"{ADDRESS}:{PORT}",
@@ -160,6 +161,7 @@ def _run(world: World, rank: int, folder: str) -> int:
     )
     kept = Kept()
     setattr(session, "Company", kept.made_of)  # noqa: B010  it is made deep inside ending_of()
+    setattr(agent, "report_of", _watched(agent.report_of))  # noqa: B010
     with agent.session(Interrupt()) as workers:
         ended = agent.ending_of(agent.Wish(flags), workers, Interrupt(), lambda progress: None)
         if ended.report is not None and kept.hosting:
@@ -171,10 +173,22 @@ def _run(world: World, rank: int, folder: str) -> int:
     return ended.exit_code
 
 
+CPU_BEFORE = [0.0]
+"""This process's CPU seconds when it began to put its report together."""
+
+
+def _watched(report_of: Any) -> Any:
+    def watched(*args: Any) -> Any:
+        CPU_BEFORE.append(time.process_time())
+        return report_of(*args)
+
+    return watched
+
+
 class Watched(session.Company):
     """An agent's company, with the times of what an agent has no reason to tell."""
 
-    met = judged = cpu_met = 0.0
+    met = judged = cpu_met = cpu_judged = 0.0
 
     def _place(self, host: Any) -> None:
         self.met, self.cpu_met = time.monotonic(), time.process_time()
@@ -182,6 +196,7 @@ class Watched(session.Company):
 
     def tell_end(self, *ends: Any) -> None:
         self.judged = time.monotonic()
+        self.cpu_judged = time.process_time() - CPU_BEFORE[-1]
         super().tell_end(*ends)
 
 
@@ -209,6 +224,7 @@ class Kept:
             "due": self.made.began + world.arrive,
             "cpu": time.process_time(),
             "cpu_met": self.made.cpu_met,
+            "cpu_judged": self.made.cpu_judged,
             "peak": _peak(),
             "received": self.made.hosting.received,
         }

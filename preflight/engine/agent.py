@@ -279,10 +279,10 @@ def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:
 def _last_words(report: Report, host: str) -> dict[str, dict[str, Any]]:
     """What each node is told at the end: its exit code, and the line that it ends with."""
     words: dict[str, dict[str, Any]] = {}
-    for node in report.observations.topology.nodes:
-        words[node.name] = {"own": verdict.code_of_node(report, node.name)}
-        if line := verdict.line_of_node(report, node.name):
-            words[node.name]["line"] = f"{line} · the report is on {host}"
+    for node, (code, line) in verdict.last_words(report).items():
+        words[node] = {"own": code}
+        if line:
+            words[node]["line"] = f"{line} · the report is on {host}"
     return words
 
 

@@ -7,7 +7,7 @@ goldens enter here. Nothing in this file looks at the machine, the clock or the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -385,22 +385,40 @@ def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdi
     return Verdict.READY
 
 
+def last_words(report: Report) -> dict[str, tuple[int, str]]:
+    """What each node is told at the end: its exit code under `--exit node`, and the line that it
+    ends with where it has no report of its own."""
+    about: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        for node in dict.fromkeys(n for s in finding.subjects for n in (s.node, s.to) if n):
+            about.setdefault(node, []).append(finding)
+    nodes = (node.name for node in report.observations.topology.nodes)
+    named = {n for n, found in about.items() if any(f.status is Status.FAIL for f in found)}
+    return {
+        n: (_code_of(report, n, named), _line_of(report, n, about.get(n, ())))
+        for n in dict.fromkeys(nodes)
+    }
+
+
 def code_of_node(report: Report, node: str) -> int:
     """The exit code of one node under `--exit node`: of those that did not pass only the nodes that
     a FAIL is about return 3, and all where no FAIL is about any node."""
-    if report.verdict is not Verdict.NOT_READY or report.exit_code != EXIT[Verdict.NOT_READY]:
-        return report.exit_code
     failed = [f for f in report.findings if f.status is Status.FAIL]
     named = {name for f in failed for s in f.subjects for name in (s.node, s.to) if name}
+    return _code_of(report, node, named)
+
+
+def _code_of(report: Report, node: str, named: Set[str]) -> int:
+    if report.verdict is not Verdict.NOT_READY or report.exit_code != EXIT[Verdict.NOT_READY]:
+        return report.exit_code
     return EXIT[Verdict.NOT_READY] if node in named or not named else 0
 
 
-def line_of_node(report: Report, node: str) -> str:
-    """What a node says that has no report of its own: the verdict, and the first finding about it,
-    else the first of all. Empty where the verdict is READY."""
+def _line_of(report: Report, node: str, own: Sequence[Finding]) -> str:
+    """The verdict, and the first finding about this node, else the first of all; empty where the
+    verdict is READY."""
     if report.verdict is Verdict.READY or not report.findings:
         return ""
-    own = [f for f in report.findings if any(node in (s.node, s.to) for s in f.subjects)]
     blamed = [f for f in own if f.status in (Status.FAIL, Status.MISSING)]
     first = (blamed or report.findings)[0]
     here = f", this node ({node})" if blamed else ""

@@ -143,6 +143,9 @@ class Meeting:
         self._came = Headcount()
         self._came.add(me)
         self._processes: dict[tuple[str, int], Guest] = {}
+        self._by_number: dict[int, list[Guest]] = {}
+        self._by_rank: dict[int, list[Guest]] = {}
+        self._passed_on = 0
         self._waits_for: Guest | None = None
         self._looks_at = self.began
         self._values: dict[str, Any] = {}
@@ -237,6 +240,10 @@ class Meeting:
                 if guest is not None:
                     guest.node, guest.number, guest.voice = name, number, guest is first
         met = self.ranks_met()
+        for guest in self.guests:
+            self._by_number.setdefault(guest.number, []).append(guest)
+            for rank in guest.ranks:
+                self._by_rank.setdefault(rank, []).append(guest)
         for guest in self.guests:
             node = nodes[guest.number]
             seat = Seat(
@@ -422,21 +429,31 @@ class Meeting:
 
     def relay(self, said: Said, *, by_node: bool) -> None:
         """Pass on what one observer told the others. `by_node`: they are numbered by node."""
-        if self.unsent > UNSENT:
+        if self._passed_on > UNSENT // 8 and self.unsent > UNSENT:
             slowest = max(self.guests, key=lambda g: 0 if g.lost else g.wire.unsent)
             self._lose(slowest, "it stopped reading")
         line = wire.line_of(
             {"said": [said.group, said.rank, said.topic, said.value, said.to and list(said.to)]}
         )
         meant = None if said.to is None else set(said.to)
-        for guest in self.guests:
+        for guest in self._meant(meant, by_node):
             numbers = frozenset((guest.number,)) if by_node else guest.ranks
             if said.rank in numbers and len(numbers) == 1:
                 continue
             if by_node and not guest.voice:
                 continue
             if meant is None or meant & numbers:
+                self._passed_on += len(line)
                 self._tell(guest, line)
+
+    def _meant(self, numbers: Set[int] | None, by_node: bool) -> list[Guest]:
+        """The guests that may be meant. Each of ten thousand nodes speaks to a few others: to look
+        at all of them every time would take minutes."""
+        if numbers is None:
+            return self.guests
+        places = self._by_number if by_node else self._by_rank
+        found = {id(g): g for number in numbers for g in places.get(number, ())}
+        return [*found.values()]
 
     def over(self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]) -> None:
         """Tell everybody how it ended; `by_node`: what is only for that node, `own`, its exit code,
@@ -454,6 +471,8 @@ class Meeting:
 
     @property
     def unsent(self) -> int:
+        """Bytes that wait to be read by guests."""
+        self._passed_on = 0
         return sum(g.wire.unsent for g in self.guests if not g.lost and not g.over)
 
     @property

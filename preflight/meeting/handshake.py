@@ -18,7 +18,7 @@ from typing import Any
 from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
-from preflight.meeting.protocol import CROWD, Hello, proof_of_guest
+from preflight.meeting.protocol import Hello, proof_of_guest
 from preflight.roster import Stranger
 from preflight.sanitize import escaped
 from preflight.serde import decode
@@ -28,6 +28,8 @@ GREETING_SECONDS = 5.0
 WAITING_LIMIT = 256
 """Connections that have not said who they are, beside one for each agent that is due; beyond that
 one of those who have sent most of them is closed for each new one."""
+WAITING_MOST = 1 << 14
+"""Agents for which there is room beyond that: their number is only claimed."""
 SEATS_BESIDE = 64
 SEATS_A_RANK = 4
 """How many agents are let in: some more than can be of this job, as they may come again."""
@@ -125,7 +127,7 @@ class Door:
         self._greetings: dict[int, _Greeting] = {}
         self._waiting: Counter[str] = Counter()
         """Address -> how many of the greetings are its."""
-        self._room = WAITING_LIMIT + min(me.agents, CROWD)
+        self._room = WAITING_LIMIT + min(me.agents, WAITING_MOST)
         self._seats = SEATS_BESIDE + SEATS_A_RANK * me.size
         self.files = OpenFiles(self._room + me.size, FILES_KEPT + FILES_A_RANK * len(me.ranks))
         self.full = ""
