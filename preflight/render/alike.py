@@ -150,8 +150,6 @@ def folded(
 ) -> tuple[dict[str, dict[str, Any]], list[Group]]:
     """Those that are written by themselves, and the groups. `by_key`: observations as JSON data, of
     which equal ones may be the same object."""
-    if len(by_key) < FROM:
-        return dict(by_key), []
     alone: dict[str, dict[str, Any]] = {}
     shapes: dict[tuple[Any, ...], list[_Member]] = {}
     flat: dict[int, _Flat] = {}

@@ -56,12 +56,12 @@ def render(report: Report) -> str:
     return json_lines(made) if "alike" in made else json_text(made)
 
 
-def document(report: Report) -> dict[str, Any]:
-    """The report as JSON data."""
+def document(report: Report, *, grouped: bool = True) -> dict[str, Any]:
+    """The report as JSON data. `grouped`: what is alike is written once (alike.py)."""
     seen = report.observations
     top = seen.topology
     places = alike.Places(top.nodes)
-    alone, groups = _folded(seen, places)
+    alone, groups = _folded(seen, places, alike.FROM if grouped else math.inf)
     return {
         "$schema": SCHEMA,
         "tool": dict(seen.tool),
@@ -94,7 +94,7 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _folded(
-    seen: Observations, places: alike.Places
+    seen: Observations, places: alike.Places, least: float
 ) -> tuple[dict[str, Any], dict[str, list[alike.Group]]]:
     """The observations that stand for themselves, and the groups of those that are alike."""
     alone: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _folded(
     for check, by_key in seen.checks.items():
         values: dict[int, Any] = {}
         data = {key: _observation(o, values) for key, o in by_key.items()}
-        alone[check], found = alike.folded(data, places)
+        alone[check], found = alike.folded(data, places) if len(data) >= least else (data, [])
         if found:
             groups[check] = found
     return alone, groups

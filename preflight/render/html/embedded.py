@@ -16,13 +16,15 @@ from preflight.serde import parsed
 
 TYPE = "application/x-preflight"
 BLOCK = re.compile(rf'<script type="{TYPE}"[^>]*>([A-Za-z0-9+/=]*)</script>')
+NODES_MOST = 1024
 NONE = "not a report: an HTML file without one of preflight's in it"
 
 
 def packed(report: Report) -> Iterator[tuple[str, str]]:
     """(id, base64 of the compressed JSON): the report without its observations under an empty id,
     then the observations of each check."""
-    whole = as_json.document(report)
+    # where there are more, a browser is told of no single one: they would fill its memory
+    whole = as_json.document(report, grouped=len(report.observations.topology.nodes) > NODES_MOST)
     observations = whole.pop("observations")
     yield "", _packed(whole)
     for check, by_key in observations.items():
