@@ -171,6 +171,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         own_part=own[0][1] / looks if own else 0.0,
         collectives=calls / steps if steps > 0 and calls > 0 else 0.0,
         size=float(statistics.median(sizes)) if sizes else 0.0,
+        mean_size=statistics.fmean(sizes) if sizes else 0.0,
         workers=history.loader.workers if history.loader else 0,
         cuda=history.gpu_limit > 0,
         cpus=cpus,

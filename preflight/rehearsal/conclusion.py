@@ -17,6 +17,7 @@ from preflight.domains.job.record import (
 from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.history import History
+from preflight.rehearsal.replicas import backends_of, replicas_of
 
 STOPPED = "KeyboardInterrupt"
 
@@ -107,6 +108,8 @@ def record_of(seen: Watched) -> RehearsalRecord:
                     seen.shm_free,
                     ended=end is not None,
                 ),
+                backends_of(history.rank, dump, seen.joins.get(history.pid), end),
+                replicas_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, seen.command, _problem(seen))

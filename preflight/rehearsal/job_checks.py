@@ -23,7 +23,7 @@ from preflight.serde import encode
 
 GROUP = "job"
 """The checks of a rehearsal."""
-JOB = ("job.ranks", "job.collectives", "job.pace", "job.memory")
+JOB = ("job.ranks", "job.collectives", "job.pace", "job.memory", "job.backend", "job.model")
 SCRIPT = "job.script"
 FABRIC_GROUPS = ("gpu", "net", "rdzv", "world")
 """What is looked at, then and there, where all ranks wait in the same collective."""

@@ -23,6 +23,7 @@ INJECTED = (
     "preflight_dispatched_calls.py",
     "preflight_rendezvous.py",
     "preflight_caught.py",
+    "preflight_model.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

@@ -43,6 +43,9 @@ FSDP2_ON_CPU = "torch 2.8"
 """Before, torch has no fully_shard there, or one that asks a CPU for its streams."""
 
 RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
+BACKEND, MODEL = "job.backend", "job.model"
+MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
+"""What a rank of Open MPI's gets to know, from a script of that name."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,31 @@ FAULTS = (
     hangs("made_late", "rank-stuck", 1, nproc=3, launcher=PYTHON, args=("fork",)),
     raised("raised_at_step", 1, launcher=SUBPROCESS, word="subprocess"),
     raised("fsdp_raised", 0, needs=FSDP2_ON_CPU),
-    raised("unused_parameters", 0, 1, exact=False, launcher=SHELL),
-    raised("model_differs", 0, 1, exact=False),
+    gone("unused_parameters", "gradients-unused", 0, 1, check=MODEL, launcher=SHELL),
+    gone("unused_head", "gradients-unused", 0, 1, check=MODEL, launcher=SHELL),
+    # a model that is not that of all ranks
+    gone("model_differs", "model-structure", 0, 1, check=MODEL),
+    gone("model_frozen", "model-structure", 1, check=MODEL, nproc=3, launcher=SHELL),
+    gone("model_sizes", "model-structure", 2, check=MODEL, nproc=3, launcher=SHELL),
+    gone("replica_loaded", "replicas-diverged", 1, check=MODEL, nproc=3, launcher=SHELL),
+    gone("replica_bare", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
+    gone("replica_no_sync", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
+    gone("replica_rates", "replicas-diverged", 0, check=MODEL, nproc=3, launcher=SHELL),
+    gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
+    warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
+    # a backend that is not there, or that nobody told the ranks about
+    gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("nccl",), word="nccl"),
+    gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("mpi",), word="mpi"),
+    gone(
+        "backend_absent",
+        "backend-unavailable",
+        *(0, 1),
+        check=BACKEND,
+        args=("ucc",),
+        word="ucc",
+        exact=False,
+    ),
+    gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=MPIRUN),
     # rank 0 is only told that its peer is gone
     raised("shape_differs", 1),
     # who leaves without a word was last seen half a second before: no line is known
@@ -275,6 +301,13 @@ HEALTHY = (
     Row("slow_start", args=("15", "1"), stuck=20.0, word="of-one"),
     Row("evaluation", args=("20",), launcher=SHELL),
     Row("compiles", args=("22",), launcher=SHELL),
+    Row("replica_seeds", nproc=3, launcher=SHELL),
+    Row("replica_zero", launcher=SHELL),
+    Row("replica_local", launcher=SHELL),
+    Row("replica_parts", launcher=SHELL),
+    Row("replica_unused_allowed", launcher=SHELL),
+    Row("backend_chosen", launcher=SHELL),
+    Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
     Row("join", nproc=3, launcher=SHELL),
     Row("accumulation", launcher=SHELL),
     Row("workers"),
@@ -343,6 +376,9 @@ AT_LENGTH = frozenset(
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
+        *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
+        *("replica_local", "replica_parts", "replica_unused_allowed"),
+        *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )
 """Rows that `make faults` rehearses as well, and the tests do not: each takes 4 to 25 s, and

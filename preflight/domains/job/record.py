@@ -7,8 +7,11 @@ come out of the user's processes: bounded and printable before they get here.
 
 from __future__ import annotations
 
+from preflight.domains.job.backends import Backends
+from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
+from preflight.domains.job.replica import Replica
 from preflight.frozen import dataclass
 
 TEXT = 300
@@ -22,20 +25,6 @@ CLOSING = "destroy_process_group"
 """A function in which a rank waits for its own threads: torch 2.6 may for ever, with Gloo."""
 CALLS = 200
 """Collectives kept of every group, the latest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One place of a Python stack. `own`: of the user's code, neither torch's, nor that of another
-    installed package or of Python's own library."""
-
-    file: str
-    line: int
-    function: str
-    own: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +289,8 @@ class Pace:
     cuda: bool = False
     cpus: float = 0.0
     mean: float = 0.0
+    mean_size: float = 0.0
+    """Bytes of a collective, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +322,8 @@ class Rehearsed:
     calls: Calls = Calls()
     pace: Pace = Pace()
     growth: Growth = Growth()
+    backends: Backends = Backends()
+    models: tuple[Replica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

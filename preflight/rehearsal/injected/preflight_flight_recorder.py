@@ -169,6 +169,12 @@ def unrecorded(c10d, binding, found):
     return ""
 
 
+def backends(c10d):
+    """Group -> kind of tensors -> the backend that carries them here."""
+    found = groups_of(c10d)
+    return {name: Recorder.backends[name] for name in list(found)[:64]}
+
+
 def members(c10d):
     """Group -> the ranks in it."""
     world = getattr(c10d, "_world", None)

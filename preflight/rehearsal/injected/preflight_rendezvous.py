@@ -44,6 +44,8 @@ def read_call(function, args, kwargs):
             found = number(os.environ.get(variable))
         told[name] = found
     told["world"] = told["world"] or 0
+    backend = given.get("backend")
+    told["backend"] = str(backend).lower()[:40] if backend is not None else ""
     return told
 
 

@@ -33,6 +33,7 @@ class Responder:
     recorder = {}  # what is in preflight_flight_recorder.py
     rendezvous = {}  # and in preflight_rendezvous.py
     caught = {}  # and in preflight_caught.py
+    model = {}  # and in preflight_model.py
     folder = here = ""
     pid = main = inode = 0
     listener = fault = c10d = binding = None
@@ -48,6 +49,7 @@ def begin():
     Responder.ended = False
     if Responder.caught:
         Responder.caught["begin"]()
+        Responder.model["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
 
@@ -61,8 +63,10 @@ def imported(name, module, folder):
         start(module, folder)
     elif name.endswith("optimizer"):
         module.register_optimizer_step_post_hook(unless_compiled(stepped))
+        module.register_optimizer_step_pre_hook(unless_compiled(steps))
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
+        Responder.model["follow_ddp"](module, own_place)
     else:
         watch_loader(module._BaseDataLoaderIter)
 
@@ -230,6 +234,14 @@ def unseen_by_dynamo(*functions):
             pass
 
 
+def steps(optimizer, args, kwargs):
+    """Before every step of every optimizer."""
+    try:
+        Responder.model["steps"](optimizer)
+    except Exception:
+        pass
+
+
 def stepped(optimizer, args, kwargs):
     """After every step of every optimizer: with two of them, as for a GAN, a step of the program is
     one of the first."""
@@ -353,6 +365,9 @@ def rank_and_world():
     if joins and joins["rank"] is not None:
         return {"rank": joins["rank"], "world": joins["world"], "joined": False}
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if joins and not rank:  # no launcher of ranks: that has called init_process_group
+        names = next((names for names in OTHERS if names[0] in os.environ), ("", ""))
+        rank, world = (os.environ.get(name, "") for name in names)
     by_node = not rank and os.environ.get("NODE_RANK") == "0"
     if by_node:
         rank = os.environ.get("LOCAL_RANK", "")
@@ -364,16 +379,31 @@ def rank_and_world():
     }
 
 
+OTHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""How mpirun and srun number ranks, which torch does not read; its backend mpi asks MPI itself."""
+
+
 def dump():
     """Everything that is asked for once, at the end of the watch."""
     told = pulse()
     told["recorded"] = Responder.recorder["recorded"](Responder.c10d, Responder.binding, first_own)
     told["members"] = Responder.recorder["members"](Responder.c10d)
     told["caught"] = Responder.caught["told"](Responder.main)
+    told["models"] = Responder.model["told"]()
+    told["backends"] = Responder.recorder["backends"](Responder.c10d)
     told["waits"] = waits = list(Responder.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
     told["durations"] = list(Responder.durations) or between
     return told
+
+
+def own_place():
+    """The user's line that is being carried out."""
+    return next((frame for frame in stack(sys._getframe(1)) if frame[3]), None)
 
 
 def first_own(frames):

@@ -72,6 +72,7 @@ class TorchImports:
                 responder = self.load("preflight_responder")
                 responder["Responder"].recorder = self.load("preflight_flight_recorder")
                 responder["Responder"].caught = self.load("preflight_caught")
+                responder["Responder"].model = self.load("preflight_model")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)

@@ -17,7 +17,7 @@ class Net(torch.nn.Module):
 
 
 dist.init_process_group("gloo")
-model = DistributedDataParallel(Net())
+model = DistributedDataParallel(Net())  # <- or here
 for step in range(5):
     if step == 1:
         planted.now()

@@ -1,0 +1,231 @@
+"""Which backend carries the job's collectives, and is it the one that was meant?
+
+Level        deep
+Looks at     of each rank of a rehearsed command: the backend that init_process_group was given, the
+             one that each process group has for each kind of tensors, the devices of the models
+             that DDP wraps, the exception that ended the rank; whether the node has a GPU
+Fails if     a backend was asked for that torch was built without or that has no GPU to work on; a
+             tensor's device has no backend; ranks have different backends; mpirun or srun started
+             the ranks and the script reads RANK, which they don't set
+Warns if     Gloo carries the gradients of a model on a GPU
+Undecided    no rank called init_process_group; not a rehearsal (preflight rehearse -- CMD)
+Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath
+Seen as      "Distributed package doesn't have NCCL built in", "ProcessGroupNCCL is only supported
+             with GPUs, no GPUs found!", "No backend type associated with device type cpu",
+             "environment variable RANK expected, but not set", or no error: GPUs that wait
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from preflight.check import Context
+from preflight.domains.job.backends import Backends, carries
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.expect import Expect
+from preflight.frozen import dataclass
+from preflight.host import Host
+from preflight.humanize import plural, rank_list
+from preflight.model import (
+    Confidence,
+    Found,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+
+CHECK = replace(REHEARSAL, required=False)
+
+# torch/distributed/distributed_c10d.py and csrc/distributed/c10d/{ProcessGroupNCCL,ProcessGroup}
+ABSENT = re.compile(r"doesn't have (\w+) built in|Unknown c10d backend type (\w+)")
+NO_GPU = re.compile(r"Process ?Group ?(NCCL) is only supported with GPUs, no GPUs found")
+UNCARRIED = re.compile(r"No backend type associated with device type (\w+)")
+NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
+UNSET = re.compile(r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected")
+MPIRUN = frozenset({"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"})
+RAISED = ("job.ranks", "job.collectives", "job.pace", "job.memory", "job.model")
+
+FINDINGS = {
+    "backend-unavailable": for_author(
+        headline="backend {backend!s} can't be used: {why!s}",
+        cause="a script for other machines, a build of torch for the CPU only, a job that asked "
+        "for no GPU",
+        means="init_process_group raises on all ranks",
+        text="choose a backend that is there at {line!s}: 'nccl' if torch.cuda.is_available() else "
+        "'gloo', or none at all; or install the build of torch that has it",
+        explains=RAISED,
+    ),
+    "device-uncarried": for_author(
+        headline="a tensor on {device!s} is given to a process group that has no backend for it",
+        cause="a metric, a flag or a list of sizes that was left on the CPU, over NCCL",
+        means="'No backend type associated with device type cpu'",
+        text="put the tensor on the GPU before {line!s}; or call init_process_group without a "
+        "backend, which takes Gloo for the CPU and NCCL for GPUs",
+        explains=RAISED,
+    ),
+    "backend-differs": for_author(
+        headline="the ranks use different backends: {seen}",
+        cause="a choice by torch.cuda.is_available(), and some ranks that see no GPU",
+        means="a hang in init_process_group or the first collective",
+        text="look why the GPUs of some ranks are not seen (gpu.visible); name one backend for all "
+        "at {line!s}",
+        explains=RAISED,
+    ),
+    "launcher-unread": for_author(
+        headline="{launcher!s} started the ranks, but the script reads {variable!s}, which it does "
+        "not set",
+        cause="mpirun or srun in the place of torchrun",
+        means="'environment variable RANK expected, but not set' on every rank",
+        text="use torchrun on each node; or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
+        "MASTER_PORT before {line!s}, from {names!s}",
+        explains=RAISED,
+    ),
+    "gloo-on-gpu": for_author(
+        headline="Gloo carries the gradients of a model on a GPU",
+        cause="a backend chosen for the CPU, or a fallback from NCCL that nobody noticed",
+        means="no error at all: each all-reduce copies all gradients to the CPU and back, and the "
+        "GPUs wait",
+        text="call init_process_group('nccl') at {line!s}, or without a backend",
+        status=Status.WARN,
+    ),
+}
+
+NAMES = {
+    "srun": "SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID",
+    "mpirun": "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a rank has asked for and got. gpu: the node has one; launcher: mpirun or srun, where the
+    command is one of these without torchrun."""
+
+    backends: Backends
+    gpu: bool = False
+    launcher: str = ""
+
+
+def observe(host: Host, ctx: Context) -> Carried:
+    seen = load_rank(host, ctx)
+    if not seen.backends.called and not seen.backends.groups:
+        raise NotApplicable("no rank called init_process_group")
+    gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
+    return Carried(seen.backends, gpu, launcher_of(seen.life.command.argv))
+
+
+def launcher_of(argv: Sequence[str]) -> str:
+    """mpirun or srun, unless torch's own launcher comes after it."""
+    words = [os.path.basename(word) for word in argv[:20]] or [""]
+    if any(w in ("torchrun", "torch.distributed.run", "accelerate", "deepspeed") for w in words):
+        return ""
+    first = words[1] if len(words) > 1 and words[0] in ("bash", "sh", "time") else words[0]
+    if first in MPIRUN:
+        return "mpirun"
+    return "srun" if words[:1] == ["srun"] else ""
+
+
+def judge(world: World[Carried], expect: Expect) -> Iterator[Found]:
+    ranks = [(rank_subject(here, seen.backends.rank), seen) for here, seen in world.each()]
+    yield from _failed(ranks)
+    yield from _differs(ranks)
+    slow = [(s, seen) for s, seen in ranks if _gloo_on_gpu(seen.backends)]
+    if slow:
+        yield Found(
+            "gloo-on-gpu",
+            tuple(subject for subject, _ in slow),
+            saw=f"backend {slow[0][1].backends.text}, model on {slow[0][1].backends.models[0]}",
+            expected="nccl for tensors on a GPU",
+            confidence=Confidence.CERTAIN,
+            fields={"line": _line(slow[0][1].backends)},
+        )
+
+
+def _gloo_on_gpu(backends: Backends) -> bool:
+    return "cuda" in backends.models and carries(backends.groups, "cuda") == "gloo"
+
+
+def _line(backends: Backends) -> str:
+    return str(backends.raised or backends.frame or "init_process_group")
+
+
+def _failed(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
+    """What ended ranks, one finding for each reason."""
+    reasons: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[Subject, Carried]]] = {}
+    for subject, seen in ranks:
+        if (reason := _reason(seen)) is not None:
+            code, fields = reason
+            reasons.setdefault((code, tuple(fields.items())), []).append((subject, seen))
+    for (code, words), where in reasons.items():
+        first = where[0][1].backends
+        yield Found(
+            code,
+            tuple(subject for subject, _ in where),
+            saw=f"{first.failed} at {_line(first)}",
+            expected="a backend that this torch, this node and these tensors have",
+            confidence=Confidence.CERTAIN,
+            fields=dict(words) | {"line": _line(first)},
+        )
+
+
+def _reason(seen: Carried) -> tuple[str, Mapping[str, str]] | None:
+    text = seen.backends.failed
+    if found := ABSENT.search(text):
+        why = "this build of torch does not have it"
+        return "backend-unavailable", {"backend": (found[1] or found[2]).lower(), "why": why}
+    if found := NO_GPU.search(text):
+        why = "this rank sees no GPU" if seen.gpu else "this node has no GPU"
+        return "backend-unavailable", {"backend": found[1].lower(), "why": why}
+    if found := UNCARRIED.search(text):
+        return "device-uncarried", {"device": found[1]}
+    if NOT_CUDA.search(text):
+        return "device-uncarried", {"device": "cpu"}
+    if seen.launcher and (found := UNSET.search(text)):
+        return "launcher-unread", {
+            "launcher": seen.launcher,
+            "variable": found[1],
+            "names": NAMES[seen.launcher],
+        }
+    return None
+
+
+def _differs(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
+    """Ranks of one group of which some have another backend for the same kind of tensors."""
+    known = [(s, seen.backends) for s, seen in ranks if seen.backends.groups and s.ranks]
+    for device in ("cuda", "cpu"):
+        by: dict[str, list[tuple[Subject, Backends]]] = {}
+        for subject, backends in known:
+            if backend := carries(backends.groups, device):
+                by.setdefault(backend, []).append((subject, backends))
+        if len(by) < 2:
+            continue
+        told = "; ".join(
+            f"{backend} on {rank_list(n for s, _ in where for n in s.ranks)}"
+            for backend, where in sorted(by.items())
+        )
+        few = min(by.values(), key=len)
+        yield Found(
+            "backend-differs",
+            tuple(subject for subject, _ in few),
+            saw=f"for tensors on {device}: {told}",
+            expected="one backend on all ranks",
+            confidence=Confidence.CERTAIN,
+            fields={"line": _line(few[0][1])},
+        )
+        return
+
+
+def measured(world: World[Carried]) -> Measured:
+    found = [seen.backends for _, seen in world.each() if seen.backends.text]
+    if not found:
+        return Measured()
+    first = found[0]
+    text = first.text + ("" if first.asked else ", which torch chose")
+    if len(first.groups) > 1:
+        text += f" · {plural(len(first.groups), 'group')}"
+    return Measured(text, {"backend": first.text, "asked": first.asked})

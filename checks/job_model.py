@@ -1,0 +1,283 @@
+"""Do all ranks train the same model?
+
+Level        deep
+Looks at     of each rank of a rehearsed command: name, shape and requires_grad of the parameters
+             when DDP wraps a model; before steps 1, 2, 3, 4, 5, 7, 9, 13 … of the optimizer a few
+             numbers out of up to 512 parameters; which of them ever had a gradient; learning rates
+             and seeds
+Fails if     ranks wrap models with other parameters; parameters of a model that DDP has wrapped
+             differ between ranks; DDP ended a rank because parameters took no part in the loss
+Warns if     parameters that were equal at the start differ later, though gradients are summed
+             without DDP
+Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
+Not covered  buffers; parameters that are sharded (FSDP, tensor parallel) or sparse; models that DDP
+             wraps in a group of their own; numbers of a parameter that are not looked at
+Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
+             prior iteration before starting a new one", or no error: a loss that is worse than on
+             one GPU, checkpoints that depend on the rank that saved them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from preflight.check import Context
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.replica import Drift, Replica, differs_at, of_kind, structure
+from preflight.expect import Expect
+from preflight.frozen import dataclass
+from preflight.host import Host
+from preflight.humanize import plural, rank_list, size
+from preflight.model import (
+    Confidence,
+    Found,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+
+CHECK = replace(REHEARSAL, required=False)
+
+UNREDUCED = "Expected to have finished reduction"
+RAISED = ("job.ranks:rank-raised", "job.collectives", "job.pace", "job.memory")
+EXCHANGES, STEPS = 0.5, 8
+"""Collectives per step below which no gradients are summed, once there were so many steps."""
+GRADIENTS = 0.5
+"""Part of the gradients' bytes that is summed in each step where it is the gradients."""
+SHOWN = 4
+
+FINDINGS = {
+    "model-structure": for_author(
+        headline="the ranks wrap models with different parameters: {seen}",
+        cause="a size or depth that depends on the rank, layers that are made or frozen on some "
+        "ranks only, another version of the code or of the checkpoint",
+        means="'DDP expects same model across all ranks', or a hang in the first all-reduce",
+        text="let all ranks build the same model before {line!s}",
+        explains=RAISED,
+    ),
+    "replicas-diverged": for_author(
+        headline="the ranks no longer have the same model: {seen}",
+        cause="weights that are loaded, initialised or changed on some ranks after DDP wrapped the "
+        "model, a forward of model.module, no_sync() around every backward, other learning rates",
+        means="no error at all: each rank trains a model of its own, and the checkpoint of rank 0 "
+        "has learned from its part of the data only",
+        text="find what sets the ranks apart: {hint!s}",
+        status=(Status.FAIL, Status.WARN),
+    ),
+    "gradients-unused": for_author(
+        headline="parameters take no part in the loss: {seen}",
+        cause="a layer or branch that the forward does not use, an output that is left out of the "
+        "loss",
+        means="'Expected to have finished reduction in the prior iteration before starting a new "
+        "one', at the second forward",
+        text="remove the layer, or freeze it (requires_grad_(False)) before {line!s}; or pass "
+        "find_unused_parameters=True to DDP, which costs time in each step",
+        explains=RAISED,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of one rank. steps, collectives: done in all; exchanged: bytes that its
+    collectives took in each step; failed: the exception that ended it."""
+
+    rank: int | None
+    models: tuple[Replica, ...]
+    steps: int = 0
+    collectives: int = 0
+    exchanged: float = 0.0
+    failed: str = ""
+
+
+def observe(host: Host, ctx: Context) -> Models:
+    seen = load_rank(host, ctx)
+    if not seen.models:
+        raise NotApplicable("no model was wrapped in DDP, and no optimizer made a step")
+    end = seen.life.end
+    calls = sum(group.enqueued for group in seen.calls.groups)
+    return Models(
+        rank=seen.life.rank,
+        models=seen.models,
+        steps=seen.calls.steps,
+        collectives=calls,
+        exchanged=seen.pace.mean_size * calls / max(1, seen.calls.steps),
+        failed=end.text if end is not None and end.how == "raised" else "",
+    )
+
+
+def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
+    ranks: dict[int, tuple[Subject, Models]] = {}
+    for here, seen in world.each():
+        if seen.rank is not None:
+            ranks[seen.rank] = (rank_subject(here, seen.rank), seen)
+    known = {rank: seen.models for rank, (_, seen) in ranks.items()}
+    subjects = {rank: subject for rank, (subject, _) in ranks.items()}
+    for models in of_kind(known, "ddp"):
+        if any("own_group" in one.options for one in models.values()):
+            continue  # who is in it is not known
+        if (found := structure(models)) is not None:
+            yield _structure(found, models, subjects)
+            return
+        differs = differs_at(models)
+        local = any("localsgd" in h.lower() for one in models.values() for h in one.hooks)
+        if differs is not None and not local:
+            yield _diverged(differs, models, ranks)
+            return
+    if not any(one.kind == "ddp" for models in known.values() for one in models):
+        for models in of_kind(known, "optimizer"):
+            if (differs := differs_at(models)) is not None and _summed(differs, models, ranks):
+                yield _drifted(differs, models, ranks)
+                return
+    yield from _unused(ranks)
+
+
+def _structure(
+    found: tuple[tuple[int, ...], bool, str],
+    models: Mapping[int, Replica],
+    subjects: Mapping[int, Subject],
+) -> Found:
+    odd, tie, told = found
+    line = next((str(models[r].frame) for r in odd if models[r].frame), "the line that wraps it")
+    return Found(
+        "model-structure",
+        tuple(subjects[rank] for rank in odd),
+        saw=f"{told} · wrapped at {line}",
+        expected="the same parameters on all ranks",
+        confidence=Confidence.CERTAIN,
+        alternatives=tuple(f"rank {r} is the one that was meant" for r in odd[:2]) if tie else (),
+        fields={"line": line},
+    )
+
+
+def _when(differs: Drift) -> str:
+    if differs.step == 0:
+        return "before the first step"
+    after = f"after {plural(differs.step, 'step')}"
+    return f"{after}, equal after {differs.agreed}" if differs.agreed > 0 else after
+
+
+def _diverged(
+    differs: Drift,
+    models: Mapping[int, Replica],
+    ranks: Mapping[int, tuple[Subject, Models]],
+) -> Found:
+    return Found(
+        "replicas-diverged",
+        tuple(ranks[rank][0] for rank in differs.odd),
+        saw=_told(differs, models),
+        expected="the same parameters on all ranks after every step",
+        confidence=Confidence.CERTAIN,
+        fields={"hint": _hint(differs, models, ranks)},
+    )
+
+
+def _drifted(
+    differs: Drift,
+    models: Mapping[int, Replica],
+    ranks: Mapping[int, tuple[Subject, Models]],
+) -> Found:
+    return Found(
+        "replicas-diverged",
+        tuple(ranks[rank][0] for rank in differs.odd),
+        saw=_told(differs, models) + " · equal at the start, and gradients are summed without DDP",
+        expected="the same parameters on all ranks after every step",
+        confidence=Confidence.POSSIBLE,
+        alternatives=("the ranks are meant to have models of their own",),
+        fields={"hint": _hint(differs, models, ranks)},
+        status=Status.WARN,
+    )
+
+
+def _summed(
+    differs: Drift,
+    models: Mapping[int, Replica],
+    ranks: Mapping[int, tuple[Subject, Models]],
+) -> bool:
+    """Whether it looks like data parallel by hand: equal at the start, never equal again, and in
+    each step about as much is exchanged as there are gradients."""
+    enough = all(
+        ranks[rank][1].exchanged >= GRADIENTS * one.bytes > 0 for rank, one in models.items()
+    )
+    return differs.agreed >= 0 and not differs.again and enough
+
+
+def _told(differs: Drift, models: Mapping[int, Replica]) -> str:
+    who = rank_list(differs.odd)
+    text = f"{differs.name} differs on {who} {_when(differs)}"
+    text += f" · {differs.many} of {differs.compared} parameters that are compared do"
+    first = models[differs.odd[0]]
+    text += f" · wrapped at {first.frame}" if first.frame else ""
+    if len({one.seed for one in models.values()}) > 1:
+        text += " · the seeds differ, which is no fault by itself"
+    return text
+
+
+def _hint(
+    differs: Drift,
+    models: Mapping[int, Replica],
+    ranks: Mapping[int, tuple[Subject, Models]],
+) -> str:
+    """What to do, by what else is known."""
+    rates = {one.rates for one in models.values()}
+    if len(rates) > 1:
+        told = " and ".join(f"{_rates(r)}" for r in sorted(rates)[:2])
+        return f"give all ranks one learning rate: they have {told}"
+    quiet = [
+        seen
+        for _, seen in ranks.values()
+        if seen.steps >= STEPS and seen.collectives < EXCHANGES * seen.steps
+    ]
+    if len(quiet) == len(ranks):
+        return (
+            "call the wrapped model itself, not model.module, and leave no_sync() before the "
+            "optimizer steps: no gradients were summed at all"
+        )
+    if differs.step == 0:
+        return (
+            "load and initialise weights on all ranks alike, or before DDP wraps the model: it "
+            "shares those of rank 0 only then"
+        )
+    return (
+        f"look at what changes {differs.name} or skips the optimizer on some ranks only, between "
+        f"steps {max(differs.agreed, 0)} and {differs.step}"
+    )
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates[:SHOWN]) or "none"
+
+
+def _unused(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
+    """Of ranks that DDP has ended for it: the parameters that never had a gradient."""
+    for subject, seen in ranks.values():
+        ddp = [one for one in seen.models if one.kind == "ddp"]
+        model = next((one for one in ddp if one.unused and any(one.had)), None)
+        if UNREDUCED not in seen.failed or model is None:
+            continue
+        names = model.unused
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        same = [s for s, o in ranks.values() if UNREDUCED in o.failed]
+        yield Found(
+            "gradients-unused",
+            tuple(same) or (subject,),
+            saw=f"{', '.join(names[:SHOWN])}{more} never had a gradient · wrapped at {model.frame}",
+            expected="a gradient for every parameter that requires one",
+            confidence=Confidence.CERTAIN,
+            fields={"line": str(model.frame or "DDP wraps the model")},
+        )
+        return
+
+
+def measured(world: World[Models]) -> Measured:
+    found = [seen for _, seen in world.each() if seen.models]
+    if not found:
+        return Measured()
+    first = max(found, key=lambda seen: len(seen.models)).models[0]
+    last = max((c.step for seen in found for m in seen.models for c in m.checks), default=0)
+    text = f"{plural(len(first.names), 'parameter')}, {size(first.bytes)} of gradients"
+    text += f" · compared up to step {last}" if len(found) > 1 and last else ""
+    return Measured(text, {"parameters": len(first.names), "compared_until_step": last})

@@ -1,0 +1,57 @@
+"""Which backend carries the collectives of each group, on which kind of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from preflight.domains.job.frame import Frame
+from preflight.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBackends:
+    """Of one group: pairs of a kind of tensors ("cpu", "cuda") and a backend ("gloo", "nccl")."""
+
+    name: str
+    carried: tuple[tuple[str, str], ...] = ()
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`gloo`, or `cpu:gloo cuda:nccl` where there are several."""
+        kinds = dict.fromkeys(backend for _, backend in self.carried)
+        if len(kinds) == 1:
+            return next(iter(kinds))
+        return " ".join(f"{device}:{backend}" for device, backend in self.carried)
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What a rank has asked for and got.
+
+    asked    the backend that init_process_group was given; empty: none, torch chose
+    called   whether it was called; `frame`: the user's line
+    groups   the groups that it is in
+    models   devices of the models that DDP has wrapped, each once
+    failed   of a rank that an exception has ended: its text, and the user's line that raised
+    """
+
+    rank: int | None = None
+    called: bool = False
+    asked: str = ""
+    frame: Frame | None = None
+    groups: tuple[GroupBackends, ...] = ()
+    models: tuple[str, ...] = ()
+    failed: str = ""
+    raised: Frame | None = None
+
+    @property
+    def text(self) -> str:
+        """The backends of all groups, each once."""
+        return ", ".join(dict.fromkeys(group.text for group in self.groups if group.carried))
+
+
+def carries(groups: Iterable[GroupBackends], device: str) -> str:
+    """The backend that carries such tensors in the first group; empty where none does."""
+    first = next(iter(groups), None)
+    return dict(first.carried).get(device, "") if first is not None else ""

@@ -1,0 +1,180 @@
+"""What ranks know of their models, and where those of DDP differ that should be the same. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from preflight.domains.job.frame import Frame
+from preflight.frozen import dataclass
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
+"""By how much of the size of its numbers a parameter may differ. Replicas on equal hardware have
+the same bits; another GPU may round otherwise in a step, which stays far below this."""
+COARSE = 2e-2
+"""The same of all other types: half precision rounds to three digits, float8 to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A look at the parameters after so many steps: of each that was compared a weighted sum of
+    some of its numbers, and the size of these; None for what could not be read."""
+
+    step: int
+    sums: tuple[float | None, ...]
+    sizes: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One model of a rank.
+
+    kind      ddp, or optimizer: the parameters of an optimizer where nothing is wrapped
+    frame     the user's line that wraps it
+    trained   whether each parameter requires a gradient; had: whether it ever had one
+    checks    every `each`-th parameter is compared
+    options   of DDP: find_unused_parameters, static_graph, own_group; hooks: what was registered
+              to be called instead of its all-reduce
+    rates     the learning rates of the optimizer; seed: torch's, when it was wrapped
+    bytes     of its gradients
+    """
+
+    kind: str = ""
+    frame: Frame | None = None
+    device: str = ""
+    bytes: int = 0
+    names: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    trained: tuple[bool, ...] = ()
+    had: tuple[bool, ...] = ()
+    options: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
+    hooks: tuple[str, ...] = ()
+    seed: int = 0
+    checks: tuple[Sampled, ...] = ()
+
+    @property
+    def each(self) -> int:
+        """Of so many parameters one is compared."""
+        compared = len(self.checks[-1].sums) if self.checks else len(self.names)
+        return math.ceil(len(self.names) / compared) if compared else 1
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """Name, shape, type and whether it is trained, of each parameter."""
+        return tuple(
+            f"{name} {shape}{'' if trained else ', not trained'}"
+            for name, shape, trained in zip(self.names, self.shapes, self.trained, strict=False)
+        )
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Parameters that should have had a gradient in some step that was looked at."""
+        parts = zip(self.names, self.trained, self.had, strict=False)
+        return tuple(name for name, trained, had in parts if trained and not had)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Where replicas differ first: in `name`, after `step` steps (they still agreed after `agreed`,
+    -1: never), on the ranks `odd`; `tie`: nobody knows which of them are right. `many`: how many
+    parameters do, of `compared`; `again`: they agreed later."""
+
+    step: int
+    agreed: int
+    name: str
+    odd: tuple[int, ...]
+    tie: bool
+    many: int
+    compared: int
+    again: bool = False
+
+
+def of_kind(found: Mapping[int, Sequence[Replica]], kind: str) -> Iterator[Mapping[int, Replica]]:
+    """The models that all ranks have: the first of each, the second of each, …"""
+    own = {rank: [one for one in models if one.kind == kind] for rank, models in found.items()}
+    for number in range(min(map(len, own.values()), default=0)):
+        yield {rank: models[number] for rank, models in own.items()}
+
+
+def odd_ones(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:
+    """The ranks whose value is not that of the most, and whether no value is that of more than
+    half of them: then all of them."""
+    usual, count = Counter(values.values()).most_common(1)[0]
+    if 2 * count <= len(values):
+        return tuple(sorted(values)), True
+    return tuple(sorted(rank for rank, value in values.items() if value != usual)), False
+
+
+def structure(models: Mapping[int, Replica]) -> tuple[tuple[int, ...], bool, str] | None:
+    """The ranks whose model has other parameters, whether nobody knows which are right, and the
+    first parameter that differs, as it is on two of them."""
+    described = {rank: one.described for rank, one in models.items()}
+    if len(set(described.values())) < 2:
+        return None
+    odd, tie = odd_ones(described)
+    one = odd[0]
+    other = next(r for r in sorted(described) if described[r] != described[one])
+    mine, theirs = described[one], described[other]
+    number = next(
+        (i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b),
+        min(len(mine), len(theirs)),
+    )
+    a, b = (d[number] if number < len(d) else "no such parameter" for d in (mine, theirs))
+    return odd, tie, f"{a} on rank {one}, {b} on rank {other}"
+
+
+def differs_at(models: Mapping[int, Replica]) -> Drift | None:
+    """The first step after which the parameters of some ranks differ; only of models with the same
+    parameters."""
+    checks = {rank: {c.step: c for c in one.checks} for rank, one in models.items()}
+    first = next(iter(models.values()), None)
+    if first is None or len(models) < 2:
+        return None
+    steps = sorted(set.intersection(*(set(own) for own in checks.values())))
+    agreed = -1
+    for step in steps:
+        now = {rank: own[step] for rank, own in checks.items()}
+        found = list(_different(now, first))
+        if found:
+            names = [first.names[min(i * first.each, len(first.names) - 1)] for i, _ in found]
+            odd, tie = odd_ones(found[0][1])
+            compared = len(next(iter(now.values())).sums)
+            later = [{r: own[s] for r, own in checks.items()} for s in steps if s > step]
+            again = any(not list(_different(one, first)) for one in later)
+            return Drift(step, agreed, names[0], odd, tie, len(found), compared, again)
+        agreed = step
+    return None
+
+
+def _different(now: Mapping[int, Sampled], first: Replica) -> Iterator[tuple[int, dict[int, int]]]:
+    """Number of a parameter that differs -> ranks that have the same of it, as one number each."""
+    length = min(len(check.sums) for check in now.values())
+    for number in range(length):
+        sums = {rank: check.sums[number] for rank, check in now.items()}
+        if any(value is None for value in sums.values()):
+            continue
+        known = {rank: value for rank, value in sums.items() if value is not None}
+        size = max((check.sizes[number] or 0.0 for check in now.values()), default=0.0)
+        place = min(number * first.each, len(first.shapes) - 1)
+        dtype = first.shapes[place].rpartition(" ")[2] if first.shapes else ""
+        groups = _groups(known, TOLERANCE.get(dtype, COARSE) * size)
+        if len(set(groups.values())) > 1:
+            yield number, groups
+
+
+def _groups(values: Mapping[int, float], apart: float) -> dict[int, int]:
+    """Rank -> the lowest rank that has about the same value. What is not a number is the same as
+    any other."""
+    found: dict[int, int] = {}
+    for rank in sorted(values):
+        value = values[rank]
+        same = (
+            other
+            for other in dict.fromkeys(found.values())
+            if abs(values[other] - value) <= apart
+            or (not math.isfinite(values[other]) and not math.isfinite(value))
+        )
+        found[rank] = next(same, rank)
+    return found

@@ -1,0 +1,223 @@
+"""What each rank's model looks like: its parameters when DDP wraps it, and from time to time a few
+numbers out of each of them, so that ranks can be compared that should have the same.
+
+Right before the steps 1, 2, 3, 4, 5, 7, 9, 13, 17 … of the first optimizer: the same on all ranks,
+and fewer the longer it goes on. By then whatever shares parameters after a step has done so.
+Nothing is changed, no random number is drawn, and an error here is swallowed. Loaded from its text
+beside preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
+"""
+
+import functools
+import sys
+import weakref
+
+WRAPPED, NAMES, COMPARED, SAMPLES, CHECKS = 8, 4096, 512, 16, 48
+"""Models, parameters by name, of which so many are compared, by so many of their numbers, and how
+often."""
+TEXT = 120
+
+
+class Models:
+    """What is known in this process. There is one."""
+
+    entries = []
+    clock = None
+    steps = 0
+    place = seconds = None
+
+
+class Entry:
+    """One model: of DDP's, or that of an optimizer where nothing is wrapped."""
+
+    def __init__(self, kind, named, frame):
+        self.kind, self.frame, self.module, self.optimizer = kind, frame, None, None
+        self.options, self.checks, self.rates = {}, [], []
+        self.names = [name[-TEXT:] for name, _ in named[:NAMES]]
+        self.shapes = [shape_of(parameter) for _, parameter in named[:NAMES]]
+        self.trained = [bool(parameter.requires_grad) for _, parameter in named[:NAMES]]
+        self.device = named[0][1].device.type if named else ""
+        self.size = sum(p.numel() * p.element_size() for _, p in named if p.requires_grad)
+        self.had = [False] * len(self.names)
+        self.seed = int(sys.modules["torch"].initial_seed())
+
+    def parameters(self):
+        """As they are now; none where the model is gone or has others by now."""
+        if self.kind == "ddp":
+            ddp = self.module and self.module()
+            named = list_of(ddp.module) if ddp is not None else []
+        else:
+            optimizer = self.optimizer()
+            named = listed(optimizer) if optimizer is not None else []
+        found = [parameter for _, parameter in named[:NAMES]]
+        return found if len(found) == len(self.names) else []
+
+
+def shape_of(parameter):
+    return "%s %s" % (list(parameter.shape), str(parameter.dtype).rpartition(".")[2])
+
+
+def begin():
+    """A child by fork has made nothing yet."""
+    Models.entries, Models.clock, Models.steps = [], None, 0
+
+
+def follow_ddp(module, place):
+    """From now on look at each model that DDP wraps, before DDP compares them: it says of those
+    that differ how many parameters they have, not which."""
+    Models.place = place
+    original = module.DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        entry = None
+        try:
+            entry = wrapped(original, self, args, kwargs)
+        except Exception:
+            pass
+        original(self, *args, **kwargs)
+        if entry is not None:
+            entry.module = weakref.ref(self)
+
+    module.DistributedDataParallel.__init__ = __init__
+
+
+def wrapped(original, ddp, args, kwargs):
+    model = kwargs.get("module", args[0] if args else None)
+    if len(Models.entries) >= WRAPPED:
+        return None
+    entry = Entry("ddp", list_of(model), Models.place())
+    entry.options = {
+        name: bool(kwargs.get(name, usual))
+        for name, usual in (("find_unused_parameters", False), ("static_graph", False))
+    }
+    group = kwargs.get("process_group")
+    entry.options["own_group"] = group is not None or kwargs.get("device_mesh") is not None
+    Models.entries.append(entry)
+    return entry
+
+
+def list_of(model):
+    """Its parameters by name, but for those that DDP is told to leave alone."""
+    ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
+    return [(name, p) for name, p in model.named_parameters() if name not in ignored]
+
+
+def listed(optimizer):
+    groups = enumerate(optimizer.param_groups[:64])
+    return [
+        ("group %d, parameter %d" % (g, number), parameter)
+        for g, group in groups
+        for number, parameter in enumerate(group["params"])
+    ]
+
+
+def due(step):
+    """Whether ranks are compared after so many steps."""
+    return step & (step - 1) == 0 or (step % 3 == 0 and (step // 3) & (step // 3 - 1) == 0)
+
+
+def steps(optimizer):
+    """Before a step of any optimizer; the first one is the clock."""
+    if Models.clock is None:
+        Models.clock = weakref.ref(optimizer)
+    if Models.clock() is not optimizer:
+        return
+    done = Models.steps
+    Models.steps += 1
+    if not due(done):
+        return
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return  # to read it would end the capture
+    if not Models.entries:
+        entry = Entry("optimizer", listed(optimizer), None)
+        entry.optimizer = weakref.ref(optimizer)
+        Models.entries.append(entry)
+    for entry in Models.entries:
+        parameters = entry.parameters()
+        if parameters and len(entry.checks) < CHECKS:
+            entry.had = [had or p.grad is not None for had, p in zip(entry.had, parameters)]
+            entry.rates = [rate_of(group) for group in optimizer.param_groups[:8]]
+            entry.checks.append([done, *compared(torch, parameters)])
+
+
+def rate_of(group):
+    rate = group.get("lr")
+    return float(rate) if isinstance(rate, (int, float)) else None
+
+
+def compared(torch, parameters):
+    """Of each of some parameters a sum of a few of its numbers, each with a weight of its own, and
+    the size of these numbers; "-" for those that can't be read like this, such as shards."""
+    each = -(-len(parameters) // COMPARED)
+    plain = (torch.nn.Parameter, torch.Tensor)
+    views, counts = {}, []
+    modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", None)
+    with torch._C.DisableTorchFunction(), torch.no_grad(), modes() if modes else torch.no_grad():
+        for parameter in parameters[::each]:
+            if type(parameter) not in plain or not readable(torch, parameter):
+                counts.append((None, 0))
+                continue
+            count = min(SAMPLES, parameter.numel())
+            step, start = parameter.numel() // count, parameter.storage_offset()
+            key = (parameter.dtype, parameter.device)
+            view = torch.as_strided(parameter.detach(), (count,), (step,), start)
+            views.setdefault(key, []).append(view)
+            counts.append((key, count))
+        numbers = {
+            key: iter(torch.cat(found).to("cpu", torch.float64).tolist())
+            for key, found in views.items()
+        }
+    sums, sizes = [], []
+    for key, count in counts:
+        taken = [next(numbers[key]) for _ in range(count)] if key else []
+        sums.append("%.9g" % sum(x * (i + 1) for i, x in enumerate(taken)) if key else "-")
+        sizes.append("%.3g" % sum(abs(x) * (i + 1) for i, x in enumerate(taken)) if key else "-")
+    return " ".join(sums), " ".join(sizes)
+
+
+def readable(torch, parameter):
+    """Whether its numbers lie side by side, in any order."""
+    if parameter.is_meta or not parameter.is_floating_point() or not parameter.numel():
+        return False
+    if parameter.layout is not torch.strided or parameter.element_size() < 2:
+        return False
+    last = torch.channels_last
+    return parameter.is_contiguous() or (
+        parameter.dim() == 4 and parameter.is_contiguous(memory_format=last)
+    )
+
+
+def hooks_of(entry):
+    """What was registered to be called instead of the all-reduce: it may share parameters later."""
+    ddp = entry.module() if entry.module is not None else None
+    hooks = getattr(ddp, "_comm_hooks", None) or []
+    return [str(getattr(hook, "__qualname__", hook))[:TEXT] for hook, _ in hooks[:4]]
+
+
+def has_gradient(entry):
+    """Of a model that failed before its first step, too."""
+    now = (p.grad is not None for p in entry.parameters())
+    return [had or has for had, has in zip(entry.had, now)] or entry.had
+
+
+def told():
+    """All that is known, for the record."""
+    return [
+        {
+            "kind": entry.kind,
+            "frame": entry.frame,
+            "device": entry.device,
+            "size": entry.size,
+            "names": entry.names,
+            "shapes": entry.shapes,
+            "trained": "".join("01"[flag] for flag in entry.trained),
+            "had": "".join("01"[flag] for flag in has_gradient(entry)),
+            "hooks": hooks_of(entry),
+            "options": entry.options,
+            "rates": entry.rates,
+            "seed": entry.seed,
+            "checks": list(entry.checks),
+        }
+        for entry in list(Models.entries)
+    ]

@@ -1,0 +1,104 @@
+"""Reads what the injected files tell of models and backends: hostile, so each field is checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from preflight.domains.job.backends import Backends, GroupBackends
+from preflight.domains.job.record import TEXT, End
+from preflight.domains.job.replica import Replica, Sampled
+from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
+from preflight.rehearsal.history import count_of
+from preflight.sanitize import one_line
+
+MODELS, NAMES, CHECKS = 8, 4096, 48
+NAME = 120
+
+
+def replicas_of(dump: Mapping[str, Any]) -> tuple[Replica, ...]:
+    """The models of a rank, as preflight_model.py tells of them."""
+    told = dump.get("models")
+    entries = told[:MODELS] if isinstance(told, list) else []
+    return tuple(_replica(entry) for entry in entries if isinstance(entry, dict))
+
+
+def _replica(entry: Mapping[str, Any]) -> Replica:
+    names, shapes = (_texts(entry.get(name)) for name in ("names", "shapes"))
+    options = mapping_or_empty(entry.get("options"))
+    rates = entry.get("rates")
+    seed = entry.get("seed")
+    return Replica(
+        kind="ddp" if entry.get("kind") == "ddp" else "optimizer",
+        frame=frame_from_json(entry.get("frame")),
+        device=one_line(entry.get("device", ""), 20),
+        bytes=count_of(entry, "size"),
+        names=names,
+        shapes=shapes[: len(names)],
+        trained=_flags(entry.get("trained")),
+        had=_flags(entry.get("had")),
+        options=tuple(one_line(name, 40) for name, on in list(options.items())[:8] if on is True),
+        rates=tuple(
+            float(rate)
+            for rate in (rates[:8] if isinstance(rates, list) else [])
+            if isinstance(rate, (int, float)) and math.isfinite(rate)
+        ),
+        hooks=_texts(entry.get("hooks"))[:4],
+        seed=seed if type(seed) is int and abs(seed) < 1 << 64 else 0,
+        checks=tuple(_checks(entry.get("checks"))),
+    )
+
+
+def _texts(told: object) -> tuple[str, ...]:
+    return tuple(one_line(t, NAME) for t in told[:NAMES]) if isinstance(told, list) else ()
+
+
+def _flags(told: object) -> tuple[bool, ...]:
+    return tuple(letter == "1" for letter in told[:NAMES]) if isinstance(told, str) else ()
+
+
+def _checks(told: object) -> Iterator[Sampled]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), str(sums), str(sizes)] if step >= 0:
+                values = [tuple(_numbers(text)) for text in (sums, sizes)]
+                if len(values[0]) == len(values[1]):
+                    yield Sampled(step, *values)
+
+
+def _numbers(text: str) -> Iterator[float | None]:
+    for word in text.split()[:NAMES]:
+        try:
+            yield float(word)
+        except ValueError:
+            yield None
+
+
+def backends_of(
+    rank: int | None, dump: Mapping[str, Any], word: Mapping[str, Any] | None, end: End | None
+) -> Backends:
+    """What a rank has asked for (`word`: its call of init_process_group) and got."""
+    told, members = (mapping_or_empty(dump.get(name)) for name in ("backends", "members"))
+    groups = []
+    for name, carried in list(told.items())[:64]:
+        pairs = list(mapping_or_empty(carried).items())[:8]
+        ranks = members.get(name)
+        groups.append(
+            GroupBackends(
+                name=one_line(name, 40),
+                carried=tuple((one_line(d, 20), one_line(b, 20)) for d, b in pairs),
+                ranks=sane_numbers(ranks[:4096]) if isinstance(ranks, list) else (),
+            )
+        )
+    raised = end is not None and end.how == "raised"
+    return Backends(
+        rank=rank,
+        called=word is not None,
+        asked=one_line(word.get("backend", ""), 40) if word is not None else "",
+        frame=frame_from_json(word.get("frame")) if word is not None else None,
+        groups=tuple(groups),
+        models=tuple(dict.fromkeys(r.device for r in replicas_of(dump) if r.kind == "ddp")),
+        failed=end.text[:TEXT] if end is not None and raised else "",
+        raised=next((f for f in end.frames if f.own), None) if end is not None and raised else None,
+    )

@@ -1,0 +1,155 @@
+"""job.model: whether all ranks train the same model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.cases import Case, assert_case, judged, round_trips
+
+from preflight.check import conforms
+from preflight.checks import job_model
+from preflight.checks.job_model import Models
+from preflight.domains.job.frame import Frame
+from preflight.domains.job.replica import Replica, Sampled
+from preflight.model import Cause, Confidence, Missing, Node, Status, Topology
+
+conforms(job_model)
+
+FAIL, WARN = Status.FAIL, Status.WARN
+LINE = Frame("train.py", 12, "main", own=True)
+THREE = Topology(size=3, nodes=(Node("n1", (0, 1, 2)),))
+NAMES, SHAPES = ("body.weight", "head.weight"), ("[4, 4] float32", "[2, 4] float32")
+
+
+def checks(*heads: float) -> tuple[Sampled, ...]:
+    """After 0, 1, 2 … steps: the body's sum is 1, the head's is given."""
+    return tuple(Sampled(step, (1.0, head), (1.0, 1.0)) for step, head in enumerate(heads))
+
+
+DDP = Replica(
+    "ddp",
+    LINE,
+    "cpu",
+    96,
+    NAMES,
+    SHAPES,
+    (True, True),
+    (True, True),
+    rates=(0.1,),
+    seed=7,
+    checks=checks(0.5, 0.6, 0.7),
+)
+PLAIN = replace(DDP, kind="optimizer", frame=None)
+
+
+def ranks(*models: Replica, **more: object) -> dict[str, Models]:
+    known = {"steps": 40, "collectives": 80, "exchanged": 96.0} | more
+    return {f"n1/{r}": Models(r, (one,), **known) for r, one in enumerate(models)}  # type: ignore[arg-type]
+
+
+OTHER = replace(DDP, checks=checks(0.5, 0.6, 0.8))
+DRIFTS = replace(PLAIN, checks=checks(0.5, 0.9, 0.8))
+AGAIN = replace(PLAIN, checks=checks(0.5, 0.9, 0.7))
+FROZEN = replace(DDP, trained=(True, False))
+UNUSED = replace(DDP, had=(True, False), checks=())
+UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration before …"
+
+CASES = (
+    Case("all alike", ranks(DDP, DDP, DDP), topology=THREE),
+    Case("other seeds", ranks(DDP, replace(DDP, seed=8), DDP), topology=THREE),
+    Case(
+        "rounded otherwise",
+        ranks(DDP, replace(DDP, checks=checks(0.5, 0.6, 0.7000001))),
+        topology=THREE,
+    ),
+    Case("one rank alone", ranks(DDP), topology=THREE),
+    Case(
+        "in a group of their own",
+        ranks(*(replace(m, options=("own_group",)) for m in (DDP, OTHER))),
+        topology=THREE,
+    ),
+    Case(
+        "averaged now and then",
+        ranks(*(replace(m, hooks=("post_localSGD_hook",)) for m in (DDP, OTHER))),
+        topology=THREE,
+    ),
+    Case(
+        "no DDP, parts of a model",
+        ranks(PLAIN, replace(PLAIN, checks=checks(0.1, 0.2))),
+        topology=THREE,
+    ),
+    Case("no DDP, equal again later", ranks(PLAIN, AGAIN), topology=THREE),
+    Case("no DDP, nothing summed", ranks(PLAIN, DRIFTS, exchanged=4.0), topology=THREE),
+    Case("no looks yet", ranks(replace(DDP, checks=()), DDP), topology=THREE),
+    Case("unused, and allowed", ranks(UNUSED, UNUSED), topology=THREE),
+    Case(
+        "one has gone its own way",
+        ranks(DDP, DDP, OTHER),
+        "replicas-diverged",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "gradients by hand, one forgotten",
+        ranks(PLAIN, DRIFTS),
+        "replicas-diverged",
+        WARN,
+        topology=THREE,
+    ),
+    Case(
+        "frozen on one",
+        ranks(DDP, DDP, FROZEN),
+        "model-structure",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "unused", ranks(UNUSED, UNUSED, failed=UNREDUCED), "gradients-unused", FAIL, topology=THREE
+    ),
+    Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
+    Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert_case(job_model, case)
+
+
+def found(*models: Replica, **more: object):  # type: ignore[no-untyped-def]
+    (one,) = judged(job_model, Case("", ranks(*models, **more), topology=THREE))
+    return one
+
+
+def test_parameter_step_and_rank_are_named() -> None:
+    one = found(DDP, DDP, OTHER)
+    assert one.saw.startswith("head.weight differs on rank 2 after 2 steps, equal after 1")
+    assert "1 of 2 parameters that are compared do" in one.saw
+    assert one.confidence is Confidence.CERTAIN
+    assert "between steps 1 and 2" in one.fields["hint"]
+
+
+def test_what_else_differs_is_the_hint() -> None:
+    other = replace(OTHER, rates=(0.2,))
+    assert "one learning rate: they have 0.1 and 0.2" in found(DDP, other).fields["hint"]
+    assert "not model.module" in found(DDP, OTHER, collectives=5).fields["hint"]
+    early = replace(DDP, checks=checks(0.4, 0.3, 0.2))
+    one = found(DDP, DDP, early)
+    assert "before the first step" in one.saw
+    assert "before DDP wraps the model" in one.fields["hint"]
+
+
+def test_the_first_parameter_that_is_not_there_is_named() -> None:
+    longer = replace(
+        DDP, names=(*NAMES, "extra.bias"), shapes=(*SHAPES, "[2] float32"), trained=(True,) * 3
+    )
+    told = found(DDP, DDP, longer).saw
+    assert told.startswith("extra.bias [2] float32 on rank 2, no such parameter on rank 0")
+    assert "head.weight [2, 4] float32, not trained on rank 2" in found(DDP, DDP, FROZEN).saw
+
+
+def test_what_is_kept_survives_its_way() -> None:
+    round_trips(Models(0, (DDP,), 3, 4, 5.0, "ValueError"))
