@@ -9,6 +9,7 @@
 # make compat  the same scripts and `run` with each torch that people have, CUDA wheels among them:
 #              writes docs/compatibility.md, ten minutes and 6 GB for each; ONLY="2.6.0 cuda"
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
+# make docs    the documentation: build/site, searched offline, links checked; build/preflight.1
 # make demos   the saved reports of `preflight demo`: root, torch, some minutes
 # make gpu     on a machine with GPUs: figures, and the tests that need one: writes docs/measured.md
 # make fuzz    what peers, agents elsewhere and saved reports may say: an hour of tests/fuzz
@@ -41,7 +42,7 @@ $(READY): CHANGED
 endif
 
 .PHONY: run check test lint bench coverage faults healthy compat gpu scale readme readme-tables
-.PHONY: clean cuda debian demos site CHANGED
+.PHONY: clean cuda debian demos docs CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -84,6 +85,10 @@ fuzz: $(TESTABLE)
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)
+
+docs: $(TESTABLE)
+	$(PIP) install -r docs/requirements.txt
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/documentation.py
 
 demos: $(TESTABLE) debian
 	$(BIN)/python tools/demos.py

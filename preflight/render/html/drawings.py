@@ -50,7 +50,8 @@ MACHINES = 12
 class DrawnMap:
     """A grid of numbers. `paths`: level -> SVG path of its cells; `rings`: centres of the lowest
     cells; `rows` and `columns`: (place, name) of those that are named; `low`: the lowest in words;
-    `step`: rows and columns per block, 1 where nothing is put together; `opened`: (name, map)."""
+    `step`: rows and columns per block, 1 where nothing is put together; `opened`: (name, map);
+    `rates`: the cells are parts of what is usual, and not only yes or no."""
 
     title: str
     width: float
@@ -66,6 +67,7 @@ class DrawnMap:
     told: str
     step: int = 1
     opened: Sequence[tuple[str, DrawnMap]] = ()
+    rates: bool = True
 
 
 def map_of(grid: Grid) -> DrawnMap | None:
@@ -74,8 +76,13 @@ def map_of(grid: Grid) -> DrawnMap | None:
         return None
     if max(len(grid.rows), len(grid.columns)) <= MOST:
         ratios = {place: value / grid.usual for place, value in grid.by_place().items()}
-        return _map(grid.title, grid.rows, grid.columns, ratios, grid.square)
-    return _by_blocks(grid)
+        made = _map(grid.title, grid.rows, grid.columns, ratios, grid.square)
+    else:
+        made = _by_blocks(grid)
+    if grid.unit:
+        return made
+    # the words have a part of what is usual behind them, which says nothing of a no
+    return replace(made, rates=False, low=[text.rpartition(":")[0] for text in made.low])
 
 
 def _by_blocks(grid: Grid) -> DrawnMap:
@@ -98,7 +105,7 @@ def _by_blocks(grid: Grid) -> DrawnMap:
     title = f"{grid.title} · by blocks of {of.tall} x {of.wide}, each as its lowest cell"
     made = _map(title, of.rows, of.columns, of.lowest, False, max(of.tall, of.wide))
     lowest = sorted((v, place) for place, v in of.listed.items() if v < LEVELS[0])
-    told = [f"{grid.rows[r]} to {grid.columns[c]}: {v:.0%}" for v, (r, c) in lowest[:LISTED]]
+    told = [f"{grid.rows[r]} to {grid.columns[c]}: {_share(v)}" for v, (r, c) in lowest[:LISTED]]
     return replace(made, low=told, more=max(0, len(lowest) - LISTED), opened=opened)
 
 
@@ -126,12 +133,17 @@ def _map(
         rings=[((c + 0.5) * pitch, (r + 0.5) * pitch) for r, c in rings],
         rows=_ticks(rows, pitch),
         columns=_ticks(columns, pitch),
-        low=[f"{rows[r]} to {columns[c]}: {v:.0%}" for v, (r, c) in lowest[:LISTED]],
+        low=[f"{rows[r]} to {columns[c]}: {_share(v)}" for v, (r, c) in lowest[:LISTED]],
         more=max(0, len(lowest) - LISTED),
         told=f"{len(rows)} rows, {len(columns)} columns, {len(lowest)} cells below "
         f"{LEVELS[0]:.0%} of what is usual",
         step=step,
     )
+
+
+def _share(ratio: float) -> str:
+    """A part of what is usual; a little is not nothing."""
+    return "under 1%" if 0 < ratio < 0.01 else f"{ratio:.0%}"
 
 
 def _ticks(names: Sequence[str], pitch: float) -> list[tuple[float, str]]:
@@ -273,14 +285,15 @@ def bring_up(report: Report) -> Lanes | None:
         return None
     spans: dict[str, list[Span]] = {key: [] for key in keys}
     at = 0.0
-    for row in (row for stage in BRING_UP for row in report.rows if row.stage == stage):
-        came = row.measured.lanes
-        if came is not None and came.unit == "s" and not at:
-            by_key = {lane.key: lane.spans for lane in came.lanes}
-            for key in keys:
-                spans[key] += by_key.get(key, by_key.get(place_of(key)[0], ()))
-            at = max((s.end for of in spans.values() for s in of), default=0.0)
+    rows = [row for stage in BRING_UP for row in report.rows if row.stage == stage]
+    for came in (row.measured.lanes for row in rows):
+        if came is None or came.unit != "s" or at:
             continue
+        by_key = {lane.key: lane.spans for lane in came.lanes}
+        for key in keys:
+            spans[key] += by_key.get(key, by_key.get(place_of(key)[0], ()))
+        at = max((s.end for of in spans.values() for s in of), default=0.0)
+    for row in (row for row in rows if row.measured.lanes is None):
         seen = report.observations.checks.get(row.id, {})
         longest = 0.0
         for key in keys:

@@ -624,3 +624,24 @@ def test_a_quick_run_waits_less_for_a_slow_driver(resolve: Any) -> None:
     assert resolve(quick, "").budgets["gpu.visible"] == 8.0
     said = '[checks."gpu.visible"]\ntimeout = "3s"'
     assert resolve(quick, said).budgets["gpu.visible"] == 3.0
+
+
+# --- where the documentation is ---
+
+
+def test_the_address_of_the_documentation_is_kept(resolve: Any) -> None:
+    chosen = resolve(text='docs = "https://docs.example/preflight"')
+    assert chosen.shown["docs"] == Setting("https://docs.example/preflight", "config f.toml")
+    assert "docs" not in resolve().shown
+
+
+@pytest.mark.parametrize("docs", ['"javascript:alert(1)"', "3", '"docs.example"'])
+def test_what_is_no_address_is_refused(resolve: Any, docs: str) -> None:
+    with pytest.raises(PreflightError, match="docs wants an address"):
+        resolve(text=f"docs = {docs}")
+
+
+def test_a_file_that_was_found_here_says_not_where_to_read(catalogue: Catalogue) -> None:
+    table = {"docs": "https://docs.example"}
+    with pytest.raises(PreflightError, match="only a file that --config names"):
+        config.resolve(Flags(), table, file.HERE, catalogue, TODAY)

@@ -195,7 +195,8 @@ def mesh(count: int, *closed: tuple[int, int], rest: float | None = 1.0) -> Grid
 def test_a_map_of_what_reaches_each_other_says_what_does_not() -> None:
     drawn = drawings.map_of(mesh(8, (2, 5)))
     assert drawn is not None
-    assert drawn.low == ["n2 to n5: 0%"]
+    assert drawn.low == ["n2 to n5"]
+    assert not drawn.rates
     assert set(drawn.paths) == {0, 4}
     assert drawn.step == 1
 
@@ -219,7 +220,7 @@ def test_many_nodes_are_drawn_by_blocks_that_open() -> None:
     drawn = drawings.map_of(mesh(512, (100, 300)))
     assert drawn is not None
     assert drawn.step == 8
-    assert drawn.low == ["n100 to n300: 0%", "n300 to n100: 0%"]
+    assert drawn.low == ["n100 to n300", "n300 to n100"]
     names = [name for name, _ in drawn.opened]
     assert names == ["n[96-103] to n[296-303]", "n[296-303] to n[96-103]"]
     inside = drawn.opened[0][1]
