@@ -396,6 +396,16 @@ def test_an_abort_inside_of_a_collective_says_so() -> None:
     assert "SIGABRT at train.py:31 in step: Gloo ends all_reduce so" in text
 
 
+def test_a_crash_after_an_exception_does_not_hide_it() -> None:
+    """While its interpreter is taken down: `terminate called without an active exception`. The
+    other rank sees that its peer is gone before that one has written what happened."""
+    first = end("raised", 100.3, -6, "LookupError: token 50257", STEP)
+    for other in (TERM, told(), replace(told(), code=-6)):
+        (found,) = judged(job_ranks, Case("", job(other, first)))
+        assert (found.code, [s.name for s in found.subjects]) == ("rank-raised", ["1"])
+        assert "rank 1: LookupError: token 50257 at train.py:" in found.saw
+
+
 def test_who_left_and_where_the_others_waited() -> None:
     text = judged(job_ranks, by_name("left, and the others fail"))[0].saw
     assert text == (

@@ -23,6 +23,7 @@ OURS = ("time", "stuck", "steps", "interrupted")
 INTERRUPT = "KeyboardInterrupt"
 LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
 """What launchers and schedulers end the other ranks with."""
+CRASHES = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS"})
 
 # texts of a rank whose peers are gone, late or out of reach: Gloo, c10d's store, NCCL's watchdog
 COMPLAINT = re.compile(
@@ -222,7 +223,8 @@ def _node(ended: Ended) -> str:
 def _ended(key: str, life: Life, end: End) -> Ended:
     name = signal_of(end)
     what = end.how
-    if name:
+    # whoever has said that an exception ends it may still crash while its interpreter is taken down
+    if name and not (end.how == RAISED and name in CRASHES):
         what = KILLED
     elif end.how == VANISHED and end.code is not None:
         what = EXITED

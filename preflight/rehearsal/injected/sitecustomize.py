@@ -9,7 +9,7 @@ import atexit
 import os
 import sys
 
-QUIET_SECONDS = 3.0
+QUIET_SECONDS = 10.0
 NAMES = (
     "torch.distributed.distributed_c10d",
     "torch.optim.optimizer",
