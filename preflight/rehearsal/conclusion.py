@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from typing import Any
 
@@ -171,7 +172,10 @@ def _reraised(seen: Watched) -> dict[int, Answer]:
         of = word.get("of")
         if type(of) is int and of in ranks and of in seen.ends:
             text, frames = client.parse_traceback(word.get("trace"))
-            at = seen.ends[of][0] + seen.wall
+            # whoever raises it again has ended the others for it, which may be seen earlier
+            others = (end for other, end in seen.ends.items() if seen.parents.get(other) == pid)
+            ends = [at for at, code in others if code == -signal.SIGTERM]
+            at = min([seen.ends[of][0], *ends]) + seen.wall
             frame_list = client.frames_to_json(frames)
             found[of] = {"how": "raised", "at": at, "text": text, "frames": frame_list}
     return found
