@@ -5,10 +5,11 @@ Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids
              /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK, signs of a container
 Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
              missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
-             threads or 128 files are left per rank; less than 512 MiB of memory is left per rank
-Warns if     /dev/shm is smaller than 1 GiB; the open-files limit is small for the world's size;
-             several nodes with GPUs have active InfiniBand (or EFA), but no permission to open its
-             devices
+             threads are left per rank; a process may open fewer than 128 files, or fewer than the
+             store of all ranks needs; less than 512 MiB of memory is left per rank
+Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 for each
+             rank of the job, which the connections of NCCL and Gloo need; several nodes with GPUs
+             have active InfiniBand (or EFA), but no permission to open its devices
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
@@ -61,8 +62,11 @@ SHM_COMFORT = 1 * GIB
 MEMLOCK_RDMA = 1 * GIB
 # interpreter, OpenMP, autograd, NCCL's or Gloo's own threads
 THREADS_PER_RANK = 64
-FILES_PER_RANK = 128
-FILES_PER_PEER = 16
+# what torch and a DataLoader have open before the first connection, and what makes it comfortable
+FILES_AT_LEAST, FILES_PER_RANK = 128, 256
+# NCCL over TCP has two connections a channel and neighbour, and more of the bootstrap and proxy;
+# the store of rank 0 has at least one of every rank
+FILES_PER_PEER, FILES_OF_STORE = 16, 64
 MEMORY_PER_RANK = 512 * MIB
 
 # its bit in CapEff (capabilities(7)): whoever has it may lock memory beyond the limit, as pods for
@@ -194,6 +198,7 @@ class ProcessLimits:
     fabric: tuple[str, ...] = ()
     gpus: bool = False
     inside: str = ""
+    files_hard: int | None = None
 
 
 def observe(host: Host, ctx: Context) -> ProcessLimits:
@@ -227,6 +232,7 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         fabric=tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet"),
         gpus=bool(host.gpu_files()),
         inside=container.kind(host),
+        files_hard=limits["max open files"].hard,
     )
 
 
@@ -332,13 +338,20 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
         peers = world.topology.size
         files = int(expect.number("nofile") or FILES_PER_RANK + FILES_PER_PEER * peers)
         if limits.files != UNLIMITED and limits.files < files:
-            enough = limits.files >= FILES_PER_RANK and not expect.source("nofile")
+            least = max(FILES_AT_LEAST, FILES_OF_STORE + peers)
+            enough = limits.files >= least and not expect.source("nofile")
+            hard = limits.files_hard
+            most = "unlimited" if hard == UNLIMITED else str(hard)
+            wanted = max(files, 65536)
+            if hard is not None and files <= hard < wanted:
+                wanted = hard
             yield Found(
                 "nofile-low",
                 (here,),
-                saw=f"a process may open {limits.files} files",
+                saw=f"a process may open {limits.files} files"
+                + (f" (soft limit; the hard limit is {most})" if hard is not None else ""),
                 expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
-                fields={"wanted": str(max(files, 65536))},
+                fields={"wanted": str(wanted)},
                 status=Status.WARN if enough else None,
             )
         if limits.threads_left is not None and limits.threads_left < THREADS_PER_RANK * ranks:

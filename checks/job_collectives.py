@@ -92,6 +92,14 @@ FINDINGS = {
         text="let the exception at {line} end the rank, or let all ranks skip that step: agree on "
         "it with an all-reduce",
     ),
+    "groups-differ": for_author(
+        headline="{at} makes its process groups in another order than the others",
+        cause="new_group in the order of a set or dict that differs by rank, or under a condition",
+        means="no error at all, and sums over the wrong ranks; or a hang where the groups differ "
+        "in size",
+        text="call new_group on all ranks for all groups in one order, such as sorted by name, or "
+        "use torch.distributed.device_mesh.init_device_mesh",
+    ),
     "order-swapped": for_author(
         headline="the ranks make collective calls in different orders: {seen}",
         cause="calls whose order comes from a set, from hooks or from a condition that differs "
@@ -209,6 +217,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
     first = (
         from_stacks(hang)
         or _locked(hang)
+        or _mixed_groups(hang)
         or _order(hang)
         or from_ras(hang)
         or uneven_data_at_end(hang)
@@ -219,6 +228,26 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
     )
     if first:
         yield with_swallowed(hang, first)
+
+
+def _mixed_groups(hang: Hang) -> Found | None:
+    """Groups that are others for some of their ranks."""
+    found = collective_order.mixed_groups(hang.groups)
+    if found is None:
+        return None
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for rank, members in found.members.items():
+        rows.setdefault(members, []).append(rank)
+    told = "; ".join(f"{rank_list(of)}: {rank_list(members)}" for members, of in rows.items())
+    one = len(found.odd) == 1
+    return Found(
+        "groups-differ",
+        hang.subjects(found.odd),
+        saw=f"group {found.name!r:.40} has other members for its ranks: {told}",
+        expected="new_group called for the same ranks in one order on all ranks",
+        confidence=LIKELY if one else Confidence.POSSIBLE,
+        alternatives=() if one else hang.either(found.odd),
+    )
 
 
 def _order(hang: Hang) -> Found | None:

@@ -3,17 +3,19 @@
 Level        standard
 Looks at     the address that Gloo uses on each node, and NCCL's where there are GPUs; a listener
              there on a port that the kernel chooses; a connection from every node to every other
-             one (above 64 nodes: to seven others), in which both ends authenticate; then all
-             connections at once, as NCCL and Gloo open them
+             one (above 64 nodes: to seven others), in which both ends authenticate; 16 more from
+             other source ports; then all connections at once, as NCCL and Gloo open them
 Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
              direction (Gloo uses one of the two; which one depends on the addresses); two machines
              have the same address; an interface does not reach the others; connections that work
-             one by one fail all at once
+             one by one fail all at once; some connections between two nodes pass, and others, from
+             other source ports, get no answer
 Warns if     connections succeed only after a lost SYN was retransmitted; the listener sees a
-             different source address; Gloo's connection fails on a node with GPUs
+             different source address; Gloo's connection fails on a node with GPUs; an interface
+             that NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
 Undecided    a connection was not tested, or answered too late
-Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); further interfaces
-             that a library uses; ports that are open for single programs only
+Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); more than four
+             interfaces of NCCL; ports that are open for single programs only
 Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out connecting:
              SO_ERROR: Connection refused", "Call to connect returned Connection refused, retrying",
              "No route to host", "connect: Invalid argument"; or no message until a timeout
@@ -21,7 +23,7 @@ Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
@@ -37,11 +39,12 @@ from preflight.domains.net.fault_localisation import (
     describe_edges,
     link_subjects,
     names_by_number,
+    shared_by,
     suspects,
     untested_edges,
 )
-from preflight.domains.net.interfaces import LIBRARIES
-from preflight.domains.net.mesh_probe import OK, joined
+from preflight.domains.net.interfaces import LIBRARIES, MORE
+from preflight.domains.net.mesh_probe import OK, Flows, flows_of_an_edge, joined
 from preflight.domains.net.mesh_view import (
     LibraryMesh,
     Mesh,
@@ -53,6 +56,7 @@ from preflight.domains.net.mesh_view import (
     on_wrong_interface,
     refusing_dialler,
     summarise_dials,
+    summarise_flows,
 )
 from preflight.expect import Expect
 from preflight.host import Host
@@ -185,6 +189,19 @@ FINDINGS = {
         text="raise the limit on connections (and new ones per second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
+    "flows-lost": FindingType(
+        headline="some connections of {at} get no answer, others pass at once: {seen}",
+        who="cluster administrator",
+        cause="a broken member of a bond or link aggregation, or one of several equal-cost paths "
+        "(ECMP): the addresses and ports of a connection decide which one it takes",
+        means="init_process_group or ncclCommInitRank hangs in one start and passes in the next: "
+        "each pair of ranks has connections of its own, and some of them never get through",
+        text="run without {node!s}; look for errors at each member of the bond and each uplink of "
+        "the switch, and take the broken one out",
+        commands=(Command("cat /proc/net/bonding/*; ip -s link", "{node}"),),
+        blame=(Blame.NETWORK, Blame.NODE),
+        explains=("net.payload", "net.speed", "rdzv.*", "world.*"),
+    ),
     "syn-lost": FindingType(
         headline="packets to or from {at} are lost while connecting: {seen}",
         cause="packet loss, or a limit on new connections per second",
@@ -217,7 +234,8 @@ FINDINGS = {
 def observe(host: Host, ctx: Context) -> Mesh:
     ways, peer = joined(host, ctx)
     with peer:
-        met = peer.meet()
+        each = flows_of_an_edge(ctx.world_size)
+        met = peer.meet(flows=each)
         fine = [d.target for d in met if d.edge.result == OK]
         ranks = len(ctx.topology.ranks_of(ctx.node))
         opened = peer.burst(fine, max(1, min(RANKS_OF_BURST, ranks)))
@@ -226,7 +244,8 @@ def observe(host: Host, ctx: Context) -> Mesh:
         pairing.NodeNumber(ctx.rank, ctx.world_size),
         [int(p) for p in ports if p.isdecimal()],
     )
-    return summarise_dials(place, ways, met, opened, peer.heard, numbers)
+    flows = summarise_flows(met, peer.flows)
+    return summarise_dials(place, ways, met, opened, peer.heard, numbers, each, flows)
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -247,6 +266,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         named |= set(nodes)
         yield _wrong_addresses(world, view, code, nodes)
     rest = view.without(named)
+    if thin := rest.thin():
+        yield _lost_flows(world, rest, thin)
+        rest = rest.without_edges(thin)
     limited = rest.limited()
     if limited is not None:
         yield _lost_packets(world, rest, Status.FAIL)
@@ -256,7 +278,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             n for n in suspect.names if on_wrong_interface(world, view, n, suspect.what == NODE)
         ]
         named |= set(suspect.names) if suspect.what == NODE else set()
-        if suspect.what != LINK and len(wrong) == len(suspect.names):
+        further = view.library in MORE and suspect.what in (ALL, NODE, EITHER)
+        if further or (suspect.what != LINK and len(wrong) == len(suspect.names)):
+            wrong = wrong or list(suspect.names)
             yield _wrong_addresses(world, view, "interface-wrong", wrong)
         else:
             yield _closed_path(world, rest, suspect)
@@ -281,7 +305,7 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
     return Found(
         code,
         tuple(Subject(Kind.NIC, *nic) for nic in nics),
-        saw=f"{view.library} uses {', '.join(parts)}{more} · {results}{leads}",
+        saw=f"{view.shown} uses {', '.join(parts)}{more} · {results}{leads}",
         expected=OWN_ADDRESS if duplicate else "the interface that reaches the other nodes",
         confidence=Confidence.LIKELY,
         fields=advice_fields(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or ""},
@@ -317,7 +341,7 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
     return Found(
         code,
         subjects,
-        saw=f"{suspect.where(view.tested)}: {results} · {view.library} uses {fields['interface']}",
+        saw=f"{suspect.where(view.tested)}: {results} · {view.shown} uses {fields['interface']}",
         expected=f"connections to all ports of {fields['range']} pass",
         blame=blame,
         confidence=confidence,
@@ -357,6 +381,33 @@ def _lost_packets(world: World[Mesh], view: LibraryMesh, status: Status) -> Foun
         explains=None if status is Status.FAIL else (),
         fields=advice_fields(world, view, node, to),
         status=status,
+    )
+
+
+def _lost_flows(world: World[Mesh], view: LibraryMesh, thin: Mapping[Pair, Flows]) -> Found:
+    """Connections that die by the path that their ports choose: who shares those edges."""
+    dead, tried = sum(f.dead for f in thin.values()), sum(f.tried for f in thin.values())
+    found = shared_by(thin, view.tested, (1 - dead / tried) ** view.each)
+    one = found[0] if len(found) == 1 else None
+    node, to = one.ends if one is not None else next(iter(thin))
+    # an edge of the suspect without a loss was tried as often
+    alike = [e for e in view.tested if one is not None and one.what == NODE and one.has(e)]
+    tried += sum(view.each for e in alike if e not in thin)
+    where = {NODE: f"into and out of {node}", LINK: f"between {node} and {to}"}
+    at = where.get(one.what, describe_edges(list(thin))) if one is not None else "between the nodes"
+    return Found(
+        "flows-lost",
+        _only_suspect(world, found),
+        saw=f"{dead} of {tried} connections {at} get no answer ({dead / tried:.0%}), three SYNs "
+        "each; the others, from other source ports, pass at once",
+        expected="an answer to every connection, whatever its source port",
+        confidence=Confidence.LIKELY
+        if one is not None and one.what != EITHER
+        else Confidence.POSSIBLE,
+        blame=Blame.NODE if one is not None and one.what == NODE else Blame.NETWORK,
+        alternatives=one.alternatives("a member of the bond") if one is not None else (),
+        fields=advice_fields(world, view, node, to),
+        status=edge_status(world, view, [n for e in thin for n in e]),
     )
 
 

@@ -4,13 +4,16 @@ Level        standard
 Looks at     bytes per second in both directions and round trips between pairs of nodes, over the
              address that NCCL or Gloo uses, one TCP connection per pair: up to five rounds in which
              every node gets another partner, all pairs of a round at once; retransmissions;
-             decisive values are measured twice
+             decisive values are measured twice; error counters of the network cards before and
+             after that, their duplex mode, and the members of a bond
 Fails if     a node or a link moves less than is expected (--expect tcp_gbits); never without that:
              a slow network does not prevent a start
 Warns if     one node sends or receives at less than 40 % of the rate of the others, with each of
              its partners; one link has less than 40 % of the rate of its ends with other nodes; a
-             round trip takes over 1 ms and ten times that of the others; 2 % of the segments of one
-             node or link are retransmitted; with nothing to compare with: less than 100 Mbit/s
+             round trip takes over 1 ms and ten times that of the others; 0.6 % of the segments of
+             one node or link are retransmitted, and of the others less than a quarter of that; a
+             card counts damaged frames during the check, or is half duplex; a member of a bond has
+             no link; with nothing to compare with: less than 100 Mbit/s, or 2 % retransmitted
 Undecided    a node exchanged no data with any partner
 Not covered  RDMA and NVLink (world.bandwidth); a switch that is slow under full load only; links
              faster than 8 Gbit/s, where one TCP stream measures the CPU
@@ -26,6 +29,7 @@ from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import pairing as pairs
 from preflight.domains.net import slow_pairs as speeds
 from preflight.domains.net.interfaces import listen_addresses
+from preflight.domains.net.nic_counters import Card, cards_since, read_errors
 from preflight.domains.net.rounds import ROUNDS, PairRounds, Trial
 from preflight.domains.net.slow_pairs import IN, OUT, Edge, EdgeRate, PairSpeeds
 from preflight.expect import Expect
@@ -135,6 +139,39 @@ FINDINGS = {
         blame=(Blame.NODE, Blame.NETWORK),
         explains=("net.mesh", "world.bandwidth", *SLOWER),
     ),
+    "nic-errors": FindingType(
+        headline="the network card {interface} of {node} receives damaged frames: {seen}",
+        cause="a bad cable, transceiver or switch port, or a duplex mismatch with the switch",
+        means="damaged packets are dropped and sent again: now and then a step takes 0.2 s or "
+        "seconds longer; with more of it time-outs",
+        text="check the cable and transceiver of {interface} on {node!s}, then try another switch "
+        "port",
+        commands=(CARD,),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=("net.mesh", "world.bandwidth", *SLOWER),
+    ),
+    "duplex-half": FindingType(
+        headline="the network card {interface} of {node} runs half duplex",
+        cause="autonegotiation that failed: one end has a fixed speed and the other has not",
+        means="collisions and lost packets as soon as both directions are busy, as in every "
+        "all-reduce",
+        text="let both ends negotiate, or set the same speed and duplex at both",
+        commands=(CARD,),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=("world.bandwidth", *SLOWER),
+    ),
+    "bond-degraded": FindingType(
+        headline="a member of the bond on {node} has no link: {seen}",
+        cause="a cable, transceiver or switch port of that member",
+        means="the other members carry all of its traffic: training is slower, without any error",
+        text="check the cable and the switch port of {interface} on {node!s}",
+        commands=(Command("cat /proc/net/bonding/*", "{node}"),),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=("world.bandwidth", *SLOWER),
+    ),
     "not-measured": FindingType(
         headline="the network speed of {at} could not be measured: {seen}",
         who="whoever runs this node",
@@ -153,6 +190,8 @@ class Speed:
     place: pairs.NodeNumber
     interface: str
     trials: tuple[Trial, ...]
+    cards: tuple[Card, ...] = ()
+    """Those below the interface, with what they counted meanwhile."""
 
 
 def observe(host: Host, ctx: Context) -> Speed:
@@ -161,10 +200,12 @@ def observe(host: Host, ctx: Context) -> Speed:
     ways = listen_addresses(host, ctx).found
     if not ways:
         raise CannotObserve("no interface that NCCL or Gloo would use has an address")
+    name = ways[0].interface
+    before = read_errors(host, name)
     try:
         with PairRounds(host, ctx, ways[0].ip) as tour:
-            place = pairs.NodeNumber(ctx.rank, ctx.world_size)
-            return Speed(place, ways[0].interface, tour.all_rounds())
+            place, trials = pairs.NodeNumber(ctx.rank, ctx.world_size), tour.all_rounds()
+        return Speed(place, name, trials, tuple(cards_since(host, name, before)))
     except OSError as error:
         raise CannotObserve(f"{ways[0].interface} {ways[0].ip}: {error.strerror}") from None
 
@@ -175,18 +216,24 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     names = {here.node: seen.interface for here, seen in world.each()}
     for finding in _judge(world, expect):
         interface = names.get(finding.fields.get("node", ""), "")
-        yield finding.with_(fields={**finding.fields, "interface": interface})
+        yield finding.with_(fields={"interface": interface, **finding.fields})
 
 
 def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     seen = _speeds_of(world)
     yield from _unmeasured(world, seen)
+    damaged: set[str] = set()
+    for found in _bad_cards(world):
+        damaged.add(found.subjects[0].node)
+        yield found
     if speeds.all_broken(seen):
         yield _unclear(seen, list(seen.rates), "every connection is that slow")
         return
     low = speeds.below(seen, (expect.number("tcp_gbits") or 0.0) * GBIT)
     yield from _below_expected(world, seen, low, expect)
     told = {*low.nodes, *(node for edge in low.edges for node in edge)}
+    # a card that counts damaged frames says why packets are lost there
+    told |= damaged
     lossy = {n: ends for n, ends in speeds.lossy_nodes(seen).items() if n not in told}
     # what is lost slows it down
     slow = {n: e for n, e in speeds.slow_nodes(seen).items() if not set(e) <= {*lossy.get(n, ())}}
@@ -197,6 +244,7 @@ def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     for node, ends in lossy.items():
         yield _lossy_node(world, seen, node, ends)
     blamed = {*told, *slow, *lossy}
+    yield from _lossy_everywhere(seen, blamed)
     # of the edges of a node that is named already nothing more is said
     yield from _slow_links(seen, blamed)
     yield from _far_apart(world, seen, blamed)
@@ -370,7 +418,7 @@ def _lossy_node(world: World[Speed], seen: PairSpeeds, node: str, ends: tuple[in
         f"packets are lost: of what {way} {node}, {least:.1%} or more is sent again, with each of "
         f"{plural(len(partners), 'partner')} · {_describe_range([r.rate for r in rates])}"
     )
-    expected = f"less than {speeds.LOSS:.0%}, as between the others"
+    expected = f"less than {speeds.LOSS:.1%}, as between the others"
     return _warning("packets-lost", (world.subject(node),), saw, expected, partners[0])
 
 
@@ -381,8 +429,43 @@ def _lossy_links(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
         if (a, b) in slow or {a, b} & set(blamed):
             continue
         saw = f"packets are lost: {share:.1%} of what {a} sends to {b} is sent again"
-        expected = f"less than {speeds.LOSS:.0%}, as elsewhere"
+        expected = f"less than {speeds.LOSS:.1%}, as elsewhere"
         yield _warning("packets-lost", (_link((a, b)),), saw, expected, b)
+
+
+def _lossy_everywhere(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
+    """Losses with nobody to compare with: of two nodes, or on all edges alike."""
+    lossy = {e: n for e, n in speeds.lossy_everywhere(seen).items() if not {*e} & {*blamed}}
+    if lossy and not speeds.slow_links(seen).unclear:
+        some = [f"{a}->{b} {share:.1%}" for (a, b), share in list(lossy.items())[:KEPT]]
+        (a, b), *_ = lossy
+        two = len(seen.nodes) == 2
+        ends = (f"the card or cable of {a}", f"that of {b}") if two else ()
+        saw = f"packets are lost: of what is sent is sent again {', '.join(some)}"
+        found = _warning("packets-lost", tuple(map(_link, lossy))[:KEPT], saw, "less than 2 %", b)
+        yield found.with_(
+            confidence=Confidence.POSSIBLE,
+            alternatives=(*ends, "a switch or a network between them that is full"),
+        )
+
+
+def _bad_cards(world: World[Speed]) -> Iterator[Found]:
+    """What the cards themselves say of their cables."""
+    for here, seen in world.each():
+        for card in seen.cards:
+            nic = Subject(Kind.NIC, here.node, card.name, world.topology.ranks_of(here.node))
+            fields = {"node": here.node, "to": "", "interface": card.name}
+            what: tuple[str, str, str] | None = None
+            if card.damaged:
+                what = "nic-errors", f"{card.damaged} within this check", "no damaged frames"
+            elif card.duplex == "half":
+                what = "duplex-half", f"{card.name} is half duplex", "full duplex"
+            elif card.bond and not card.linked:
+                what = "bond-degraded", f"{card.name} of {card.bond} is down", "a link"
+            if what is not None:
+                code, saw, expected = what
+                sure = Confidence.CERTAIN
+                yield Found(code, (nic,), saw, expected, confidence=sure, fields=fields)
 
 
 def _link(edge: Edge) -> Subject:

@@ -441,7 +441,7 @@ def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) ->
         )
     size, differs = arrivals.job_size(view)
     yield from differs
-    yield from arrivals.late_agents(view)
+    yield from arrivals.late_agents(world, view)
     yield from arrivals.unexpected_connections(world, view)
     if view.guests or not misplaced:
         others = (r.roll for r in world.seen.values() if r is not view.reach)

@@ -20,7 +20,8 @@ NOT_COMPARED = "not compared"
 @dataclass(slots=True)
 class Row:
     """A row of a table and what the summary counts of it. `good`: named, at the right subject;
-    `said`: what is not as it should be."""
+    `said`: what is not as it should be; `found_in`: seconds from the start of a job of several
+    machines to its end with the finding, None where somebody had to be waited for."""
 
     cells: list[str]
     tried: bool = True
@@ -29,6 +30,7 @@ class Row:
     ready: int = 0
     runs: int = 0
     said: tuple[str, ...] = ()
+    found_in: float | None = None
 
 
 def _untried(name: str, why: str, width: int) -> Row:
@@ -130,7 +132,15 @@ def world_fault(fault: WorldFault) -> Row:
         good=verdict.detected and right,
         alarms=len(verdict.false_alarms),
         said=verdict.problems,
+        found_in=None if _waits(fault) else seen.seconds,
     )
+
+
+def _waits(fault: WorldFault) -> bool:
+    """Whether somebody does not come, or goes while the job runs, or a name server is silent: the
+    time of these is how long we are told to wait."""
+    silent = any("silent" in b.what for of in fault.breaks.values() for b in of)
+    return bool(fault.absent or fault.act or silent)
 
 
 def _found(fault: WorldFault, seen: Seen) -> str:

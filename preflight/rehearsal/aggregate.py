@@ -27,6 +27,7 @@ from preflight.domains.job.record import (
     WatchedCommand,
 )
 from preflight.domains.job.stack_sites import group_of_stack
+from preflight.humanize import size
 from preflight.redact import redact
 from preflight.rehearsal.client import (
     frame_from_json,
@@ -34,7 +35,7 @@ from preflight.rehearsal.client import (
     mapping_or_empty,
     sane_numbers,
 )
-from preflight.rehearsal.history import History, count_of
+from preflight.rehearsal.history import BULK, CPU_SECONDS, IDLE, History, count_of
 from preflight.sanitize import one_line
 
 GROUPS = 64
@@ -213,7 +214,24 @@ def calls_of(
         caught=_caught(dump.get("caught")),
         ended=ended,
         seconds=round(now - began, 2),
+        works=_work_elsewhere(history),
+        asks=history.asks,
     )
+
+
+def _work_elsewhere(history: History) -> str:
+    """What it does that its stack and CPU don't show, in words."""
+    moves, parts = history.moves, []
+    if history.below >= IDLE:
+        busy = next((c.name for c in history.children if c.state == "R"), "")
+        busy = busy or next((c.name for c in history.children), "a child")
+        parts.append(f"its child {one_line(busy, 30)} uses {history.below:.0%} of a CPU")
+    if moves.net:
+        peer = f" with {one_line(moves.peer, 60)}" if moves.peer else ""
+        parts.append(f"{size(round(moves.net / CPU_SECONDS))}/s over TCP{peer}")
+    if moves.files >= BULK:
+        parts.append(f"{size(round(moves.files / CPU_SECONDS))}/s through files")
+    return ", ".join(parts)
 
 
 def _caught(told: object) -> tuple[Caught, ...]:

@@ -7,9 +7,11 @@ shows: a rank that computes, reads or compiles is not stuck, however long the ot
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import takewhile
 from typing import Any
 
 from preflight.domains.job.record import CLOSING, FRAMES, ChildProcess, Frame, Loader
@@ -31,6 +33,18 @@ LOADING = "/torch/utils/data/"
 OPEN_SECONDS = 3.0
 """A collective that is open for so long without a change is waited for, wherever the main thread
 is: in backward(), in wait(), or where a GPU's value is read."""
+ELSEWHERE = re.compile(
+    r"/(socket|ssl|selectors|socketserver|ftplib|imaplib|smtplib)\.py$|/(http|urllib|urllib3|asyncio"
+    r"|requests|httpx|httpcore|anyio|aiohttp|grpc|botocore|s3transfer|boto3|paramiko|websockets"
+    r"|google/(?:api_core|cloud|resumable_media)|azure|openai|redis|psycopg2?|pymongo)/"
+)
+"""Files of libraries in whose frames a thread waits for what is done elsewhere."""
+CHILD = re.compile(r"/(subprocess|multiprocessing/popen_\w+)\.py$")
+BULK = 32 << 10
+"""Bytes in CPU_SECONDS that are work whoever moves them, and not what a background thread tells a
+server now and then."""
+PATIENT = 3
+"""How many times as long is waited for an answer from elsewhere, which nobody here can hasten."""
 IDLE = 0.05
 """Part of a CPU below which a process does nothing: an answer to a look takes a thousandth."""
 CPU_SECONDS = 2.0
@@ -42,6 +56,21 @@ SAMPLES = 120
 WARM = 3
 """Steps after which the pace is looked at: before, libraries load and kernels compile."""
 KEPT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes that a process and those below it have moved since they were looked at first: over
+    `net`, and through `files`; `below`: what its children have of net. `peer`: the other end of the
+    busiest connection since the last look."""
+
+    net: int = 0
+    files: int = 0
+    below: int = 0
+    peer: str = ""
+
+
+NOTHING = Moved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +87,9 @@ class ProcessSample:
     children: tuple[ChildProcess, ...] = ()
     pulse: Mapping[str, Any] | None = None
     shm: int = 0
+    below: float = 0.0
+    """CPU of its children alone, in seconds."""
+    moved: Moved = NOTHING
 
 
 def count_of(told: Mapping[str, Any], name: str) -> int:
@@ -95,7 +127,13 @@ class History:
     stood: float = 0.0
     """When its main thread was last seen at another place of the user's code, or otherwise at it:
     what a library does there while it waits counts as nothing."""
+    worked: float = 0.0
+    """When it was last seen to work where no stack shows it: connections, files, children."""
     cpu: float = 0.0
+    below: float = 0.0
+    """Of that, its children's."""
+    moves: Moved = NOTHING
+    """Bytes in the last seconds."""
     state: str = ""
     wchan: str = ""
     children: tuple[ChildProcess, ...] = ()
@@ -117,11 +155,11 @@ class History:
     own: Counter[Frame] = field(default_factory=Counter)
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
-    _burnt: list[tuple[float, float]] = field(default_factory=list)
+    _burnt: list[ProcessSample] = field(default_factory=list)
     _every: float = 1.0
 
     def __post_init__(self) -> None:
-        self.changed = self.moved = self.stood = self.born
+        self.changed = self.moved = self.stood = self.worked = self.born
 
     def add_sample(self, look: ProcessSample) -> None:
         """Take one look into account."""
@@ -148,14 +186,44 @@ class History:
                 self._every *= 2
 
     def _use_cpu(self, look: ProcessSample) -> None:
-        self._burnt.append((look.at, look.cpu))
-        while len(self._burnt) > 2 and look.at - self._burnt[1][0] >= CPU_SECONDS:
+        self._burnt.append(look)
+        while len(self._burnt) > 2 and look.at - self._burnt[1].at >= CPU_SECONDS:
             self._burnt.pop(0)
-        (then, before), (now, after) = self._burnt[0], self._burnt[-1]
-        self.cpu = max(0.0, after - before) / (now - then) if now > then else 0.0
+        first, last = self._burnt[0], self._burnt[-1]
+        seconds = max(last.at - first.at, 1e-9)
+        self.cpu = max(0.0, last.cpu - first.cpu) / seconds
+        self.below = max(0.0, last.below - first.below) / seconds
+        one, two = first.moved, last.moved
+        self.moves = Moved(
+            two.net - one.net, two.files - one.files, two.below - one.below, two.peer or one.peer
+        )
         # R: it would go on if it were given a CPU
         if self.cpu >= IDLE or look.state == "R":
             self.moved = look.at
+        if self._works_elsewhere():
+            self.moved = self.worked = look.at
+
+    def _works_elsewhere(self) -> bool:
+        """Whether its connections, files or children show that it goes on. A few bytes count only
+        where its main thread waits for them: others may be a logger's or a tracker's."""
+        few = self.moves.net if self.asks else 0
+        few = self.moves.below if self.awaits_child else few
+        children = self.below >= IDLE and self.at == "own"
+        return children or few > 0 or max(self.moves.net, self.moves.files) >= BULK
+
+    @property
+    def asks(self) -> bool:
+        """Whether its main thread waits for an answer from elsewhere."""
+        away = any(ELSEWHERE.search(f.file) for f in _library(self.stack))
+        return self.at == "own" and away and not self.awaits_child
+
+    @property
+    def awaits_child(self) -> bool:
+        """Whether its main thread waits for a process that it has started."""
+        waits = self.wchan.startswith(("do_wait", "kernel_wait"))
+        return self.at == "own" and (
+            waits or any(CHILD.search(f.file) for f in _library(self.stack))
+        )
 
     def add_answer(self, at: float, pulse: Mapping[str, Any]) -> None:
         """Take an answer of its inside."""
@@ -197,7 +265,9 @@ class History:
     def since(self) -> float:
         """When it last did anything. What a thread burns that waits for a GPU, in a collective or
         for a value, is nothing."""
-        return max(self.changed, self.stood) if self.gpu_limit else self.moved
+        if self.gpu_limit:
+            return max(self.changed, self.stood, self.worked)
+        return self.moved
 
     def _keep_pace(self, at: float) -> None:
         if not self.looks:
@@ -238,11 +308,7 @@ class History:
 
 def activity(stack: Iterable[Frame]) -> str:
     """Where a thread with this stack is: see Calls.at."""
-    inner = []
-    for frame in stack:
-        if frame.own:
-            break
-        inner.append(frame)
+    inner = _library(stack)
     if not inner or any(f.function == CLOSING for f in inner):
         return "own"
     if any(f.file.endswith(MEETING) or f.function in INIT for f in inner):
@@ -250,6 +316,11 @@ def activity(stack: Iterable[Frame]) -> str:
     if inner[0].file.endswith(COLLECTIVES):
         return "collective"
     return "loader" if any(LOADING in f.file for f in inner) else "own"
+
+
+def _library(stack: Iterable[Frame]) -> list[Frame]:
+    """The frames below the innermost one of the user's code."""
+    return list(takewhile(lambda frame: not frame.own, stack))
 
 
 def _own_frames(stack: Iterable[Frame]) -> tuple[Frame, ...]:
@@ -268,8 +339,12 @@ def all_stuck(
 
 
 def patience_of(ranks: Iterable[History], patience: float) -> float:
-    """Where all are still on their way into the group nobody is late."""
-    return patience * ALL_IN_INIT if all(h.at == "init" for h in ranks) else patience
+    """Where all are still on their way into the group nobody is late; and an answer from elsewhere
+    may take its time."""
+    living = list(ranks)
+    if all(h.at == "init" for h in living):
+        return patience * ALL_IN_INIT
+    return patience * PATIENT if any(h.asks for h in living) else patience
 
 
 def any_waited(ranks: Iterable[History], now: float, patience: float) -> bool:

@@ -7,11 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from preflight.rehearsal import procfs
-from preflight.rehearsal.history import History, ProcessSample
+from preflight.rehearsal.history import NOTHING, History, Moved, ProcessSample
 
 
 def sample_process(
-    pid: int, pulse: Mapping[str, Any] | None, began: int = 0, apart: Collection[int] = ()
+    pid: int,
+    pulse: Mapping[str, Any] | None,
+    began: int = 0,
+    apart: Collection[int] = (),
+    moved: Moved = NOTHING,
 ) -> ProcessSample | None:
     """What the kernel says of it and its children, with what its responder or py-spy says; None
     when it has ended. `began`: Stat.began of the process that is meant; `apart`: children that are
@@ -22,16 +26,31 @@ def sample_process(
     below = [
         s for child in procfs.children(pid) if child not in apart and (s := procfs.stat(child))
     ]
+    further = [s for p in tree_below(pid, apart) if (s := procfs.stat(p)) is not None]
+    burnt = sum(s.cpu for s in further)
     return ProcessSample(
         at=time.monotonic(),
-        cpu=found.cpu + sum(s.cpu for s in below),
+        cpu=found.cpu + burnt,
         rss=found.rss + sum(s.rss for s in below),
         state=found.state,
         wchan=procfs.wchan(pid),
         children=tuple(procfs.child_process(s) for s in below),
         pulse=pulse,
         shm=procfs.shared_memory()[0],
+        below=burnt,
+        moved=moved,
     )
+
+
+def tree_below(pid: int, apart: Collection[int]) -> list[int]:
+    """What it has started, and what that has, but for other ranks with all of theirs."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < procfs.CHILDREN:
+        fresh = [child for child in procfs.children(waiting.pop()) if child not in apart]
+        found += fresh
+        waiting += fresh
+    return found
 
 
 def select_ranks(

@@ -32,7 +32,9 @@ from preflight.rehearsal.sampling import (
     sample_process,
     select_ranks,
     select_unnumbered,
+    tree_below,
 )
+from preflight.rehearsal.traffic import Traffic
 from preflight.rehearsal.workdir import OVER
 from preflight.serde import encode
 
@@ -44,6 +46,8 @@ EVERY = 0.5
 """Seconds between two looks."""
 ANSWER = 1.0
 """Seconds for all answers to one look; who is later is asked again at the next."""
+BYTES_EVERY = 1.0
+"""Seconds between two counts of what ranks move; one must be quiet for as long to be counted."""
 SNAPSHOT = 0.5
 WAITED = 5.0
 """Seconds that somebody has waited before all are asked for everything, and between two times."""
@@ -107,6 +111,10 @@ class Watcher:
         self.oom_kills = procfs.oom_kills()
         self.shm, _ = procfs.shared_memory()
         self.cpus: dict[int, int] = {}
+        self.traffic = Traffic()
+        self.counted = self.began
+        self.stores: dict[int, int] = {}
+        """MASTER_PORT of each rank."""
         self.elsewhere = OtherAgents()
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
@@ -192,11 +200,12 @@ class Watcher:
         if self._interrupted():
             return  # what they do now is how they take the signal
         apart = {h.pid for h in self.ranks()}
+        self._count_bytes(apart)
         for pid, history in [*self.known.items(), *self.others.items()]:
             if pid in self.ends:
                 continue
-            born = self.births.get(pid, 0)
-            if (seen := sample_process(pid, pulses.get(pid), born, apart)) is not None:
+            born, moved = self.births.get(pid, 0), self.traffic.of(pid)
+            if (seen := sample_process(pid, pulses.get(pid), born, apart, moved)) is not None:
                 history.add_sample(seen)
         few = self.others or not self._all_here()
         if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
@@ -204,6 +213,20 @@ class Watcher:
         self._snapshot_of_wait()
         pause = max(0.05, EVERY - (time.monotonic() - began))
         self.handle_events(self.poll.poll(pause * 1000))
+
+    def _count_bytes(self, ranks: set[int]) -> None:
+        """What ranks move that show nothing else, where somebody waits."""
+        now = time.monotonic()
+        living = [h for h in self.ranks() if h.pid not in self.ends]
+        if now - self.counted < BYTES_EVERY or not any_waited(living, now, BYTES_EVERY):
+            return
+        self.counted = now
+        for pid in ranks - self.stores.keys():
+            port = procfs.variable(pid, "MASTER_PORT")
+            self.stores[pid] = int(port) if port.isdecimal() and len(port) < 6 else 0
+        quiet = [h.pid for h in living if now - h.changed >= BYTES_EVERY]
+        trees = [(pid, tree_below(pid, ranks)) for pid in quiet]
+        self.traffic.look(trees, {port for port in self.stores.values() if port})
 
     def _interrupted(self) -> bool:
         """Whether the parent says that a signal has come."""

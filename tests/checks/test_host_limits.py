@@ -34,6 +34,7 @@ FINE = host_limits.ProcessLimits(
 
 
 TWO_NODES = topology(4, size=8)
+MANY = topology(8, size=1024)
 # what a container sees of its host's fabric without being given any of it
 WITHOUT_RDMA = {"verbs": False, "fabric": ("mlx5_0:1",), "gpus": True, "inside": "kubernetes"}
 
@@ -90,6 +91,10 @@ CASES = (
     Case("shm floor", but(), "shm-small", Status.FAIL, expect={"shm_gib": 128}),
     Case("1024 files do for four ranks", but(files=1024)),
     Case("150 files", but(files=150), "nofile-low", Status.WARN),
+    Case("256 files for 4 ranks", but(files=256), "nofile-low", Status.WARN),
+    Case("1024 files for 4 ranks", but(files=1024)),
+    Case("1024 files for 1024 ranks", but(files=1024), "nofile-low", Status.FAIL, topology=MANY),
+    Case("4096 files for 1024 ranks", but(files=4096), "nofile-low", Status.WARN, topology=MANY),
     Case("64 files", but(files=64), "nofile-low", Status.FAIL),
     Case("files floor", but(files=1024), "nofile-low", Status.FAIL, expect={"nofile": 65536}),
     Case("pids", but(threads_left=100, threads_limit="pids.max"), "threads-low", Status.FAIL),

@@ -129,6 +129,21 @@ SWALLOWS = (Caught("ValueError: bad sample", at(9)),)
 
 DIFFERS = (
     finds(
+        "groups-differ",
+        "groups made in another order on one",
+        job(
+            rank("own", group(done=3, name="1", ranks=(0, 2))),
+            rank("own", group(done=3, name="2", ranks=(1, 2))),
+            rank(
+                "own",
+                group(done=3, name="1", ranks=(1, 2)),
+                group(done=3, name="2", ranks=(0, 2)),
+            ),
+            why="ended",
+        ),
+        2,
+    ),
+    finds(
         "exception-swallowed",
         "for an exception that it has caught",
         job(WAITS, replace(OTHER, caught=SWALLOWS), WAITS, WAITS),

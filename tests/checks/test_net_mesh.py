@@ -15,7 +15,7 @@ from preflight.check import conforms
 from preflight.checks import net_mesh
 from preflight.domains.net import pairing
 from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
-from preflight.domains.net.mesh_probe import Edge
+from preflight.domains.net.mesh_probe import Edge, Flows
 from preflight.domains.net.mesh_view import Mesh
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Finding, Kind, Missing, Status
@@ -33,6 +33,7 @@ def mesh(
     absent: Collection[Numbers] = (),
     heard: Collection[Numbers] = (),
     meeting: str = "eth0",
+    flows: Mapping[Numbers, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
     """What `count` nodes saw when the edges of `bad` came to these results."""
 
@@ -60,8 +61,19 @@ def mesh(
             heard=tuple(a for a, b in heard if b == i),
             burst_rough=tuple(burst.values()),
             ports=(32768, 60999),
+            each=16,
+            flows=tuple(
+                Flows(b, libraries, 16, dead, again)
+                for (a, b), (dead, again) in (flows or {}).items()
+                if a == i
+            ),
         )
     return seen
+
+
+def both(a: int, count: int, dead: int, again: int = 0) -> dict[Numbers, tuple[int, int]]:
+    """Of the connections into and out of node `a` these get no answer, or pass the second time."""
+    return {e: (dead, again) for b in range(count) if b != a for e in ((a, b), (b, a))}
 
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
@@ -81,6 +93,14 @@ BOTH_WAYS = {
     )
     for i in range(3)
 }
+MORE_WAYS = {
+    i: (
+        ListenAddress(NCCL, "eth0", f"10.0.0.{i + 1}", 1500),
+        ListenAddress("NCCL-2", "usb0", f"169.254.3.{i + 1}", 1500),
+    )
+    for i in range(4)
+}
+NO_GPU = {i: (ListenAddress("NCCL-1", "usb0", f"169.254.3.{i + 1}", 1500),) for i in range(4)}
 DROP, REJECT = "timed out", "ECONNREFUSED"
 OWN_ROUTE = {(2, 1): "unreachable route", (1, 2): DROP}
 
@@ -197,6 +217,83 @@ CASES = (
         UNDECIDED,
     ),
     case("no descriptors", 3, mesh(3, {(0, 1): "no socket"}), "edges-untested", UNDECIDED),
+    case("one flow of four", 4, mesh(4, flows=both(2, 4, 4)), "flows-lost", FAIL, "n2"),
+    case(
+        "one flow of four, and the first connections are among them",
+        4,
+        mesh(4, {(0, 2): DROP, (2, 3): DROP}, flows=both(2, 4, 4)),
+        "flows-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "one flow of sixteen shows on some edges",
+        4,
+        mesh(4, flows={(0, 2): (1, 0), (2, 3): (1, 0), (1, 2): (2, 0)}),
+        "flows-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "a path between two",
+        4,
+        mesh(4, flows={(1, 2): (5, 0), (2, 1): (3, 0)}),
+        "flows-lost",
+        FAIL,
+        "n1->n2",
+    ),
+    case(
+        "a path between two racks",
+        4,
+        mesh(4, flows={(a, b): (4, 0) for a in (0, 1) for b in (2, 3)}),
+        "flows-lost",
+        FAIL,
+        "job",
+    ),
+    case("of two", 2, mesh(2, flows=both(0, 2, 4)), "flows-lost", FAIL, "n0->n1"),
+    case("one connection that died", 4, mesh(4, flows={(0, 2): (1, 0)})),
+    case("packets lost by chance", 4, mesh(4, flows=both(2, 4, 1, 5))),
+    case("a limit of new connections", 4, mesh(4, flows=both(2, 4, 6, 4))),
+    case(
+        "a limit, and the first connection is among those",
+        4,
+        mesh(4, {(0, 2): DROP, (1, 2): DROP}, flows=both(2, 4, 6, 6)),
+        "syn-lost",
+        WARN,
+        "n2",
+    ),
+    case(
+        "all flows of a node die: it is closed",
+        4,
+        mesh(4, into(2, 4, DROP), flows={(a, 2): (16, 0) for a in (0, 1, 3)}),
+        "inbound-closed",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "a second interface of NCCL's that leads nowhere",
+        3,
+        mesh(3, every(3, DROP), ways=MORE_WAYS, libraries="NCCL-2"),
+        "interface-wrong",
+        FAIL,
+        "n0 · usb0",
+    ),
+    case(
+        "the same on one node only",
+        4,
+        mesh(4, into(2, 4, DROP), ways=MORE_WAYS, libraries="NCCL-2"),
+        "interface-wrong",
+        FAIL,
+        "n2 · usb0",
+    ),
+    case(
+        "an interface that is named for nodes with GPUs",
+        3,
+        mesh(3, every(3, DROP), ways=NO_GPU, libraries="NCCL-1"),
+        "interface-wrong",
+        WARN,
+        "n0 · usb0",
+    ),
     case("not tried", 3, mesh(3, absent=[(0, 1)]), "edges-untested", UNDECIDED, "n0->n1"),
     case("all at once", 4, mesh(4, at_once=into(2, 4, DROP)), "burst-failed", FAIL, "n2"),
     case("all at once everywhere", 4, mesh(4, at_once=every(4, DROP)), "burst-failed", FAIL, "job"),

@@ -15,6 +15,7 @@ from preflight.check import conforms
 from preflight.checks import net_speed
 from preflight.checks.net_speed import Speed
 from preflight.domains.net import pairing, rounds
+from preflight.domains.net.nic_counters import Card
 from preflight.domains.net.rounds import ABSENT, Trial
 from preflight.domains.net.tcp_throughput import Burst, Transfer
 from preflight.host import Host
@@ -79,6 +80,19 @@ def slow_node(*bad: int) -> Callable[[int, int], Burst]:
     return lambda a, b: burst(0.94) if {a, b} & set(bad) else FINE
 
 
+def loses(bad: int, share: float) -> Callable[[int, int], Burst]:
+    return lambda a, b: burst(5, lost=share) if b == bad else burst(5)
+
+
+CRC = {"rx_crc_errors": 57, "rx_errors": 57}
+
+
+def cards(card: Card, saw: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """n1 has this card."""
+    saw = saw or fabric(3)
+    return {**saw, "n1": dataclasses.replace(saw["n1"], cards=(card,))}
+
+
 def slow_edges(*bad: tuple[int, int], gbits: float = 0.94) -> Callable[[int, int], Burst]:
     return lambda a, b: burst(gbits) if (a, b) in bad else FINE
 
@@ -130,8 +144,35 @@ CASES = (
     ),
     case("0.9 ms", 4, fabric(4, trip=lambda a, b: 0.0009 if 2 in (a, b) else FINE_TRIP)),
     case("all are far", 4, fabric(4, trip=lambda a, b: 0.03)),
-    case("all lose a little", 4, every(4, burst(5, lost=0.03))),
-    case("two that lose", 2, every(2, burst(5, lost=0.03))),
+    case("all lose a little", 4, every(4, burst(5, lost=0.01))),
+    case("all lose more", 4, every(4, burst(5, lost=0.03)), "packets-lost", WARN, subject="n0->n1"),
+    case("two that lose", 2, every(2, burst(5, lost=0.03)), "packets-lost", WARN, subject="n0->n1"),
+    case("two with a queue", 2, every(2, burst(5, lost=0.012))),
+    case("one loses 1 %", 4, fabric(4, loses(2, 0.01)), "packets-lost", WARN, subject="n2"),
+    case("one loses 0.3 %", 4, fabric(4, loses(2, 0.003))),
+    case(
+        "a bad cable", 3, cards(Card("eth0", CRC, "full")), "nic-errors", WARN, subject="n1 · eth0"
+    ),
+    case(
+        "a bad cable is why packets are lost",
+        4,
+        cards(Card("eth0", CRC), fabric(4, loses(1, 0.04))),
+        "nic-errors",
+        WARN,
+        subject="n1 · eth0",
+    ),
+    case("one damaged frame", 3, cards(Card("eth0", {"rx_crc_errors": 1, "rx_errors": 1}, "full"))),
+    case("half duplex", 3, cards(Card("eth0", {}, "half")), "duplex-half", WARN),
+    case("a virtual card has no duplex", 3, cards(Card("eth0", {}, "unknown"))),
+    case(
+        "a member of a bond",
+        3,
+        cards(Card("ens2", {}, "", linked=False, bond="bond0")),
+        "bond-degraded",
+        WARN,
+        subject="n1 · ens2",
+    ),
+    case("a port that is down", 3, cards(Card("ens2", {}, "", linked=False))),
     case("a node that sends slowly", 4, fabric(4, slow_out(2)), NODE, WARN, subject="n2"),
     case("that receives slowly", 4, fabric(4, slow_in(3)), NODE, WARN, subject="n3"),
     case("slow both ways, of 3", 3, fabric(3, slow_node(0)), NODE, WARN, subject="n0"),

@@ -8,15 +8,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from faults.accelerators import RAILS
 from faults.inject import way_for_others
-from faults.world import WHOLE, Seen, WorldFault, line, machines
-from lab.faults import DOCKER, delay, firewall, name_unknown, own_name_unknown, resolver
+from faults.network import CLOSED_SECOND, GPU, LOSSY, USB
+from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
+from lab.faults import (
+    DOCKER,
+    card_says,
+    delay,
+    few_ports,
+    firewall,
+    limit_syns,
+    lose,
+    name_unknown,
+    own_name_unknown,
+    resolver,
+)
 from lab.host import HOSTS, NOBODY, Lab, Machine
 
 LATE = 2.5
 """Seconds: rdzv.reach warns of what comes 5 s after the others, and a busy machine adds to it."""
 
 THREE = ("n1", "n2", "n3")
+NETWORK = ("--only", "net.mesh,net.payload,net.speed")
+INFINIBAND = f"(cd $(mktemp -d)\n{RAILS % ''})\n{GPU}"
+CUT = LOSSY[0]
 FIRST = {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
 SECOND = {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
 
@@ -172,6 +188,58 @@ WORLDS = (
         breaks={name: (own_name_unknown(),) for name in THREE},
         master="10.77.0.1",
         env=FIRST,
+    ),
+    # look-alikes of what depends on the flow, on interfaces and on counters
+    healthy(
+        "two interfaces that both lead to the others, NCCL takes both",
+        machines=machines(3, nics=2, setup=GPU),
+        env={"NCCL_SOCKET_IFNAME": "eth"},
+        args=NETWORK,
+    ),
+    healthy(
+        "the second interface leads nowhere, and =eth0 is exact",
+        machines=machines(3, nics=2, setup=GPU),
+        env={"NCCL_SOCKET_IFNAME": "=eth0"},
+        breaks=dict.fromkeys(THREE, (CLOSED_SECOND,)),
+        args=NETWORK,
+    ),
+    healthy(
+        "a second interface that leads nowhere, nobody names it and no GPU asks for it",
+        machines=machines(3, nics=2),
+        breaks=dict.fromkeys(THREE, (CLOSED_SECOND,)),
+    ),
+    healthy(
+        "docker0 on all nodes with GPUs, which NCCL leaves out",
+        machines=machines(2, setup=GPU + DOCKER),
+        args=NETWORK,
+    ),
+    healthy(
+        "NCCL has InfiniBand for its data, and a USB network beside it",
+        machines=machines(2, setup=INFINIBAND + USB),
+        args=NETWORK,
+    ),
+    healthy(
+        "a card that counted damaged frames last year",
+        breaks={"n2": (card_says("statistics/rx_crc_errors", "4711"),)},
+    ),
+    healthy("a card of 400 Gbit/s, full duplex", breaks={"n2": (card_says("duplex", "full"),)}),
+    healthy("0.1 % is lost on one", breaks={"n2": (CUT, lose(0.1))}),
+    healthy("0.2 % is lost on all", breaks=dict.fromkeys(THREE, (CUT, lose(0.2)))),
+    healthy(
+        "a firewall that allows 400 new connections a second",
+        breaks=dict.fromkeys(THREE, (limit_syns(400),)),
+    ),
+    healthy(
+        "a firewall that allows 200 connections",
+        machines=machines(4),
+        nproc=4,
+        breaks=dict.fromkeys(THREE, (firewall("many", "ct state new ct count over 200 drop"),)),
+    ),
+    healthy("few ephemeral ports, and enough", breaks={"n2": (few_ports(50000, 50600),)}),
+    healthy(
+        "1024 open files",
+        machines=machines(3, limits={"nofile": "1024"}),
+        args=(*LIGHT[:1], LIGHT[1] + ",host.limits", *LIGHT[2:]),
     ),
     healthy(
         "the limits of open files differ, and all are high enough",

@@ -10,7 +10,9 @@ from lab.faults import (
     PROHIBIT,
     RESET,
     Break,
+    card_says,
     close_other_ports,
+    damaged,
     delay,
     drop_in,
     drop_longer,
@@ -23,6 +25,7 @@ from lab.faults import (
     link_down,
     lose,
     lose_data,
+    lose_flows,
     prohibit_port,
     rate,
     refuse_from,
@@ -46,6 +49,29 @@ NO_WAY_OUT = firewall(
 )
 SIX = firewall("at most 6 connections", f"tcp dport != {PORT} ct state new ct count over 6 drop")
 CLOSED_SECOND = firewall("nothing comes in at eth1", 'iifname "eth1" drop')
+GPU = ": > /dev/nvidia0\n"
+"""The file of a GPU, for whoever only asks whether there is one."""
+USB = """
+ip link add usb0 type veth peer name bmc0; ip addr add 169.254.3.1/24 dev usb0
+for end in usb0 bmc0; do ip link set $end addrgenmode none; ip link set $end up; done
+"""
+COMPOSE = """
+ip link add br-0a1b2c3d4e5f type bridge; ip addr add 172.18.0.1/16 dev br-0a1b2c3d4e5f
+ip link add web1 type veth peer name web1c; ip link set web1 master br-0a1b2c3d4e5f
+for end in web1 web1c br-0a1b2c3d4e5f; do
+    ip link set $end addrgenmode none; ip link set $end up
+done
+"""
+
+
+def vpn(number: int) -> str:
+    """An interface of a VPN whose other nodes are not those of the job."""
+    return (
+        f"{USB.replace('usb0', 'tailscale0')}ip addr del 169.254.3.1/24 dev tailscale0\n"
+        f"ip addr add 100.64.{number}.1/32 dev tailscale0\n"
+    )
+
+
 N1, N2, N3 = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 THREE = ("n1", "n2", "n3")
 
@@ -195,6 +221,58 @@ PORTS = (
     ),
 )
 
+FLOWS = (
+    mesh(
+        "one of four flows into n2 is lost",
+        "flows-lost",
+        "n2",
+        breaks={"n2": [lose_flows(4)]},
+        innocent=("n1", "n3"),
+    ),
+    mesh(
+        "one of three flows out of n3 is lost, by ports alone",
+        "flows-lost",
+        "n3",
+        breaks={"n3": [lose_flows(3, "output", key="tcp sport . tcp dport")]},
+        slower=20,
+        innocent=("n1", "n2"),
+    ),
+    mesh(
+        "half of the flows of rank 0's node are lost",
+        "flows-lost",
+        "n1",
+        machines=machines(4),
+        breaks={"n1": [lose_flows(2)]},
+        slower=20,
+        innocent=("n2", "n3", "n4"),
+    ),
+    mesh(
+        "one of four flows between n2 and n4 is lost",
+        "flows-lost",
+        "n2->n4",
+        subjects=("n4->n2",),
+        machines=machines(4),
+        breaks={"n4": [lose_flows(4, peer=N2)]},
+        innocent=("n1", "n3"),
+    ),
+    mesh(
+        "of two nodes one of four flows is lost",
+        "flows-lost",
+        "n1->n2",
+        confidence="possible",
+        machines=machines(2),
+        breaks={"n2": [lose_flows(4)]},
+    ),
+    mesh(
+        "three of four flows into n2 of eight ranks are lost",
+        "flows-lost",
+        "n2",
+        nproc=8,
+        breaks={"n2": [lose_flows(4, key="ip saddr . tcp sport . tcp dport"), lose_flows(2)]},
+        innocent=("n1", "n3"),
+    ),
+)
+
 ROUTES = (
     mesh(
         "blackhole route from n2 to n3",
@@ -294,6 +372,62 @@ WIRES = (
     ),
 )
 
+CABLES = (
+    speed(
+        "n3 loses 1 % of what it gets",
+        "packets-lost",
+        "n3",
+        breaks={"n3": [*LOSSY[:1], lose(1)]},
+        innocent=("n1", "n2"),
+    ),
+    speed(
+        "of four n2 loses 2 % of what it sends",
+        "packets-lost",
+        "n2",
+        machines=machines(4),
+        breaks={"n2": [*LOSSY[:1], lose(2, "output")]},
+        innocent=("n1", "n3", "n4"),
+    ),
+    speed(
+        "of two nodes one loses 4 % of what it gets",
+        "packets-lost",
+        "n1->n2",
+        confidence="possible",
+        machines=machines(2),
+        breaks={"n2": [*LOSSY[:1], lose(4)]},
+    ),
+    speed(
+        "the card of n2 counts wrong CRCs",
+        "nic-errors",
+        "n2 · eth0",
+        says="received frames with a wrong CRC",
+        breaks={"n2": [damaged(1000)]},
+        innocent=("n1", "n3"),
+    ),
+    speed(
+        "the card of n3 counts wrong CRCs, and loses 3 %",
+        "nic-errors",
+        "n3 · eth0",
+        breaks={"n3": [*LOSSY[:1], lose(3), damaged(33)]},
+        innocent=("n1", "n2"),
+    ),
+    speed(
+        "the card of n2 counts late collisions",
+        "nic-errors",
+        "n2 · eth0",
+        says="late collisions",
+        breaks={"n2": [damaged(400, "tx_window_errors")]},
+        innocent=("n1", "n3"),
+    ),
+    speed(
+        "the card of n2 is half duplex",
+        "duplex-half",
+        "n2 · eth0",
+        breaks={"n2": [card_says("duplex", "half")]},
+        innocent=("n1", "n3"),
+    ),
+)
+
 LIMITS = (
     reach(
         "MASTER_PORT takes one connection at a time",
@@ -350,6 +484,60 @@ ADDRESSES = (
         subjects=("n2 · docker0", "n3 · docker0"),
         env={"GLOO_SOCKET_IFNAME": "docker0"},
         breaks={n: [Break("Docker is installed", DOCKER)] for n in THREE},
+    ),
+    mesh(
+        "eth matches a second interface that is closed, and NCCL has GPUs",
+        "interface-wrong",
+        "n1 · eth1",
+        subjects=("n2 · eth1", "n3 · eth1"),
+        machines=machines(3, nics=2, setup=GPU),
+        env={"NCCL_SOCKET_IFNAME": "eth"},
+        breaks={n: [CLOSED_SECOND] for n in THREE},
+    ),
+    mesh(
+        "eth matches a second interface that is closed, where no GPU is visible",
+        "interface-wrong",
+        "n1 · eth1",
+        subjects=("n2 · eth1", "n3 · eth1"),
+        status="warn",
+        exit=0,
+        slower=16,
+        machines=machines(3, nics=2),
+        env={"NCCL_SOCKET_IFNAME": "eth"},
+        breaks={n: [CLOSED_SECOND] for n in THREE},
+    ),
+    mesh(
+        "NCCL takes a BMC's USB network, too, by its own choice",
+        "interface-wrong",
+        "n1 · usb0",
+        subjects=("n2 · usb0",),
+        machines=machines(2, setup=GPU + USB),
+    ),
+    mesh(
+        "NCCL takes a network of Compose, too, by its own choice",
+        "interface-wrong",
+        "n1 · br-0a1b2c3d4e5f",
+        subjects=("n2 · br-0a1b2c3d4e5f", "n3 · br-0a1b2c3d4e5f"),
+        machines=machines(3, setup=GPU + COMPOSE),
+    ),
+    mesh(
+        "^docker leaves a VPN's interface to NCCL that leads nowhere",
+        "interface-wrong",
+        "n1 · tailscale0",
+        subjects=("n2 · tailscale0", "n3 · tailscale0"),
+        slower=16,
+        machines=tuple(Machine(n, setup=GPU + vpn(i)) for i, n in enumerate(THREE, 1)),
+        env={"NCCL_SOCKET_IFNAME": "^docker,lo"},
+    ),
+    mesh(
+        "the second interface of one node is closed, and NCCL takes both",
+        "interface-wrong",
+        "n2 · eth1",
+        slower=16,
+        machines=machines(3, nics=2, setup=GPU),
+        env={"NCCL_SOCKET_IFNAME": "eth0,eth1"},
+        breaks={"n2": [CLOSED_SECOND]},
+        innocent=("n1", "n3"),
     ),
     WorldFault(
         "n3 has n2's address as well",
@@ -438,4 +626,15 @@ TRAINED = (
     ),
 )
 
-FAULTS = (*MASTER, *ON_THE_WAY, *PORTS, *ROUTES, *WIRES, *LIMITS, *ADDRESSES, *PAIRS, *TRAINED)
+FAULTS = (
+    *MASTER,
+    *ON_THE_WAY,
+    *PORTS,
+    *FLOWS,
+    *ROUTES,
+    *WIRES,
+    *LIMITS,
+    *ADDRESSES,
+    *PAIRS,
+    *TRAINED,
+)

@@ -144,10 +144,20 @@ def limit_syns(per_second: int) -> Break:
     )
 
 
-def lose(percent: float) -> Break:
-    """A bad cable: this part of what comes in is lost."""
+def lose(percent: float, hook: str = "input") -> Break:
+    """A bad cable: this part of what comes in, or goes out, is lost."""
     rule = f"numgen random mod 10000 < {round(percent * 100)} drop"
-    return firewall(f"{percent:g} % of what comes in is lost", rule)
+    return firewall(f"{percent:g} % is lost, {hook}", rule, hook=hook)
+
+
+def lose_flows(parts: int, hook: str = "input", peer: str = "", key: str = "") -> Break:
+    """A broken member of a bond: the hash of addresses and ports sends one flow of so many there,
+    `input` of what comes in, `output` of what goes out; to and from `peer` only. `key` is what is
+    hashed."""
+    key = key or "ip saddr . ip daddr . tcp sport . tcp dport"
+    other = _source(peer) if hook == "input" else _source(peer).replace("saddr", "daddr")
+    rule = f"{other}meta l4proto tcp jhash {key} mod {parts} 0 drop"
+    return firewall(f"one of {parts} flows is lost, {hook}{_from(peer)}", rule, hook=hook)
 
 
 def lose_data(port: int, hook: str) -> Break:
@@ -206,6 +216,24 @@ def route(kind: str, to: str) -> Break:
     """A route that leads nowhere: `blackhole`, `unreachable` or `prohibit`."""
     ip = "ip -6" if ":" in to else "ip"
     return Break(f"{kind} route to {to}", f"{ip} route add {kind} {to}", f"{ip} route del {to}")
+
+
+def damaged(parts: int, counter: str = "rx_crc_errors", nic: str = "eth0") -> Break:
+    """A bad cable: the card counts one of so many packets as damaged."""
+    return Break(
+        f"one of {parts} frames is damaged",
+        beside=_program("counters.py", nic, counter, str(parts)),
+    )
+
+
+def card_says(file: str, text: str, nic: str = "eth0") -> Break:
+    """What the kernel says of a card: `duplex`, `speed`, …"""
+    kept = ".lab-" + file.replace("/", "-")
+    return Break(
+        f"{file} of {nic} is {text}",
+        f"echo {text} > {kept}; mount --bind {kept} /sys/class/net/{nic}/{file}",
+        f"umount /sys/class/net/{nic}/{file}",
+    )
 
 
 def small_switch_port(mtu: int = 1400) -> Break:

@@ -169,6 +169,10 @@ FAULTS = (
     gone("segfault", "rank-killed", 0),
     gone("exited_hard", "rank-exited", 2, nproc=3, launcher=SHELL, line=False),
     gone("exited_early", "rank-exited", 1, nproc=3),
+    # before init, with a message of its own
+    gone("own_message", "rank-exited", 1, launcher=SHELL),
+    gone("own_message_hard", "rank-exited", 1, line=False),
+    gone("free_ports", "rendezvous-differs", 0, 1, 2, nproc=3, launcher=SHELL, extra=10.0),
     # the kernel takes a worker, and torch's handler of SIGCHLD raises in the rank
     raised("loader_died", 0, launcher=SHELL),
     hangs("never_joins", "rank-absent rank-stuck", 1, check=""),
@@ -258,6 +262,17 @@ FAULTS = (
     hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
     hangs("fifo", "rank-stuck", 2, nproc=3, args=("{folder}/fifo",), launcher=SHELL),
     hangs("loader_hangs", "loader-stuck", 1),
+    # it waits for a server or a child that does nothing either, whatever else goes on meanwhile
+    hangs("asks_dead_server", "rank-stuck", 0, launcher=SHELL, extra=10.0),
+    hangs("waits_for_child", "rank-stuck", 1, launcher=SHELL),
+    hangs("tracker", "rank-stuck", 1, launcher=SHELL),
+    # calls that need everybody, hidden in what one rank does
+    hangs("state_dict_on_rank_0", "collective-mismatch", 0, nproc=3, needs=FSDP2_ON_CPU),
+    hangs("evaluates_ddp", "collective-mismatch", 0, nproc=3, launcher=SHELL),
+    # Gloo's calls between two have no record: it is one of those that wait in them
+    hangs("ring", "collective-mismatch", 0, 1, nproc=3, exact=False, launcher=SHELL),
+    hangs("ring_all", "collective-mismatch", 0, 1, 2, nproc=3, launcher=SHELL),
+    hangs("groups_in_other_order", "groups-differ", 2, nproc=3, line=False, launcher=SHELL),
     # the checks of the network are run then and there
     hangs("packets_dropped", "fabric-stuck", 0, 1, exact=False, extra=10.0),
     # frameworks: Lightning's rank 0 is the command, and the parent of rank 1
@@ -275,6 +290,7 @@ FAULTS = (
     # it goes on
     warned("holds_lock", "rank-busy", 1, limit=24.0),
     warned("tokenises", "rank-busy", 0, args=("600",), limit=24.0, launcher=SHELL),
+    warned("regex", "rank-busy", 1, limit=24.0, launcher=SHELL),
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
@@ -308,6 +324,15 @@ HEALTHY = (
     Row("replica_unused_allowed", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
+    Row("asks_api", args=("1.5", "8"), launcher=SHELL),
+    # one answer that takes longer than --stuck
+    Row("asks_api", args=("9", "1"), launcher=SHELL, word="one-long"),
+    Row("uploads", args=("main",), launcher=SHELL),
+    Row("uploads", args=("thread",), launcher=SHELL, word="thread"),
+    *(
+        Row("child_works", args=(how,), launcher=SHELL, word=how)
+        for how in ("computes", "downloads", "unpacks")
+    ),
     Row("join", nproc=3, launcher=SHELL),
     Row("accumulation", launcher=SHELL),
     Row("workers"),
@@ -372,6 +397,9 @@ AT_LENGTH = frozenset(
         *(f"{script}-{way}" for script in ("made", "made_raised") for way in WAYS),
         *(f"misjoins-{what}" for what in ("port", "rank", "file", "address", "name")),
         *("swallowed_forward", "finally_barrier"),
+        *("asks_dead_server", "tracker", "ring_all", "evaluates_ddp", "regex", "free_ports"),
+        *("own_message_hard", "asks_api-one-long", "uploads", "child_works-computes"),
+        *("child_works-unpacks", "groups_in_other_order"),
         *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),

@@ -103,6 +103,41 @@ class CallMismatch:
     tie: bool
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMismatch:
+    """Ranks that have other members under one group's name. odd: those that are in all such
+    pairs, else all of them."""
+
+    name: str
+    members: Mapping[int, tuple[int, ...]]
+    odd: tuple[int, ...]
+
+
+def mixed_groups(known: Mapping[Key, Mapping[int, Group]]) -> GroupMismatch | None:
+    """Groups are counted as they are made, and their counts are where they meet: whoever makes them
+    in another order meets the members of another one. Groups of one name without a common rank
+    are right: each rank may make only its own."""
+    of: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (name, ranks), members in known.items():
+        for rank in members:
+            if ranks:
+                of.setdefault(name, {})[rank] = ranks
+    apart = [
+        (name, a, b)
+        for name, ranks in of.items()
+        for a in ranks
+        for b in ranks
+        if a < b and ranks[a] != ranks[b] and (b in ranks[a] or a in ranks[b])
+    ]
+    if not apart:
+        return None
+    common = set.intersection(*({a, b} for _, a, b in apart))
+    every = sorted({rank for _, a, b in apart for rank in (a, b)})
+    name = apart[0][0]
+    odd = sorted(common) if len(common) == 1 else every
+    return GroupMismatch(name, {r: of[name][r] for r in every if r in of[name]}, tuple(odd))
+
+
 def mismatches(
     known: Mapping[Key, Mapping[int, Group]], *, equal: Collection[str] = EQUAL
 ) -> tuple[CallMismatch, ...]:

@@ -18,6 +18,7 @@ from preflight.domains.job.hang import (
     numbered,
     uneven_data,
 )
+from preflight.domains.job.inferred_calls import in_work_wait
 from preflight.domains.job.kernel_wait import BlockedOnStorage
 from preflight.domains.job.record import CLOSING, Calls, Collective
 from preflight.domains.job.wait_graph import (
@@ -61,7 +62,7 @@ def hang_cause(hang: Hang) -> Found | None:
         late = [r for r, seen in calls.items() if seen.at in told]
     if late:
         exhausted = uneven_data(hang, [*late, *found.behind])
-        return exhausted or _stuck(hang, found, late)
+        return exhausted or _unpaired(hang, found, late) or _stuck(hang, found, late)
     making = [r for r in found.behind if calls[r].at == INIT and calls[r].groups]
     if found.circle or (making and len(making) < len(found.behind)):
         # new_group, to which not all come, counts as a circle: they wait in another call meanwhile
@@ -151,8 +152,10 @@ def _late_but_working(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Foun
     return Found(
         "rank-busy",
         hang.subjects(late),
-        saw=f"{rank_list(late)} {what}{location(first)}, using {first.cpu:.0%} of a CPU · "
-        f"{_describe_wait(hang, found, waiting)}",
+        saw=f"{rank_list(late)} {what}{location(first)}, using {first.cpu:.0%} of a CPU"
+        + f", {first.works}" * bool(first.works)
+        + " · "
+        + _describe_wait(hang, found, waiting),
         expected="no rank that others wait for this long",
         confidence=LIKELY,
     )
@@ -199,8 +202,31 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         expected="every rank in the call that the others wait in" if waiting else "progress",
         blame=blame,
         confidence=LIKELY,
+        alternatives=("the service that it asks is still at work",) if first.asks else (),
         explains=OF_INIT if first.at == INIT else None,
         fields={"rank": str(one), "line": str(frame_of(first) or "that line")},
+    )
+
+
+def _unpaired(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
+    """A rank that may wait for a call between two that it began before (Work.wait() has no frame),
+    where another one is in such a call, too: which of them has the wrong partner is not known."""
+    pairs = [r for r in found.waits if any(wait.call.p2p for wait in found.waits[r])]
+    if not pairs or any(not in_work_wait(hang.calls[r]) for r in late):
+        return None
+    ranks = sorted({*pairs, *late})
+    call = next(w.call for w in found.waits[pairs[0]] if w.call.p2p)
+    at = "; ".join(f"rank {r} {location(hang.calls[r])}" for r in late[:3])
+    return Found(
+        "collective-mismatch",
+        hang.subjects(ranks),
+        saw=f"{at}, in a wait for a call begun before; "
+        + _describe_wait(hang, found, pairs)
+        + " · a send or recv has no partner",
+        expected="a recv for each send, between the same two ranks",
+        confidence=LIKELY,
+        alternatives=hang.either(ranks),
+        fields={"line": str(call.frame or "that line")},
     )
 
 
@@ -219,6 +245,8 @@ def _describe_stuck(seen: Calls, still: str, *, several: bool) -> str:
         text += f", in {CLOSING}"
     if not why and seen.state == kernel_wait.DISK:
         why = f"is in the kernel, state D in {seen.wchan}"
+    if not why and seen.asks:
+        why = "waits for an answer over the network: no byte has come meanwhile"
     return f"{text}, and {why}" if why and not several else text
 
 
@@ -254,14 +282,18 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
         rows.setdefault(text, []).append(rank)
     call = next((found.waits[r][0].call for r in ranks if r in found.waits), None)
     alone = [r for r in ranks if any(wait.call.p2p for wait in found.waits.get(r, ()))]
+    ends = [{r, w.mate} for r in alone for w in found.waits[r] if w.call.p2p and w.mate is not None]
+    shared = set.intersection(*ends) if len(ends) > 1 else set()
+    # the one end that all calls without a partner have in common has turned to the wrong one
+    wrong = [r for r in alone if shared == {r}]
     return Found(
         "collective-mismatch",
-        hang.subjects(alone or ranks),
+        hang.subjects(wrong or alone or ranks),
         saw="; ".join(f"{rank_list(of)}: {text}" for text, of in list(rows.items())[:4])
         + " · they wait for each other",
-        expected="calls of different groups in one order on all ranks",
+        expected="a recv for each send, and calls of different groups in one order on all ranks",
         confidence=LIKELY,
-        alternatives=hang.either(ranks),
+        alternatives=() if wrong else hang.either(ranks),
         fields={"line": str(call.frame) if call is not None and call.frame else "that line"},
     )
 

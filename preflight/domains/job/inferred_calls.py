@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from preflight.domains.job.record import Calls, Collective, Group
-from preflight.domains.job.wait_graph import COLLECTIVE
+from preflight.domains.job.wait_graph import COLLECTIVE, OWN
 
 API = "/torch/distributed/distributed_c10d.py"
 BETWEEN_TWO = frozenset({"send", "recv"})
@@ -32,6 +32,9 @@ def _lacks(group: Group) -> bool:
 def _completed(
     rank: int, seen: Calls, members: Mapping[str, set[tuple[int, ...]]], lacking: set[str]
 ) -> Calls:
+    between = any(group.open is not None and group.open.p2p for group in seen.groups)
+    if seen.at == OWN and between and in_work_wait(seen):
+        seen = replace(seen, at=COLLECTIVE)
     groups = []
     for group in seen.groups:
         known = [ranks for ranks in members[group.name] if rank in ranks]
@@ -48,6 +51,14 @@ def _completed(
             call = Collective(0, op, "", seen.own, p2p=True, done=False)
             groups[0] = replace(groups[0], calls=(*groups[0].calls, call))
     return replace(seen, groups=tuple(groups))
+
+
+def in_work_wait(seen: Calls) -> bool:
+    """Whether it may be in Work.wait(), which is no function of Python's, so that the innermost
+    frame is the user's. A lock of Python's own has a frame of its module; a sleep or a file has
+    another place in the kernel."""
+    innermost = seen.stack[0] if seen.stack else None
+    return innermost is not None and innermost.own and seen.wchan.startswith("futex")
 
 
 def _with_open_call(seen: Calls, group: Group) -> Group:

@@ -263,11 +263,11 @@ def _describe(ended: Ended, oom: int) -> tuple[str, str, str]:
             return "rank-oom", "", told
         return "rank-exited", "", "left without a message: os._exit, or a signal"
     how = "without a message (os._exit)" if ended.how == VANISHED else "by itself"
-    return (
-        "rank-exited",
-        "",
-        f"left {how} with exit status {ended.code or 0}{at_frame(ended.frame)}",
-    )
+    told = f"left {how} with exit status {ended.code or 0}"
+    if ended.code:  # what sys.exit was called with
+        told += f", {ended.text!r}" if ended.text else ""
+        told += at_frame(ended.frame)
+    return "rank-exited", "", told
 
 
 def at_frame(frame: Frame | None) -> str:

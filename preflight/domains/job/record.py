@@ -245,6 +245,10 @@ class Calls:
     what it has no recorder for."""
     moves: bool = False
     """Of one that is seen from outside: it was in a call while it was looked at, and went on."""
+    works: str = ""
+    """What it does at connections, files and in children, in words; empty: nothing of that."""
+    asks: bool = False
+    """Its main thread waits for an answer from another machine or service."""
     caught: tuple[Caught, ...] = ()
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""

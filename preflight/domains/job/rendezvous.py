@@ -94,7 +94,9 @@ def _differs(
     ordered = sorted(
         by_value.items(), key=lambda item: (-len(item[1]), all(lives[k].rank for k in item[1]))
     )
-    odd = [key for _, keys in ordered[1:] for key in keys]
+    # where each has its own nobody is nearer to right than the others
+    each = len(by_value) > 2 and all(len(keys) == 1 for keys in by_value.values())
+    odd = [key for _, keys in ordered[not each :] for key in keys]
     rows = [
         f"{rank_list([lives[k].rank or 0 for k in keys])}: {said}{_given(lives[keys[0]].joins)}"
         for said, keys in reversed(ordered[:4])

@@ -25,6 +25,10 @@ NAMED = 16
 """Edges that one finding has as its subjects."""
 
 
+UNLIKELY = 0.01
+"""What does not happen by chance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """What a set of failed edges points at.
@@ -138,6 +142,23 @@ def suspects(failed: Collection[Pair], tested: Collection[Pair]) -> Iterator[Sus
     if blamed.undetermined:
         parties = tuple(sorted({name for edge in blamed.undetermined for name in edge}))
         yield Suspect(EITHER, parties, tuple(sorted(blamed.undetermined)))
+
+
+def shared_by(partly: Collection[Pair], tested: Collection[Pair], luck: float) -> list[Suspect]:
+    """Who has in common the edges that lose a part of their connections. `luck` is the chance that
+    an edge of the same trouble shows none of it: one node that is at an end of all of them is
+    enough, and a link is told from its ends by their other edges, where those can't all have been
+    lucky."""
+    common = set.intersection(*({*edge} for edge in partly)) if partly else set()
+    others = {name for edge in partly for name in edge} - common
+    if len(common) == 1 and len(others) > 1:
+        return [Suspect(NODE, tuple(common), tuple(sorted(partly)), BOTH)]
+    if len(common) == 2:
+        fine = [sum(name in e for e in tested if e not in partly) for name in common]
+        what = LINK if luck ** min(fine) < UNLIKELY else EITHER
+        return [Suspect(what, tuple(sorted(common)), tuple(sorted(partly)))]
+    # either direction of a connection has packets of both
+    return list(suspects({*partly, *((b, a) for a, b in partly)} & {*tested}, tested))
 
 
 def _groups(nodes: Sequence[str], good: Collection[Pair]) -> list[tuple[str, ...]]:

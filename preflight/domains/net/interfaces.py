@@ -6,17 +6,22 @@ The rules are interface_rules.py's; here they meet the environment, nccl.conf an
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from ipaddress import IPv4Address
 
 from preflight.check import Context
 from preflight.domains.net import interface_rules
 from preflight.domains.net.dns import LookupBatch, addresses, is_loopback, parse_ip, source_of
+from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.settings.nccl_conf import nccl_variables
 from preflight.frozen import dataclass
 from preflight.host import Host
 
 NCCL, GLOO = "NCCL", "Gloo"
-LIBRARIES = (NCCL, GLOO)
+MORE = ("NCCL-1", "NCCL-2", "NCCL-3", "NCCL-4")
+"""NCCL's interfaces in its order, where they are not simply its way: it uses all of them for data.
+The first is NCCL itself where there are GPUs."""
+LIBRARIES = (NCCL, GLOO, *MORE)
 
 RESOLVER_PATIENCE = 1.5
 """Seconds for the own name and MASTER_ADDR, which are asked at once."""
@@ -34,15 +39,16 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True)
 class ListenAddresses:
-    """NCCL's way, where there is a GPU, then Gloo's; `meeting` is the interface that leads to
-    MASTER_ADDR, empty where that is not known or leads nowhere."""
+    """NCCL's way, where there is a GPU, then Gloo's, then NCCL's others; `meeting` is the interface
+    that leads to MASTER_ADDR, empty where that is not known or leads nowhere."""
 
     found: tuple[ListenAddress, ...]
     meeting: str = ""
 
 
 def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
-    """What the libraries of this node would take. Of several interfaces the first counts."""
+    """What the libraries of this node would take. Of several interfaces of Gloo's the first counts;
+    NCCL's are all of them, where it has no RDMA port for its data."""
     rules = {name: fact.value for name, fact in nccl_variables(host).items()}
     gloo_rule = host.environ.get("GLOO_SOCKET_IFNAME")
     family = interface_rules.nccl_family(rules.get("NCCL_SOCKET_FAMILY"))
@@ -57,7 +63,8 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
     masters = asked.take("MASTER_ADDR").found if ctx.master_addr else ()
     found = []
     nccl = interface_rules.nccl_choice(host.interfaces, rules.get("NCCL_SOCKET_IFNAME"), family)
-    for interface in nccl[:1] if host.gpu_files() else ():
+    gpus = bool(host.gpu_files())
+    for interface in nccl[:1] if gpus else ():
         address = interface_rules.nccl_address(interface, family)
         if address is not None:
             found.append(ListenAddress(NCCL, interface.name, address.ip, interface.mtu))
@@ -68,9 +75,23 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
         if ip or address is not None:
             ip = ip or (address.ip if address else "")
             found.append(ListenAddress(GLOO, interface.name, ip, interface.mtu))
+    # without a GPU it is what somebody has set for the nodes that have some
+    if (gpus and not _over_rdma(host, rules)) or (not gpus and rules.get("NCCL_SOCKET_IFNAME")):
+        for label, interface in list(zip(MORE, nccl, strict=False))[gpus:]:
+            address = interface_rules.nccl_address(interface, family)
+            # the ends of containers that have only a link-local address, and that nobody named
+            chance = not rules.get("NCCL_SOCKET_IFNAME") and interface_rules.virtual(interface.name)
+            if address is not None and not (chance and address.ip.startswith("fe80:")):
+                found.append(ListenAddress(label, interface.name, address.ip, interface.mtu))
     source = next((source for ip in masters if (source := source_of(host, ip))), "")
     meeting = interface_rules.leads_from(host.interfaces, source)
     return ListenAddresses(tuple(found), meeting.name if meeting else "")
+
+
+def _over_rdma(host: Host, rules: Mapping[str, str]) -> bool:
+    """Whether NCCL has an RDMA port for its data, so that it needs one interface only."""
+    off = rules.get("NCCL_IB_DISABLE", "0") not in ("", "0") or rules.get("NCCL_NET") == "Socket"
+    return not off and any(True for _ in rdma_ports(host))
 
 
 def never_dialled(mine: ListenAddress | None, theirs: ListenAddress | None) -> bool:

@@ -24,6 +24,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from preflight.check import Context
@@ -41,6 +42,7 @@ from preflight.domains.net.tcp import (
     ConversationLoop,
     Steps,
     connect_error,
+    discard_unsent,
     errno_name,
     open_socket,
     receive,
@@ -72,6 +74,13 @@ WIDTH, YOUNG = 4, 0.05
 older, so a listener has about one caller at a time; dead ones don't add up."""
 BURST = 256
 """Connections that a node opens at once, at most."""
+FLOWS = 16
+"""Connections of one edge, each from another source port: where the hash of addresses and ports
+decides over the path, a path of four that is broken shows with 99 %."""
+FEW_FLOWS = 4
+"""The same where not all edges are tested: each node is in 14 of those that are."""
+DOUBT = 0.5
+"""Seconds after which the other flows of an edge are tried though its first one has no answer."""
 CALLERS = 2048
 FRAME_MAX, FRAMES = 1 << 20, 16
 
@@ -103,6 +112,18 @@ class Edge:
     source: str = ""
     answered: int | None = None
     retransmits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """Connections to node number `to` from different source ports, where not all passed at once:
+    how many were tried, got no answer to three SYNs, and passed when a SYN was sent again."""
+
+    to: int
+    libraries: str
+    tried: int
+    dead: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +161,8 @@ class MeshPeer:
         self.dials = pairing.dials(ctx.rank, ctx.world_size)
         self.callers = pairing.dialled_by(ctx.rank, ctx.world_size)
         self.heard: set[int] = set()
+        self.flows: list[tuple[Target, str, int]] = []
+        """Of each connection of meet() beyond the first of an edge: result, SYNs sent again."""
         self._ctx = ctx
         self._ways = ways
         self.ends = time.monotonic() + max(0.5, ctx.seconds - MARGIN)
@@ -178,16 +201,27 @@ class MeshPeer:
             sock.close()
         self._loop.close()
 
-    def meet(self, session: Session | None = None) -> list[Dialled]:
-        """Dial each node as soon as it has said where it listens, a few at a time."""
+    def meet(self, session: Session | None = None, flows: int = 1) -> list[Dialled]:
+        """Dial each node as soon as it has said where it listens, a few at a time; and then so many
+        more `flows` to each that is not refused."""
         self._ctx.mark("hear where the others listen")
         patience = min(time.monotonic() + PATIENCE, self.ends)
         over: list[Dialled] = []
         flying: dict[Target, float] = {}
+        begun: dict[object, float] = {}  # further flows in the air
+        fanned: set[Target] = set()
+        fan: list[Target] = []
 
         def land(dialled: Dialled) -> None:
             del flying[dialled.target]
             over.append(dialled)
+            if dialled.edge.result == OK:
+                spread(dialled.target)
+
+        def spread(target: Target) -> None:
+            if target not in fanned:
+                fanned.add(target)
+                fan.extend([target] * (flows - 1))
 
         known: set[int] = set()
         queue: list[Target] = []
@@ -198,15 +232,48 @@ class MeshPeer:
                     known.add(number)
                     queue += self._targets(number, told[number])
             now = time.monotonic()
-            while queue and sum(now - began < YOUNG for began in flying.values()) < WIDTH:
+            for target in [t for t, began in flying.items() if now - began > DOUBT]:
+                spread(target)
+            room = WIDTH - sum(now - t < YOUNG for t in (*flying.values(), *begun.values()))
+            while queue and room > 0:
                 target = queue.pop(0)
                 flying[target] = now
                 self._loop.add(self._dial(target, session, land))
+                room -= 1
+            # the first of each edge come first: what limits connections would keep them out
+            young = any(now - began <= DOUBT for began in flying.values())
+            while fan and not queue and not young and room > 0:
+                token = object()
+                begun[token] = now
+                self._loop.add(self._flow(fan.pop(0), partial(begun.pop, token)))
+                room -= 1
             waiting = len(known) < len(self.dials) and now < patience
-            if not (flying or queue or waiting):
+            if not (flying or queue or fan or begun or waiting):
                 break
             self._serve()
         return over
+
+    def _flow(self, target: Target, over: Callable[[], object]) -> Steps[None]:
+        """One more connection to where another one was tried: it says nothing and is reset, so that
+        no port stays taken."""
+        result, again = OK, 0
+        try:
+            with open_socket(target.ip) as sock:
+                code = sock.connect_ex(sockaddr(target.ip, target.port, target.interface))
+                if code == errno.EINPROGRESS:
+                    yield sock, WRITE, CONNECT
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))
+                info = tcp_info(sock)
+                again = info.retransmits if info is not None else 0
+                discard_unsent(sock)
+        except TimeoutError:
+            result = TIMED_OUT
+        except OSError as error:
+            result = errno_name(error)
+        self.flows.append((target, result, again))
+        over()
 
     def burst(self, targets: Sequence[Target], times: int) -> list[Dialled]:
         """Open `times` connections to each target, all of them at once, and keep them until the
@@ -398,6 +465,12 @@ class MeshPeer:
             return WRONG, number, ""
         source = parse_ip(seen.rstrip(b"\0").decode("ascii", "replace"))
         return OK, None, str(source or "")
+
+
+def flows_of_an_edge(nodes: int) -> int:
+    """How many connections each edge of a job of so many nodes is tried with."""
+    count = len(pairing.dials(0, nodes))
+    return FEW_FLOWS if nodes > pairing.ALL else min(FLOWS, BURST // count) if count else 1
 
 
 def joined(host: Host, ctx: Context) -> tuple[ListenAddresses, MeshPeer]:

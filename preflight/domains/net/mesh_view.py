@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from preflight.domains.net import interface_rules
 from preflight.domains.net.dns import is_loopback
 from preflight.domains.net.fault_localisation import NODE, Pair, Suspect, names_by_number, suspects
-from preflight.domains.net.interfaces import NCCL, ListenAddress, ListenAddresses, never_dialled
-from preflight.domains.net.mesh_probe import NO_SOCKET, OK, SILENT, TIMED_OUT, WRONG, Dialled, Edge
+from preflight.domains.net.interfaces import (
+    GLOO,
+    MORE,
+    NCCL,
+    ListenAddress,
+    ListenAddresses,
+    never_dialled,
+)
+from preflight.domains.net.mesh_probe import (
+    NO_SOCKET,
+    OK,
+    SILENT,
+    TIMED_OUT,
+    WRONG,
+    Dialled,
+    Edge,
+    Flows,
+    Target,
+)
 from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.tcp import UNROUTED
 from preflight.frozen import dataclass
@@ -21,6 +38,11 @@ OWN_REFUSALS = (
     *("EINVAL", "EACCES", "EPERM", "EADDRNOTAVAIL", "EAFNOSUPPORT", "ENETUNREACH"),
     UNROUTED,
 )
+SILENCE = (TIMED_OUT, "ETIMEDOUT")
+# fewer than this part of the connections that die pass after another SYN where it is their ports
+# that decide; of packets that are lost by chance or for a limit most come through the second time
+BY_CHANCE = 0.25
+LEAST_DEAD = 2
 # ARP knows a dead address after some 3 s, while the ICMP message of a firewall is there at once, or
 # where the kernel there sends only one a second, after the first repetition
 QUICK = 2.0
@@ -36,6 +58,8 @@ class Mesh:
     rough     the edges from here that don't, and those that needed a packet again
     heard     numbers of the nodes that reached this one and proved that they meant it
     burst_rough  the worst of each edge that was not good when all were opened at once
+    each      connections from different source ports that were tried on each edge; `flows` are the
+              edges on which not all of them passed at once
     """
 
     place: NodeNumber
@@ -46,6 +70,8 @@ class Mesh:
     heard: tuple[int, ...] = ()
     burst_rough: tuple[Edge, ...] = ()
     ports: tuple[int, ...] = ()
+    each: int = 0
+    flows: tuple[Flows, ...] = ()
 
 
 def summarise_dials(
@@ -55,6 +81,8 @@ def summarise_dials(
     opened: Iterable[Dialled],
     heard: Iterable[int],
     ports: Iterable[int],
+    each: int = 0,
+    flows: Iterable[Flows] = (),
 ) -> Mesh:
     """One node's part: of the edges that are simply good no more than how long they took."""
     times: dict[str, dict[str, float]] = {}
@@ -79,7 +107,26 @@ def summarise_dials(
         tuple(sorted(heard)),
         at_once,
         tuple(ports),
+        each,
+        tuple(flows),
     )
+
+
+def summarise_flows(
+    met: Iterable[Dialled], more: Iterable[tuple[Target, str, int]]
+) -> Iterator[Flows]:
+    """The connections of each edge, its first one among them, where not all passed at once. Only
+    silence counts: what is refused, or finds no port of our own, is not lost."""
+    counts: dict[tuple[int, str], list[int]] = {}
+    tried = [(d.target, d.edge.result, d.edge.retransmits) for d in met]
+    for target, result, again in (*tried, *more):
+        count = counts.setdefault((target.number, target.libraries), [0, 0, 0])
+        count[0] += result in (OK, SILENT, *SILENCE)
+        count[1] += result in SILENCE
+        count[2] += result == OK and again > 0
+    for (to, libraries), (number, dead, again) in counts.items():
+        if dead or again:
+            yield Flows(to, libraries, number, dead, again)
 
 
 def _is_rough(edge: Edge) -> bool:
@@ -102,6 +149,35 @@ class LibraryMesh:
     together: Mapping[Pair, Edge]
     lost: Mapping[Pair, Edge]
     moved: Mapping[Pair, Edge]
+    flows: Mapping[Pair, Flows] = field(default_factory=dict)
+    each: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The library without the number of its interface."""
+        return self.library.partition("-")[0]
+
+    def thin(self) -> dict[Pair, Flows]:
+        """The edges on which some connections die and others pass, where it is the path that their
+        addresses and ports choose; none where it is chance or a limit."""
+        found = {e: f for e, f in self.flows.items() if 0 < f.dead < f.tried}
+        dead = sum(f.dead for f in found.values())
+        chance = sum(f.again for f in self.flows.values()) > BY_CHANCE * dead
+        return {} if chance or dead < LEAST_DEAD else found
+
+    def without_edges(self, edges: Collection[Pair]) -> LibraryMesh:
+        """The same as if these edges had nothing wrong."""
+
+        def kept(found: Mapping[Pair, Edge]) -> Mapping[Pair, Edge]:
+            return {e: f for e, f in found.items() if e not in edges}
+
+        return replace(
+            self,
+            failed=kept(self.failed),
+            together=kept(self.together),
+            lost=kept(self.lost),
+            flows={e: f for e, f in self.flows.items() if e not in edges},
+        )
 
     def without(self, nodes: Iterable[str]) -> LibraryMesh:
         """The same as if these nodes were not there."""
@@ -118,6 +194,7 @@ class LibraryMesh:
             together=kept(self.together),
             lost=kept(self.lost),
             moved=kept(self.moved),
+            flows={e: f for e, f in self.flows.items() if not out & set(e)},
         )
 
     def limited(self) -> Suspect | None:
@@ -140,11 +217,18 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
     together: dict[Pair, Edge] = {}
     lost: dict[Pair, Edge] = {}
     moved: dict[Pair, Edge] = {}
+    flows: dict[Pair, Flows] = {}
+    each = 0
     for here, seen in world.each():
         way = next((w for w in seen.ways if w.library == library), None)
         if way is None or names.get(seen.place.number) != here.node:
             continue
         ways[here.node] = way
+        each = max(each, seen.each)
+        for some in seen.flows:
+            to = names.get(some.to, "")
+            if library in some.libraries.split("+") and to not in ("", here.node):
+                flows[here.node, to] = some
         for label, times in seen.times.items():
             if library in label.split("+"):
                 others = (_name(names, number) for number in times)
@@ -160,12 +244,19 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
                 lost[here.node, to] = edge
             if edge.source and not at_once:
                 moved[here.node, to] = edge
-    if library != NCCL:
+    for pair in [p for p, edge in failed.items() if edge.result in SILENCE and p in flows]:
+        # other connections than the first one passed: it is not closed
+        if flows[pair].dead < flows[pair].tried:
+            lost[pair] = failed.pop(pair)
+            tested.add(pair)
+    if library == GLOO:
         for pair in [(a, b) for a, b in failed if never_dialled(ways.get(a), ways.get(b))]:
             del failed[pair]
             tested.add(pair)  # as far as anybody will use it
     return LibraryMesh(
-        library, ways, frozenset(tested | set(failed)), failed, together, lost, moved
+        library,
+        *(ways, frozenset(tested | set(failed)), failed, together, lost, moved),
+        *(flows, each),
     )
 
 
@@ -228,7 +319,9 @@ def bad_addresses(one: LibraryMesh) -> Iterator[tuple[str, list[str]]]:
             owners.setdefault(mine.ip, set()).update((a, b))
     for ip, nodes in sorted(owners.items()):
         bridges = all(interface_rules.isolated(one.ways[n].interface) for n in nodes)
-        yield ("address-duplicate" if ip and not bridges else "interface-wrong"), sorted(nodes)
+        # networks that each node has of its own have the same addresses everywhere
+        twice = bool(ip) and not bridges and one.library not in MORE
+        yield ("address-duplicate" if twice else "interface-wrong"), sorted(nodes)
 
 
 def on_wrong_interface(world: World[Mesh], one: LibraryMesh, node: str, alone: bool) -> bool:
@@ -246,7 +339,14 @@ def on_wrong_interface(world: World[Mesh], one: LibraryMesh, node: str, alone: b
 
 
 def edge_status(world: World[Mesh], one: LibraryMesh, nodes: Iterable[str]) -> Status:
-    """Without NCCL's way an edge of Gloo's is the job's; with GPUs it is the side road."""
+    """Without NCCL's way an edge of Gloo's is the job's; with GPUs it is the side road. NCCL's
+    further interfaces are used where there are GPUs."""
+    if one.library in MORE:
+        some = [seen for node in nodes if (seen := world.seen.get(node)) is not None]
+        used = any(w.library == NCCL for seen in some for w in seen.ways)
+        # of one that has a link-local address only NCCL may find a way around it
+        far = any(not way.ip.startswith("fe80:") for way in one.ways.values())
+        return Status.FAIL if used and far else Status.WARN
     for node in nodes:
         seen = world.seen.get(node)
         if one.library == NCCL or seen is None or all(w.library != NCCL for w in seen.ways):

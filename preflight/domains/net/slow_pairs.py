@@ -34,8 +34,11 @@ BROKEN = 12.5e6
 
 FAR, FAR_SECONDS = 10.0, 0.001
 
-LOSS, LOSS_OTHERS = 0.02, 0.25
-"""Share of segments sent again, and what the others may have of that: less than a quarter."""
+LOSS, LOSS_OTHERS = 0.006, 0.25
+"""Share of segments sent again, and what the others may have of that: less than a quarter. A cable
+that loses 1 % is told from chance by the thousands of segments of a second."""
+LOSS_ALONE = 0.02
+"""The same with no others to compare with, or where all lose as much: less may be a queue's."""
 
 TRIPS_OF_BURST = 5
 """Round trips in a burst, without which TCP has not found its speed."""
@@ -270,6 +273,14 @@ def lossy_links(seen: PairSpeeds) -> dict[Edge, float]:
             for rates in _elsewhere(seen, pair)
         )
     }
+
+
+def lossy_everywhere(seen: PairSpeeds) -> dict[Edge, float]:
+    """The edges that lose segments, where no edge is much better and nobody can be named."""
+    shares = {p: rate.lost for p, rate in sorted(seen.rates.items()) if rate.lost is not None}
+    worst = max(shares.values(), default=0.0)
+    alone = len(seen.nodes) == 2 or min(shares.values(), default=0.0) >= worst * LOSS_OTHERS
+    return {p: lost for p, lost in shares.items() if lost >= LOSS_ALONE} if alone else {}
 
 
 def _losses(rates: Iterable[EdgeRate]) -> list[float]:

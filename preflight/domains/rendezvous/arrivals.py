@@ -10,7 +10,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import duration, plural, rank_list
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.inference import consensus
-from preflight.model import Confidence, Found, Kind, Subject, World
+from preflight.model import Blame, Confidence, Found, Kind, Subject, World
 from preflight.nodeset import hostlist, same_host
 from preflight.roster import Arrival, Roll
 
@@ -173,20 +173,36 @@ def _nodes(arrivals: Iterable[Arrival]) -> str:
 # --- who came late ---
 
 
-def late_agents(view: MeetingView) -> Iterator[Found]:
+def late_agents(world: World[Reach], view: MeetingView) -> Iterator[Found]:
     arrivals = [a for a in view.roll.arrivals if not a.lost]
     middle = median(a.at for a in arrivals) if arrivals else 0.0
     behind = [a for a in arrivals if a.at - middle >= SECONDS_LATE]
-    if behind and len(behind) * 2 < len(arrivals):
-        times = (f"{a.node} came {duration(a.at - middle)} after most" for a in behind[:SHOWN])
+    if not behind or len(behind) * 2 >= len(arrivals):
+        return
+    there = [a for a in behind if _dialled_in_vain(world, a)]
+    for some, dialled in (([a for a in behind if a not in there], False), (there, True)):
+        if not some:
+            continue
+        times = (f"{a.node} came {duration(a.at - middle)} after most" for a in some[:SHOWN])
+        links = (Subject(Kind.LINK, a.node, to=view.node, ranks=a.ranks) for a in some)
         yield Found(
             "agent-late",
-            tuple(dict.fromkeys(node_of(a) for a in behind)),
-            saw=" · ".join(times) + f" of {len(arrivals)} agents",
+            tuple(dict.fromkeys(links if dialled else (node_of(a) for a in some))),
+            saw=" · ".join(times)
+            + f" of {len(arrivals)} agents"
+            + f": {view.node} gave no answer to what it sent before" * dialled,
             expected=f"all within {duration(SECONDS_LATE)}",
             confidence=Confidence.LIKELY,
-            fields={"host": hostlist(a.node for a in behind)},
+            blame=Blame.NETWORK if dialled else None,
+            fields={"host": hostlist(a.node for a in some)},
         )
+
+
+def _dialled_in_vain(world: World[Reach], arrival: Arrival) -> bool:
+    """Whether it was there in time, and the meeting did not answer it for as long."""
+    reach = world.seen.get(arrival.node)
+    ladder = reach.roll.ladder if reach is not None else ()
+    return any(way.tries > 1 and way.at >= SECONDS_LATE / 2 for way in ladder)
 
 
 # --- who does not belong here ---

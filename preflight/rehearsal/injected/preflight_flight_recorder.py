@@ -30,12 +30,13 @@ class Recorder:
 
     calls = {}  # what is in preflight_dispatched_calls.py, once it is needed
     backends = {}  # of each group by its name, also when it is there no more
+    members = {}  # ranks of each group, also when it is there no more
     problem = ""
 
 
 def forget():
     """After a fork: the groups are the parent's."""
-    Recorder.backends = {}
+    Recorder.backends, Recorder.members = {}, {}
     Recorder.calls.get("GROUPS", {}).clear()
 
 
@@ -110,7 +111,9 @@ def groups_of(c10d):
     """Name -> group, of those that there are."""
     world = getattr(c10d, "_world", None)
     found = {str(name): group for group, name in getattr(world, "pg_names", {}).items()}
+    ranks = getattr(world, "pg_group_ranks", {})
     for name, group in found.items():
+        Recorder.members[name] = sorted(ranks.get(group, ()))[:4096]
         if name not in Recorder.backends:
             Recorder.backends[name] = backends_of(c10d, group)
     return found
@@ -176,11 +179,10 @@ def backends(c10d):
 
 
 def members(c10d):
-    """Group -> the ranks in it."""
-    world = getattr(c10d, "_world", None)
-    ranks, found = getattr(world, "pg_group_ranks", {}), {}
-    for name, group in groups_of(c10d).items():
-        here = sorted(ranks.get(group, ()))[:4096]
+    """Group -> the ranks in it, of those that were destroyed, too."""
+    groups_of(c10d)
+    found = {}
+    for name, here in list(Recorder.members.items())[-64:]:
         names = {known_as(name, backend) for backend in Recorder.backends[name].values()}
         found.update(dict.fromkeys(names or {name}, here))
     return found

@@ -30,6 +30,7 @@ INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.se
 class Responder:
     """What is known in this process. There is one: its attributes are set on the class."""
 
+    left = None  # what sys.exit was called with, and the stack then
     recorder = {}  # what is in preflight_flight_recorder.py
     rendezvous = {}  # and in preflight_rendezvous.py
     caught = {}  # and in preflight_caught.py
@@ -81,6 +82,7 @@ def start(module, folder):
     except OSError:
         pass
     atexit.register(write_end)
+    sys.exit = note_exit(sys.exit)
     Responder.caught["follow"](module, is_own, frame_of)
     module.init_process_group = announce(module.init_process_group)
     enlist()
@@ -499,6 +501,19 @@ ANSWERS = {b"pulse": pulse, b"dump": dump, b"stand": stand}
 # --- the end ---
 
 
+def note_exit(leave):
+    """sys.exit, which keeps who called it and with what: of SystemExit nothing tells that later."""
+
+    @functools.wraps(leave)
+    def exit(status=None, /):
+        if status not in (None, 0):
+            text = "" if isinstance(status, int) else str(status)[: 10 * TEXT]
+            Responder.left = text, stack(sys._getframe(1))
+        return leave(status)
+
+    return exit
+
+
 def uncaught_exception():
     """The exception that ends the program: set before any hook for it is called. In a child of
     multiprocessing it is on its way when the last things are done; torch.multiprocessing.spawn's
@@ -535,6 +550,8 @@ def write_end():
         of = getattr(error, "error_pid", getattr(error, "pid", None))
         if isinstance(of, int) and hasattr(error, "error_index"):
             word["of"], word["trace"] = of, str(error)[-20 * TEXT :]
+    elif Responder.left is not None:
+        word["text"], word["frames"] = Responder.left
     try:
         if os.getpid() == Responder.pid:
             word["dump"] = dump()

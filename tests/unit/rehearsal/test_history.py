@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from preflight.domains.job.record import ChildProcess, Frame
-from preflight.rehearsal.history import SAMPLES, History, ProcessSample, activity, all_stuck
+from preflight.rehearsal.history import SAMPLES, History, Moved, ProcessSample, activity, all_stuck
 
 C10D = ["/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3252]
 WAITING = [[*C10D, "all_reduce", False], ["/job/train.py", 8, "step", True]]
@@ -26,6 +26,10 @@ CLOSING_DOWN = [
     ["/job/train.py", 22, "main", True],
 ]
 SLEEP = [["/job/train.py", 20, "tokenise", True]]
+
+
+ASKS = [["/usr/lib/python3.11/http/client.py", 286, "_read_status", False], *SLEEP]
+RUNS = [["/usr/lib/python3.11/subprocess.py", 2011, "_wait", False], *SLEEP]
 
 
 def pulse(stack: list[Any], *, steps: int = 0, groups: Any = None, **more: Any) -> dict[str, Any]:
@@ -164,3 +168,44 @@ def test_what_a_process_tells_is_hostile(told: dict[str, Any]) -> None:
     assert history.rank is None
     assert all("\x1b" not in f.file and "\n" not in f.file for f in history.stack)
     assert len(history.stack) <= 12
+
+
+def elsewhere(stack: list[Any], net: int = 0, *, gpu: int = 0, **below: float) -> History:
+    """One whose stack and CPU show nothing for 10 s; `net`: bytes a second, also as `child` bytes;
+    `below`: CPU of its children."""
+    history = History(1, 0.0)
+    for number in range(21):
+        at = number / 2
+        told = pulse(stack, **({"gpu": [1, gpu]} if gpu else {}))
+        moved = Moved(int(net * at), 0, int(below.get("child", 0) * at), "192.0.2.7:443")
+        cpu = below.get("cpu", 0.0) * at
+        history.add_sample(ProcessSample(at, cpu, 0, "S", pulse=told, below=cpu, moved=moved))
+    return history
+
+
+@pytest.mark.parametrize(
+    ("history", "works"),
+    [
+        pytest.param(elsewhere(ASKS, 200), True, id="asks an API, a few bytes at a time"),
+        pytest.param(elsewhere(ASKS, 200, gpu=1 << 30), True, id="the same with a GPU"),
+        pytest.param(elsewhere(ASKS), False, id="asks one that never answers"),
+        pytest.param(elsewhere(SLEEP, 400), False, id="a tracker's thread tells that it lives"),
+        pytest.param(elsewhere(SLEEP, 1 << 20), True, id="a thread uploads a checkpoint"),
+        pytest.param(
+            elsewhere(WAITING, 64 << 10), True, id="a large all-reduce over a slow network"
+        ),
+        pytest.param(elsewhere(RUNS, child=300, net=300), True, id="its child downloads"),
+        pytest.param(elsewhere(RUNS, cpu=0.5), True, id="its child computes"),
+        pytest.param(elsewhere(RUNS, cpu=0.5, gpu=1 << 30), True, id="the same with a GPU"),
+        pytest.param(elsewhere(RUNS), False, id="its child sleeps"),
+    ],
+)
+def test_work_that_no_stack_shows(history: History, works: bool) -> None:
+    waits = standing(WAITING, groups={"0": [6, 5]})
+    assert all_stuck([waits, history], (), 10.0, 3.0) is not works
+
+
+def test_an_answer_from_elsewhere_may_take_its_time() -> None:
+    waits = standing(WAITING, groups={"0": [6, 5]})
+    assert not all_stuck([waits, elsewhere(ASKS)], (), 10.0, 4.0)
+    assert all_stuck([waits, elsewhere(SLEEP)], (), 10.0, 4.0)
