@@ -385,13 +385,14 @@ CABLES = (
         "packets-lost",
         "n2",
         machines=machines(4),
-        breaks={"n2": [*LOSSY[:1], lose(2, "output")]},
+        breaks={n: [*LOSSY[:1], lose(2, N2)] for n in ("n1", "n3", "n4")},
         innocent=("n1", "n3", "n4"),
     ),
     speed(
         "of two nodes one loses 4 % of what it gets",
         "packets-lost",
         "n1->n2",
+        alike=("speed-low",),  # which it then is, too
         confidence="possible",
         machines=machines(2),
         breaks={"n2": [*LOSSY[:1], lose(4)]},
@@ -633,6 +634,7 @@ FAULTS = (
     *FLOWS,
     *ROUTES,
     *WIRES,
+    *CABLES,
     *LIMITS,
     *ADDRESSES,
     *PAIRS,

@@ -144,10 +144,10 @@ def limit_syns(per_second: int) -> Break:
     )
 
 
-def lose(percent: float, hook: str = "input") -> Break:
-    """A bad cable: this part of what comes in, or goes out, is lost."""
-    rule = f"numgen random mod 10000 < {round(percent * 100)} drop"
-    return firewall(f"{percent:g} % is lost, {hook}", rule, hook=hook)
+def lose(percent: float, source: str = "") -> Break:
+    """A bad cable: this part of what comes in is lost."""
+    rule = f"{_source(source)}numgen random mod 10000 < {round(percent * 100)} drop"
+    return firewall(f"{percent:g} % of what comes in is lost{_from(source)}", rule)
 
 
 def lose_flows(parts: int, hook: str = "input", peer: str = "", key: str = "") -> Break:
