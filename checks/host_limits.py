@@ -7,8 +7,8 @@ Fails if     locked memory is limited below 1 GiB while RDMA devices can be used
              missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
              store of all ranks needs; less than 512 MiB of memory is left per rank
-Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 for each
-             rank of the job, which the connections of NCCL and Gloo need; several nodes with GPUs
+Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
+             rank of the job, for the connections of NCCL and Gloo; several nodes with GPUs
              have active InfiniBand (or EFA), but no permission to open its devices
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; disk quotas (host.storage)

@@ -142,8 +142,8 @@ FINDINGS = {
     "nic-errors": FindingType(
         headline="the network card {interface} of {node} receives damaged frames: {seen}",
         cause="a bad cable, transceiver or switch port, or a duplex mismatch with the switch",
-        means="damaged packets are dropped and sent again: now and then a step takes 0.2 s or "
-        "seconds longer; with more of it time-outs",
+        means="damaged packets are dropped and retransmitted: sometimes a step takes 0.2 s or "
+        "seconds longer; with more damage there are timeouts",
         text="check the cable and transceiver of {interface} on {node!s}, then try another switch "
         "port",
         commands=(CARD,),
@@ -441,7 +441,7 @@ def _lossy_everywhere(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Fou
         (a, b), *_ = lossy
         two = len(seen.nodes) == 2
         ends = (f"the card or cable of {a}", f"that of {b}") if two else ()
-        saw = f"packets are lost: of what is sent is sent again {', '.join(some)}"
+        saw = f"packets are lost: retransmitted {', '.join(some)}"
         found = _warning("packets-lost", tuple(map(_link, lossy))[:KEPT], saw, "less than 2 %", b)
         yield found.with_(
             confidence=Confidence.POSSIBLE,
