@@ -14,7 +14,8 @@ Warns if     some of several HCAs of one model can't be opened; a few ports of o
              or one whose link has not been up since boot; NCCL would use InfiniBand and Ethernet
              together, a slow port that was named, or one that is not in `ports`; a GID is
              link-local or RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others;
-             no module gives HCAs access to GPU memory; error counters grow
+             no module gives HCAs access to GPU memory; error counters grow; HCAs of one make have
+             different firmware
 Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
@@ -27,6 +28,7 @@ Seen as      "NET/IB : No device found", "Got completion with error 12", "ibv_mo
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -154,6 +156,16 @@ FINDINGS = {
         commands=(Command("sminfo; ibstat {device} {number}", "the node, as root"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NETWORK,
+    ),
+    "firmware-differs": FindingType(
+        headline="HCAs of one make have different firmware: {seen}",
+        who=ADMIN,
+        cause="a card that was replaced, or a node that missed the last update",
+        means="usually nothing; but a bug of one firmware version only affects these HCAs",
+        text="install the same firmware on all HCAs of one make",
+        commands=(Command("grep . /sys/class/infiniband/*/fw_ver", "the node"),),
+        status=Status.WARN,
+        explains=(),
     ),
     "rate-low": FindingType(
         headline="RDMA port {at} runs below its speed: {seen}",
@@ -365,8 +377,38 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
             yield from _judge_addresses(here, fabrics, seen)
 
     yield from world.found(of_node)
+    yield from _judge_firmware(world, fabrics)
     if several:
         yield from _judge_mtu(world, fabrics)
+
+
+def _judge_firmware(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:
+    """HCAs of one make with other firmware than most of them, in this node or in others. Of two
+    versions that are as frequent nobody is the odd one."""
+    makes: dict[str, dict[tuple[str, str], str]] = {}
+    for node, seen in fabrics.items():
+        for port in seen.ports:
+            if port.kind and port.firmware and not port.virtual:
+                makes.setdefault(port.kind, {})[node, port.device] = port.firmware
+    for versions in makes.values():
+        counts = Counter(versions.values()).most_common()
+        if len(counts) < 2:
+            continue
+        tie = counts[0][1] == counts[1][1]
+        odd = [place for place, version in versions.items() if tie or version != counts[0][0]]
+        said = [f"{device} of {node} {versions[node, device]}" for node, device in odd[:LISTED]]
+        more = f" and {len(odd) - LISTED} more" if len(odd) > LISTED else ""
+        yield Found(
+            "firmware-differs",
+            tuple(
+                Subject(Kind.NIC, node, device, world.topology.ranks_of(node))
+                for node, device in odd[:LISTED]
+            ),
+            saw=", ".join(said)[:300] + more,
+            expected="one firmware version on all of them" if tie else f"{counts[0][0]:.40}",
+            blame=Blame.UNKNOWN if tie else None,
+            confidence=Confidence.POSSIBLE if tie else Confidence.CERTAIN,
+        )
 
 
 class _PortFindings:

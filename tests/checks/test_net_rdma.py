@@ -106,6 +106,36 @@ CASES = (
     ),
     Case("that of yesterday", replace(ONE_DEAD, dead=(replace(DEAD, age=9e4),))),
     Case(
+        "one of eight has other firmware",
+        fabric(
+            *(port(n, kind="MT4129", firmware="28.39.1002") for n in range(7)),
+            port(7, kind="MT4129", firmware="28.36.1010"),
+        ),
+        "firmware-differs",
+        WARN,
+        subject="n1 · mlx5_7",
+    ),
+    Case(
+        "cards of two makes have firmware of their own",
+        fabric(
+            *(port(n, kind="MT4129", firmware="28.39.1002") for n in range(7)),
+            port(7, kind="MT4125", firmware="22.36.1010"),
+        ),
+    ),
+    Case(
+        "a node that missed the update",
+        nodes(
+            *(
+                fabric(*(port(n, kind="MT4129", firmware=version) for n in range(2)))
+                for version in ("28.39.1002", "28.39.1002", "28.36.1010")
+            )
+        ),
+        "firmware-differs",
+        WARN,
+        topology=job(3),
+        subject="n3 · mlx5_0",
+    ),
+    Case(
         "one of eight may not be opened",
         fabric(*rails(7), port(7, given=False)),
         "device-closed",

@@ -32,6 +32,11 @@ LATE = 2.5
 THREE = ("n1", "n2", "n3")
 NETWORK = ("--only", "net.mesh,net.payload,net.speed")
 INFINIBAND = f"(cd $(mktemp -d)\n{RAILS % ''})\n{GPU}"
+TWO_MAKES = f"""
+cd $(mktemp -d)
+{RAILS % "for n in 0 1 2 3 4 5 6; do echo 28.39.1002 > tree/infiniband/mlx5_$n/fw_ver; done"}
+cd tree/infiniband/mlx5_7; echo MT4125 > hca_type; echo 22.36.1010 > fw_ver
+{GPU}"""
 CUT = LOSSY[0]
 FIRST = {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
 SECOND = {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
@@ -234,6 +239,23 @@ WORLDS = (
         machines=machines(4),
         nproc=4,
         breaks=dict.fromkeys(THREE, (firewall("many", "ct state new ct count over 200 drop"),)),
+    ),
+    healthy("0.3 % is lost on one", breaks={"n3": (CUT, lose(0.3))}),
+    healthy(
+        "a prefix that matches one interface",
+        machines=machines(2, setup=GPU),
+        env={"NCCL_SOCKET_IFNAME": "eth"},
+        args=NETWORK,
+    ),
+    healthy(
+        "HCAs of two makes, each with firmware of its own",
+        machines=machines(2, setup=TWO_MAKES),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "320 open files for two ranks",
+        machines=machines(2, limits={"nofile": "320"}),
+        args=(*LIGHT[:1], LIGHT[1] + ",host.limits", *LIGHT[2:]),
     ),
     healthy("few ephemeral ports, and enough", breaks={"n2": (few_ports(50000, 50600),)}),
     healthy(

@@ -46,6 +46,15 @@ LIMITS = (
         wrap=("prlimit", "--nofile=160"),
     ),
     Fault(
+        "256 open files, as macOS and old profiles have it",
+        "host.limits",
+        "nofile-low",
+        status="warn",
+        exit=0,
+        says="256 files (soft limit; the hard limit is 4096)",
+        wrap=("prlimit", "--nofile=256:4096"),
+    ),
+    Fault(
         "64 KiB of locked memory beside InfiniBand",
         "host.limits",
         "memlock-low",
