@@ -445,6 +445,7 @@ LIMITS = (
         status="warn",
         exit=0,
         nproc=4,
+        slower=16,  # which all further connections take, too
         breaks={"n1": [limit_syns(4)]},
         innocent=("n2", "n3"),
     ),
