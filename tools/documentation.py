@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,8 @@ GUIDES = (
 )
 LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+SHIM = "iframe-worker@1.0.4"
+"""A package of npm; mkdocs-material would have each reader load it from elsewhere."""
 MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
 
 
@@ -238,6 +241,24 @@ def _commands(group: Any, before: str) -> Iterator[tuple[str, Any]]:
             yield f"{before}{name}", command
 
 
+def put_shim() -> None:
+    """A browser lets no page of a file start a worker, in which the search runs: this stands in for
+    one. Without npm, or the network, the search works from a server only."""
+    target = PAGES / "assets/iframe-worker.js"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("", encoding="utf-8")
+    try:
+        command = ["npm", "pack", "--silent", SHIM]
+        made = subprocess.run(
+            command, cwd=PAGES.parent, capture_output=True, text=True, check=True, timeout=60
+        )
+        with tarfile.open(PAGES.parent / made.stdout.split()[-1]) as package:
+            found = package.extractfile("package/shim/index.js")
+            target.write_bytes(found.read() if found else b"")
+    except (OSError, subprocess.SubprocessError, tarfile.TarError, LookupError) as error:
+        print(f"{SHIM}: {error}; the search works from a server only", file=sys.stderr)
+
+
 def main() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     count = 0
@@ -248,6 +269,7 @@ def main() -> None:
         shutil.copytree(REPOSITORY / "docs/images", PAGES / "docs/images", dirs_exist_ok=True)
     # the front page
     shutil.move(PAGES / "README.md", PAGES / "index.md")
+    put_shim()
     MAN.write_text(man(), encoding="utf-8")
     print(f"{count} pages in {PAGES}, {MAN}")
     if "--pages" not in sys.argv[1:]:

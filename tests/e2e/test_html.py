@@ -144,10 +144,19 @@ def test_a_rank_that_is_stuck_is_seen_without_scrolling(chromium: Any, tmp_path:
 # --- the page works ---
 
 
-@pytest.mark.parametrize("width", [1280, 768, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:
-    for name in ("sick-gpus", "rehearsed", "healthy"):
+@pytest.mark.parametrize(
+    ("width", "scheme", "names"),
+    [
+        (1280, "light", ("sick-gpus", "rehearsed", "healthy")),
+        (768, "light", ("sick-gpus",)),
+        (400, "light", ("rehearsed",)),
+        (400, "dark", ("sick-gpus",)),
+    ],
+)
+def test_axe_finds_nothing_serious(
+    chromium: Any, tmp_path: Path, width: int, scheme: str, names: tuple[str, ...]
+) -> None:
+    for name in names:
         text = html.render(scenarios.judged(name))
         with Page(chromium, tmp_path, text, width, color_scheme=scheme) as page:
             assert page.evaluate("document.documentElement.scrollWidth") <= width
