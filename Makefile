@@ -7,7 +7,7 @@
 # make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour,
 #              then every training script of tests/rehearse: docs/rehearsals.md
 # make compat  the same scripts and `run` with each torch that people have, CUDA wheels among them:
-#              writes docs/compatibility.md, ten minutes and 6 GB for each; ONLY="2.6.0 cuda"
+#              writes docs/compatibility.md, 20 minutes and 6 GB for each; ONLY="2.6.0 cuda"
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
 # make docs    the documentation: build/site, searched offline, links checked; build/preflight.1
 # make demos   the saved reports of `preflight demo`: root, torch, some minutes

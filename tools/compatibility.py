@@ -7,7 +7,8 @@ One environment after the other is made in a temporary folder and removed again,
 packages come from the index that pip and uv are set to. Each takes some ten minutes. What an
 environment has shown stands in docs/compatibility.json until it is run again, with its day and the
 commit. COMPAT_CPU_INDEX: where the CPU wheels of torch are, if not on that index. COMPAT_RUNS: how
-often `run --nproc 2`, and as often beside busy loops; otherwise 20 times.
+often `run --nproc 2`, and as often beside busy loops; otherwise 20 times. COMPAT_SHORT=1: only the
+scripts that the tests rehearse, one of each kind, in a row of its own.
 
     python tools/compatibility.py --here      in this interpreter, as JSON on stdout
 """
@@ -37,6 +38,8 @@ from tables import say, table  # noqa: E402  it lies beside this file
 
 RUNS = int(os.environ.get("COMPAT_RUNS", "20"))
 """Of `run --nproc 2`, and as many again beside busy loops: one in twenty is to be seen."""
+SHORT = " short" if os.environ.get("COMPAT_SHORT") else ""
+"""In the name of a row for which only the scripts of the tests are rehearsed."""
 BUSY_LOOPS = 8
 RUN_SECONDS = 120.0
 AT_A_TIME = 2
@@ -62,13 +65,18 @@ class Environment:
         return f"{self.torch} {self.wheel} {self.python}"
 
 
+CUDA = {
+    "2.4.1": ("3.11",),
+    "2.6.0": ("3.10", "3.11"),
+    "2.8.0": ("3.11",),
+    "2.10.0": ("3.11", "3.12"),
+    "2.13.0": ("3.10", "3.11", "3.12", "3.13", "3.14"),
+    "2.15.0": ("3.11",),
+}
+CPU = ("2.4.1", "2.6.0", "2.8.0", "2.10.0", "2.13.0")
 ENVIRONMENTS = (
-    *(Environment(torch, "cuda", "3.11") for torch in ("2.4.1", "2.6.0", "2.8.0", "2.10.0")),
-    Environment("2.13.0", "cpu", "3.11"),
-    *(Environment("2.13.0", "cuda", python) for python in ("3.10", "3.11", "3.12", "3.13")),
-    Environment("2.15.0", "cuda", "3.11"),
-    *(Environment(torch, "cpu", "3.11") for torch in ("2.4.1", "2.6.0", "2.8.0", "2.10.0")),
-    Environment("2.6.0", "cuda", "3.10"),
+    *(Environment(torch, "cuda", python) for torch in CUDA for python in CUDA[torch]),
+    *(Environment(torch, "cpu", "3.11") for torch in CPU),
 )
 
 
@@ -136,7 +144,7 @@ def look(wanted: Environment) -> dict[str, Any] | str:
             return f"not through after {SECONDS:g} s"
         if done.returncode:
             return f"exit code {done.returncode}"
-        return {"name": wanted.name, "day": str(date.today()), **json.loads(done.stdout)}
+        return {"name": wanted.name + SHORT, "day": str(date.today()), **json.loads(done.stdout)}
 
 
 # --- inside of one ---
@@ -196,11 +204,12 @@ def ready_beside_busy_loops() -> list[str]:
 def rehearsed() -> dict[str, Any]:
     """Every script once."""
     from at_once import each
-    from rehearse.catalogue import FAULTS, HEALTHY, missing
+    from rehearse.catalogue import AT_LENGTH, FAULTS, HEALTHY, missing
 
-    rows = [row for row in (*FAULTS, *HEALTHY) if not missing(row)]
+    asked = [row for row in (*FAULTS, *HEALTHY) if not (SHORT and row.name in AT_LENGTH)]
+    rows = [row for row in asked if not missing(row)]
     said: dict[str, Any] = {"planted": 0, "healthy": 0, "wrong": {}, "alarms": {}, "innocents": {}}
-    said["missing"] = [row.name for row in (*FAULTS, *HEALTHY) if missing(row)]
+    said["missing"] = [row.name for row in asked if missing(row)]
     for number, (problems, innocents) in each(rehearse_row, rows, AT_A_TIME):
         row = rows[number]
         planted = row in FAULTS
@@ -263,11 +272,14 @@ HEAD = """\
 
 Made by `make compat`; don't edit. Of every torch in the table, in an environment of its own:
 `preflight run --nproc 2`, several times, and as often beside {loops} busy loops; `preflight
-rehearse` of every training script of tests/rehearse, once, as in [rehearsals.md](rehearsals.md);
+rehearse` of every training script of tests/rehearse, or where they are fewer of one of each kind,
+once, as in [rehearsals.md](rehearsals.md), which has them with the CPU wheel of the tests;
 and `preflight attach` to ten hanging jobs and three healthy ones (tests/attach). Over Gloo, on a
 machine without GPUs. *Named*: the finding has the right code, rank and line. *Innocent*: scripts of
 which a FAIL names a rank that is not to blame. CUDA wheels are what `pip install torch` gives on
-Linux. The Python is that of both, preflight and the job. What went wrong stands below the table.
+Linux. The Python is that of both, preflight and the job. What went wrong stands below the table;
+of a script that only costs time (slow_rank, holds_lock) nothing is said where a machine with other
+work takes most of the watch to start it.
 
 """
 COLUMNS = (
@@ -307,7 +319,8 @@ def document(known: Sequence[Mapping[str, Any]], untried: Mapping[str, str]) -> 
     for seen in known:
         rows = [(script, said.replace("|", "/")) for script, said in not_as_it_should_be(seen)]
         if rows:
-            text += f"\n## Not as it should be: torch {seen['torch']}, Python {seen['python']}\n\n"
+            title = f"torch {seen['torch']}, Python {seen['python']}, commit {seen['commit']}"
+            text += f"\n## Not as it should be: {title}\n\n"
             text += table(("what", "said"), rows)
         if seen["missing"]:
             text += f"\nNot run, for want of a library: {', '.join(seen['missing'])}.\n"
@@ -324,7 +337,7 @@ def main() -> None:
         if not set(words) <= set(wanted.name.split()):
             continue
         say("---", wanted.name)
-        kept[wanted.name] = found = look(wanted)
+        kept[wanted.name + SHORT] = found = look(wanted)
         if isinstance(found, str):
             say(wanted.name, found)
         write(kept)
@@ -332,7 +345,8 @@ def main() -> None:
 
 def write(kept: Mapping[str, Any]) -> None:
     """After every environment: the next one may take all the time that is left."""
-    ordered = [(e.name, kept[e.name]) for e in ENVIRONMENTS if e.name in kept]
+    names = [e.name + short for e in ENVIRONMENTS for short in ("", " short")]
+    ordered = [(name, kept[name]) for name in names if name in kept]
     SEEN.write_text(json.dumps(dict(ordered), indent=1) + "\n", encoding="utf-8")
     tried = [found for _, found in ordered if not isinstance(found, str)]
     untried = {name: why for name, why in ordered if isinstance(why, str)}
