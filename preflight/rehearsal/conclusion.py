@@ -18,7 +18,7 @@ from preflight.domains.job.record import (
 from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.history import History
-from preflight.rehearsal.replicas import backends_of, replicas_of
+from preflight.rehearsal.replicas import backends_of, parts_of, replicas_of
 
 STOPPED = "KeyboardInterrupt"
 
@@ -111,6 +111,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 ),
                 backends_of(history.rank, dump, seen.joins.get(history.pid), end),
                 replicas_of(dump),
+                parts_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, seen.command, _problem(seen))

@@ -23,7 +23,15 @@ from preflight.serde import encode
 
 GROUP = "job"
 """The checks of a rehearsal."""
-JOB = ("job.ranks", "job.collectives", "job.pace", "job.memory", "job.backend", "job.model")
+JOB = (
+    "job.ranks",
+    "job.collectives",
+    "job.pace",
+    "job.memory",
+    "job.backend",
+    "job.model",
+    "job.balance",
+)
 SCRIPT = "job.script"
 FABRIC_GROUPS = ("gpu", "net", "rdzv", "world")
 """What is looked at, then and there, where all ranks wait in the same collective."""

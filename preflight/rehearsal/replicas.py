@@ -1,4 +1,4 @@
-"""Reads what the injected files tell of models and backends: hostile, so each field is checked."""
+"""Reads what the injected files tell of a rank: hostile, so each field is checked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import TEXT, End
 from preflight.domains.job.replica import Replica, Sampled
+from preflight.domains.job.step_parts import StepParts
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
 from preflight.rehearsal.history import count_of
 from preflight.sanitize import one_line
@@ -73,6 +74,33 @@ def _numbers(text: str) -> Iterator[float | None]:
             yield float(word)
         except ValueError:
             yield None
+
+
+def parts_of(dump: Mapping[str, Any]) -> StepParts:
+    """Where the time of a rank's steps went, and its batches, as preflight_phases.py tells."""
+    told = mapping_or_empty(dump.get("parts"))
+    sums = told.get("sums")
+    counts = [
+        value if type(value) is int and 0 <= value < 1 << 80 else 0
+        for value in (sums if isinstance(sums, list) else [])
+    ]
+    samples, elements, squares, size = counts if len(counts) == 4 else (0, 0, 0, 0)
+    return StepParts(
+        forward=_seconds(told.get("forward")),
+        backward=_seconds(told.get("backward")),
+        optimizer=_seconds(told.get("optimizer")),
+        steps=count_of(told, "steps"),
+        batches=count_of(told, "batches"),
+        samples=samples,
+        elements=elements,
+        squares=squares,
+        bytes=size,
+        shape=one_line(told.get("shape", ""), 60),
+    )
+
+
+def _seconds(told: object) -> float:
+    return float(told) if isinstance(told, (int, float)) and 0 <= told < 1e7 else 0.0
 
 
 def backends_of(

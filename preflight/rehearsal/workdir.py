@@ -24,6 +24,7 @@ INJECTED = (
     "preflight_rendezvous.py",
     "preflight_caught.py",
     "preflight_model.py",
+    "preflight_phases.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

@@ -43,7 +43,7 @@ FSDP2_ON_CPU = "torch 2.8"
 """Before, torch has no fully_shard there, or one that asks a CPU for its streams."""
 
 RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
-BACKEND, MODEL = "job.backend", "job.model"
+BACKEND, MODEL, BALANCE = "job.backend", "job.model", "job.balance"
 MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
 """What a rank of Open MPI's gets to know, from a script of that name."""
 
@@ -294,6 +294,8 @@ FAULTS = (
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
+    warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
+    warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("memory_grows", "memory-growth", 0, 1, check=MEMORY, line=False, launcher=SHELL),
     warned(
         "restarts",
@@ -319,6 +321,7 @@ HEALTHY = (
     Row("compiles", args=("22",), launcher=SHELL),
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
+    Row("batch_ragged", launcher=SHELL),
     Row("replica_local", launcher=SHELL),
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
@@ -405,7 +408,7 @@ AT_LENGTH = frozenset(
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
-        *("replica_local", "replica_parts", "replica_unused_allowed"),
+        *("replica_local", "replica_parts", "replica_unused_allowed", "batch_longer"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -12,6 +12,7 @@ from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
 from preflight.domains.job.replica import Replica
+from preflight.domains.job.step_parts import StepParts
 from preflight.frozen import dataclass
 
 TEXT = 300
@@ -328,6 +329,7 @@ class Rehearsed:
     growth: Growth = Growth()
     backends: Backends = Backends()
     models: tuple[Replica, ...] = ()
+    parts: StepParts = StepParts()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Responder:
     rendezvous = {}  # and in preflight_rendezvous.py
     caught = {}  # and in preflight_caught.py
     model = {}  # and in preflight_model.py
+    phases = {}  # and in preflight_phases.py
     folder = here = ""
     pid = main = inode = 0
     listener = fault = c10d = binding = None
@@ -51,6 +52,7 @@ def begin():
     if Responder.caught:
         Responder.caught["begin"]()
         Responder.model["begin"]()
+        Responder.phases["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
 
@@ -68,6 +70,7 @@ def imported(name, module, folder):
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
+        Responder.phases["follow_ddp"](module, unless_compiled)
     else:
         watch_loader(module._BaseDataLoaderIter)
 
@@ -240,6 +243,7 @@ def steps(optimizer, args, kwargs):
     """Before every step of every optimizer."""
     try:
         Responder.model["steps"](optimizer)
+        Responder.phases["before_step"]()
     except Exception:
         pass
 
@@ -247,6 +251,7 @@ def steps(optimizer, args, kwargs):
 def stepped(optimizer, args, kwargs):
     """After every step of every optimizer: with two of them, as for a GAN, a step of the program is
     one of the first."""
+    Responder.phases["after_step"]()
     now = time.monotonic()
     key = id(optimizer)
     Responder.steps[key] = Responder.steps.get(key, 0) + 1
@@ -267,10 +272,12 @@ def watch_loader(iterator):
     def __next__(self):
         if os.getpid() != Responder.pid:
             return original(self)
-        if Responder.loader is None or Responder.loader["id"] != id(self):
+        fresh = Responder.loader is None or Responder.loader["id"] != id(self)
+        if fresh:
             Responder.loader = describe_loader(self)
         loader = Responder.loader
         began = time.monotonic()
+        Responder.phases["leave_backward"](began)
         try:
             batch = original(self)
         except StopIteration:
@@ -283,6 +290,10 @@ def watch_loader(iterator):
         Responder.waits.append((round(now, 4), round(now - began, 6)))
         Responder.batches += 1
         loader["given"] += 1
+        try:
+            Responder.phases["batch"](batch, fresh)
+        except Exception:
+            pass
         return batch
 
     iterator.__next__ = unless_compiled(__next__, original)
@@ -396,6 +407,7 @@ def dump():
     told["members"] = Responder.recorder["members"](Responder.c10d)
     told["caught"] = Responder.caught["told"](Responder.main)
     told["models"] = Responder.model["told"]()
+    told["parts"] = Responder.phases["told"]()
     told["backends"] = Responder.recorder["backends"](Responder.c10d)
     told["waits"] = waits = list(Responder.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]

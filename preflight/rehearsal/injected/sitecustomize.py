@@ -73,6 +73,7 @@ class TorchImports:
                 responder["Responder"].recorder = self.load("preflight_flight_recorder")
                 responder["Responder"].caught = self.load("preflight_caught")
                 responder["Responder"].model = self.load("preflight_model")
+                responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)

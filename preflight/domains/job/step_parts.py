@@ -1,0 +1,44 @@
+"""Where the time of a rank's steps goes on the host, and the batches that it gets. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from preflight.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
+    a forward of DDP and the optimizer, its collectives included. samples, elements, squares, bytes:
+    sums over `batches` of the steps; shape: of the latest one's first tensor."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    optimizer: float = 0.0
+    steps: int = 0
+    batches: int = 0
+    samples: int = 0
+    elements: int = 0
+    squares: int = 0
+    bytes: int = 0
+    shape: str = ""
+
+    @property
+    def size(self) -> float:
+        """Samples of a batch, on average."""
+        return self.samples / self.batches if self.batches else 0.0
+
+    @property
+    def content(self) -> float:
+        """Elements of a sample, on average: grows with the length of sequences."""
+        return self.elements / self.samples if self.samples else 0.0
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean number of elements of a batch, as a part of it."""
+        if self.batches < 2 or not self.elements:
+            return math.inf
+        mean = self.elements / self.batches
+        spread = max(0.0, self.squares / self.batches - mean * mean)
+        return math.sqrt(spread / self.batches) / mean

@@ -1,0 +1,115 @@
+"""Where the time of a step goes on the host, and how large the batches are that a rank gets.
+
+A step is cut where the program passes: in and out of DDP's forward, before and after the optimizer,
+before and after the DataLoader. What lies between the end of a forward and the optimizer is called
+backward: the loss, backward() with its collectives, clipping. Loaded from its text beside
+preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
+"""
+
+import sys
+import time
+
+TENSORS, DEPTH, PENDING = 16, 4, 256
+"""Of a batch that are looked at; batches of one step."""
+
+
+class Phases:
+    """What is known in this process. There is one."""
+
+    forward = backward = optimizer = 0.0
+    steps = batches = 0
+    ended = began = 0.0
+    pending, sums = [], [0, 0, 0, 0]
+    shape = ""
+
+
+def begin():
+    """A child by fork has done nothing yet."""
+    Phases.forward = Phases.backward = Phases.optimizer = 0.0
+    Phases.steps = Phases.batches = 0
+    Phases.ended = Phases.began = 0.0
+    Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
+
+
+def follow_ddp(module, unless_compiled):
+    """From now on take the time of each forward."""
+    forward = module.DistributedDataParallel.forward
+    ours = "preflight_" in getattr(getattr(forward, "__code__", None), "co_filename", "")
+    # of two of ours, one around the other, Dynamo would see the inner one
+    plain = getattr(forward, "__wrapped__", forward) if ours else forward
+
+    def timed(*args, **kwargs):
+        if not sys.modules["torch"].is_grad_enabled():
+            return forward(*args, **kwargs)
+        began = time.monotonic()
+        leave_backward(began)
+        result = forward(*args, **kwargs)
+        Phases.ended = now = time.monotonic()
+        Phases.forward += now - began
+        return result
+
+    module.DistributedDataParallel.forward = unless_compiled(timed, plain)
+
+
+def leave_backward(now):
+    """Whatever follows a forward and its backward has begun."""
+    if Phases.ended:
+        Phases.backward += now - Phases.ended
+        Phases.ended = 0.0
+
+
+def before_step():
+    Phases.began = now = time.monotonic()
+    leave_backward(now)
+
+
+def after_step():
+    """The batches since the last one were for this step."""
+    if Phases.began:
+        Phases.optimizer += time.monotonic() - Phases.began
+        Phases.began = 0.0
+        Phases.steps += 1
+    for samples, elements, size in Phases.pending:
+        Phases.batches += 1
+        Phases.sums[0] += samples
+        Phases.sums[1] += elements
+        Phases.sums[2] += elements * elements
+        Phases.sums[3] += size
+    Phases.pending = []
+
+
+def batch(given, fresh):
+    """Samples, elements and bytes of a batch: of its tensors, the samples of the first one that has
+    any. `fresh`: of another pass than the one before, which may have been an evaluation."""
+    if fresh:
+        Phases.pending = []
+    tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]
+    if tensors and len(Phases.pending) < PENDING:
+        samples = next((t.shape[0] for t in tensors if t.dim()), 0)
+        elements = sum(t.numel() for t in tensors)
+        size = sum(t.numel() * t.element_size() for t in tensors)
+        Phases.pending.append((samples, elements, size))
+        Phases.shape = str(list(tensors[0].shape))[:60]
+
+
+def tensors_in(given, kind, depth):
+    if isinstance(given, kind):
+        yield given
+    elif depth and isinstance(given, dict):
+        for one in list(given.values())[:TENSORS]:
+            yield from tensors_in(one, kind, depth - 1)
+    elif depth and isinstance(given, (list, tuple)):
+        for one in given[:TENSORS]:
+            yield from tensors_in(one, kind, depth - 1)
+
+
+def told():
+    return {
+        "forward": round(Phases.forward, 6),
+        "backward": round(Phases.backward, 6),
+        "optimizer": round(Phases.optimizer, 6),
+        "steps": Phases.steps,
+        "batches": Phases.batches,
+        "sums": list(Phases.sums),
+        "shape": Phases.shape,
+    }

@@ -1,0 +1,105 @@
+"""job.balance: whether all ranks have the same work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.cases import Case, assert_case, judged, round_trips
+
+from preflight.check import conforms
+from preflight.checks import job_balance
+from preflight.checks.job_balance import Work
+from preflight.domains.job.step_parts import StepParts
+from preflight.model import Cause, Missing, Node, Status, Topology
+
+conforms(job_balance)
+
+WARN = Status.WARN
+FOUR = Topology(size=4, nodes=(Node("n1", (0, 1, 2, 3)),))
+GIB = 1 << 30
+
+
+def parts(
+    samples: float = 32, length: float = 100, batches: int = 40, spread: float = 0
+) -> StepParts:
+    mean = samples * length
+    return StepParts(
+        *(0.4, 0.8, 0.1, 40, batches),
+        samples=int(samples * batches),
+        elements=int(mean * batches),
+        squares=int((mean**2 + (spread * mean) ** 2) * batches),
+        bytes=int(4 * mean * batches),
+        shape=f"[{samples:g}, {length:g}]",
+    )
+
+
+def ranks(*works: Work) -> dict[str, Work]:
+    return {f"n1/{r}": replace(work, rank=r) for r, work in enumerate(works)}
+
+
+ONE = Work(0, parts(), 40, 0.03, 0.1, 1e6)
+LARGER = replace(ONE, parts=parts(samples=64))
+LONGER = replace(ONE, parts=parts(length=180))
+CASES = (
+    Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
+    Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),
+    Case(
+        "lengths that vary a lot, by chance",
+        ranks(ONE, ONE, replace(ONE, parts=parts(length=140, spread=0.9))),
+        topology=FOUR,
+    ),
+    Case("too few batches", ranks(ONE, replace(ONE, parts=parts(64, batches=5))), topology=FOUR),
+    Case("an evaluator beside three", ranks(ONE, ONE, replace(LARGER, steps=3)), topology=FOUR),
+    Case("one rank alone", ranks(LARGER), topology=FOUR),
+    Case(
+        "no DataLoader on one", ranks(ONE, LARGER, replace(ONE, parts=StepParts())), topology=FOUR
+    ),
+    Case(
+        "a larger batch on one",
+        ranks(ONE, ONE, LARGER, ONE),
+        "batch-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 2",
+    ),
+    Case("of two, one", ranks(ONE, LARGER), "batch-uneven", WARN, topology=FOUR),
+    Case(
+        "longer sequences on one",
+        ranks(ONE, ONE, LONGER),
+        "batch-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "one GPU is fuller",
+        ranks(*(replace(ONE, gpu=n * GIB, limit=80 * GIB) for n in (70, 40, 40, 41))),
+        "gpu-memory-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "one GPU is fuller, and far from full",
+        ranks(*(replace(ONE, gpu=n * GIB, limit=80 * GIB) for n in (30, 10, 10, 10))),
+        topology=FOUR,
+    ),
+    Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
+    Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert_case(job_balance, case)
+
+
+def test_what_each_has_is_told() -> None:
+    (found,) = judged(job_balance, Case("", ranks(ONE, ONE, LONGER), topology=FOUR))
+    assert found.saw.startswith("rank 2 has 180 elements per sample, the others 100")
+    assert "[32, 180], elsewhere [32, 100]" in found.saw
+
+
+def test_what_is_kept_survives_its_way() -> None:
+    round_trips(ONE)
