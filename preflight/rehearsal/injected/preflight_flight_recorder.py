@@ -173,9 +173,10 @@ def unrecorded(c10d, binding, found):
 
 
 def backends(c10d):
-    """Group -> kind of tensors -> the backend that carries them here."""
-    found = groups_of(c10d)
-    return {name: Recorder.backends[name] for name in list(found)[:64]}
+    """Group -> kind of tensors -> the backend that carries them here, also of groups that have been
+    destroyed."""
+    groups_of(c10d)
+    return dict(list(Recorder.backends.items())[:64])
 
 
 def members(c10d):
