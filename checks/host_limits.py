@@ -67,6 +67,8 @@ FILES_AT_LEAST, FILES_PER_RANK = 128, 256
 # NCCL over TCP has two connections a channel and neighbour, and more of the bootstrap and proxy;
 # the store of rank 0 has at least one of every rank
 FILES_PER_PEER, FILES_OF_STORE = 16, 64
+# fs.nr_open as the kernel has it: nobody may have more, nor does NCCL open all that many
+FILES_MOST = 1 << 20
 MEMORY_PER_RANK = 512 * MIB
 
 # its bit in CapEff (capabilities(7)): whoever has it may lock memory beyond the limit, as pods for
@@ -336,7 +338,8 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
             )
         yield from _judge_shm(here, limits, ranks, expect, blame)
         peers = world.topology.size
-        files = int(expect.number("nofile") or FILES_PER_RANK + FILES_PER_PEER * peers)
+        usual = min(FILES_PER_RANK + FILES_PER_PEER * peers, FILES_MOST)
+        files = int(expect.number("nofile") or usual)
         if limits.files != UNLIMITED and limits.files < files:
             least = max(FILES_AT_LEAST, FILES_OF_STORE + peers)
             enough = limits.files >= least and not expect.source("nofile")

@@ -3,8 +3,9 @@
 Level        standard
 Looks at     the address that Gloo uses on each node, and NCCL's where there are GPUs; a listener
              there on a port that the kernel chooses; a connection from every node to every other
-             one (above 64 nodes: to seven others), in which both ends authenticate; 16 more from
-             other source ports; then all connections at once, as NCCL and Gloo open them
+             one (above 64 nodes: to seven, four of them random), in which both ends authenticate;
+             16 more from other source ports; then all connections at once, as NCCL and Gloo open
+             them
 Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
              direction (Gloo uses one of the two; which one depends on the addresses); two machines
              have the same address; an interface does not reach the others; connections that work

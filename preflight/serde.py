@@ -128,16 +128,18 @@ class Shared:
         """The same data; nobody may change it any more."""
         if type(data) is str:
             return self._known.setdefault(data, data)
-        if type(data) is dict:
-            data = {self._known.setdefault(k, k): self.of(v) for k, v in data.items()}
-        elif type(data) is list:
-            data = [self.of(one) for one in data]
-        else:
+        if type(data) is not dict and type(data) is not list:
             return data
-        text = json.dumps(data, separators=(",", ":"))
-        if len(text) > DIGESTED:
-            return self._known.setdefault(blake2b(text.encode(), digest_size=16).digest(), data)
-        return self._known.setdefault(text.encode(), data)
+        text = json.dumps(data, separators=(",", ":")).encode()
+        key = text if len(text) <= DIGESTED else blake2b(text, digest_size=16).digest()
+        made = self._known.get(key)
+        if made is None:
+            if type(data) is dict:
+                made = {self._known.setdefault(k, k): self.of(v) for k, v in data.items()}
+            else:
+                made = [self.of(one) for one in data]
+            self._known[key] = made
+        return made
 
 
 DIGESTED = 32

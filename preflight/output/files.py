@@ -13,7 +13,7 @@ from typing import Any
 from preflight import console
 from preflight.config import resolve
 from preflight.config.resolve import Output
-from preflight.engine.agent import session
+from preflight.engine.agent import session, without_collector
 from preflight.engine.plan import SUMMARY
 from preflight.engine.setup import wait
 from preflight.model import PreflightError, Report
@@ -63,7 +63,8 @@ def publish(
             problem = terminal.write(formats.render(output.format, report, looked))
         else:
             plain = human.Look(verbose=look.verbose)
-            text = formats.render(output.format, report, plain)
+            with without_collector():
+                text = formats.render(output.format, report, plain)
             # metrics: a second file beside them would say the same of the same node once more
             metrics = output.format == "prometheus"
             asked = output is not unasked
@@ -149,7 +150,8 @@ def read_report(path: str) -> Report:
             from preflight.render.html import embedded
 
             text = embedded.unpacked(text)
-        return as_json.parse(text)
+        with without_collector():
+            return as_json.parse(text)
     except PreflightError as error:
         raise PreflightError(f"{path}: {error}") from None
 

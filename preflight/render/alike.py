@@ -153,12 +153,16 @@ def folded(
     alone: dict[str, dict[str, Any]] = {}
     shapes: dict[tuple[Any, ...], list[_Member]] = {}
     flat: dict[int, _Flat] = {}
+    whole: dict[int, _Flat] = {}
+    same: dict[Any, Any] = {}
     for key, data in by_key.items():
         place = places.number(key)
         if place is None:
             alone[key] = data
             continue
-        shape, leaves = _flat_of_all(data, flat)
+        if id(data) not in whole:
+            whole[id(data)] = _flat_of_all(data, flat, same)
+        shape, leaves = whole[id(data)]
         shapes.setdefault((place[0], shape), []).append((place[1], key, data, leaves))
     groups: list[Group] = []
     for (kind, _), members in shapes.items():
@@ -176,19 +180,21 @@ _Member = tuple[int, str, dict[str, Any], tuple[Any, ...]]
 """Number, key, observation, and its leaves."""
 
 
-def _flat_of_all(data: dict[str, Any], known: dict[int, _Flat]) -> _Flat:
-    """An observation, of which the value may be that of many: it is looked through once."""
+def _flat_of_all(data: dict[str, Any], known: dict[int, _Flat], same: dict[Any, Any]) -> _Flat:
+    """An observation, of which the value may be that of many: it is looked through once. Of equal
+    shapes and leaves one is kept."""
     shape: tuple[Any, ...] = ()
     leaves: tuple[Any, ...] = ()
     for name, inner in data.items():
         flat = known.get(id(inner)) if name == "ok" else None
         if flat is None:
-            flat = _flat(inner)
+            shape_of, own = _flat(inner)
+            flat = same.setdefault(shape_of, shape_of), own
             if name == "ok":
                 known[id(inner)] = flat
         shape += (name, flat[0])
         leaves += flat[1]
-    return shape, leaves
+    return same.setdefault(shape, shape), leaves
 
 
 def _flat(data: Any) -> _Flat:
@@ -238,9 +244,11 @@ def _is_numbered(data: Any) -> bool:
 def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
     """Members of one shape: those of which many are equal, each for itself, and the rest."""
     equal: dict[Any, list[_Member]] = {}
+    same: dict[Any, Any] = {}
     for member in members:
         # 1, 1.0 and True are three things in JSON
-        equal.setdefault((member[3], tuple(map(type, member[3]))), []).append(member)
+        types = tuple(map(type, member[3]))
+        equal.setdefault((member[3], same.setdefault(types, types)), []).append(member)
     least = max(LEAST, int(SHARE * len(members)))
     rest = [member for part in equal.values() if len(part) < least for member in part]
     yield from (part for part in equal.values() if len(part) >= least)

@@ -101,7 +101,11 @@ def _folded(
     groups: dict[str, list[alike.Group]] = {}
     for check, by_key in seen.checks.items():
         values: dict[int, Any] = {}
-        data = {key: _observation(o, values) for key, o in by_key.items()}
+        made: dict[int, dict[str, Any]] = {}
+        for one in by_key.values():
+            if id(one) not in made:  # of what many have in common there is one
+                made[id(one)] = _observation(one, values)
+        data = {key: made[id(o)] for key, o in by_key.items()}
         alone[check], found = alike.folded(data, places) if len(data) >= least else (data, [])
         if found:
             groups[check] = found

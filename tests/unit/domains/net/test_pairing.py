@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 from itertools import pairwise
 
 import pytest
 
 from preflight.domains.net.pairing import (
     ALL,
-    OFFSETS,
+    FAR,
+    NEAR,
     NodeNumber,
     by_number,
     dialled_by,
@@ -28,8 +31,40 @@ def test_who_dials_is_who_is_dialled(count: int) -> None:
 
 def test_up_to_64_nodes_every_edge_is_tested() -> None:
     assert edges(ALL) == ALL * (ALL - 1)
-    assert edges(1000) == 1000 * len(OFFSETS)
+    most = 1000 * (len(NEAR) + FAR)
+    assert 0.99 * most < edges(1000) <= most, "hardly anybody is drawn twice"
     assert edges(1) == 0
+
+
+def test_above_that_everybody_dials_and_is_dialled_by_neighbours_and_by_others() -> None:
+    for count in (ALL + 1, 500, 12500):
+        for index in range(0, count, 97):
+            to, by = dials(index, count), dialled_by(index, count)
+            assert to[0] == (index + 1) % count
+            assert index not in to
+            assert len({*to, *by}) >= 8
+            assert min(len(to), len(by)) >= 4
+
+
+def leaf_pair_found(count: int, leaf: int, dice: random.Random) -> bool:
+    """Whether an edge is tested from one group of neighbours to another one, or back."""
+    here, there = dice.sample(range(count // leaf), 2)
+    return any(
+        dialled // leaf == (there if own == here else here)
+        for own in (here, there)
+        for index in range(own * leaf, (own + 1) * leaf)
+        for dialled in dials(index, count)
+    )
+
+
+@pytest.mark.parametrize(("count", "leaf"), [(1024, 32), (4096, 32), (12500, 50), (12500, 100)])
+def test_two_switches_that_do_not_reach_each_other_are_found_as_often_as_the_docs_say(
+    count: int, leaf: int
+) -> None:
+    dice, tries = random.Random(5), 600
+    found = sum(leaf_pair_found(count, leaf, dice) for _ in range(tries)) / tries
+    stated = 1 - math.exp(-2 * FAR * leaf * leaf / count)
+    assert abs(found - stated) < 3 * math.sqrt(stated * (1 - stated) / tries) + 0.02
 
 
 def test_nobody_is_first_for_everybody() -> None:
