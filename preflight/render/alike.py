@@ -58,6 +58,10 @@ class Places:
         self._names = [node.name for node in nodes]
         self._end = len(nodes)
 
+    @property
+    def nodes(self) -> int:
+        return self._end
+
     def number(self, key: str) -> tuple[str, int] | None:
         """`nodes` or `ranks`, and the number there; None where a key has none."""
         node, rank = place_of(key)

@@ -42,6 +42,8 @@ from preflight.sanitize import json_lines, json_text
 from preflight.serde import decode, encode, parsed
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
+DRAWN_NODES = 1024
+"""Nodes of a world beyond which what is drawn is not stored: `show --judge` makes it anew."""
 LIMIT = 64 << 20
 LIMIT_A_RANK = 4 << 10
 LIMIT_MOST = 512 << 20
@@ -116,6 +118,8 @@ def _row(row: Row, places: alike.Places) -> dict[str, Any]:
     measured = row.measured
     drawn: dict[str, Any] = {"grid": measured.grid, "lanes": measured.lanes}
     drawn |= {"curves": measured.curves, "parts": measured.parts}
+    if places.nodes > DRAWN_NODES:
+        drawn = {}
     return {
         "id": row.id,
         "stage": row.stage,

@@ -15,6 +15,9 @@ from preflight.expect import Expect
 from preflight.judge import verdict
 from preflight.model import (
     Cause,
+    Cell,
+    Grid,
+    Measured,
     Missing,
     Node,
     Observation,
@@ -126,6 +129,17 @@ def test_numbers_of_many_are_folded() -> None:
         folded = alike.numbers_folded(data, places)
         back = alike.numbers_unfolded(json.loads(json.dumps(folded)), places)
         assert (back, list(back)) == (data, list(data))
+
+
+def test_what_is_drawn_of_very_many_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Grid("parts of 1", ("n001",), ("n002",), (Cell(0, 0, 1.0),), 1.0)
+    made = report()
+    rows = tuple(dataclasses.replace(r, measured=Measured("x", {}, grid)) for r in made.rows)
+    made = dataclasses.replace(made, rows=rows)
+    assert "grid" in json.loads(as_json.render(made))["checks"][0]
+    monkeypatch.setattr(as_json, "DRAWN_NODES", NODES)
+    row = json.loads(as_json.render(made))["checks"][0]
+    assert ("grid" in row, row["text"]) == (False, "x")
 
 
 HOSTILE: tuple[Any, ...] = (
