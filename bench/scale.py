@@ -125,7 +125,7 @@ def measure(agents: int, bars: Bars) -> Held:
         if plant.world.absent is not None and first is not None:
             patience = max(LEAST_ARRIVE, 1.5 * (first.spread + max(first.met, 0.0)) + 3.0)
         limit = patience + LIMIT_SECONDS + LIMIT_PER_AGENT * agents
-        signal.alarm(int(2 * limit))  # not even a fault of this script goes on for ever
+        signal.alarm(int(2 * limit))  # not even a fault of this script goes on forever
         held = hold(replace(plant.world, arrive=patience), limit)
         signal.alarm(0)
         what = f"{agents} agents, {plant.what}"

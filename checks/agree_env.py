@@ -298,7 +298,7 @@ def _difference(name: str, parties: Mapping[str, tuple[str, Variable | None]]) -
         groups.setdefault(value, []).append(party)
     smallest = sorted(groups.values(), key=len)
     said = [f"{_value(parties[g[0]][1])} on {_names(g)}" for g in smallest[:SHOWN]]
-    saw = f"{name} {', '.join(said)}"
+    saw = f"{name} differs: {', '.join(said)}"
     files = {p: v.file for p, (_, v) in parties.items() if v is not None and v.file}
     rest = [p for p in parties if p not in files]
     if agreed.value is not None:
@@ -325,7 +325,7 @@ def _both(groups: Mapping[str, list[str]]) -> tuple[str, ...]:
 
 
 def _value(variable: Variable | None) -> str:
-    return f"is {quoted(variable.value, 60)} ({variable.place})" if variable else "is not set"
+    return f"{quoted(variable.value, 60)} ({variable.place})" if variable else "not set"
 
 
 def _names(parties: list[str]) -> str:

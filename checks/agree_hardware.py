@@ -217,7 +217,7 @@ def _same_host(world: World[Hardware]) -> Iterator[Found]:
 
 def _outside_addresses(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
     """The addresses by which other machines reach this one, with their interfaces. What nobody
-    uses may well be the same everywhere, as what the NAT of a virtual machine hands out."""
+    uses may well be the same everywhere, as what the NAT of a virtual machine advertises."""
     for nic in seen.outside:
         for address in nic.addresses if nic.name in seen.used else ():
             if not address.ip.startswith(LOCAL):

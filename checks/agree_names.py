@@ -62,7 +62,7 @@ CHECK = Check(
     budget=7.0,
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
-    disturbs="the name servers: 8 look-ups a node",
+    disturbs="the name servers: 8 lookups per node",
     blame=Blame.NODE,
     explains=("rdzv.torchrun",),
 )

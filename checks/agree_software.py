@@ -64,7 +64,7 @@ CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.PO
 
 FINDINGS = {
     "torch-differs": FindingType(
-        headline="torch differs between nodes: {seen} ({where})",
+        headline="torch differs on {where}: {seen}",
         who="image author",
         cause="an environment that is not activated there, an older image, or a package in "
         "~/.local",
@@ -87,7 +87,7 @@ FINDINGS = {
         commands=(Command("command -v python; python -m pip show torch", "{node}"),),
     ),
     "nccl-differs": FindingType(
-        headline="NCCL differs between nodes: {seen} ({where})",
+        headline="NCCL differs on {where}: {seen}",
         who="image author",
         cause="a different libnccl from LD_LIBRARY_PATH or LD_PRELOAD, or a package that was "
         "upgraded",
@@ -101,7 +101,7 @@ FINDINGS = {
         explains=("world.nccl", "world.bandwidth", "host.software"),
     ),
     "python-differs": FindingType(
-        headline="Python differs between nodes: {seen} ({where})",
+        headline="Python differs on {where}: {seen}",
         who="image author",
         cause="an environment that is not activated there, or the system Python",
         means="functions and classes pickled on one node can't be unpickled on another "
@@ -112,7 +112,7 @@ FINDINGS = {
         explains=(),
     ),
     "driver-differs": FindingType(
-        headline="the NVIDIA driver differs between nodes: {seen} ({where})",
+        headline="the NVIDIA driver differs on {where}: {seen}",
         cause="a node that missed the last update, or was the only one updated",
         means="usually nothing; but a bug of one driver version only affects these nodes",
         text="install the same driver on all nodes",

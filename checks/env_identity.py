@@ -154,7 +154,7 @@ FINDINGS = {
         text="set a different RANK for every process",
     ),
     "world-differs": FindingType(
-        headline="{name} differs between ranks",
+        headline="{name} differs between ranks: {values}",
         who="job author",
         cause="nodes x processes computed by hand, or a script that differs between nodes",
         means='"4/5 clients joined" on rank 0, or no message for five times the timeout',

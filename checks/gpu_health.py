@@ -572,7 +572,7 @@ def _job_gpus(seen: Health, mask: VisibleDevices) -> frozenset[int]:
     return frozenset(listed) if listed and listed <= everything else everything
 
 
-# --- one GPU that is unwell ---
+# --- one GPU that is faulty ---
 
 
 def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:

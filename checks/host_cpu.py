@@ -348,7 +348,7 @@ def _judge_openmp(here: Subject, cpus: Cpus, ranks: int, launcher: str) -> Itera
             expected="none of them set, or a separate mask for every rank",
             confidence=Confidence.LIKELY,
         )
-    # a list such as 4,2 sets nested levels: the first counts; what is no number, env.* names
+    # a list such as 4,2 sets nested levels: the first counts; what is not a number, env.* names
     first = (cpus.omp_threads or "").partition(",")[0].strip()
     threads = int(first) if first.isdecimal() and len(first) < 10 else 1
     if threads > 1 and ranks * threads > OMP_CROWD * cpus.worth:

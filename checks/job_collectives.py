@@ -20,8 +20,9 @@ Not covered  calls of other libraries (MPI, Horovod); before Python 3.12 excepti
              a call is what was intended
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete", "Received data size doesn't match expected size", "Detected
-             mismatch between collectives on ranks", GPUs at 100 % without progress, a training that
-             hangs at the end of an epoch, a loss that is wrong without any error
+             mismatch between collectives on ranks", "CANCELLED AT … DUE TO TIME LIMIT", GPUs at 100
+             % without progress, a training that hangs at the end of an epoch, a loss that is wrong
+             without any error
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def _order(hang: Hang) -> Found | None:
     if not found:
         return None
     # the smallest number is not the earliest in another group: where there are several, one that
-    # has an odd one says more
+    # has an outlier says more
     first = min(found, key=lambda d: (d.tie, d.seq))
     uneven = uneven_data(hang, first.calls)
     if uneven:

@@ -12,7 +12,8 @@ Warns if     a rank waits for its DataLoader in 30 % of its time; 50 collectives
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  overlap on a GPU: a rank seems to wait when it only has nothing to launch; steps
              without an optimizer; a rank that is slow now and then; why a rank is slow
-Seen as      no error at all: GPUs idle, "Timed out waiting" only when it gets much worse
+Seen as      no error at all: GPUs idle, "CANCELLED AT … DUE TO TIME LIMIT", "Timed out waiting"
+             only when it gets much worse
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ FINDINGS = {
         cause="more memory than the job's or container's limit",
         means="a rank or a worker of its DataLoader ends silently, the others wait for it; SLURM "
         "says 'Detected … oom_kill event', 'Detected … oom-kill event', 'Some of the step tasks "
-        "have been OOM Killed' or 'task …: Out Of Memory'",
+        "have been OOM Killed' or 'task …: Out Of Memory', the shell 'slurm_script: line … Killed'",
         text="ask for more memory, or start fewer ranks and workers on the node; load less at "
         "once: smaller batches, no full copy of the data in each rank; preflight rehearse shows "
         "growth per step as job.memory",

@@ -176,7 +176,7 @@ FINDINGS = {
 class Choices:
     """The interfaces in the kernel's order (`more` were left out), the rules with their source.
 
-    own       addresses of the node's own name; None when it was not asked for or did not answer
+    own       addresses of the node's name; None when it was not asked for or did not answer
     source    the local address from which this node would talk to MASTER_ADDR; empty: unknown
     no_route  why there is no route to MASTER_ADDR
     loopback  why 127.0.0.1 can't be used; empty when it can

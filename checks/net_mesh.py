@@ -19,7 +19,8 @@ Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); mo
              interfaces of NCCL; ports that are open for single programs only
 Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out connecting:
              SO_ERROR: Connection refused", "Call to connect returned Connection refused, retrying",
-             "No route to host", "connect: Invalid argument"; or no message until a timeout
+             "No route to host", "connect: Invalid argument", "socketStartConnect: Connect to …
+             failed"; or no message until a timeout
 """
 
 from __future__ import annotations

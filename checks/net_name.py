@@ -78,12 +78,12 @@ CHECK = Check(
     explains=("rdzv.*", "world.*"),
 )
 
-# a look-up in a healthy network takes milliseconds; torch makes several at each start
+# a lookup in a healthy network takes milliseconds; torch makes several at each start
 SLOW = 0.5
 # c10d makes one for each end of each connection, and starts nothing else meanwhile
 REVERSE_SLOW = 1.0
 
-# what the worker needs after the last look-up to hand its answer over
+# what the worker needs after the last lookup to hand its answer over
 RESERVE = 0.7
 ADDRESSES_KEPT = 16
 SHOWN = 3
@@ -251,14 +251,14 @@ FINDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """full     the own full name and then its addresses
+    """full     its full name and then its addresses
     reverse   of MASTER_ADDR's addresses; `name` is the address in the form that was asked for
     local     those of all addresses found that a listener could stand at on this machine
     sources   address of MASTER_ADDR -> the local address to reach it from; empty: no way
     addresses of this machine's interfaces, as `eth0 10.0.0.7/24`
     gloo_by_name  Gloo goes by the hostname: GLOO_SOCKET_IFNAME is not set
     agent     the store is torchrun's agent, which need not be where rank 0 is
-    late      seconds after which MASTER_ADDR resolved, and how the first look-up failed; 0: at once
+    late      seconds after which MASTER_ADDR resolved, and how the first lookup failed; 0: at once
     inside    "kubernetes", "container" or "": where addresses may be translated on the way
     """
 
@@ -350,7 +350,7 @@ def _interfaces(host: Host) -> tuple[str, ...]:
 
 def judge(world: World[Names], expect: Expect) -> Iterator[Found]:
     for key, missing in world.missing(Cause.TIMED_OUT).items():
-        # killed while it waited for a look-up, and not at once: the look-up is what hangs
+        # killed while it waited for a lookup, and not at once: the lookup is what hangs
         if missing.last_mark.startswith("wait: ") and missing.seconds > REVERSE_SLOW:
             question = missing.last_mark.removeprefix("wait: ")
             fatal = question.startswith(MASTER)
@@ -620,6 +620,6 @@ def measured(world: World[Names]) -> Measured:
         if x is not None and x.found and x.found[0] != x.name
     ]
     return Measured(
-        " · ".join((*dict.fromkeys(words), f"look-ups {duration(slowest)} at most")),
+        " · ".join((*dict.fromkeys(words), f"lookups {duration(slowest)} at most")),
         {"slowest_seconds": slowest, "own": list(seen.own.found)},
     )

@@ -20,9 +20,10 @@ Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
              (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged
-Seen as      "NET/IB : No device found", "Got completion with error 12", "ibv_modify_qp failed with
-             error Connection timed out", "Remote RoCE device is incompatible with the local IB",
-             "GPU Direct RDMA Disabled", "IBV_WC_LOC_LEN_ERR"; training that is slow on one node
+Seen as      "NET/IB : No device found", "Got completion from peer … with status=12", "Got
+             completion from peer … with error 12", "ibv_modify_qp failed with error Connection
+             timed out", "Remote RoCE device is incompatible with the local IB", "GPU Direct RDMA
+             Disabled", "IBV_WC_LOC_LEN_ERR"; training that is slow on one node
 """
 
 from __future__ import annotations
@@ -225,7 +226,8 @@ FINDINGS = {
         who=ADMIN,
         cause="an NCCL_IB_GID_INDEX meant for other machines, an interface without an IPv4 "
         "address, or a container with its own network",
-        means="'ibv_modify_qp failed' or 'Got completion with error 12' in the first all-reduce",
+        means="'ibv_modify_qp failed' or 'Got completion from peer … with status=12' in the first "
+        "all-reduce",
         now="unset NCCL_IB_GID_INDEX",
         text="let NCCL (2.21 and later) choose the index; give the interface an IPv4 address; "
         "containers: use the host's network, or an RDMA device plug-in that provides the interface",
@@ -272,7 +274,7 @@ FINDINGS = {
         headline="RDMA port {at} has link errors: {seen}",
         who=OPERATOR,
         cause="a bad cable or transceiver, dust, or a flapping link",
-        means="stalls, or 'Got completion with error 12' after hours",
+        means="stalls, or 'Got completion from peer … with status=12' after hours",
         text="clean, reseat or swap the cable, then check that the counters stop growing",
         commands=(Command("perfquery -x; ibqueryerrors", "the node, as root"),),
         status=Status.WARN,

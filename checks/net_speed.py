@@ -492,7 +492,7 @@ def _describe_loss(rates: Iterable[EdgeRate]) -> str:
 
 
 def _bits(rate: float) -> str:
-    """Bytes a second as bits: `9.4 Gbit/s`, `87 Mbit/s`."""
+    """Bytes per second as bits: `9.4 Gbit/s`, `87 Mbit/s`."""
     return f"{rate * 8e-9:.1f} Gbit/s" if rate >= 1.25e8 else f"{rate * 8e-6:.3g} Mbit/s"
 
 

@@ -151,7 +151,8 @@ FINDINGS: Mapping[str, FindingType] = {
         headline="srun could not start preflight on {host}",
         cause="a slurmd that is down, a prolog that failed, or an agent that could not start or "
         "was killed",
-        means="the job's own srun fails in the same way",
+        means="the job's own srun fails in the same way: 'Task launch for StepId=… failed on node "
+        "…'",
         now="sbatch --exclude={host}   and your job script",
         text="read sinfo -R -n {host} and the log of its slurmd",
         commands=(Command("srun -w {host} --overlap -n1 true", "a node of the job"),),
@@ -193,7 +194,8 @@ FINDINGS: Mapping[str, FindingType] = {
         headline="preflight on {host} was lost during the run",
         who="whoever runs {host}",
         cause="a process that was killed (out of memory, a time limit), or a connection that broke",
-        means="the other ranks hang in their next collective, or 'Connection reset by peer'",
+        means="the other ranks hang in their next collective, or 'Connection reset by peer'; SLURM "
+        "says 'srun: error: Node failure on …' or 'CANCELLED AT … DUE TO NODE … FAILURE'",
         now="dmesg -T | tail   on {host}",
         text="find out how process {pid} ended (SLURM: sacct -j $SLURM_JOB_ID); exclude {host} if "
         "it happens there again",

@@ -70,7 +70,7 @@ CHECK = Check(
 # times the timeout (seen in torch 2.13)
 PATIENCE = 0.4
 
-# meeting takes milliseconds; a reverse look-up of the peers' addresses that nobody answers adds
+# meeting takes milliseconds; a reverse lookup of the peers' addresses that nobody answers adds
 # 10 s to every connection of c10d
 SECONDS_LATE = 3.0
 

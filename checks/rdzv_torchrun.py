@@ -69,7 +69,7 @@ CHECK = Check(
     level=Level.STANDARD,
     required=False,
     requires=frozenset({Requirement.PEERS}),
-    disturbs="the name servers: 4 look-ups a node",
+    disturbs="the name servers: 4 lookups per node",
     blame=Blame.JOB,
     explains=("rdzv.store", "world.*"),
 )
@@ -151,7 +151,7 @@ class Handed:
 class Hosting:
     """use      C10D, STATIC, INSIDE or UNKNOWN
     endpoint  its host; port and source (a variable) of it
-    hosts     whether torchrun would open the store here; None: a look-up had no answer
+    hosts     whether torchrun would open the store here; None: a lookup had no answer
     why       what it goes by; stops: the error with which it would end in place of that
     addresses that this node has on its interfaces
     run_id, nnodes   as torchrun takes them, empty where nothing is known

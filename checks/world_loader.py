@@ -58,7 +58,7 @@ CHECK = Check(
     disturbs="some MiB of /dev/shm",
 )
 
-# more workers seldom help; and two batches of each of eight still fit into the 64 MiB of /dev/shm
+# more workers rarely help; and two batches of each of eight still fit into the 64 MiB of /dev/shm
 # that a container has
 WORKERS_MAX = 8
 # pictures are stored with SOURCE pixels a side and cut to SIDE, as most models of vision want them;

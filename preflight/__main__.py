@@ -41,7 +41,7 @@ def _end_at_ctrl_c() -> None:
 
 
 def _leave_injected_code() -> None:
-    """Begin anew without the sitecustomize of PYTHONPATH: our workers are forks, and must be what
+    """Begin again without the sitecustomize of PYTHONPATH: our workers are forks, and must be what
     we made them. What it has added to sys.path stays; the environment is the command's."""
     if sys.argv[1:2] == [ALONE]:
         paths = sys.argv[2]

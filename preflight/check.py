@@ -98,10 +98,10 @@ class Check:
               Only for what says nothing but of the node: not of a job, or of what nodes share
     reports_meeting, reports_torch
               it says who came to the meeting, or why torch can't be imported: what can't be run
-              for want of either is blocked by it. The first answers {"roll": Roll, …}
+              for lack of either is blocked by it. The first answers {"roll": Roll, …}
     holds_port
               it binds MASTER_PORT: the meeting opens there once it is done
-    was       ids that it had before; they stay aliases for ever
+    was       ids that it had before; they stay aliases forever
     blame     whom its findings blame, where their codes say nothing else
     explains  what its findings explain, where their codes say nothing else
     options   the keys of [checks."id"] that observe() reads from ctx.options, with their meaning

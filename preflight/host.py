@@ -396,7 +396,7 @@ class Host:
         return (self.read_or_none("/proc/sys/kernel/hostname") or "").strip()
 
     def fqdn(self) -> str:
-        """What torchrun hands out as this node's name: socket.getfqdn()."""
+        """What torchrun advertises as this node's name: socket.getfqdn()."""
         self._only_live()
         return socket.getfqdn()
 
@@ -413,7 +413,7 @@ class Host:
         )
 
     def name_of(self, ip: str) -> str:
-        """The reverse look-up that c10d does for every connection (getnameinfo)."""
+        """The reverse lookup that c10d does for every connection (getnameinfo)."""
         self._only_live()
         return socket.getnameinfo((ip, 0), 0)[0]
 

@@ -93,7 +93,7 @@ class Consensus(Generic[V]):
     value     what more than half of at least three hold, or what all hold; None: there is no such
     holders   those who hold it
     odd       the other values -> who holds each; without a majority all of them
-    tie       they differ, and nobody can be called the odd one
+    tie       they differ, and nobody can be called the outlier
     """
 
     value: V | None
@@ -135,7 +135,7 @@ def outliers(
 ) -> Outliers:
     """Numbers that lie both outside of the noise and at least `floor` of the median away from it:
     where all others are equal to the last digit, a hair is no fault. They are always fewer than
-    half. Of a median of 0 there are no parts, so nothing is odd; what is no number does not count.
+    half. Of a median of 0 there are no parts, so nothing is odd; what is not a number is ignored.
     """
     from statistics import median  # with fractions and decimal; most runs compare no numbers
 

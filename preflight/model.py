@@ -170,7 +170,7 @@ class FindingType:
                    that of the check
     explains       ids (or prefixes like `world.*`, or id:code) of findings that are consequences of
                    this one where the subjects meet. None: those of the check
-    was            codes that it had before; they stay aliases for ever
+    was            codes that it had before; they stay aliases forever
 
     All texts are templates: `{port}` comes from the finding's `fields`. In `now`, `text` and
     commands it is a word for a shell, never inside of quotes: `{port!s}` is words of prose, quoted
@@ -202,7 +202,7 @@ class FindingType:
         return (self.blame,) if isinstance(self.blame, Blame) else self.blame
 
     def filled(self, fields: Mapping[str, str]) -> FindingType:
-        """The same with its templates filled; a field that is not there stands as its own name in
+        """The same with its templates filled; a field that is not there stands as its name in
         capitals, as one writes what the reader has to put in. A `now` that lacks one is no command
         to paste, and becomes empty."""
         known, words = _Fields(fields), _Words(fields)
@@ -316,7 +316,7 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node and the ranks that are observed there. `size` is how many the launcher runs on it,
-    0 when nothing says so: where it starts a process a rank, each of them observes only its own.
+    0 when nothing says so: where it starts a process per rank, each of them observes only its own.
     """
 
     name: str

@@ -20,7 +20,7 @@ class Attempt:
 
     ip        a numeric address; empty when the name gave none
     error     errno's name (ECONNREFUSED, ETIMEDOUT: nobody answered, EHOSTUNREACH, ENETUNREACH,
-              EACCES, EINVAL …), or of the look-up (EAI_NONAME, EAI_AGAIN, SILENT); empty: connected
+              EACCES, EINVAL …), or of the lookup (EAI_NONAME, EAI_AGAIN, SILENT); empty: connected
     answer    what was there after the connection: `ours` (a meeting of this job), `other job`,
               `token` (it, or we, could not prove to know PREFLIGHT_TOKEN), `silent` (accepts, says
               nothing), `closed`, `stranger` (other bytes, see `heard`); empty: not connected
@@ -93,7 +93,7 @@ class Roll:
 
     hosts       this agent holds the meeting; only then `arrivals` and `strangers` are filled
     name        MASTER_ADDR and port as they were given; `ips` what the name gave here, c10d's order
-    lookup      why the look-up of the name failed (EAI_NONAME …, SILENT), empty when it did not
+    lookup      why the lookup of the name failed (EAI_NONAME …, SILENT), empty when it did not
     mine        MASTER_ADDR is an address of this machine
     ladder      each address that this agent tried, in order; empty on the host
     reached     it is in the meeting, seconds after it began; None: it never was

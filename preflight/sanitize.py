@@ -142,7 +142,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def legible(text: str, ascii_only: bool = False, longest: int = LONGEST) -> str:
-    """`text` on one line and bounded, in ASCII where that is asked for; what a terminal would obey
+    """`text` on one line and bounded, in ASCII where that is requested; what a terminal would obey
     or hide is written out (`\\x1b`)."""
     if len(text) > longest:
         text = f"{text[:longest]}… ({len(text)} characters)"

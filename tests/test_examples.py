@@ -292,7 +292,7 @@ def job(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def valid(document: dict[str, Any]) -> None:
-    """By the schemas of Kubernetes itself, without a word that they don't know."""
+    """By the schemas of Kubernetes itself, silently that they don't know."""
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 

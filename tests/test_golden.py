@@ -1,7 +1,7 @@
 """Goldens: what was seen, judged by the real checks, printed, and with which code.
 
 golden/<scenario>.<exitcode>.<format> is made of golden/observations/<scenario>.json (scenarios.py).
-`pytest tests/test_golden.py --update-golden` writes them anew; a further format of a scenario is
+`pytest tests/test_golden.py --update-golden` writes them again; a further format of a scenario is
 written once there is an empty file of its name.
 """
 
@@ -51,7 +51,7 @@ def parts(path: Path) -> tuple[str, str, str]:
 
 
 def update(scenario: str) -> None:
-    """Write each golden of a scenario anew, under the exit code that it has now."""
+    """Write each golden of a scenario again, under the exit code that it has now."""
     report = judged(scenario)
     forms = {parts(path)[2]: path for path in GOLDENS if parts(path)[0] == scenario}
     for form in {*forms, "human"}:

@@ -212,7 +212,7 @@ def pins() -> dict[str, str]:
 
 
 def test_the_pins_are_what_the_project_accepts() -> None:
-    """And they are complete: what is asked for by name has a version."""
+    """And they are complete: what is requested by name has a version."""
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
     wanted = [Requirement(r) for r in [*project["dependencies"], *extras["torch"], *extras["test"]]]
@@ -270,7 +270,7 @@ def test_the_wheel_of_an_image_is_built_once() -> None:
 
 
 def test_an_image_looks_for_all_that_the_project_needs() -> None:
-    """What its base lacks is added, and what it has is left alone: it is asked for each of them."""
+    """What its base lacks is added, and what it has is left alone: it is requested each of them."""
     (full,) = (rest for word, rest in stages()["full"] if word == "RUN")
     first, *others = re.findall(r'-c "import ([^"]+)"', full)
     assert others == ["tomllib", "tomli"]  # either, by the Python

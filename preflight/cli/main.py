@@ -177,7 +177,7 @@ def explain(
     except PreflightError:
         from preflight.render import symptoms
 
-        # an id or a code with a typing error is no text to search for
+        # an id or a code with a typo is no text to search for
         found = [] if manual.NAME.fullmatch(name) else symptoms.search(catalogue, name)
         if not found:
             raise
@@ -468,7 +468,7 @@ def _name_command(word: str = "") -> None:
 
 
 def _keep_one_command(word: str = "") -> None:
-    """typer makes all commands with all their flags before it looks for the one that is asked for:
+    """typer makes all commands with all their flags before it looks for the one that is requested:
     it is to find that one only. Any other word is left to it, for its error message."""
     for command in app.registered_commands:
         if word == (command.name or getattr(command.callback, "__name__", "")):

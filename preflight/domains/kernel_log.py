@@ -1,7 +1,7 @@
 """Reads the kernel's log, and what stands in it of any PCI device: errors of its link, and of the
 firmware of an mlx5 HCA.
 
-/dev/kmsg hands out what the kernel still keeps since boot. Who may not read it
+/dev/kmsg advertises what the kernel still keeps since boot. Who may not read it
 (kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
 """
 

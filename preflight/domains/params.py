@@ -65,6 +65,6 @@ def name_list(text: str, most: int) -> NameList:
     for part in rest.removeprefix("=").split(","):
         name, colon, port = part.partition(":")
         if name:
-            number = re.match(r"\s*[0-9]{1,4}", port)  # atoi: what is no number is port 0
+            number = re.match(r"\s*[0-9]{1,4}", port)  # atoi: what is not a number is port 0
             entries.append((name, (int(number[0]) if number else 0) if colon else None))
     return NameList(tuple(entries[:most]), negated=rest != text, exact=rest.startswith("="))

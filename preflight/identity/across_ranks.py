@@ -30,7 +30,9 @@ def faults_across_ranks(
                 yield env.fault("rank-duplicate", saw, "a different RANK for each process")
     for name in ("WORLD_SIZE", "MASTER_PORT"):
         for env, saw in _not_the_usual(envs, name, trust_first=name == "MASTER_PORT"):
-            yield env.fault("world-differs", saw, f"one {name} for all ranks", name=name)
+            values = ", ".join(part.removeprefix(f"{name}=") for part in saw.split(" · "))
+            expected = f"one {name} for all ranks"
+            yield env.fault("world-differs", saw, expected, name=name, values=values)
     yield from _master_addr_faults(envs, top)
 
 

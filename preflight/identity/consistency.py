@@ -117,7 +117,7 @@ class Env:
 
 
 def number(text: str) -> int | None:
-    """What int() makes of it, as torch and torchrun read it; None when it is no number."""
+    """What int() makes of it, as torch and torchrun read it; None when it is not a number."""
     try:
         return int(text)
     except ValueError:

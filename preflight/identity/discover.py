@@ -151,7 +151,7 @@ def discover(
 
 def _lightning_rank(reading: _Reading, size: int, flags: _Flags) -> tuple[int, int]:
     """The rank of a process of Lightning's, which has a node's number and one on that node, and
-    how many ranks a node has."""
+    how many ranks per node has."""
     node = reading.number("node_rank", reading.launcher.node_rank) or 0
     local = int(reading.facts["local_rank"].value) if "local_rank" in reading.facts else 0
     if flags.nodes is None and (node or local >= size):

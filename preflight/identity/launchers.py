@@ -25,7 +25,7 @@ class Launcher:
     without   none of them is
     same      pairs (inner, outer): where the inner is set it says the same, else it is of another
               launcher that started us below this one
-    per_node  it starts one process a node, and `local_size` says how many ranks that stands for
+    per_node  it starts one process per node, and `local_size` says how many ranks that stands for
     by_pod    RANK and WORLD_SIZE may well count nodes: a rank of its own has a LOCAL_RANK, too
     hosts     node lists whose first host has rank 0
     gpus      how many GPUs the job has on this node; never SLURM_GPUS_PER_NODE, which may be a100:4
@@ -50,7 +50,7 @@ class Launcher:
     by_pod: bool = False
 
 
-# a process a rank, with the variables of env://, as torch's init_process_group reads them
+# a process per rank, with the variables of env://, as torch's init_process_group reads them
 ENV = Launcher(
     "environment",
     sign=("RANK", "WORLD_SIZE"),
@@ -169,7 +169,7 @@ LAUNCHERS = (
         node_rank=("JOB_COMPLETION_INDEX",),
         per_node=True,
     ),
-    # it knows from its Trainer how many ranks a node has, and says so to nobody
+    # it knows from its Trainer how many ranks per node has, and says so to nobody
     Launcher(
         "Lightning",
         sign=("NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"),

@@ -40,7 +40,9 @@ def expected_hosts(environ: Mapping[str, str], own: int, size: int) -> tuple[Exp
         if hosts := expand(environ.get(names, "")):
             counts = _counts(environ.get(tasks, ""), len(hosts))
             way = re.split(r"[:,]", environ.get("SLURM_DISTRIBUTION", "block"))[0]
-            if sum(counts) != size:  # not a task a rank: then one agent a node, its ranks in a row
+            if (
+                sum(counts) != size
+            ):  # not a task per rank: then one agent a node, its ranks in a row
                 counts = (own,) * len(hosts) if own * len(hosts) == size else ()
                 way = "block" if way == "cyclic" else way
             if counts and way in ("block", "cyclic", "*", ""):

@@ -7,7 +7,7 @@ from preflight.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """`tolerate`: a FAIL of these checks counts as a WARN until a date (ISO, "" for ever)."""
+    """`tolerate`: a FAIL of these checks counts as a WARN until a date (ISO, "" forever)."""
 
     pattern: str
     why: str = ""

@@ -1,9 +1,9 @@
 """Lines of JSON over a TCP connection that must never make anybody wait: bounded, parsed, and where
 there is a token, proven. Used by both ends of the meeting.
 
-What comes in is hostile: a line that is too long, is no JSON object or doesn't prove the token ends
-the connection. What doesn't leave is kept, up to a limit: a peer that stops reading is given up.
-"""
+What comes in is hostile: a line that is too long, is not a JSON object or doesn't prove the token
+ends the connection. What doesn't leave is kept, up to a limit: a peer that stops reading is given
+up."""
 
 from __future__ import annotations
 

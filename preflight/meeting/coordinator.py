@@ -1,4 +1,4 @@
-"""Who has come to a meeting, counted as they come: with a thousand guests nothing is counted anew
+"""Who has come to a meeting, counted as they come: with a thousand guests nothing is counted again
 whenever one of them says a word.
 """
 
@@ -160,7 +160,7 @@ class Meeting:
         line.limit = wire.LINE_LIMIT
         hello = bounded(said)
         old = self._processes.get(hello.process)
-        if old is not None and not old.over:  # its first connection broke without a word
+        if old is not None and not old.over:  # its first connection broke silently
             old.wire.close(reset=True)
             self._received += old.wire.received
             self._let_go(old)
@@ -336,7 +336,7 @@ class Meeting:
                 guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
 
     def _seen(self, guest: Guest, check: str, key: str, data: Mapping[str, Any]) -> None:
-        """The key is made anew from the guest's own seat: it can't speak for another node."""
+        """The key is made again from the guest's own seat: it can't speak for another node."""
         rank = place_of(key)[1]
         if rank is not None and rank not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")

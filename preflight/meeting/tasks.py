@@ -1,4 +1,4 @@
-"""What workers do for the meeting: look-ups of MASTER_ADDR, and the launcher's own store."""
+"""What workers do for the meeting: lookups of MASTER_ADDR, and the launcher's own store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORE_MOST = 4096
 def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
     """What an agent has to know before it goes to the meeting: who it is, what MASTER_ADDR is here,
     and whether that is this machine. A name that there is not may come yet (a pod's), so it is
-    asked for until `seconds` are over."""
+    looked up until `seconds` are over."""
     from preflight.domains.net.dns import (
         NO_ANSWER,
         addresses,

@@ -119,7 +119,7 @@ def write(text: str) -> str:
 
 
 def _send(stream: TextIO, text: str) -> None:
-    """All of it, or an OSError. A text stream under PYTHONUNBUFFERED drops without a word what a
+    """All of it, or an OSError. A text stream under PYTHONUNBUFFERED drops silently what a
     full disk has not taken, and a pipe that was made non-blocking by its other users."""
     try:
         descriptor = stream.fileno()

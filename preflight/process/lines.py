@@ -1,4 +1,4 @@
-"""Lines of a stream that comes in pieces: what is no whole line yet is kept, and not copied anew
+"""Lines of a stream that comes in pieces: what is no whole line yet is kept, and not copied again
 for every byte that comes."""
 
 from __future__ import annotations

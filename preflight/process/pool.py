@@ -9,7 +9,7 @@
 Every call ends in one of four results (call.py). A worker that outlives its deadline gets SIGTERM,
 then SIGKILL, both to its whole process group; one that survives even that (state D, inside a driver
 or a dead file system) is left behind and named, the caller goes on. Nothing here waits without
-bound. Facts: subprocess.run(timeout=…) leaves grandchildren alive and waits for ever for what it
+bound. Facts: subprocess.run(timeout=…) leaves grandchildren alive and waits forever for what it
 killed.
 """
 

@@ -117,7 +117,7 @@ def _parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 def parse_json(data: bytes | str) -> object:
-    """None of what is no JSON."""
+    """None of what is not JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

@@ -98,7 +98,7 @@ class Crashes:
 
 
 def _read(line: Line) -> bool:
-    """What is too much is read and forgotten: its writer must not be held for ever."""
+    """What is too much is read and forgotten: its writer must not be held forever."""
     try:
         data = line.socket.recv(1 << 16)
     except BlockingIOError:

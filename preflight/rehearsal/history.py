@@ -256,7 +256,7 @@ class History:
     def _place(self, at: float) -> str:
         waits = any(enqueued > completed for enqueued, completed in self.groups.values())
         found = activity(self.stack)
-        # Gloo's count of what is done may lag behind, so it has to stand still as well
+        # Gloo's count of what is done may lag behind, so it has to make no progress as well
         if found == "own" and waits and at - self.since >= OPEN_SECONDS:
             return "collective"
         return found

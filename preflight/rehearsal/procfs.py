@@ -205,7 +205,7 @@ def _cgroup() -> str:
 
 
 def oom_kills() -> int:
-    """How often the kernel ended a process of this cgroup for want of memory, since it was made."""
+    """How often the kernel ended a process of this cgroup for lack of memory, since it was made."""
     folder = _cgroup()
     path = f"{folder}/memory.events" if folder else "/sys/fs/cgroup/memory/memory.oom_control"
     for line in read(path, 4096).splitlines():

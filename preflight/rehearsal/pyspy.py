@@ -151,6 +151,6 @@ def _frame(told: object) -> Frame | None:
 
 
 def _plain(name: str) -> str:
-    """A function's own name, as Python's stacks have it: from 0.4.3 on py-spy says the qualified
+    """A function's name, as Python's stacks have it: from 0.4.3 on py-spy says the qualified
     one, such as `_exception_logger.<locals>.wrapper`."""
     return name.rpartition(".")[2]

@@ -29,7 +29,7 @@ def read_keys(
     address: tuple[str, int], keys: Sequence[str], seconds: float
 ) -> dict[str, bytes | None]:
     """The values of those keys that are there, of the others None; NoStore where it can't be asked.
-    A get would wait for a key that is missing, so each is asked for first."""
+    A get would wait for a key that is missing, so each is requested first."""
     until = time.monotonic() + seconds
     try:
         with socket.create_connection(address, seconds) as line:

@@ -102,7 +102,7 @@ def merge_gathered(
     gathering: Gathering, nothing: Observations, nproc: int | None, meeting: str
 ) -> Observations:
     """The observations of all that came, as of one run, with those that are absent in the roll.
-    `nothing`: a run that nobody took part in; `nproc`: ranks a node, where that was said;
+    `nothing`: a run that nobody took part in; `nproc`: ranks per node, where that was said;
     `meeting`: the check that has the roll."""
     parts = list(_reports(gathering.places.values()))
     merged = merge(parts, meeting) if parts else nothing

@@ -239,7 +239,7 @@ def _agent_flags(flags: Flags, chosen: Config, launch: Launch, hosts: Sequence[s
 
 def _ranks_per_node(environ: Mapping[str, str]) -> tuple[int | None, str]:
     """How many ranks the job is to have on each of its nodes, and what says so: its tasks where it
-    has more than one a node, else its GPUs."""
+    has more than one per node, else its GPUs."""
     names = ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
     name = next((name for name in names if environ.get(name)), "")
     tasks = environ.get(name, "")
@@ -258,7 +258,7 @@ def _ranks_per_node(environ: Mapping[str, str]) -> tuple[int | None, str]:
 
 
 def _srun_options(environ: Mapping[str, str]) -> list[str]:
-    """A task a node beside whatever runs there, with all that the job has of it; known to SLURM
+    """A task per node beside whatever runs there, with all that the job has of it; known to SLURM
     since 20.11."""
     options = ["--label", "--overlap", "--mpi=none", "--input=all", "--export=ALL"]
     options += ["--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none"]

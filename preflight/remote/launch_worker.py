@@ -1,7 +1,7 @@
 """What a worker does for launch.py: it starts the agents, with srun or over ssh, and passes on what
 they say, until all have ended or the parent says so.
 
-Everything here may wait for ever (name look-ups, a controller, a key agent): that is why it is in a
+Everything here may wait forever (name lookups, a controller, a key agent): that is why it is in a
 worker. What it starts is in its process group, and every agent ends with its stdin, so that a kill
 from outside leaves nothing behind, here or there.
 
@@ -274,7 +274,7 @@ def _names_in(line: str) -> set[str]:
 
 
 # What srun takes from the environment as if it were an option of its own: of a batch script that is
-# what its own tasks were to have. An agent is one task a node with all that the job has there.
+# what its own tasks were to have. An agent is one task per node with all that the job has there.
 OVERRIDES_SRUN = re.compile(
     r"SLURM_(?:NTASKS_PER_|STDINMODE|STDOUTMODE|STDERRMODE|LABELIO|UNBUFFEREDIO|GPUS_PER_|GPU_BIND|"
     r"GPU_FREQ|CPUS_PER_TASK|CPUS_PER_GPU|TRES_PER_TASK|TRES_BIND|CPU_BIND|MEM_BIND|EXACT|"

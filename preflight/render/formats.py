@@ -1,5 +1,5 @@
 """The formats that a report can be had in, by the names of `-o`. A renderer is imported when it is
-asked for: most runs want the screen only."""
+used: most runs want the screen only."""
 
 from __future__ import annotations
 

@@ -230,13 +230,20 @@ def _value(value: object) -> str:
 
 
 def first_headline(report: Report) -> list[str]:
-    """What the verdict is about: the headline of the first finding that makes it so."""
+    """What the verdict is about: the headline of the finding that the last line acts on, else of
+    the first that makes it so; where none does, why a required check was not run."""
     of = {
         Verdict.NOT_READY: (Status.FAIL, Status.WARN),
         Verdict.INCOMPLETE: (Status.MISSING,),
         Verdict.UNDECIDED: (Status.UNDECIDED,),
     }.get(report.verdict, ())
-    return [f.headline for f in report.findings if f.status in of][:1]
+    found = [finding for finding in report.findings if finding.status in of]
+    if not found and report.verdict is Verdict.UNDECIDED:
+        rows = (row for row in report.rows if row.required and row.id not in report.skipped)
+        return [row.reason for row in rows if left_out(report, row) and row.reason][:1]
+    # what the last line does something about
+    left = [f for f in found if _leaving_out(report) and f.subjects[0].node in report.exclude]
+    return [finding.headline for finding in left or found][:1]
 
 
 def summary(report: Report) -> list[str]:

@@ -34,9 +34,12 @@ VAGUE = frozenset(
 """Quoted, and said by programs of so many things that they explain nothing alone."""
 
 RANK = re.compile(
-    r"^\s*\[?(?:rank|default)?\s?(\d{1,6})\]?\s?:|\[rank\s?(\d{1,6})\]|\brank (\d{1,6})\b", re.I
+    r"^\s*\[?(?:rank|default)?\s?(\d{1,6})\]?\s?:|\[rank\s?(\d{1,6})\]|\brank (\d{1,6})\b|"
+    r"^srun: error: \S+ task (\d{1,6}):",
+    re.IGNORECASE,
 )
-"""Who says a line: torchrun's `[rank3]:`, `[default3]:`, `[3]:` of `srun --label`, or its words."""
+"""Who says a line: torchrun's `[rank3]:`, `[default3]:`, `[3]:` of `srun --label`, srun's task, or
+its words."""
 
 WORD = re.compile(r"[a-z0-9_]+")
 MOST = 10
@@ -115,7 +118,7 @@ def _pattern(words: str) -> re.Pattern[str]:
 
 
 def search(catalogue: Catalogue, text: str) -> list[tuple[Loaded, str]]:
-    """The findings that fit a message or words best, the best first. A check whose own name has a
+    """The findings that fit a message or words best, the best first. A check whose name has a
     word of them is one, with an empty code."""
     entries = {
         (loaded.id, code): _words_of(loaded, code, kind)

@@ -1,4 +1,4 @@
-"""agree.clock: clocks far apart are told from unsteady measuring, and the odd one from the rest."""
+"""agree.clock: clocks far apart are told from unsteady measuring, and the outlier from the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""agree.software: the odd one is named by majority, by a reason, or both are, with `possible`."""
+"""agree.software: the outlier is named by majority, by a reason, or both are, with `possible`."""
 
 from __future__ import annotations
 

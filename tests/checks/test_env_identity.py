@@ -31,7 +31,7 @@ def shared(environ: Mapping[str, str], ranks: int = 4, **more: object) -> object
 
 
 def each(*environs: Mapping[str, str], per_node: int = 4) -> object:
-    """One process a rank."""
+    """One process per rank."""
     return {f"n{r // per_node + 1}/{r}": Identity(e) for r, e in enumerate(environs)}
 
 

@@ -55,7 +55,7 @@ def memory(
     rate: float = 2.0,
     **changes: Any,
 ) -> Growth:
-    """Looked at once a second at `rate` steps a second; all shapes in MiB."""
+    """Looked at once a second at `rate` steps per second; all shapes in MiB."""
     steps = [int(at * rate) + 1 for at in range(seconds)]
     samples = tuple(
         (float(at), n, int((base + shape(n)) * MIB), int((2000 + gpu(n)) * MIB) if gpu else 0)

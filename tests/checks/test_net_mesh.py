@@ -428,7 +428,7 @@ def test_the_interface_of_the_meeting_is_advised() -> None:
 
 
 def test_two_agents_of_one_machine_have_one_address() -> None:
-    """One process a rank: the address is the same and the edge works, or lo's firewall drops."""
+    """One process per rank: the address is the same and the edge works, or lo's firewall drops."""
     same = {i: (ListenAddress(GLOO, "eth0", "10.0.0.1", 1500),) for i in range(2)}
     assert findings(2, mesh(2, ways=same)) == []
     codes = [f.code for f in findings(2, mesh(2, every(2, DROP), ways=same))]

@@ -1,4 +1,4 @@
-"""rdzv.torchrun: who would open c10d's store, and whether the name that it hands out is of use; a
+"""rdzv.torchrun: who would open c10d's store, and whether the name that it advertises is of use; a
 world that may not use torchrun at all hears of it as a warning only."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def first(*found: str, error: str = "", number: int = 0) -> Handed:
 
 
 def world(count: int, use: str = UNKNOWN, **odd: Any) -> dict[str, Any]:
-    """n1 hosts h1 and hands out h1.lab. `odd`: n2={field: value}, or every={…}."""
+    """n1 hosts h1 and advertises h1.lab. `odd`: n2={field: value}, or every={…}."""
     made = {}
     for i in range(count):
         planned = use in (C10D, STATIC)

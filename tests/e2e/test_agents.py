@@ -92,7 +92,7 @@ def codes(ended: Mapping[str, Ended]) -> dict[str, int | None]:
 @dataclass(frozen=True, slots=True)
 class Ordeal:
     """What is done to the agents when all are in, the deadline that they have, how they end then;
-    `stands`: who stands still for a while and has to end soon after it."""
+    `stands`: who makes no progress for a while and has to end soon after it."""
 
     name: str
     act: Act
@@ -252,7 +252,7 @@ for kind in itertools.cycle(words):
 
 
 def test_strangers_and_a_late_start_do_no_harm() -> None:
-    """What knocks at the meeting's port from a fourth machine while it waits for the third."""
+    """What connects at the meeting's port from a fourth machine while it waits for the third."""
     with Lab(*machines(4)) as lab:
         lab["n4"].start([sys.executable, "-I", "-S", "-c", KNOCKS, str(PORT)])
         begun = {n: lab[n].begin(c.argv, c.env) for n, c in everywhere("-o", "json").items()}

@@ -124,7 +124,7 @@ def test_a_driver_that_hangs_is_told_in_time(site: Site) -> None:
 
 
 def test_a_driver_that_may_just_be_slow_drains_nobody(site: Site) -> None:
-    """Without its daemon it wakes every GPU anew: that is named as the other explanation."""
+    """Without its daemon it wakes every GPU again: that is named as the other explanation."""
     with site.gpus("n3", {"hang.nvmlInit": 1}):
         site.cluster["n3"].sh("rm -r /run/nvidia-persistenced")
         ended = site.run("n3")

@@ -264,7 +264,7 @@ def test_who_started_them_is_killed(cluster: Cluster) -> None:
 
 
 def test_a_node_that_can_not_be_launched_on_is_left_out_and_named() -> None:
-    """Its slurmd is dead: srun gives up all nodes, and is started anew without that one."""
+    """Its slurmd is dead: srun gives up all nodes, and is started again without that one."""
     with Cluster(nodes=4) as cluster:
         folder = cluster.folder
         words = shlex.join([PREFLIGHT, "run", "--slurm", "--nproc", "2", *LIGHT, "-o", "json"])

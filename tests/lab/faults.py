@@ -29,7 +29,7 @@ ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link 
 class Break:
     """Shell (`sh -eu`, root) that breaks a machine, and what undoes it. `switch` runs on the
     switch, where {port} is this machine's cable, and `everywhere` first on all machines; `beside`
-    and `switch_beside` are programs that run until it is mended."""
+    and `switch_beside` are programs that run until it is fixed."""
 
     what: str
     shell: str = ""

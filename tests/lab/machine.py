@@ -51,7 +51,7 @@ class Machine:
     setup     shell (`sh -eu`) that it runs as root, in its scratch folder, once its network is up
     hosts     its /etc/hosts, less the names of the lab's machines
     resolv    its /etc/resolv.conf; without one, and among others, its /etc/hosts answers reverse
-              look-ups, too
+              lookups, too
     shm       the size of its /dev/shm
     nics      how many interfaces it has: ethN is on switch N, in a subnet of its own
     versions  of IP that it speaks

@@ -61,7 +61,7 @@ def snippet(python: Path, hook: str) -> str:
 
 
 class Site:
-    """A cluster whose slurm.conf names our scripts. They are put there anew before each test."""
+    """A cluster whose slurm.conf names our scripts. They are put there again before each test."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster

@@ -62,7 +62,7 @@ class Row:
     warns    the finding is a warning
     may_warn codes of warnings that may stand there as well
     extra    seconds that it may take longer
-    limit    --for: some commands would run for ever
+    limit    --for: some commands would run forever
     launcher what stands before the script
     path     a folder of scripts/ that the user has in PYTHONPATH
     word     tells rows of one script apart
@@ -164,7 +164,7 @@ FAULTS = (
     gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=MPIRUN),
     # rank 0 is only told that its peer is gone
     raised("shape_differs", 1),
-    # who leaves without a word was last seen half a second before: no line is known
+    # who leaves silently was last seen half a second before: no line is known
     gone("killed", "rank-killed", 1, line=False),
     gone("segfault", "rank-killed", 0),
     gone("exited_hard", "rank-exited", 2, nproc=3, launcher=SHELL, line=False),

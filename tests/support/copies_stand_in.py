@@ -102,7 +102,7 @@ Fault = Callable[["Rigged", int, int, Any, Any], None]
 
 @dataclass(frozen=True)
 class Rigged(CopyEngine):
-    """Copies as the faults have it; `rates` in bytes a second."""
+    """Copies as the faults have it; `rates` in bytes per second."""
 
     faults: Mapping[Pair, Fault] = field(default_factory=dict)
     rates: Callable[[int, int], float] = lambda source, target: 20e9

@@ -22,6 +22,9 @@ STRANGE = re.compile(
 )
 """What nobody types into a search: a word of another place or time, or another order of words."""
 
+IN_CODE = re.compile(r"\b(told|whom|twins?)\b", re.IGNORECASE)
+"""Words that an explanation of code may have: they are English, and nobody searches there."""
+
 GIVEN = ("power brake",)
 """Names that others have given: NVML's reasons to throttle."""
 

@@ -34,7 +34,7 @@ def ring(rank: int, size: int, way: str, gdr: bool = False) -> Link:
 
 
 def nodes(*saw: Any, each: int = 1) -> dict[str, Any]:
-    """`each` ranks a node."""
+    """`each` ranks per node."""
     return {f"n{rank // each + 1}/{rank}": value for rank, value in enumerate(saw)}
 
 

@@ -33,7 +33,7 @@ MASTER_DOWN = (Probe("10.0.0.1", 22, "ETIMEDOUT", 0.8),)
 
 
 def ranks_of(node: int) -> tuple[int, ...]:
-    """Two ranks a node, nodes counted from 1."""
+    """Two ranks per node, nodes counted from 1."""
     return (2 * node - 2, 2 * node - 1)
 
 

@@ -1,4 +1,4 @@
-"""The observation documents of the goldens: what was seen on one machine, judged anew each time.
+"""The observation documents of the goldens: what was seen on one machine, judged again each time.
 
 A document in golden/observations/ is a JSON report without its conclusions, written short:
 

@@ -47,7 +47,7 @@ class NcclLog:
     """What one rank's log tells.
 
     interface, address   where the ranks meet first (bootstrap)
-    network              the network that was chosen: IB, Socket, a plugin's own name; empty: unsaid
+    network              the network that was chosen: IB, Socket, a plugin's name; empty: unsaid
     plugin, provider     an external network plugin that was loaded; libfabric's provider in it
     devices              the devices of that network, as `mlx5_0:1/IB`
     links                the connections that were made, by peer and way

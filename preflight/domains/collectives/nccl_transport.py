@@ -213,7 +213,7 @@ def _sockets(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Fou
     yield Found(
         "sockets-chosen",
         tuple(Subject(Kind.NODE, node) for node in humanize.on_nodes(slow)),
-        saw=f"NCCL sends over TCP{via} between the nodes, beside active {kind} ports "
+        saw=f"NCCL sends over TCP{via} between the nodes, in spite of active {kind} ports "
         f"{', '.join(ports[:SHOWN])}{', …' if len(ports) > SHOWN else ''}"
         + "".join(f" · {t}" for t in told[:SHOWN]),
         expected="a plugin for EFA (aws-ofi-nccl)" if name == "efa" else "NET/IB between the nodes",

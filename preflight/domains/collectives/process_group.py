@@ -42,7 +42,7 @@ OBSTACLE = "obstacle"
 
 
 def without_dns(host: Host, *names: str) -> None:
-    """Keep this worker off the name server when `names` and the host's own name need none. c10d
+    """Keep this worker off the name server when `names` and the host's name need none. c10d
     looks up the name of every peer's address and waits 10 s for a name server that is silent, at
     every connection: net.name judges that, here it would pass for ranks that do not meet."""
     listed = {
@@ -51,7 +51,7 @@ def without_dns(host: Host, *names: str) -> None:
         for word in line.partition("#")[0].split()
     }
     if all(_numeric(name) or name in listed for name in (*names, host.hostname())):
-        # glibc reads this at the first look-up; with no attempt at all the look-up fails at once
+        # glibc reads this at the first lookup; with no attempt at all the lookup fails at once
         os.environ["RES_OPTIONS"] = "attempts:0"
 
 

@@ -183,7 +183,7 @@ class _Stall:
             k: v.trouble for k, v in world.seen.items() if v.trouble is not None
         }
         self.silent = world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE)
-        # an agent that left in the middle; where nothing was begun all are blocked, without a word
+        # an agent that left in the middle; where nothing was begun all are blocked, silently
         self.gone = {
             k: m for k, m in world.missing(Cause.BLOCKED).items() if m.by == MEETING and m.detail
         }
@@ -297,8 +297,8 @@ class _Stall:
 
     def _or_the_network(self, made: Found, keys: list[str], step: str = "") -> Found:
         """The same, if what lies between the nodes can't look like it. A node that is cut off is as
-        silent as one that stands still; of two nodes it may be either's fault. And two that don't
-        reach each other are both silent while they connect, and innocent."""
+        silent as one that is stuck; of two nodes it may be either's fault. And two that don't reach
+        each other are both silent while they connect, and innocent."""
         nodes = list(humanize.on_nodes(keys))
         if humanize.whole_node(self.world, keys):
             other = f"packets from or to {nodes[0]} are dropped: see net.mesh"

@@ -27,7 +27,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
 
-# amdsmi.h, amdsmi_status_t: "this GPU, driver or version can't tell"; and for want of a permission
+# amdsmi.h, amdsmi_status_t: "this GPU, driver or version can't tell"; and for lack of a permission
 UNTOLD = frozenset((2, 3, 5, 14, 20, 31, 40, 41, 42, 43, 52, 55))
 NO_PERMISSION = 10
 

@@ -1,6 +1,6 @@
 """Copies data between all pairs of GPUs, and verifies and times each copy.
 
-torch is imported inside the functions. Copies may hang for ever: only in a worker. What was found
+torch is imported inside the functions. Copies may hang forever: only in a worker. What was found
 is also in the marks, so that a copy that blocks the worker takes nothing along with it.
 """
 
@@ -126,7 +126,7 @@ class Blocks:
         return True
 
     def _finish(self, *indexes: int) -> None:
-        """Wait for GPUs, not for ever: not even a signal would end synchronize()."""
+        """Wait for GPUs, not forever: not even a signal would end synchronize()."""
         events = [self._carrier.event(index) for index in indexes]
         began = time.monotonic()
         while not all(event.query() for event in events):
@@ -166,7 +166,7 @@ class Blocks:
         )
 
     def _timed(self, source: int, target: int) -> tuple[str, float]:
-        """Copies at full speed: what is wrong after one of the bursts, and bytes a second."""
+        """Copies at full speed: what is wrong after one of the bursts, and bytes per second."""
         rates: list[float] = []
         spent = 0.0
         while len(rates) < REPEATS and (spent < LONGEST or not rates):

@@ -50,7 +50,7 @@ class Copy:
     wrong    what is wrong with what arrived; empty when it is exact
     error    what torch raised instead
     stuck    seconds for which it was waited for in vain
-    rate     bytes a second
+    rate     bytes per second
     """
 
     source: int
@@ -128,7 +128,7 @@ def copies_from_marks(marks: Sequence[Mark]) -> tuple[tuple[Copy, ...], tuple[Co
 
 @dataclass(frozen=True, slots=True)
 class SlowCopies:
-    """A GPU whose copies are slow with all others of its kind, or a pair. `usual`: bytes a second
+    """A GPU whose copies are slow with all others of its kind, or a pair. `usual`: bytes per second
     of their kind; `back`: of the way back, which is all that it was compared with."""
 
     gpus: tuple[int, ...]

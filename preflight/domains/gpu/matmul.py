@@ -327,7 +327,7 @@ BUS = "copy to the GPU and back"
 def time_host_copies(
     devices: Devices, index: int, free: int, seconds: float, turn: Callable[[], None]
 ) -> tuple[tuple[Throughput, Throughput], WrongNumbers | None]:
-    """Bytes a second to the device and from it, from pinned memory where it is to be had, and
+    """Bytes per second to the device and from it, from pinned memory where it is to be had, and
     whether they came back as they were. `turn` waits until no neighbour uses the bus."""
     import torch
 

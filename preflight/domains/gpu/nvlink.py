@@ -1,7 +1,7 @@
 """Reads what joins the GPUs of a node: NVLink, the PCI bridges above them, the IOMMU, and how far
 NCCL copies from one GPU to another directly.
 
-Whatever asks NVML may hang for ever in a sick driver: only in a worker.
+Whatever asks NVML may hang forever in a sick driver: only in a worker.
 """
 
 from __future__ import annotations

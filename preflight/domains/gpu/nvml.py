@@ -1,6 +1,6 @@
 """Lists NVIDIA's GPUs by NVML, PCI bus and driver, and knows CUDA's rules for masks and versions.
 
-Nothing here starts CUDA. Whatever asks NVML may hang for ever in a sick driver: only in a worker.
+Nothing here starts CUDA. Whatever asks NVML may hang forever in a sick driver: only in a worker.
 """
 
 from __future__ import annotations

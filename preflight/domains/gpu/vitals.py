@@ -72,7 +72,7 @@ class Vitals:
     compute_mode          as nvmlComputeMode_t: 0 is the default, 3 one process a GPU
     processes             compute programs of others; ours: how many of this job; graphics: others;
                           mps: NVIDIA's MPS server is on it, through which programs share it
-    failed                call -> NVML's code, of those that mean trouble; refused: for want of a
+    failed                call -> NVML's code, of those that mean trouble; refused: for lack of a
                           permission. After `LOST` or `RESET` nothing more was asked
     """
 

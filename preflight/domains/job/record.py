@@ -108,7 +108,7 @@ class Life:
     absent     ranks of this node that the launcher started or should have, and nobody saw
     former     how processes ended that had this rank before: the launcher started it again
     joins      what it said in init_process_group; None where it was not seen there
-    twins      the same of other processes that were there as this rank at the same time
+    twin      the same of other processes that were there as this rank at the same time
     """
 
     command: WatchedCommand

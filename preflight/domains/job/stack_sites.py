@@ -47,7 +47,7 @@ def with_arguments(group: Group, rank: int, told: Mapping[str, str]) -> Group:
 
 
 def from_stacks(hang: Hang) -> Found | None:
-    """Of a job that stands still, all of whose ranks are in a call: those in another one."""
+    """Of a job that makes no progress, all of whose ranks are in a call: those in another one."""
     calls = {rank: call for rank in hang.calls if (call := _call(hang, rank)) is not None}
     if not hang.stopped or len(calls) < 2 or len(calls) < len(hang.calls):
         return None

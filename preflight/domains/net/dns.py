@@ -36,13 +36,13 @@ Question = Callable[[], tuple[str, ...]]
 
 
 def in_words(error: str) -> str:
-    """An error of a look-up for a reader: `no such host name (EAI_NONAME)`."""
+    """An error of a lookup for a reader: `no such host name (EAI_NONAME)`."""
     return f"{IN_WORDS[error]} ({error})" if error in IN_WORDS else error
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A question and its answer: addresses, or for a reverse look-up a name.
+    """A question and its answer: addresses, or for a reverse lookup a name.
 
     error    "", EAI_NONAME, EAI_AGAIN …, or NO_ANSWER within `seconds`
     """
@@ -88,7 +88,7 @@ class LookupBatch:
 
     def again(self, answers: Mapping[str, Lookup]) -> dict[str, Lookup]:
         """The answers after a second try of all that had one; the faster counts. The first try may
-        have filled a cache, and what matters is the time that every look-up takes."""
+        have filled a cache, and what matters is the time that every lookup takes."""
         better = dict(answers)
         for key in [k for k, a in answers.items() if a.error != NO_ANSWER]:
             self.put(key, *self.asked[key])

@@ -90,7 +90,7 @@ def _addresses(interface: Interface, family: int) -> Iterator[Address]:
 
 def gloo_names(text: str | None) -> tuple[str, ...]:
     """The interfaces that GLOO_SOCKET_IFNAME names, each to be matched exactly; empty when Gloo
-    goes by the node's own name, which it also does for a value of a single character."""
+    goes by the node's name, which it also does for a value of a single character."""
     if text is None or len(text) < 2:
         return ()
     return tuple(name for name in text.split(",") if name)
@@ -100,7 +100,7 @@ def gloo_choice(
     interfaces: Iterable[Interface], rule: str | None, own: Iterable[str] | None = None
 ) -> tuple[Interface, ...]:
     """The interfaces that Gloo takes: one a name of the rule, else the one that has the first of
-    `own`, the addresses of the node's own name, else the loopback interface. Empty when a name is
+    `own`, the addresses of the node's name, else the loopback interface. Empty when a name is
     none or has no address (Gloo then fails), or when there is no rule and `own` is unknown."""
     known = list(interfaces)
     names = gloo_names(rule)

@@ -70,7 +70,7 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
             found.append(ListenAddress(NCCL, interface.name, address.ip, interface.mtu))
     for interface in interface_rules.gloo_choice(host.interfaces, gloo_rule, own)[:1]:
         address = interface_rules.gloo_address(interface)
-        # where the own name counts, it is the name's very address: 127.0.1.1, not lo's 127.0.0.1
+        # where the hostname counts, it is the name's very address: 127.0.1.1, not lo's 127.0.0.1
         ip = next((ip for ip in own or () if interface_rules.holds(interface, ip)), "")
         if ip or address is not None:
             ip = ip or (address.ip if address else "")
@@ -95,7 +95,7 @@ def _over_rdma(host: Host, rules: Mapping[str, str]) -> bool:
 
 
 def never_dialled(mine: ListenAddress | None, theirs: ListenAddress | None) -> bool:
-    """Of two nodes Gloo has the one with the greater address dial: one whose own name leads to
+    """Of two nodes Gloo has the one with the greater address dial: one whose name leads to
     127.0.1.1 dials all nodes below, in 10.0.0.0/8, and none of them dials it. net.name says what
     is wrong there; an edge that nobody uses is no fault of today."""
     if mine is None or theirs is None or not is_loopback(theirs.ip):

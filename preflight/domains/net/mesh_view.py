@@ -44,7 +44,7 @@ SILENCE = (TIMED_OUT, "ETIMEDOUT")
 BY_CHANCE = 0.25
 LEAST_DEAD = 2
 # ARP knows a dead address after some 3 s, while the ICMP message of a firewall is there at once, or
-# where the kernel there sends only one a second, after the first repetition
+# where the kernel there sends only one per second, after the first repetition
 QUICK = 2.0
 
 

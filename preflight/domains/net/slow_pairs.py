@@ -49,9 +49,9 @@ SEGMENTS, RESENT = 1000, 20
 
 @dataclass(frozen=True, slots=True)
 class EdgeRate:
-    """A directed edge, bytes a second. `able`: had nobody waited for a CPU; what is called slow is
-    slow even then. `lost`: the share of segments sent again; None: too few to tell. `far`: the way
-    is so long that a burst is over before it can show what else holds it up."""
+    """A directed edge, bytes per second. `able`: had nobody waited for a CPU; what is called slow
+    is slow even then. `lost`: the share of segments sent again; None: too few to tell. `far`: the
+    way is so long that a burst is over before it can show what else holds it up."""
 
     rate: float
     able: float
@@ -169,7 +169,7 @@ class BelowFloor:
 
 
 def below(seen: PairSpeeds, floor: float) -> BelowFloor:
-    """`floor`: bytes a second."""
+    """`floor`: bytes per second."""
     near = {edge: rate.able for edge, rate in seen.rates.items() if not rate.far}
     fine = {end: {edge[end] for edge, able in near.items() if able >= floor} for end in (OUT, IN)}
     nodes = [

@@ -50,7 +50,7 @@ STARVED_MOST = 0.95
 class Burst:
     """One direction of a connection, as its receiver saw it; the fastest of its bursts.
 
-    rate      bytes a second
+    rate      bytes per second
     starved   share of that time in which the sender or the receiver was ready to go on and had to
               wait for a CPU: then it is the machine that was slow, not the network
     sent, resent   segments of all the bursts, and how many of them were sent again
@@ -119,7 +119,7 @@ def _left(until: float) -> float:
 
 
 def _name(error: OSError) -> str:
-    """errno's name; a time-out of Python's own has none."""
+    """errno's name; a timeout of Python's own has none."""
     if isinstance(error, TimeoutError):
         return "ETIMEDOUT"
     return errno.errorcode.get(error.errno or 0, str(error)[:80] or type(error).__name__)

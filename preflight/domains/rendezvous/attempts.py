@@ -43,7 +43,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AbsentHost:
-    """What is known of a host that should have come: its addresses (or why the look-up gave none)
+    """What is known of a host that should have come: its addresses (or why the lookup gave none)
     and what became of a few connections to it."""
 
     host: str

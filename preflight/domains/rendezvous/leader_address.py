@@ -45,8 +45,8 @@ def _resolves_to_loopback(roll: Roll) -> bool:
 
 def _needs_others(world: World[Reach], here: Subject, reach: Reach) -> bool:
     """Whether ranks of other machines are meant to come here for sure: a launcher that starts a
-    process a rank and says no more may well start all of them on one machine. The name of rank 0's
-    own node may be in its /etc/hosts as the loopback, and elsewhere lead to the node."""
+    process per rank and says no more may well start all of them on one machine. The name of rank
+    0's own node may be in its /etc/hosts as the loopback, and elsewhere lead to the node."""
     roll, top = reach.roll, world.topology
     if 0 in roll.ranks and (reach.kubernetes or not loopback(roll.name)):
         return False

@@ -140,7 +140,7 @@ def detail_with_ddp(program: Program, environ: Mapping[str, str], gpu: bool) -> 
 
 
 def _gloo(scope: NameScope, call: ast.Call, gpu: bool) -> bool:
-    """Whether a group is Gloo's: by name, or for want of a GPU where the script may choose."""
+    """Whether a group is Gloo's: by name, or for lack of a GPU where the script may choose."""
     value = call.args[0] if call.args else keyword(call, "backend")
     if isinstance(value, ast.Name):
         value = scope.value(value.id)

@@ -306,7 +306,7 @@ def _batch_names(loop: ast.For, scope: NameScope, module: Module) -> list[str]:
 
 
 def _is_touched(name: str, inside: list[ast.AST]) -> bool:
-    """Whether a batch is bound anew, or anything of its own is called, such as .to()."""
+    """Whether a batch is bound again, or anything of its own is called, such as .to()."""
     for node in inside:
         match node:
             case ast.Name(id=found, ctx=ast.Store()) if found == name:

@@ -174,7 +174,7 @@ RENAMED: Mapping[str, str] = {
     )
 }
 
-# torch's names that are looked at for typing errors; other TORCH_ names are anybody's
+# torch's names that are looked at for typos; other TORCH_ names are anybody's
 TORCH_FAMILIES = ("TORCH_NCCL_", "TORCH_DISTRIBUTED_", "TORCH_FR_", "TORCH_GLOO_", "TORCH_DIST_")
 # near misses of NCCL and GLOO as a first word; RCCL, HCCL, UCCL, MCCL are other libraries
 SLIPS: Mapping[str, str] = {

@@ -141,7 +141,7 @@ def _wanted(host: Host, options: Mapping[str, Any]) -> Iterator[tuple[Role, str,
 
 
 def _try(host: Host, role: Role, path: str) -> Iterator[tuple[str, Any]]:
-    """What the child does: every line of it may hang for ever."""
+    """What the child does: every line of it may hang forever."""
     try:
         yield "doing", "looking it up"
         tested, gone = os.path.dirname(path) if role is Role.INIT else path, 0

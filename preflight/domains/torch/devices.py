@@ -73,7 +73,7 @@ def torch_gpus() -> Devices:
 
 def own_gpu(ctx: Context, count: int) -> int | None:
     """The number of this rank's GPU where `count` are visible; None: there are fewer than ranks. A
-    launcher that starts a process a rank may show each of them its own one only."""
+    launcher that starts a process per rank may show each of them its own one only."""
     if count >= ctx.local_world_size:
         return ctx.local_rank
     alone = ctx.topology.ranks_of(ctx.node) == (ctx.rank,)

@@ -43,7 +43,7 @@ class Responder:
 
 def begin():
     """What is of one process: what its parent has done before a fork is not its own, and the locks
-    of the parent's threads may be held for ever."""
+    of the parent's threads may be held forever."""
     Responder.batches, Responder.steps, Responder.last = 0, {}, {}
     Responder.durations, Responder.waits = deque(maxlen=512), deque(maxlen=512)
     Responder.loader = Responder.store = Responder.joins = None
@@ -192,7 +192,7 @@ def begun(responder):
     helper = str(getattr(made_for, "__module__", "")).startswith(HELPERS)
     if helper or responder.c10d.is_initialized():
         return
-    if responder.pid == os.getpid():  # it has imported the program anew, and was not known as one
+    if responder.pid == os.getpid():  # it has imported the program again, and was not known as one
         write_word("child", {})
     else:
         enlist()
@@ -350,7 +350,7 @@ def is_file(listener, inode):
 
 
 def pulse():
-    """What is asked for at every look: counts and the stack of the main thread."""
+    """What is requested at every look: counts and the stack of the main thread."""
     told = {
         "steps": max(Responder.steps.values()) if Responder.steps else 0,
         "batches": Responder.batches,
@@ -401,7 +401,7 @@ OTHERS = (
 
 
 def dump():
-    """Everything that is asked for once, at the end of the watch."""
+    """Everything that is requested once, at the end of the watch."""
     told = pulse()
     told["recorded"] = Responder.recorder["recorded"](Responder.c10d, Responder.binding, first_own)
     told["members"] = Responder.recorder["members"](Responder.c10d)
@@ -467,9 +467,9 @@ KEYS = "preflight/%s/" % os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")[:20]
 
 
 def stand(*counts):
-    """How many ranks of all machines stand still, and how many machines have one that waits, as far
-    as known. `counts` are those of this machine: added to two numbers in the job's own store, over
-    a connection of ours, by a thread: this one goes on answering."""
+    """How many ranks of all machines make no progress, and how many machines have one that waits,
+    as far as known. `counts` are those of this machine: added to two numbers in the job's own
+    store, over a connection of ours, by a thread: this one goes on answering."""
     if not Responder.adding:
         Responder.adding = True
         _thread.start_new_thread(add_counts, ([int(count) for count in counts],))

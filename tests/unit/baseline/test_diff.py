@@ -25,7 +25,7 @@ TWO = "two-nodes"
 
 
 def changed(name: str, change: Callable[[Any], None]) -> Report:
-    """A scenario with something else in it, judged anew."""
+    """A scenario with something else in it, judged again."""
     made = json.loads(json.dumps(document(name)))  # no node shares a value with another
     change(made)
     made |= {"checks": [], "findings": [], "verdict": "ready", "exit_code": 0}

@@ -184,7 +184,7 @@ def said(check: str, value: Any) -> dict[str, str]:
 
 
 def test_gpus_that_are_alike_are_counted() -> None:
-    """Which GPU is which is not kept: a node that came back from repair may number them anew."""
+    """Which GPU is which is not kept: a node that came back from repair may number them again."""
     lanes = [{"active": n < 17, "remote": "switch"} for n in range(18)]
     whole = [{"active": True, "remote": "switch"}] * 18
     gpus = [{"bus": str(i), "lanes": lanes if i == 5 else whole} for i in range(8)]

@@ -29,7 +29,7 @@ READY = [n for n in NAMES if judged(n).verdict is Verdict.READY and n not in NOT
 
 
 def changed(name: str, change: Callable[[Any], None] = lambda _: None, **more: Any) -> Report:
-    """A scenario with something else in it, judged anew."""
+    """A scenario with something else in it, judged again."""
     made = json.loads(json.dumps(document(name))) | more  # no node shares a value with another
     change(made)
     made |= {"checks": [], "findings": [], "verdict": "ready", "exit_code": 0}

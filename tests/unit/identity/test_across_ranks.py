@@ -20,7 +20,7 @@ def subject(rank: int) -> Subject:
 
 
 def each(name: str, *values: str) -> list[Env]:
-    """A rank a node, each with its own value of a variable."""
+    """A rank per node, each with its own value of a variable."""
     return [
         Env({"RANK": str(r), name: value}, 1, False, f"n{r + 1}", (subject(r),))
         for r, value in enumerate(values)

@@ -202,7 +202,7 @@ def test_first_host() -> None:
     assert first_host("n[1-2]-ib") == "n1-ib"
 
 
-# --- one process a node, and --nproc: what the launcher counts are nodes ---
+# --- one process per node, and --nproc: what the launcher counts are nodes ---
 
 TORCHRUN_A_NODE = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -252,7 +252,7 @@ def test_several_processes_a_node_and_nproc_are_refused(name: str) -> None:
             discover(process.environ, process.host, nproc=4)
 
 
-# --- what nothing says is asked for, not made up ---
+# --- what nothing says is requested, not made up ---
 
 
 @pytest.mark.parametrize("name", ["indexed-job", "jobset"])

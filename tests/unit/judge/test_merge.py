@@ -46,7 +46,7 @@ def merge(parts: Sequence[Observations]) -> Observations:
 def part(
     *nodes: Node, checks: Mapping[str, Mapping[str, Observation]] | None = None, **changes: Any
 ) -> Observations:
-    """A part of a job of 8 ranks; every node has seen its own name in host.limits."""
+    """A part of a job of 8 ranks; every node has seen its name in host.limits."""
     top = {"job": "48121", "size": 8, **changes.pop("topology", {})}
     seen = {"host.limits": {node.name: Seen(f"{node.name} {node.ranks}") for node in nodes}}
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Who has come to a meeting: counted one by one it must be what counting all of them anew gives."""
+"""Who has come to a meeting: counted one by one it must be what counting them all again gives."""
 
 from __future__ import annotations
 

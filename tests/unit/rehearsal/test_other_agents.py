@@ -1,4 +1,4 @@
-"""Whether ranks of other machines stand still: what is asked of one rank, and what it answers."""
+"""Whether ranks of other machines are stuck: what is asked of one rank, and what it answers."""
 
 from __future__ import annotations
 

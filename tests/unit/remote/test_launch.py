@@ -35,7 +35,7 @@ def hosts(names: str, connect: str, *flags: str, **more: object) -> Done:
     return preflight("run", "--hosts", names, "--connect", connect, *flags, **more)  # type: ignore[arg-type]
 
 
-# --- what is asked for ---
+# --- what is requested ---
 
 
 @pytest.mark.parametrize(

@@ -408,3 +408,15 @@ def test_a_screen_takes_a_few_milliseconds() -> None:
         shown(report, verbose=True)
         taken.append(time.process_time() - began)
     assert min(taken) < 0.03
+
+
+def test_the_verdict_and_the_last_line_are_about_the_same() -> None:
+    """A node is left out for what the first line says of it, not for a setting found before."""
+    report = judged("closed-node")
+    assert report.exclude == ("gpu-b08",)
+    assert human.do_now(report).startswith("sbatch --exclude=gpu-b08 ")
+    assert human.first_headline(report)[0].startswith("gpu-b08 can't be reached")
+
+
+def test_an_undecided_run_without_a_finding_says_what_was_in_the_way() -> None:
+    assert human.first_headline(judged("no-torch")) == ["torch is not installed here"]

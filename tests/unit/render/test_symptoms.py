@@ -139,6 +139,19 @@ REPORTED = {
     "slurmstepd: error: Detected 2 oom-kill event(s) in step 3756240.batch cgroup.": (
         "job.ranks:rank-oom"
     ),
+    "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-01-01T00:00:00 "
+    "DUE TO TIME LIMIT ***": ("job.collectives:"),
+    "slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE n4 "
+    "FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***": "rdzv.reach:lost",
+    "srun: error: Node failure on n4": "rdzv.reach:lost",
+    "srun: error: Task launch for StepId=4711.0 failed on node n4: Communication connection "
+    "failure": "rdzv.reach:not-launched",
+    "/var/spool/slurmd/job00191/slurm_script: line 28:  8156 Killed                  python3 "
+    "main.py": "job.ranks:rank-oom",
+    "h1:3468:3905 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer "
+    "10.0.0.6<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv)": (
+        "net.rdma:errors-growing"
+    ),
     "srun: error: sdumont6156: task 0: Out Of Memory": "job.ranks:rank-oom",
     "RuntimeError: DataLoader worker (pid 34569) is killed by signal: Bus error. Details are lost "
     "due to multiprocessing.": "host.limits:shm-full",

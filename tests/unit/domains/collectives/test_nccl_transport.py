@@ -61,8 +61,8 @@ def tcp(fabric: RdmaPorts, *told: str) -> dict[str, NcclReport]:
 def test_tcp_beside_a_fabric_names_the_setting_that_forbids_it() -> None:
     told = found(tcp(IB, "NCCL_IB_DISABLE=1"))
     assert told.saw == (
-        "NCCL sends over TCP between the nodes, beside active InfiniBand ports mlx5_0:1, mlx5_1:1 "
-        "· NCCL_IB_DISABLE=1"
+        "NCCL sends over TCP between the nodes, in spite of active InfiniBand ports mlx5_0:1, "
+        "mlx5_1:1 · NCCL_IB_DISABLE=1"
     )
     assert (told.blame, told.confidence) == (Blame.JOB, Confidence.LIKELY)
     assert told.fields["unset"] == "NCCL_IB_DISABLE", "what was set, and nothing else"

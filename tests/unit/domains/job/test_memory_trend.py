@@ -18,7 +18,7 @@ MIB = 1 << 20
 def watch(
     height: Callable[[float], float], seconds: int = 120, rate: float = 2.0, base: int = 1024
 ) -> list[Point]:
-    """A look a second at a job that does `rate` steps a second: base + height(step), in MiB."""
+    """A look a second at a job that does `rate` steps per second: base + height(step), in MiB."""
     steps = [int(at * rate) + 1 for at in range(seconds)]
     return [(float(at), n, int((base + height(n)) * MIB)) for at, n in enumerate(steps)]
 
