@@ -1,6 +1,6 @@
 """Light clients: what thousands of agents say to the host of a meeting, over real sockets, by a few
 processes that run no checks. Each greets, proves nothing (there is no token), reports what
-simulated.py has it see, answers what it is asked for, beats, and leaves when it is told how it
+simulated.py has it see, answers every question, beats, and leaves when it is told how it
 ended.
 
     python bench/light.py       what to simulate comes in as one line of JSON

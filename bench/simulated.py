@@ -1,5 +1,5 @@
 """What so many nodes would have seen: the observations of one real run, told again by each of them
-with its own name, addresses and numbers.
+with a name, addresses and numbers.
 
 data/recorded.json holds what the host and a guest of a meeting saw on machines of the tests' lab,
 and what a node with eight H100 says of its GPUs and HCAs (from the goldens).

@@ -57,10 +57,11 @@ def test_documents(path: Path) -> None:
 
 
 def test_what_explains_the_code() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{line}: {word}"
-        for path in CODE
-        for line, text in explained(path.read_text(encoding="utf-8"))
-        if (word := strange_word(IN_CODE.sub("", text)))
-    ]
+    found = []
+    for path in CODE:
+        source = IN_CODE.sub("", path.read_text(encoding="utf-8"))
+        # most files need not be parsed: none of the words is anywhere in them
+        for line, text in explained(source) if strange_word(source) else ():
+            if word := strange_word(text):
+                found.append(f"{path.relative_to(ROOT)}:{line}: {word}")
     assert found == []
