@@ -386,7 +386,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
 
 def _judge_firmware(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:
     """HCAs of one make with other firmware than most of them, in this node or in others. Of two
-    versions that are as frequent nobody is the odd one."""
+    versions that are as frequent none is the outlier."""
     makes: dict[str, dict[tuple[str, str], str]] = {}
     for node, seen in fabrics.items():
         for port in seen.ports:
