@@ -185,7 +185,19 @@ def test_every_code_has_a_headline_whose_words_its_judge_gives(loaded: Loaded) -
 
 
 PASTED = (
-    *("cd", "dmesg", "echo", "export", "ip", "mkdir", "nvidia-smi", "ping", "pip", "preflight"),
+    *(
+        "cd",
+        "dmesg",
+        "echo",
+        "export",
+        "find",
+        "ip",
+        "mkdir",
+        "nvidia-smi",
+        "ping",
+        "pip",
+        "preflight",
+    ),
     *("python", "rm", "sbatch", "ssh", "sysctl", "torchrun", "ulimit", "unset"),
 )
 """What a `do now` begins with: a builtin of the shell, or a program that is there."""
