@@ -177,6 +177,8 @@ def _reraised(seen: Watched) -> dict[int, Answer]:
             others = (end for other, end in seen.ends.items() if seen.parents.get(other) == pid)
             ends = [at for at, code in others if code == -signal.SIGTERM]
             at = min([seen.ends[of][0], *ends]) + seen.wall
+            told = seen.words.get(of, {}).get("at")
+            at = min(at, told) if isinstance(told, float) else at
             frame_list = client.frames_to_json(frames)
             found[of] = {"how": "raised", "at": at, "text": text, "frames": frame_list}
     return found

@@ -400,7 +400,7 @@ def test_a_crash_after_an_exception_does_not_hide_it() -> None:
     """While its interpreter is taken down: `terminate called without an active exception`. The
     other rank sees that its peer is gone before that one has written what happened."""
     first = end("raised", 100.3, -6, "LookupError: token 50257", STEP)
-    for other in (TERM, told(), replace(told(), code=-6)):
+    for other in (TERM, told(), replace(told(), code=-6), replace(told(), code=-15)):
         (found,) = judged(job_ranks, Case("", job(other, first)))
         assert (found.code, [s.name for s in found.subjects]) == ("rank-raised", ["1"])
         assert "rank 1: LookupError: token 50257 at train.py:" in found.saw

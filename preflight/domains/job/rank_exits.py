@@ -23,7 +23,6 @@ OURS = ("time", "stuck", "steps", "interrupted")
 INTERRUPT = "KeyboardInterrupt"
 LAUNCHERS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"})
 """What launchers and schedulers end the other ranks with."""
-CRASHES = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS"})
 
 # texts of a rank whose peers are gone, late or out of reach: Gloo, c10d's store, NCCL's watchdog
 COMPLAINT = re.compile(
@@ -165,11 +164,17 @@ def classify(lives: Mapping[str, Life], latest: float) -> Ends:
         key=lambda e: e.at,
     )
     complaints = [e for e in found if e.what == RAISED and _complains(e.text)]
-    asked = [e for e in found if e.signal in LAUNCHERS or e.text.startswith(INTERRUPT)]
+    asked = [
+        e
+        for e in found
+        if (e.what == KILLED and e.signal in LAUNCHERS) or e.text.startswith(INTERRUPT)
+    ]
     left = [e for e in found if e.what == VANISHED or (e.what == EXITED and not e.code)]
     apart = {id(e) for e in (*complaints, *asked, *left)}
     causes = [e for e in found if id(e) not in apart]
-    killed = [e for e in found if e.signal == "SIGKILL" or e.what == VANISHED]
+    killed = [
+        e for e in found if e.what == VANISHED or (e.what == KILLED and e.signal == "SIGKILL")
+    ]
     own = [e for e in asked if not _sent_by_launcher(e, causes, complaints, killed, latest)]
     if not causes and not complaints and all(life.command.exit == 0 for life in lives.values()):
         left, own = [*left, *own], []  # a pool ends its workers so, when they are done
@@ -223,8 +228,9 @@ def _node(ended: Ended) -> str:
 def _ended(key: str, life: Life, end: End) -> Ended:
     name = signal_of(end)
     what = end.how
-    # whoever has said that an exception ends it may still crash while its interpreter is taken down
-    if name and not (end.how == RAISED and name in CRASHES):
+    # whoever has said that an exception ends it may still crash, or be ended by its launcher, while
+    # its interpreter is taken down
+    if name and end.how != RAISED:
         what = KILLED
     elif end.how == VANISHED and end.code is not None:
         what = EXITED

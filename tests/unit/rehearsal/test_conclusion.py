@@ -36,3 +36,5 @@ def test_a_rank_that_failed_ended_before_those_that_were_ended_for_it(
     found = _reraised(cast(Watched, cast(Any, seen)))
     assert found[FAILED]["at"] == 1000.0 + at
     assert found[FAILED]["text"] == "KeyError: 7"
+    seen.words[FAILED] = {"at": 1041.5}  # what it has said itself is earlier than what was seen
+    assert _reraised(cast(Watched, cast(Any, seen)))[FAILED]["at"] == 1041.5
