@@ -135,11 +135,16 @@ def _main_thread(told: bytes, pid: int) -> list[object] | None:
         threads = json.loads(told)
     except (ValueError, RecursionError):
         return None
-    for thread in threads[:4096] if isinstance(threads, list) else ():
-        if isinstance(thread, dict) and thread.get("os_thread_id") == pid:
-            frames = thread.get("frames")
-            return frames[:200] if isinstance(frames, list) else []
-    return None
+    known = threads[:4096] if isinstance(threads, list) else []
+    known = [thread for thread in known if isinstance(thread, dict)]
+    main = [thread for thread in known if thread.get("os_thread_id") == pid]
+    if not main and all(thread.get("os_thread_id") is None for thread in known):
+        # before Python 3.11 it can't tell; the newest thread stands first
+        main = [t for t in known if t.get("thread_name") == "MainThread"] or known[-1:]
+    if not main:
+        return None
+    frames = main[0].get("frames")
+    return frames[:200] if isinstance(frames, list) else []
 
 
 def _frame(told: object) -> Frame | None:

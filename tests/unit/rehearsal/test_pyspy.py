@@ -53,3 +53,20 @@ def test_a_function_is_called_by_its_own_name(within: str) -> None:
     told = json.dumps([{"os_thread_id": 7, "frames": frames}]).encode()
     assert pyspy.parse_arguments(told, 7) == {"group": "given"}
     assert [f.function for f in pyspy.parse_dump(told, 7) or ()] == ["wrapper", "<module>"]
+
+
+def test_before_python_3_11_the_main_thread_is_known_by_its_name() -> None:
+    """py-spy 0.4.3 has null for the thread's id there, and no name where nobody gave one."""
+
+    def thread(name: str | None, function: str) -> dict[str, object]:
+        frame = {"name": function, "filename": "/job/train.py", "line": 9}
+        return {"os_thread_id": None, "thread_name": name, "frames": [frame]}
+
+    def told(*threads: dict[str, object]) -> list[str]:
+        frames = pyspy.parse_dump(json.dumps(threads).encode(), 7) or ()
+        return [frame.function for frame in frames]
+
+    helper, main = thread("Thread-1 (wait)", "wait"), thread("MainThread", "step")
+    assert told(helper, main) == told(main, helper) == ["step"]
+    assert told(thread(None, "wait"), thread(None, "step")) == ["step"]
+    assert told({**helper, "os_thread_id": 8}, main) == []
