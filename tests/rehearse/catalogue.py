@@ -290,7 +290,7 @@ FAULTS = (
     # it goes on
     warned("holds_lock", "rank-busy", 1, limit=24.0),
     warned("tokenises", "rank-busy", 0, args=("600",), limit=24.0, launcher=SHELL),
-    warned("regex", "rank-busy", 1, limit=24.0, launcher=SHELL),
+    warned("backtracks", "rank-busy", 1, limit=24.0, launcher=SHELL),
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
@@ -400,7 +400,7 @@ AT_LENGTH = frozenset(
         *(f"{script}-{way}" for script in ("made", "made_raised") for way in WAYS),
         *(f"misjoins-{what}" for what in ("port", "rank", "file", "address", "name")),
         *("swallowed_forward", "finally_barrier"),
-        *("asks_dead_server", "tracker", "ring_all", "evaluates_ddp", "regex", "free_ports"),
+        *("asks_dead_server", "tracker", "ring_all", "evaluates_ddp", "backtracks", "free_ports"),
         *("own_message_hard", "asks_api-one-long", "uploads", "child_works-computes"),
         *("child_works-unpacks", "groups_in_other_order"),
         *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
