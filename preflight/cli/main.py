@@ -330,10 +330,10 @@ def show_demo(
         ),
     ] = False,
     output: Outputs = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
-    color: Annotated[str, typer.Option("--color")] = "auto",
-    ascii_only: Annotated[bool, typer.Option("--ascii")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    color: Color = "auto",
+    ascii_only: Ascii = False,
 ) -> None:
     """Show what preflight says of a job with one fault: without a cluster, without root."""
     outputs = resolve.outputs(Flags(output=tuple(output or ()), sources={"output": "-o"}), [], "")

@@ -201,7 +201,7 @@ def test_what_rank_0_has_is_right_even_of_two() -> None:
 
 def test_whose_address_it_is_instead_is_said() -> None:
     finding = one(views(4, {2: (ip(3),)}))
-    assert f"n3 takes 'h1' for {ip(3)} of n4" in finding.saw
+    assert f"n3 resolves 'h1' to {ip(3)} of n4" in finding.saw
 
 
 def test_of_two_addresses_of_nobody_both_are_named() -> None:
@@ -221,7 +221,7 @@ def test_of_two_nodes_the_record_and_the_witness_are_both_possible() -> None:
 def test_a_node_led_astray_is_one_finding_however_many_names_it_has_wrong() -> None:
     finding = one(views(4, odd=to(STALE, (3, 0), (3, 1), (3, 2))))
     assert [s.node for s in finding.subjects] == ["n4"]
-    assert "and 2 more such" in finding.saw
+    assert "and 2 more; right on" in finding.saw
 
 
 def test_a_name_of_two_machines_is_nobodys() -> None:

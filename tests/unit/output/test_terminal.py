@@ -60,7 +60,7 @@ def test_the_colours_of_a_red_report(tmp_path: Path) -> None:
     assert shown.styles("✗") == {("red", True)}
     assert shown.styles("NOT READY") == {("red", True)}
     assert shown.styles("FAIL, certain") == {("red", True)}
-    assert shown.styles("0.0.0.0:29500 is") == {("default", True), ("default", False)}
+    assert shown.styles("of alice listens on") == {("default", True), ("default", False)}
 
 
 def test_the_colours_of_a_green_report(tmp_path: Path) -> None:
