@@ -171,7 +171,7 @@ def observe(host: Host, ctx: Context) -> Cpus:
     online = cpulist(_line(host, "/sys/devices/system/cpu/online")) or allowed
     usable = allowed & online or allowed
     numa = _numa(host)
-    quota, quota_at = min(_quotas(host), default=(None, ""))
+    quota, quota_at = min(host.cpu_quotas(), default=(None, ""))
     nodes = (
         host.read_int(f"/sys/bus/pci/devices/{address.lower()}/numa_node")
         for address in host.listdir("/proc/driver/nvidia/gpus")
@@ -214,19 +214,6 @@ def _held_by(host: Host, usable: frozenset[int], online: frozenset[int]) -> str:
             if cpus:  # the innermost one that has a list: all outer ones are wider
                 return path if cpus & online == usable else "affinity mask"
     return "affinity mask or cpuset"
-
-
-def _quotas(host: Host) -> Iterator[tuple[float, str]]:
-    """The quota of every cgroup that has one, as a number of CPUs, with its folder."""
-    for path, text in host.cgroup_files("cpu", "cpu.max"):
-        quota, _, period = text.partition(" ")
-        if quota.isdecimal() and period.isdecimal() and int(period):
-            yield int(quota) / int(period), path.rpartition("/")[0]
-    for path, text in host.cgroup_files("cpu", "cpu.cfs_quota_us"):
-        folder = path.rpartition("/")[0]
-        microseconds = host.read_int(f"{folder}/cpu.cfs_period_us")
-        if text.isdecimal() and microseconds:  # -1 is no quota
-            yield int(text) / microseconds, folder
 
 
 def _numa(host: Host) -> dict[int, frozenset[int]]:

@@ -28,7 +28,7 @@ from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.frozen import dataclass
-from preflight.host import UNLIMITED, Host
+from preflight.host import UNLIMITED, Host, number
 from preflight.humanize import GIB, MIB, count, plural, size
 from preflight.model import (
     Blame,
@@ -252,7 +252,7 @@ def _may_open(host: Host) -> bool:
 def _may_lock(host: Host) -> bool:
     for line in (host.read_or_none("/proc/self/status") or "").splitlines():
         if line.startswith("CapEff:"):
-            may = int(line.partition(":")[2], 16) >> IPC_LOCK & 1
+            may = (number(line.partition(":")[2], 16) or 0) >> IPC_LOCK & 1
             users = (host.read_or_none("/proc/self/uid_map") or "").split()
             return bool(may) and users == FIRST_USER_NAMESPACE
     return False
@@ -270,8 +270,8 @@ def _shm(host: Host) -> tuple[int | None, int | None, str]:
 def _threads(host: Host) -> Iterator[tuple[int, str]]:
     for path, text in host.cgroup_files("pids", "pids.max"):
         used = host.read_int(path.removesuffix("max") + "current")
-        if text.isdigit() and used is not None:
-            yield int(text) - used, path
+        if (most := number(text)) is not None and used is not None:
+            yield most - used, path
     # RLIMIT_NPROC counts all threads of the user and doesn't bind root; what the user already
     # runs isn't counted here, a whole /proc walk is too dear for what it tells
     limit = host.limits().get("max processes")
@@ -281,8 +281,9 @@ def _threads(host: Host) -> Iterator[tuple[int, str]]:
 
 def _memory(host: Host) -> Iterator[tuple[int, str]]:
     for line in (host.read_or_none("/proc/meminfo") or "").splitlines():
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024, "MemAvailable"
+        name, _, amount = line.partition(":")
+        if name == "MemAvailable" and (left := number(amount.removesuffix("kB"))) is not None:
+            yield left * 1024, name
     for file, used_file in (
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -290,16 +291,17 @@ def _memory(host: Host) -> Iterator[tuple[int, str]]:
         for path, text in host.cgroup_files("memory", file):
             used = host.read_int(path.removesuffix(file) + used_file)
             # v1 says "no limit" as a number near 2^63; page cache counts as used but yields
-            if text.isdigit() and int(text) < 1 << 60 and used is not None:
+            most = number(text)
+            if most is not None and most < 1 << 60 and used is not None:
                 cache = _reclaimable(host, path.removesuffix(file))
-                yield int(text) - used + cache, path
+                yield most - used + cache, path
 
 
 def _reclaimable(host: Host, folder: str) -> int:
     for line in (host.read_or_none(folder + "memory.stat") or "").splitlines():
-        name, _, number = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file") and number.isdigit():
-            return int(number)
+        name, _, amount = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return number(amount) or 0
     return 0
 
 

@@ -304,16 +304,7 @@ def _wait_for_start(started: int, workers: int, patience: float) -> None:
 
 def usable_cpus(host: Host) -> float:
     """The CPUs that this process may use: its mask, or the smallest quota of its cgroups."""
-    quotas = [float(len(host.affinity()))]
-    for _, text in host.cgroup_files("cpu", "cpu.max"):
-        quota, _, period = text.partition(" ")
-        if quota.isdecimal() and period.isdecimal() and int(period):
-            quotas.append(int(quota) / int(period))
-    for path, text in host.cgroup_files("cpu", "cpu.cfs_quota_us"):
-        microseconds = host.read_int(path.replace("quota", "period"))
-        if text.isdecimal() and microseconds:
-            quotas.append(int(text) / microseconds)
-    return min(quotas)
+    return min([float(len(host.affinity())), *(quota for quota, _ in host.cpu_quotas())])
 
 
 def judge(world: World[Loading], expect: Expect) -> Iterator[Found]:

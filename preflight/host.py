@@ -12,15 +12,17 @@ import errno
 import itertools
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from preflight.frozen import dataclass
 from preflight.model import CannotObserve
+
+T = TypeVar("T")
 
 READ_LIMIT = 1 << 20
 """Bytes read of any one file; a file of /proc or a config file that is longer is cut."""
@@ -30,9 +32,13 @@ CPUS_MAX = 8192
 
 UNLIMITED = -1
 
+COUNTED = 1 << 64
+"""What the kernel's numbers stay below."""
+
 # include/uapi/linux/if.h
 IFF_UP = 0x1
 IFF_LOOPBACK = 0x8
+RTF_UP = 0x1
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +161,7 @@ class Host:
 
     def read_int(self, path: str) -> int | None:
         """The number that a file of /proc or /sys holds; None when there is none."""
-        text = (self.read_or_none(path) or "").strip()
-        try:
-            return int(text, 0)
-        except ValueError:
-            return None
+        return number(self.read_or_none(path) or "", 0)
 
     def exists(self, path: str) -> bool:
         return self.path(path).exists()
@@ -182,8 +184,12 @@ class Host:
         """Size and free space of the file system that holds `path`. A copied tree can't tell its
         own: there a file `PATH.statvfs` with the four numbers of Space stands for it."""
         if not self.live:
-            numbers = [int(n) for n in self.read(path.rstrip("/") + ".statvfs").split()]
-            return Space(*numbers)
+            file = path.rstrip("/") + ".statvfs"
+            for space in _understood(
+                lambda text: Space(*map(int, text.split())), [self.read(file)]
+            ):
+                return space
+            raise CannotObserve(f"{file} can't be parsed")
         try:
             found = os.statvfs(path)
         except OSError as error:
@@ -249,13 +255,12 @@ class Host:
     def limits(self) -> Mapping[str, Limit]:
         """The resource limits of this process by the names of /proc/self/limits in lower case
         (`max locked memory`, `max open files`, `max processes`)."""
-        found = {}
-        for line in self.read("/proc/self/limits").splitlines()[1:]:
-            name, numbers = line[:25].strip().lower(), line[25:].split()
-            if len(numbers) >= 2:
-                soft, hard = (UNLIMITED if n == "unlimited" else int(n) for n in numbers[:2])
-                found[name] = Limit(soft, hard)
-        return found
+
+        def limit(line: str) -> tuple[str, Limit]:
+            soft, hard = (UNLIMITED if n == "unlimited" else int(n) for n in line[25:].split()[:2])
+            return line[:25].strip().lower(), Limit(soft, hard)
+
+        return dict(_understood(limit, self.read("/proc/self/limits").splitlines()[1:]))
 
     def affinity(self) -> frozenset[int]:
         """The CPUs that this process may run on: its mask, which the kernel keeps within the
@@ -289,6 +294,19 @@ class Host:
                 if inside in ("", "/"):
                     break
                 inside = inside.rpartition("/")[0]
+
+    def cpu_quotas(self) -> Iterator[tuple[float, str]]:
+        """The quota of every cgroup of this process that has one, as a number of CPUs, with its
+        folder."""
+        for path, text in self.cgroup_files("cpu", "cpu.max"):
+            quota, period = (number(word) for word in text.partition(" ")[::2])
+            if quota is not None and period:
+                yield quota / period, path.rpartition("/")[0]
+        for path, text in self.cgroup_files("cpu", "cpu.cfs_quota_us"):
+            folder = path.rpartition("/")[0]
+            quota, period = number(text), self.read_int(f"{folder}/cpu.cfs_period_us")
+            if quota is not None and quota >= 0 and period:  # -1 is no quota
+                yield quota / period, folder
 
     # --- network ---
 
@@ -343,7 +361,7 @@ class Host:
         local = {
             before.split()[-1]
             for before, line in itertools.pairwise(lines)
-            if "/32 host LOCAL" in line
+            if "/32 host LOCAL" in line and _is_dotted(before.split()[-1:])
         }
         for ip in sorted(local):
             if ip.startswith("127."):
@@ -353,29 +371,35 @@ class Host:
                 if _inside(ip, route.network, route.prefix):
                     found.setdefault(route.interface, []).append(Address(ip, route.prefix, 4))
                     break
-        for line in (self.read_or_none("/proc/net/if_inet6") or "").splitlines():
-            parts = line.split()
-            if len(parts) == 6:
-                ip = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(parts[0]))
-                found.setdefault(parts[5], []).append(Address(ip, int(parts[2], 16), 6))
+
+        def address6(line: str) -> tuple[str, Address]:
+            number, _, prefix, _, _, interface = line.split()
+            return interface, Address(_colons(number), int(prefix, 16), 6)
+
+        lines = (self.read_or_none("/proc/net/if_inet6") or "").splitlines()
+        for interface, address in _understood(address6, lines):
+            found.setdefault(interface, []).append(address)
         return {name: tuple(addresses) for name, addresses in found.items()}
 
     def routes(self) -> tuple[Route, ...]:
         """The main IPv4 and IPv6 routing tables (policy rules are not seen here)."""
-        found = []
-        for line in (self.read_or_none("/proc/net/route") or "").splitlines()[1:]:
+
+        def route4(line: str) -> Route | None:
             p = line.split()
-            if len(p) >= 8 and int(p[3], 16) & 1:  # RTF_UP
-                network, gateway = _dotted(p[1]), _dotted(p[2])
-                found.append(Route(p[0], network, int(p[7], 16).bit_count(), gateway, int(p[6])))
-        for line in (self.read_or_none("/proc/net/ipv6_route") or "").splitlines():
+            network, gateway = _dotted(p[1]), _dotted(p[2])
+            found = Route(p[0], network, int(p[7], 16).bit_count(), gateway, int(p[6]))
+            return found if int(p[3], 16) & RTF_UP else None
+
+        def route6(line: str) -> Route | None:
             p = line.split()
-            if len(p) == 10 and int(p[8], 16) & 1:
-                network, gateway = (
-                    socket.inet_ntop(socket.AF_INET6, bytes.fromhex(h)) for h in (p[0], p[4])
-                )
-                found.append(Route(p[9], network, int(p[1], 16), gateway, int(p[5], 16)))
-        return tuple(found)
+            network, gateway = _colons(p[0]), _colons(p[4])
+            found = Route(p[9], network, int(p[1], 16), gateway, int(p[5], 16))
+            return found if int(p[8], 16) & RTF_UP else None
+
+        lines4 = (self.read_or_none("/proc/net/route") or "").splitlines()[1:]
+        lines6 = (self.read_or_none("/proc/net/ipv6_route") or "").splitlines()
+        found = [*_understood(route4, lines4), *_understood(route6, lines6)]
+        return tuple(route for route in found if route is not None)
 
     def source_of(self, ip: str) -> str:
         """The local address from which this machine would talk to `ip`; nothing is sent.
@@ -487,6 +511,15 @@ class Host:
         return 0
 
 
+def number(text: str, base: int = 10) -> int | None:
+    """The whole number that a text is; None where it is none, or one that no kernel counts to."""
+    try:
+        found = int(text, base)
+    except ValueError:
+        return None
+    return found if abs(found) <= COUNTED else None
+
+
 def cpulist(text: str) -> frozenset[int]:
     """The CPUs of a list such as `0-3,8`; anything else adds nothing."""
     found: set[int] = set()
@@ -503,6 +536,27 @@ def _prefix(netmask: str | None) -> int:
         return 0
     family = socket.AF_INET6 if ":" in netmask else socket.AF_INET
     return int.from_bytes(socket.inet_pton(family, netmask), "big").bit_count()
+
+
+def _understood(parse: Callable[[str], T], lines: Iterable[str]) -> Iterator[T]:
+    """What `parse` makes of each line. Those that are none are left out: a kernel writes no such
+    line, but gVisor, lxcfs or a copied tree may."""
+    for line in lines:
+        try:
+            yield parse(line)
+        except (ValueError, IndexError, TypeError, OSError):
+            continue
+
+
+def _is_dotted(words: list[str]) -> bool:
+    try:
+        return bool(words) and bool(socket.inet_aton(words[0]))
+    except OSError:
+        return False
+
+
+def _colons(number: str) -> str:
+    return socket.inet_ntop(socket.AF_INET6, bytes.fromhex(number))
 
 
 def _dotted(little_endian_hex: str) -> str:

@@ -44,7 +44,7 @@ def expand(text: str) -> tuple[str, ...]:
             if _most(part) + len(found) > HOSTS_MOST:
                 return ()
             found += NodeSet(part, resolver=RESOLVER_NOGROUP)
-    except NodeSetException:
+    except (NodeSetException, ValueError):  # ValueError: a number of thousands of digits
         return ()
     return tuple(dict.fromkeys(found))
 

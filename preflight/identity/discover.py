@@ -75,7 +75,7 @@ class _Reading:
                     f"{name}={self.environ[name]!r:.40} is a range: "
                     "say with --nodes how many are to meet"
                 )
-            if least.isdecimal() and 0 < int(least[:8]) <= RANKS_LIMIT:
+            if re.fullmatch(r"\d{1,7}", least) and 0 < int(least) <= RANKS_LIMIT:
                 return self.noted("nodes", int(least), f"env {name}")
         return None
 

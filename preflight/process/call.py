@@ -217,7 +217,7 @@ class Call:
         return Died(self.code, seconds, marks, tail or lost)
 
 
-def name_of(target: Target) -> str:
+def name_of(target: Callable[..., object]) -> str:
     """`module:function`, by which a worker finds a function; ValueError where it could not."""
     module, name = target.__module__, target.__qualname__
     if getattr(sys.modules.get(module), name, None) is not target:

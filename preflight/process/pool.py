@@ -79,6 +79,7 @@ class Workers:
         """(group, what was told) by workers of ours, for whoever passes it on to other agents; only
         kept while `relaying`."""
         self.relaying = False
+        self._afterwards: dict[str, list[Mapping[str, Any]]] = {}
         self._left_behind: list[LeftBehind] = []
         self._finished: list[Call] = []
         self._became_ready = False
@@ -115,6 +116,16 @@ class Workers:
         NVML, which is so at all times in preflight's own."""
         server = self._add(ForkServer(name, preload=(), eager=True, parent=""))
         self._begin(server, server.fork)
+        for message in self._afterwards.get(name, ()):
+            server.request(message)
+
+    def afterwards(self, name: str, target: Callable[[Any], object], args: Any) -> None:
+        """Have a server call `target(args)` when it leaves, as the last one: at close(), and also
+        when this process is killed. It may be started later; one that never is calls nothing."""
+        message = {"op": "afterwards", "target": name_of(target), "args": args}
+        self._afterwards.setdefault(name, []).append(message)
+        if name in self._servers and not self._servers[name].lost:
+            self._servers[name].request(message)
 
     def _begin(self, server: ForkServer, how: Callable[[], None]) -> None:
         """A limit on processes or memory is no reason to end: its calls will say so."""
@@ -249,11 +260,14 @@ class Workers:
         """End all workers and servers; what could not be killed is returned."""
         for call in self._calls.values():
             _signal_group(call.pid, signal.SIGKILL)
-        for server in self._servers.values():
-            server.control.close()  # a server whose control socket closes kills its own and leaves
         until = time.monotonic() + KILL_GRACE
-        for server in self._servers.values():
-            self._see_off(server, until)
+        # who clears away what another may still be making comes after that one
+        for last in (False, True):
+            servers = [s for s in self._servers.values() if (s.name in self._afterwards) is last]
+            for server in servers:
+                server.control.close()  # then it kills its own and leaves
+            for server in servers:
+                self._see_off(server, until + KILL_GRACE * last)
         for call in self._calls.values():
             while _alive(call.pid) and time.monotonic() < until:
                 time.sleep(0.002)  # a busy one is seen once more before SIGKILL takes it
@@ -268,7 +282,8 @@ class Workers:
 
     def _see_off(self, server: ForkServer, until: float) -> None:
         """Wait for a server to leave, kill it when it doesn't, give up at `until`."""
-        gentle = time.monotonic() + LEAVE_GRACE
+        patience = KILL_GRACE if server.name in self._afterwards else LEAVE_GRACE
+        gentle = time.monotonic() + patience
         killed = False
         while server.pid and _running(server):
             now = time.monotonic()

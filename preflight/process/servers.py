@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from preflight.process import scratch
 from preflight.process.interpreter import SEARCH
 from preflight.process.pool import Workers
 
@@ -33,6 +34,10 @@ def open_torch(workers: Workers, python: str = "") -> None:
         ours = sorted(path.stem for group in RANKS for path in checks.glob(f"{group}_*.py"))
         modules = ("preflight.engine.tasks", *(f"preflight.checks.{name}" for name in ours))
         preload = (*TORCH_MODULES, *modules)
+        folder = scratch.name()
+        env = {**TORCH_ENV, scratch.VARIABLE: folder}
         workers.open(
-            TORCH, preload=preload, env=TORCH_ENV, seconds=TORCH_SECONDS, python=python or SEARCH
+            TORCH, preload=preload, env=env, seconds=TORCH_SECONDS, python=python or SEARCH
         )
+        # one that is killed at its imports can't do it itself
+        workers.afterwards(LIGHT, scratch.remove, folder)

@@ -9,6 +9,7 @@ becomes the job's Python first (interpreter.py). A server can fork a further ser
 Control socket, JSON lines. To the server, with file descriptors attached:
     {"op": "fork", "id": 7, "target": "module:function", "args": …, "seconds": 5.0, "env": {…}}
     {"op": "server", "id": 8, "preload": […]}      {"op": "release", "pid": 1234}
+    {"op": "afterwards", "target": "module:function", "args": …}: called when it leaves
 From the server:
     {"ready": {"torch": {"seconds": 0.8, "error": "", "absent": false, "version": …}}}
     {"python": "/opt/conda/bin/python"}: it becomes that one; "": it has
@@ -35,8 +36,10 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
+
+from preflight.process import scratch
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -134,6 +137,7 @@ class Server:
         self.ended: set[int] = set()
         self.rest = b""
         self.descriptors: deque[int] = deque()
+        self.afterwards: list[tuple[Callable[[Any], object], Any]] = []
 
     def tell(self, message: Mapping[str, Any]) -> None:
         try:
@@ -196,6 +200,8 @@ class Server:
                 self.fork_server(request)
             elif request["op"] == "release":
                 self.release(request["pid"])
+            elif request["op"] == "afterwards":
+                self.afterwards.append((resolve(request["target"]), request["args"]))
         return True
 
     def fork(self, request: Mapping[str, Any]) -> None:
@@ -294,7 +300,8 @@ class Server:
 
     def quit(self, *_: object) -> NoReturn:
         """The parent is gone or done: nothing of ours stays, not even orphans of our workers
-        (they were handed to us, see PR_SET_CHILD_SUBREAPER)."""
+        (they were handed to us, see PR_SET_CHILD_SUBREAPER), nor what was to be cleared away."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for pid in self.alive | self.ended:
             _kill(os.killpg, pid)
         until = time.monotonic() + 0.1
@@ -303,6 +310,11 @@ class Server:
                 _kill(os.kill, pid)
             time.sleep(0.001)  # the end of one may hand us the next
             _reap()
+        for target, args in self.afterwards:
+            try:
+                target(args)
+            except BaseException:  # noqa: BLE001  nobody is there to be told
+                continue
         os._exit(0)
 
 
@@ -346,6 +358,9 @@ def main_loop(
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    if folder := os.environ.pop(scratch.VARIABLE, ""):
+        server.afterwards.append((scratch.remove, folder))
+        scratch.redirect(folder)
     server.preload(preload)
     server.serve(read)
 

@@ -7,7 +7,6 @@ check field by field.
 from __future__ import annotations
 
 import errno
-import json
 import re
 import selectors
 import socket
@@ -17,6 +16,7 @@ from typing import Any, cast
 
 from preflight.domains.job.record import Frame
 from preflight.sanitize import one_line
+from preflight.serde import parsed
 
 LIMIT = 8 << 20
 """Bytes of one answer."""
@@ -117,10 +117,10 @@ def _parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 def parse_json(data: bytes | str) -> object:
-    """None of what is not JSON."""
+    """None of what is not JSON, and of what could not be written as JSON again."""
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
+        return parsed(data)
+    except ValueError:
         return None
 
 

@@ -109,6 +109,7 @@ def working_folder(workers: Workers) -> Iterator[str]:
         raise PreflightError(
             "there is no place for the folder of a rehearsal: /tmp is not writable"
         )
+    workers.afterwards(SERVER, workdir.clear, folder)
     try:
         yield folder
     finally:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from preflight.domains.job.record import ChildProcess
 from preflight.frozen import dataclass
+from preflight.host import number
 from preflight.identity.launchers import ENV, OUTER
 from preflight.redact import command_line as redacted
 from preflight.sanitize import one_line
@@ -217,17 +218,20 @@ def oom_kills() -> int:
 
 def memory() -> tuple[int, int]:
     """Bytes that this cgroup or machine has in all, and that are left of it."""
-    told = dict(
-        line.split(":", 1) for line in read("/proc/meminfo", 16384).splitlines() if ":" in line
-    )
-    total, left = (int(told.get(n, "0 kB").split()[0]) << 10 for n in ("MemTotal", "MemAvailable"))
+    told = _amounts("/proc/meminfo")
+    total, left = (told.get(name, 0) << 10 for name in ("MemTotal:", "MemAvailable:"))
     if folder := _cgroup():
-        most, now = read(f"{folder}/memory.max", 32), read(f"{folder}/memory.current", 32)
-        if most.strip().isdecimal() and now.strip().isdecimal() and int(most) < total:
-            stat_lines = read(f"{folder}/memory.stat", 16384).splitlines()
-            cached = [int(s.split()[1]) for s in stat_lines if s.startswith("inactive_file ")]
-            return int(most), min(left, int(most) - int(now) + sum(cached[:1]))
+        most, now = (number(read(f"{folder}/memory.{n}", 32)) for n in ("max", "current"))
+        if most is not None and now is not None and most < total:
+            cached = _amounts(f"{folder}/memory.stat").get("inactive_file", 0)
+            return most, min(left, most - now + cached)
     return total, left
+
+
+def _amounts(path: str) -> dict[str, int]:
+    """The numbers of a file whose lines are a name and a number, in kB or in nothing."""
+    words = (line.split() for line in read(path, 16384).splitlines())
+    return {w[0]: amount for w in words if len(w) > 1 and (amount := number(w[1])) is not None}
 
 
 def shared_memory() -> tuple[int, int]:

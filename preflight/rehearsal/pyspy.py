@@ -6,7 +6,6 @@ and, under most settings of kernel.yama.ptrace_scope, to the parent. Without pau
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from preflight.domains.job.record import FRAMES, NO_PTRACE, NO_PYSPY, Frame
-from preflight.rehearsal.client import LIBRARIES, LIMIT
+from preflight.rehearsal.client import LIBRARIES, LIMIT, parse_json
 from preflight.sanitize import one_line
 
 SECONDS = 3.0
@@ -131,9 +130,8 @@ def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
 
 
 def _main_thread(told: bytes, pid: int) -> list[object] | None:
-    try:
-        threads = json.loads(told)
-    except (ValueError, RecursionError):
+    threads = parse_json(told)
+    if threads is None:
         return None
     known = threads[:4096] if isinstance(threads, list) else []
     known = [thread for thread in known if isinstance(thread, dict)]

@@ -4,7 +4,6 @@ decides when the watch is over. The record is made of it by conclusion.py."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import time
@@ -12,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from preflight.domains.job.record import WatchedCommand
+from preflight.process import scratch
 from preflight.process.worker import Channel
-from preflight.rehearsal import client, procfs, pyspy, workdir
+from preflight.rehearsal import client, procfs, pyspy
 from preflight.rehearsal.addresses import unreached
 from preflight.rehearsal.conclusion import Watched, record_of
 from preflight.rehearsal.crashes import Crashes
@@ -68,7 +68,7 @@ AT_ONCE = 0.001
 def watch(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:
     """Until the command ends, hangs, has done enough steps, or the time is over."""
     with contextlib.suppress(OSError):  # a file system without locks
-        workdir.hold(str(args["folder"]))
+        scratch.hold(str(args["folder"]))
     watcher = Watcher(args, channel)
     told = 0.0
     while not (why := watcher.over()):
@@ -463,10 +463,7 @@ class Watcher:
 
     def word(self, name: str) -> Mapping[str, Any] | None:
         """What a process has left in a file of the folder."""
-        try:
-            told = json.loads(procfs.read(os.path.join(self.folder, name), client.LIMIT))
-        except (ValueError, RecursionError):
-            return None
+        told = client.parse_json(procfs.read(os.path.join(self.folder, name), client.LIMIT))
         return told if isinstance(told, dict) else None
 
     def progress(self) -> Mapping[str, Any]:

@@ -51,6 +51,8 @@ END_SECONDS = 12.0
 LAUNCHES = 3
 """As often srun may be started, see launch_worker.py."""
 ANSWER_LIMIT = 512 << 20
+COUNT = r"[1-9]\d{0,3}"
+"""A number of GPUs or tasks in SLURM's environment."""
 GROUP = "fanout"
 TICK = 0.5
 
@@ -252,7 +254,7 @@ def _ranks_per_node(environ: Mapping[str, str]) -> tuple[int | None, str]:
     if found and int(found[1]) > 1:
         return int(found[1]), f"env {name}"
     gpus = environ.get("SLURM_GPUS_ON_NODE", "")
-    if re.fullmatch(r"[1-9]\d{0,3}", gpus):
+    if re.fullmatch(COUNT, gpus):
         return int(gpus), "env SLURM_GPUS_ON_NODE"
     return None, ""
 
@@ -265,8 +267,8 @@ def _srun_options(environ: Mapping[str, str]) -> list[str]:
     # a job with GPUs for each task gives this one task those of one, unless it asks for all
     each = environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2]
     tasks = environ.get("SLURM_NTASKS_PER_NODE", "")
-    if each.isdecimal():
-        product = int(each) * int(tasks) if tasks.isdecimal() else 0
+    if re.fullmatch(COUNT, each):
+        product = int(each) * int(tasks) if re.fullmatch(COUNT, tasks) else 0
         gpus = environ.get("SLURM_GPUS_ON_NODE") or str(product or "")
         options += [f"--gpus-per-node={gpus}"] if gpus.isdecimal() else []
     return options

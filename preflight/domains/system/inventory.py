@@ -11,7 +11,7 @@ from preflight.domains.net import interface_rules
 from preflight.domains.net.interfaces import NCCL, ListenAddresses, listen_addresses
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.frozen import dataclass
-from preflight.host import Host, Interface
+from preflight.host import Host, Interface, number
 from preflight.model import CannotObserve
 
 TEXT = 200
@@ -107,6 +107,6 @@ def _gpu_names(host: Host) -> tuple[str, ...] | None:
 def _total_memory(host: Host) -> int:
     for line in (host.read_or_none("/proc/meminfo") or "").splitlines():
         name, _, rest = line.partition(":")
-        if name == "MemTotal" and rest.split()[:1]:
-            return int(rest.split()[0]) << 10
+        if name == "MemTotal":
+            return (number(rest.removesuffix("kB")) or 0) << 10
     return 0

@@ -45,76 +45,24 @@ def test_the_folder_is_ours_alone() -> None:
     assert not os.path.exists(made)
 
 
-# --- what a killed run leaves ---
-
-
-def left(
-    place: Path, name: str = "preflight-abc", seconds: float = 2 * workdir.OLD_SECONDS
-) -> Path:
-    folder = place / name
-    folder.mkdir(mode=0o700)
-    for one in workdir.INJECTED:
-        (folder / one).touch()
-    then = time.time() - seconds
-    os.utime(folder, (then, then))
-    return folder
-
-
-def test_an_old_folder_of_ours_is_removed(tmp_path: Path) -> None:
-    folder = left(tmp_path)
-    workdir.sweep(str(tmp_path))
-    assert not folder.exists()
-
-
-def test_what_somebody_holds_is_left_alone(tmp_path: Path) -> None:
-    folder = left(tmp_path)
-    code = (
-        "import sys, time; from preflight.rehearsal import workdir; workdir.hold(sys.argv[1]); "
-        "print(flush=True); time.sleep(60)"
+def test_after_a_parent_that_was_killed_a_deaf_command_has_its_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workdir, "TERM_SECONDS", 0.6)
+    environ = {**os.environ, workdir.VARIABLE: str(tmp_path)}
+    deaf = subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"],
+        env=environ,
     )
-    words = [sys.executable, "-c", code, str(folder)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=REPOSITORY) as holder:
-        try:
-            assert holder.stdout is not None
-            holder.stdout.readline()
-            old = time.time() - 2 * workdir.OLD_SECONDS
-            os.utime(folder, (old, old))
-            workdir.sweep(str(tmp_path))
-            assert folder.exists()
-        finally:
-            holder.kill()
-    workdir.sweep(str(tmp_path))
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize("change", ["young", "open", "other files", "a file", "a link", "name"])
-def test_nothing_is_removed_by_its_name_alone(tmp_path: Path, change: str) -> None:
-    folder = left(
-        tmp_path,
-        "preflight-abc" if change != "name" else "other-abc",
-        60.0 if change == "young" else 2 * workdir.OLD_SECONDS,
-    )
-    then = folder.stat().st_mtime
-    match change:
-        case "open":
-            folder.chmod(0o755)
-        case "other files":
-            (folder / workdir.INJECTED[0]).unlink()
-        case "a file":
-            folder.rename(tmp_path / "kept")
-            (tmp_path / "preflight-file").write_text("x")
-        case "a link":
-            folder.rename(tmp_path / "kept")
-            (tmp_path / "preflight-link").symlink_to(tmp_path / "kept")
-        case _:
-            pass
-    kept = tmp_path / "kept" if (tmp_path / "kept").exists() else folder
-    os.utime(kept, (then, then))
-    before = sorted(p.name for p in tmp_path.iterdir())
-    workdir.sweep(str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == before
-    assert kept.exists()
-
-
-def test_a_place_that_is_not_there_is_no_problem(tmp_path: Path) -> None:
-    workdir.sweep(str(tmp_path / "gone"))
+    began = time.monotonic()
+    try:
+        workdir.clear(str(tmp_path))
+        assert time.monotonic() - began > 0.5
+        assert deaf.wait(5) == -9
+        assert not tmp_path.exists()
+        began = time.monotonic()
+        workdir.clear(str(tmp_path))  # what was cleared away costs nothing
+        assert time.monotonic() - began < 0.1
+    finally:
+        deaf.kill()
+        deaf.wait()
