@@ -49,6 +49,8 @@ SECRET_SIGNS = (
     *("webhook", "connection", "jwt", "dsn", "pass", "pat=", "pwd", "bearer"),
     *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "sk-", "xox", "akia", "eyj"),
 )
+USERS = ("-u", "--user")
+"""Options that take `user:password`."""
 SECRET_LEAST = 8
 """Characters of a secret that is looked for elsewhere: less might be anything."""
 NAMED_LEAST = 6
@@ -93,18 +95,25 @@ def command_line(words: Sequence[str]) -> list[str]:
 def _takes_secret(flag: str, word: str) -> bool:
     if not flag.startswith("-") or "=" in flag or not word:
         return False
-    if flag in ("-u", "--user"):
+    if flag in USERS:
         return ":" in word
     # a password; a number is a port
     return secret(flag) or (flag == "-p" and not word.isdigit())
 
 
-def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+def secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tuple[str, ...]:
     """What must not stand anywhere: values of variables that are secret by name, and in others the
-    user and password of a URL, and tokens. Longest first, for without()."""
+    user and password of a URL, and tokens; the same of the words of a command line. Longest first,
+    for without()."""
     found: set[str] = set()
     named: set[str] = set()
-    for name, value in environ.items():
+    typed = list(zip(["", *words], words, strict=False))
+    for flag, word in typed:
+        if _takes_secret(flag, word):
+            named |= _spellings(word[:WINDOW])
+            if flag in USERS:
+                named |= _spellings(word[:WINDOW].partition(":")[2])
+    for name, value in (*environ.items(), *(("", word) for _, word in typed)):
         if secret(name) and not re.search(PLACE_NAME, name[-WINDOW:]):
             named |= _spellings(value[:WINDOW])
         at, scheme = value.rfind("@"), value.find("://")
@@ -116,6 +125,10 @@ def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
         if any(sign in head for sign in SECRET_SIGNS):
             parts = re.finditer(SECRET_PART, value[:WINDOW])
             found |= {part[0][len(part[1]) :] for part in parts}
+            headers = re.finditer(SECRET_HEADER, value[:WINDOW])
+            for header in headers:
+                words_of = header[0].partition(":")[2].split()
+                found |= {" ".join(words_of), *words_of[-1:]}
             found |= {shape[0] for shape in re.finditer(SECRET_SHAPE, value[:WINDOW])}
     named |= {text for text in found if len(text) >= SECRET_LEAST}
     return tuple(sorted(named, key=len, reverse=True))

@@ -71,7 +71,8 @@ def json_text(data: Any) -> str:
     """A JSON document of ours as text that ends with a newline, encodable in UTF-8; what a terminal
     would obey or hide is in JSON's escapes."""
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return text if text.isascii() else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    plain = text.isascii() and "\x7f" not in text
+    return text if plain else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def json_lines(data: dict[str, Any]) -> str:

@@ -130,7 +130,7 @@ def plan(ctx: typer.Context, **given: Any) -> None:
     with agent.session(ctx.obj) as workers:
         chosen, catalogue = agent.configured(wish)
         planned = preview.planned(workers, chosen, catalogue, lambda: bool(ctx.obj.name))
-    planned = redact.without(planned, redact.secrets(os.environ))
+    planned = redact.without(planned, redact.secrets(os.environ, sys.argv))
     look = terminal.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
     asked = next(output.format for output in chosen.outputs if output.file == "-")
     printed(
@@ -410,7 +410,7 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
     try:
         app(prog_name="preflight", obj=interrupt or Interrupt())
     except PreflightError as error:
-        console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ)))
+        console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ, sys.argv)))
         code = _usage_code(USAGE)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
@@ -496,7 +496,7 @@ def _name_variables() -> None:
 
 def _keep_traceback() -> int:
     """Keep the traceback of what is being handled, say where."""
-    hidden = redact.secrets(os.environ)
+    hidden = redact.secrets(os.environ, sys.argv)
     text = redact.without(traceback.format_exc(), hidden)
     console.say(text)
     try:

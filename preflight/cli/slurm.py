@@ -126,10 +126,10 @@ def _end(ctx: typer.Context, hook: Callable[[Workers], int]) -> None:
         with agent.session(ctx.obj) as workers:
             code = hook(workers)
     except PreflightError as error:
-        console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ)))
+        console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ, sys.argv)))
         code = 0
     except Exception:  # noqa: BLE001  our bug drains no node
-        console.say(redact.without(traceback.format_exc(), redact.secrets(os.environ)))
+        console.say(redact.without(traceback.format_exc(), redact.secrets(os.environ, sys.argv)))
         console.say("preflight: this is our fault, not this node's")
         code = 0
     raise typer.Exit(code)

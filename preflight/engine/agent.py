@@ -220,7 +220,7 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
         left_behind=workers.left_behind,
     )
     with without_collector():
-        observations = redact.without(observations, redact.secrets(os.environ))
+        observations = redact.without(observations, redact.secrets(os.environ, sys.argv))
         try:
             return verdict.judge(observations, plan.catalogue, chosen.expect, chosen.policy)
         except Exception as error:

@@ -16,7 +16,7 @@ from preflight.engine.setup import wait
 from preflight.humanize import duration
 from preflight.model import PreflightError, Setting
 from preflight.output import files
-from preflight.process.pool import Returned, Target, Workers
+from preflight.process.pool import Died, Returned, Target, Workers
 from preflight.rehearsal import workdir
 from preflight.sanitize import one_line
 from preflight.serde import encode
@@ -37,6 +37,8 @@ FABRIC_GROUPS = ("gpu", "net", "rdzv", "world")
 """What is looked at, then and there, where all ranks wait in the same collective."""
 SERVER = "watch"
 """The worker that looks at the command."""
+SPARE = "spare"
+"""In place of a server that was killed."""
 FOLDER_SECONDS = 10.0
 GRACE = 25.0
 """Seconds beyond the watch for its last questions; a watcher that takes longer is killed."""
@@ -117,7 +119,15 @@ def working_folder(workers: Workers) -> Iterator[str]:
 
 
 def call_worker(workers: Workers, target: Target, args: Any) -> Any:
-    """What a function of rehearsal/workdir.py returns; None where it fails."""
-    call = workers.call(SERVER, target, args, seconds=FOLDER_SECONDS)
-    result = wait(workers, call, FOLDER_SECONDS + 3.0)
-    return result.value if isinstance(result, Returned) else None
+    """What a function of rehearsal/workdir.py returns; None where it fails. That somebody has
+    killed the watch is no reason to leave anything."""
+    for server in (SERVER, SPARE):
+        if not workers.opened(server):
+            workers.fork(server)
+        call = workers.call(server, target, args, seconds=FOLDER_SECONDS)
+        result = wait(workers, call, FOLDER_SECONDS + 3.0)
+        if isinstance(result, Returned):
+            return result.value
+        if not isinstance(result, Died):
+            break
+    return None

@@ -150,7 +150,7 @@ def ending_of(
         interrupted=interrupt.name or ("" if enough else together.interrupted),
         left_behind=(*together.left_behind, *workers.left_behind),
     )
-    together = redact.without(together, redact.secrets(os.environ))
+    together = redact.without(together, redact.secrets(os.environ, sys.argv))
     report = verdict.judge(together, catalogue, chosen.expect, chosen.policy)
     return Ending(report.verdict, report.exit_code, report.exit_code, report, chosen.outputs)
 

@@ -1,4 +1,4 @@
-"""A machine made of files, of which any may be damaged: as gVisor, lxcfs or a copied tree may be."""
+"""A machine made of files, any of which may be damaged: as gVisor, lxcfs or a copy may be."""
 
 from __future__ import annotations
 

@@ -208,3 +208,12 @@ def test_an_environment_without_secrets_costs_nothing() -> None:
     began = time.process_time()
     assert secrets(environ) == ()
     assert time.process_time() - began < 0.5
+
+
+def test_words_of_a_command_line_are_hidden_wherever_they_stand() -> None:
+    words = ["train.py", "--api-key", "Sesame-1", "-p", "Sesame-2", "-u", "me:Sesame-3"]
+    words += ["--header", "Authorization: Basic Sesame-4", "--pass=Sesame-5", "-p", "29500"]
+    said = without(f"no such option in {words!r}; Sesame-3 alone", secrets({}, words))
+    assert "Sesame" not in said
+    assert "29500" in said
+    assert "train.py" in said
