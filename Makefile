@@ -12,7 +12,10 @@
 # make docs    the documentation: build/site, searched offline, links checked; build/preflight.1
 # make demos   the saved reports of `preflight demo`: root, torch, some minutes
 # make gpu     on a machine with GPUs: figures, and the tests that need one: writes docs/measured.md
-# make fuzz    what peers, agents elsewhere and saved reports may say: an hour of tests/fuzz
+# make fuzz    what peers, ranks, machines, logs, settings and saved reports may say: an hour of
+#              tests/fuzz
+# make chaos   1,000 runs to which something happens at a random moment: writes docs/chaos.md, three
+#              hours; RUNS=100 SEED=2
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
 #
 #   PYTHON=python3.12                      otherwise the first that is new enough
@@ -42,7 +45,7 @@ $(READY): CHANGED
 endif
 
 .PHONY: run check test lint bench coverage faults healthy compat gpu scale readme readme-tables
-.PHONY: clean cuda debian demos docs CHANGED
+.PHONY: chaos fuzz clean cuda debian demos docs CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -82,6 +85,9 @@ compat: $(TESTABLE)
 # without their bound in time: a test of the suite has two minutes
 fuzz: $(TESTABLE)
 	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -q -n 2 --timeout 0 tests/fuzz
+
+chaos: $(TESTABLE) debian
+	$(BIN)/python tools/chaos.py --seed $(or $(SEED),1) $(RUNS)
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)

@@ -28,10 +28,20 @@ REPOSITORY = Path(__file__).parents[1]
 sys.path[:0] = [str(REPOSITORY / "tests")]
 
 from at_once import each  # noqa: E402  it lies beside this file
-from faults.world import _part, _seen, commands, lacking, line, machines  # noqa: E402
-from faults.world import LIGHT, PORT, Seen, WorldFault  # noqa: E402
+from faults.world import (  # noqa: E402  # noqa: E402
+    LIGHT,
+    PORT,
+    Seen,
+    WorldFault,
+    _part,
+    _seen,
+    commands,
+    lacking,
+    line,
+    machines,
+)
 from lab.faults import lose  # noqa: E402
-from lab.host import ENVIRONMENT, Command, Host, Lab  # noqa: E402
+from lab.host import ENVIRONMENT, Host, Lab  # noqa: E402
 from lab.running import Running, _below  # noqa: E402
 
 RUNS, LABS = 1000, 2
@@ -45,8 +55,8 @@ BEYOND = 2.0
 CODES = {0, 3, 4, 5, 74}
 """What a run may end with: INTERNAL (70) is our own bug, USAGE (2) a flag that is wrong."""
 SOON, LATER = 1.0, 12.0
-"""Seconds after which nothing of a run may be there: a command that was rehearsed when preflight was
-killed has ten to end."""
+"""Seconds after which nothing of a run may be there: a command that was rehearsed when preflight
+was killed has ten to end."""
 
 SCRIPT = """\
 import time, torch, torch.distributed as dist
@@ -346,7 +356,13 @@ def _left(lab: Lab, within: float) -> tuple[str, ...]:
         time.sleep(0.1)
 
 
-OURS = r"find /tmp /dev/shm -mindepth 1 \( -name '*preflight*' -o -name 'pymp-*' -o -name 'torchind*' -o -name 'nccl-*' -o -name 'torch_*' -o -name '__KMP*' \) -prune -print; ls -A | grep -v -x -e 'part.*json' -e train.py -e .lab -e 'preflight\.n[0-9]*\.json' || :"
+AND_NAME, AND = "' -o -name '", "' -e '"
+NAMES = ("*preflight*", "pymp-*", "torchind*", "nccl-*", "torch_*", "__KMP*")
+MEANT = ("part.*json", "train.py", ".lab", r"preflight\.n[0-9]*\.json")
+OURS = (
+    f"find /tmp /dev/shm -mindepth 1 '(' -name '{AND_NAME.join(NAMES)}' ')' -prune -print; "
+    f"ls -A | grep -v -x -e '{AND.join(MEANT)}' || :"
+)
 
 
 def _files(lab: Lab) -> tuple[str, ...]:
@@ -368,7 +384,7 @@ def _problems(plan: Plan, at: Moment, seen: Seen, beyond: float, files: Sequence
             mine = {-9, 137}
         if ended.code not in CODES | mine:
             found.append(f"{name} ended with {ended.code}: {ended.err[-1500:]}")
-        if "Traceback (most recent call last)" in ended.err and "rehearse" != plan.world:
+        if "Traceback (most recent call last)" in ended.err and plan.world != "rehearse":
             found.append(f"{name} shows a traceback: {ended.err[-1500:]}")
     for finding in seen.findings:
         nodes = {s.get(n) for s in finding["subjects"] for n in ("node", "to")} - {None, ""}
@@ -388,7 +404,8 @@ def table(rows: Sequence[tuple[Plan, Came]]) -> str:
     for plan, came in rows:
         by_harm[plan.harm].append(came)
     lines = [
-        "| What happened | runs | exit codes | longest past its deadline | processes left | files left | innocent blamed | else |",
+        "| What happened | runs | exit codes | longest past its deadline | processes left "
+        "| files left | innocent blamed | else |",
         "|---|--:|---|--:|--:|--:|--:|--:|",
     ]
     for harm, found in by_harm.items():
@@ -412,10 +429,11 @@ HEAD = """\
 
 Made by `make chaos`; don't edit. Machines made of Linux namespaces (tests/lab) run `preflight run`
 or `preflight rehearse`, and at a random moment something happens to one of them. Then the run has
-to end with an exit code of the contract, at most {beyond:g} s past its deadline (and what a lab takes
-to start a program), without a process or a file of preflight's left on any machine, and no certain
-or likely FAIL may name machines to which nothing happened. *Else*: another exit code, a traceback,
-or a run that was too late. A negative exit code is the signal that ended it; SIGKILL is meant to.
+to end with an exit code of the contract, at most {beyond:g} s past its deadline (and what a lab
+takes to start a program), without a process or a file of preflight's left on any machine, and no
+certain or likely FAIL may name machines to which nothing happened. *Else*: another exit code, a
+traceback, or a run that was too late. A negative exit code is the signal that ended it; SIGKILL is
+meant to, and so is one that came before preflight listened.
 
 Worlds in turn: {worlds}. `python tools/chaos.py --seed {seed} --only NUMBER` repeats one run.
 

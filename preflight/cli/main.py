@@ -427,6 +427,9 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
         if error.errno in OUTPUT_ERRORS:
             console.say(f"preflight: output: {error.strerror}")
             code = OUTPUT
+        elif error.errno in (errno.EMFILE, errno.ENFILE):  # no bug of ours, and no place for a log
+            console.say(f"preflight: {error.strerror}: no report within this limit (ulimit -n)")
+            code = _usage_code(OUTPUT)
         else:
             code = _keep_traceback()
     except Exception:  # noqa: BLE001  our bug: never drains a node, never looks like the cluster's

@@ -75,7 +75,10 @@ class OpenFiles:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._before: int | None = None
         self.limit = soft
-        wanted = len(os.listdir("/proc/self/fd")) + connections + checks
+        try:
+            wanted = len(os.listdir("/proc/self/fd")) + connections + checks
+        except OSError:  # there is none left even for that
+            wanted = connections + checks
         if soft != resource.RLIM_INFINITY and soft < wanted:
             more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             try:
@@ -103,7 +106,9 @@ class OpenFiles:
         self.spend()
         if self._before is not None:
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self._before, hard))
+            limited = hard != resource.RLIM_INFINITY  # since then, maybe: prlimit(1)
+            before = min(self._before, hard) if limited else self._before
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
             self._before = None
 
 

@@ -1,5 +1,6 @@
-"""Planted secrets of forty kinds are in nothing that a command prints, writes or leaves behind: in no
-format, also of one that is added, in no log of a crash, and in no report of a rehearsed command."""
+"""Planted secrets of forty kinds are in nothing that a command prints, writes or leaves behind: in
+no format, also of one that is added, in no log of a crash, and in no report of a rehearsed command.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ import pytest
 from support.command import Done, planted, preflight
 
 from preflight.config.resolve import FORMATS
-
 
 QUICK = ("run", "--level", "quick")
 

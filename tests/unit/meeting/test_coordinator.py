@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preflight.meeting import handshake
 from preflight.meeting.coordinator import Headcount
 from preflight.meeting.protocol import Hello
 
@@ -30,3 +32,26 @@ def test_it_is_what_counting_all_anew_gives(
     assert counted.ranks == len(set(there))
     assert counted.sizes == {world for _, world in stay}
     assert counted.all_of(size) == (sorted(there) == list(range(size)))
+
+
+def test_a_limit_of_open_files_that_is_lowered_meanwhile_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = [100, 1000]
+    monkeypatch.setattr(handshake.resource, "getrlimit", lambda what: tuple(limit))
+
+    def set_limit(what: int, soft_and_hard: tuple[int, int]) -> None:
+        assert soft_and_hard[0] <= limit[1]
+        limit[:] = soft_and_hard
+
+    monkeypatch.setattr(handshake.resource, "setrlimit", set_limit)
+
+    def none_left(path: str) -> list[str]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(handshake.os, "listdir", none_left)
+    files = handshake.OpenFiles(300, 0)
+    assert files.limit == limit[0] == 300
+    limit[:] = [20, 20]
+    files.restore()
+    assert limit == [20, 20]
