@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import sys
@@ -90,3 +91,42 @@ def test_a_command_that_ignores_sigterm_costs_its_ten_seconds_once(tmp_path: Pat
     assert done.code == 128 + signal.SIGTERM
     assert not done.left
     assert time.monotonic() - began < 18
+
+
+COUNTS = """\
+import signal, time
+
+times = []
+signal.signal(signal.SIGINT, lambda *_: times.append(1))
+print("ready", flush=True)
+until = time.monotonic() + 60
+while not times and time.monotonic() < until:
+    time.sleep(0.05)
+time.sleep(2)
+print("times:", len(times), flush=True)
+"""
+
+
+@pytest.mark.parametrize("stdin", ["the terminal", "nothing"])
+def test_ctrl_c_reaches_the_command_once(stdin: str) -> None:
+    """The terminal sends it to both of us, whatever stdin is."""
+    pid, main = pty.fork()
+    if pid == 0:
+        if stdin == "nothing":
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        words = [sys.executable, "-m", "preflight", "rehearse", "-q", "--"]
+        os.execv(sys.executable, [*words, sys.executable, "-c", COUNTS])
+    text, typed = b"", False
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            text += os.read(main, 65536)
+        except OSError:
+            break
+        if b"ready" in text and not typed:
+            os.write(main, b"\x03")
+            typed = True
+    os.close(main)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert re.findall(rb"times: (\d+)", text) == [b"1"]
+    assert status == 130
