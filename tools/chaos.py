@@ -479,7 +479,9 @@ def main() -> int:
     if why := lacking(WorldFault("")):
         print(f"can't be tried here: {why}")
         return 1
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell's & ignores, all would
+    # what nohup and a shell's & ignore, all that is started here would ignore, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # the machines have a /tmp of their own, over which the lab's folder must not lie
     tempfile.tempdir = "/var/tmp"
     if given.only is not None:
