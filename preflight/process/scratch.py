@@ -33,7 +33,7 @@ def name() -> str:
 def redirect(folder: str) -> None:
     """Have what this process and its forks leave in the folder for temporary files be in `folder`,
     which must not be there yet: torch._inductor's cache, and the sockets over which DataLoader
-    workers hand out their files. Where it can't be made all is as it would be without."""
+    workers pass on their files. Where it can't be made all is as it would be without."""
     sweep(TORCHS, {MARK})
     try:
         os.mkdir(folder, 0o700)
