@@ -277,7 +277,7 @@ once, as in [rehearsals.md](rehearsals.md), which has them with the CPU wheel of
 and `preflight attach` to ten hanging jobs and three healthy ones (tests/attach). Over Gloo, on a
 machine without GPUs. *Named*: the finding has the right code, rank and line. *Innocent*: scripts of
 which a FAIL names a rank that is not to blame. CUDA wheels are what `pip install torch` gives on
-Linux. The Python is that of both, preflight and the job. What went wrong stands below the table;
+Linux. The Python is that of both, preflight and the job. What went wrong is below the table;
 of a script that only costs time (slow_rank, holds_lock) nothing is said where a machine with other
 work takes most of the watch to start it.
 

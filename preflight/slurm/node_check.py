@@ -80,7 +80,7 @@ def check_node(workers: Workers, node: str, config_file: str | None, root: str) 
         if (loaded := catalogue.checks.get(check_id)) is None or loaded.check.drains
     }
     here = discover.discover(
-        os.environ, node, nproc=1, nproc_source="one rank stands for any", gpus=0
+        os.environ, node, nproc=1, nproc_source="one rank, as an example of any", gpus=0
     )
     options = {name: dict(values) for name, values in chosen.options.items()}
     for values in options.values():

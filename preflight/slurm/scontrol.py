@@ -30,7 +30,7 @@ def drain(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
             return "scontrol does not know this node"
         if not may_drain(state):
             why = f": {state.reason}" if state.reason else ""
-            return f"drained already{why}" if state.drained else f"another reason stands{why}"
+            return f"drained already{why}" if state.drained else f"another reason is set{why}"
         channel.mark("scontrol update")
         _scontrol("update", f"NodeName={args['node']}", "State=DRAIN", f"Reason={args['reason']}")
         return ""

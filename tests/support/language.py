@@ -17,12 +17,13 @@ STRANGE = re.compile(
     r"\b(mend(s|ed|ing)?|anew|knock(s|ed)?|slip of the pen|without a word|brak(es|ed)|worn|twins?|"
     r"odd one|sought|whom|by halves|stands? still|the own|own name|told|for ever|seldom|unwell|"
     r"is no (number|interface|port|address|file|name|JSON)|look-ups?|time-outs?|hand(s|ed)? out|"
-    r"typing error|is asked for|cycle its power|for want of|or else|" + PER + r")\b",
+    r"typing error|is asked for|cycle its power|for want of|or else|" + PER + r")\b"
+    r"|\b(stands?|lies)\b(?!-)",
     re.IGNORECASE,
 )
 """What nobody types into a search: a word of another place or time, or another order of words."""
 
-IN_CODE = re.compile(r"\b(told|whom|twins?)\b", re.IGNORECASE)
+IN_CODE = re.compile(r"\b(told|whom|twins?|stands?|lies)\b", re.IGNORECASE)
 """Words that an explanation of code may have: they are English, and nobody searches there."""
 
 GIVEN = ("power brake",)

@@ -181,7 +181,7 @@ class MeshPeer:
                     ports[way.ip] = self._listen(way)
             except OSError as error:
                 self.decline()
-                raise CannotObserve(f"no listener can stand at {way.ip}: {error}") from None
+                raise CannotObserve(f"nothing can listen at {way.ip}: {error}") from None
         where = [[w.library, w.ip, ports[w.ip]] for w in self._ways]
         self._ctx.mark("listen")
         self._say("listen", {"nonce": self._nonce.hex(), "ways": where}, self.callers)

@@ -130,7 +130,7 @@ VERDICTS = {
     Verdict.UNDECIDED: GLYPHS[Status.UNDECIDED],
 }
 CALM = {
-    Verdict.READY: "Nothing that was checked stands in the way of the job.",
+    Verdict.READY: "Nothing that was checked keeps the job from running.",
     Verdict.NOT_READY: "The job would not run well.",
     Verdict.INCOMPLETE: "Not every rank came.",
     Verdict.UNDECIDED: "Something that the job needs could not be checked.",
