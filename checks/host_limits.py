@@ -354,7 +354,11 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 "nofile-low",
                 (here,),
                 saw=f"a process may open {limits.files} files"
-                + (f" (soft limit; the hard limit is {most})" if hard is not None else ""),
+                + (
+                    f" (soft limit; the hard limit is {most})"
+                    if hard not in (None, limits.files)
+                    else ""
+                ),
                 expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
                 fields={"wanted": str(wanted)},
                 status=Status.WARN if enough else None,

@@ -59,7 +59,7 @@ def refused(*args: str | bytes, **more: Any) -> str:
         ("run --expect torch=new", "--expect torch wants a version such as >=2.6, got 'new'"),
         ("run --expect torch", "--expect wants key=value, got 'torch'"),
         ("run -o jso", "--output: no format 'jso', there are human, json, junit, prometheus, "),
-        ("run -o jso", ", nagios, markdown and slurm; did you mean 'json'?"),
+        ("run -o jso", ", nagios, markdown, slurm, html and github; did you mean 'json'?"),
         ("run -o promeheus=x", "did you mean 'prometheus'?"),
         ("run -o json=", "--output json= names no file"),
         ("run -o json -o human", "only one -o can go to stdout"),
@@ -67,8 +67,8 @@ def refused(*args: str | bytes, **more: Any) -> str:
         ("explain net.port -o jsn", "-o is one of human, json, got 'jsn'; did you mean 'json'?"),
         (
             "show x.json -o jsn",
-            "-o: no format 'jsn', there are human, json, junit, prometheus, nagios, markdown "
-            "and slurm; did you mean 'json'?",
+            "-o: no format 'jsn', there are human, json, junit, prometheus, nagios, markdown, "
+            "slurm, html and github; did you mean 'json'?",
         ),
     ],
 )

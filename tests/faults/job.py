@@ -44,7 +44,7 @@ PORTS = (
         "net.port",
         "port-outgoing",
         HELD,
-        says="near end of a connection",
+        says="has an outgoing connection from",
         env=STORE,
         beside="outgoing 29500",
     ),

@@ -162,8 +162,8 @@ FAULTS = (
         exact=False,
     ),
     gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=MPIRUN),
-    # rank 0 is only told that its peer is gone
-    raised("shape_differs", 1),
+    # rank 0 only learns that its peer is gone
+    gone("shape_differs", "model-structure", 0, 1, check=MODEL),
     # who leaves silently was last seen half a second before: no line is known
     gone("killed", "rank-killed", 1, line=False),
     gone("segfault", "rank-killed", 0),

@@ -165,7 +165,7 @@ def test_what_is_no_report_is_said_in_a_line(args: tuple[str, ...], said: str) -
 
 def test_what_it_can_not_print(files: tuple[str, str]) -> None:
     assert preflight("baseline", "diff", *files, "-o", "yaml").said == (
-        "preflight: -o is one of human, json, got 'yaml'"
+        "preflight: -o is one of human, json, html, got 'yaml'"
     )
     assert preflight("baseline", "diff", *files, "--color", "alway").said.endswith(
         "did you mean 'always'?"

@@ -84,7 +84,7 @@ def test_without_amdsmi_sys_tells_of_errors(
         ("bad-pages", FAIL),
         ("amdsmi-unavailable", UNDECIDED),
     ]
-    assert found[1].saw.startswith(f"{why} · /sys tells")
+    assert found[1].saw.startswith(f"{why} · /sys reports")
 
 
 def test_a_gpu_that_amdsmi_does_not_list(tmp_path: Path) -> None:
