@@ -12,7 +12,8 @@ from preflight.model import PreflightError, Report
 FOLDER = "demos"
 INDEX = "index.json"
 """Name -> what the demo is about, in one line."""
-LIVE = os.path.join(os.path.dirname(__file__), "../../tools/demos.py")
+CHECKOUT = os.path.normpath(os.path.join(os.path.dirname(__file__), "../.."))
+LIVE = "tools/demos.py"
 """Only in a checkout: the hosts are those of the tests."""
 
 
@@ -55,8 +56,9 @@ def saved(name: str) -> Report:
 
 def live_script() -> str:
     """What builds the hosts of a live demo; PreflightError where preflight is no checkout."""
-    path = os.path.normpath(LIVE)
-    if not os.path.isfile(path):
+    path = os.path.join(CHECKOUT, LIVE)
+    # beside an installed preflight may be somebody else's tools/
+    if not os.path.isfile(path) or not os.path.isdir(os.path.join(CHECKOUT, "tests/lab")):
         raise PreflightError(
             "demo --live needs preflight's source with its tests, which make hosts out of "
             "namespaces; without it: preflight demo NAME"
