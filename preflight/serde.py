@@ -270,20 +270,26 @@ def _of_union(cls: Any) -> _Decoder:
     return read
 
 
+def _once(read: _Decoder) -> _Decoder:
+    """The same for a part that several have in common: it is decoded once."""
+
+    def remembered(data: Any, depth: int, how: _How) -> Any:
+        if how.known is None:
+            return read(data, depth, how)
+        key = id(read), id(data)
+        made = how.known.get(key)
+        if made is None:
+            made = how.known[key] = read(data, depth, how)
+        return made
+
+    return remembered
+
+
 def _of_sequence(origin: Any, args: Sequence[Any]) -> _Decoder:
     fixed = origin is tuple and not (len(args) == 2 and args[1] is Ellipsis)
     inner = [_decoder(one) for one in (args if fixed else args[:1])]
 
     def read(data: Any, depth: int, how: _How) -> Any:
-        if how.known is None:
-            return anew(data, depth, how)
-        key = id(inner), id(data)
-        made = how.known.get(key)
-        if made is None:
-            made = how.known[key] = anew(data, depth, how)
-        return made
-
-    def anew(data: Any, depth: int, how: _How) -> Any:
         _bound(depth)
         if not isinstance(data, (list, tuple)):
             raise _Misfit("expected a list")
@@ -298,7 +304,7 @@ def _of_sequence(origin: Any, args: Sequence[Any]) -> _Decoder:
             raise misfit.within(f"[{len(made)}]") from None
         return origin(made)
 
-    return read
+    return _once(read)
 
 
 def _of_mapping(inner: Any) -> _Decoder:
@@ -324,15 +330,6 @@ def _of_dataclass(cls: Any) -> _Decoder:
     fields: list[tuple[str, Any, _Decoder, bool]] = []
 
     def read(data: Any, depth: int, how: _How) -> Any:
-        if how.known is None:
-            return anew(data, depth, how)
-        key = id(fields), id(data)
-        made = how.known.get(key)
-        if made is None:
-            made = how.known[key] = anew(data, depth, how)
-        return made
-
-    def anew(data: Any, depth: int, how: _How) -> Any:
         _bound(depth)
         if not isinstance(data, dict):
             raise _Misfit(f"expected an object for {cls.__name__}")
@@ -357,7 +354,7 @@ def _of_dataclass(cls: Any) -> _Decoder:
                 raise _Misfit("missing").within(f".{name}")
         return cls(**values)
 
-    return read
+    return _once(read)
 
 
 def _needed(field: dataclasses.Field[Any]) -> bool:
