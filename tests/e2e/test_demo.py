@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -50,14 +51,15 @@ def test_one_that_is_not_there() -> None:
 def test_live_breaks_hosts_and_leaves_nothing() -> None:
     if why := missing("nft"):
         pytest.skip(why)
-    before = set(os.listdir("/tmp"))
-    done = preflight("demo", "firewall", "--live", within=110)
+    # of its own: other tests have hosts in /tmp; short, for the sockets in it
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        done = preflight("demo", "firewall", "--live", within=110, env={"TMPDIR": folder})
+        left = [name for name in os.listdir(folder) if name.startswith("preflight-lab")]
     assert done.code == 3, done.err
     assert "net.mesh:inbound-closed" in done.out
     assert "torchrun, on the same hosts:" in done.out
     assert done.left == ()
-    left = {name for name in set(os.listdir("/tmp")) - before if name.startswith("preflight-lab")}
-    assert not left
+    assert left == []
 
 
 def test_live_knows_which_it_can() -> None:
