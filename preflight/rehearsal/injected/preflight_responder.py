@@ -518,9 +518,12 @@ def note_exit(leave):
 
     @functools.wraps(leave)
     def exit(status=None, /):
-        if status not in (None, 0):
-            text = "" if isinstance(status, int) else str(status)[: 10 * TEXT]
-            Responder.left = text, stack(sys._getframe(1))
+        try:  # its == and str() are the program's, and may raise
+            if status not in (None, 0):
+                text = "" if isinstance(status, int) else str(status)[: 10 * TEXT]
+                Responder.left = text, stack(sys._getframe(1))
+        except Exception:
+            pass
         return leave(status)
 
     return exit

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from preflight.rehearsal.injected.preflight_responder import uncaught_exception
+from preflight.rehearsal.injected.preflight_responder import note_exit, uncaught_exception
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +40,22 @@ def test_sys_exit_alone_is_no_exception() -> None:
         sys.exit(3)
     except SystemExit:
         assert uncaught_exception() is None
+
+
+class Odd:
+    """An exit status of a program's own, whose == and str() raise."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("status", [None, 0, 3, "no such config", Odd()], ids=range(5))
+def test_sys_exit_is_left_as_it_is_whatever_it_is_given(status: object) -> None:
+    with pytest.raises(SystemExit) as left:
+        note_exit(sys.exit)(status)
+    assert left.value.code is status
