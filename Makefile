@@ -52,7 +52,7 @@ run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
 
 test: $(TESTABLE) debian lint cuda
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python tools/suite.py $(PYTEST_ARGS)
 
 # rehearsals read other recorders in a torch with CUDA, GPU or not
 cuda: $(TESTABLE)

@@ -111,14 +111,29 @@ def test_nothing_outlives_a_parent_that_is_killed(after: float) -> None:
     assert not done.left
 
 
-def test_other_commands_just_end() -> None:
-    running = start("list")
-    running.wait_for(signal.SIGINT, caught=True)  # Python has come up
-    running.wait_for(signal.SIGINT, caught=False)  # and we have
-    running.process.send_signal(signal.SIGINT)
-    done = running.end()
+def test_other_commands_just_end(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "report.json")
+    running = start("show", str(fifo))
+    end = opened(fifo)  # it is read: the command is at work, and would wait for more
+    try:
+        running.process.send_signal(signal.SIGINT)
+        done = running.end()
+    finally:
+        os.close(end)
     assert done.code == -signal.SIGINT
     assert done.err == ""
+
+
+def opened(fifo: Path, within: float = 20.0) -> int:
+    """The writing end of a FIFO, once somebody reads it."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 # --- deadlines ---
