@@ -4,7 +4,6 @@ that what README.md says is what the program does."""
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,11 +11,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from types import ModuleType
 from typing import Any
 
 import pytest
-from support.cases import Case, judged
+from support.cases import Case, cases_of, file_of_tests, judged, load
 from support.language import strange_word
 
 from preflight import registry
@@ -33,18 +31,6 @@ IDS = [loaded.id for loaded in CHECKS]
 a_check = pytest.mark.parametrize("loaded", CHECKS, ids=IDS)
 
 
-def load(path: Path) -> ModuleType:
-    """A module by its path: neither tests/checks nor tools is a package."""
-    name = f"contract_{path.stem}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 # --- every check is whole ---
 
 
@@ -59,16 +45,11 @@ def test_each_check_has_a_test_file_and_each_test_file_a_check() -> None:
     assert {i.replace(".", "_") for i in IDS} == checks
 
 
-def file_of_tests(loaded: Loaded) -> Path:
-    return ROOT / f"tests/checks/test_{loaded.id.replace('.', '_')}.py"
-
-
 @cache
 def table(check_id: str) -> tuple[tuple[Case, tuple[Finding, ...]], ...]:
     """The cases of a check's test, with what its judge makes of them."""
     loaded = CATALOGUE.checks[check_id]
-    cases: tuple[Case, ...] = load(file_of_tests(loaded)).CASES
-    return tuple((case, tuple(judged(loaded.module, case))) for case in cases)
+    return tuple((case, tuple(judged(loaded.module, case))) for case in cases_of(loaded.id))
 
 
 def missing(case: Case) -> list[Missing]:
@@ -130,13 +111,13 @@ def cannot_tell(case: Case, findings: tuple[Finding, ...]) -> bool:
 def test_a_case_in_which_it_cannot_tell_is_among_them(loaded: Loaded) -> None:
     """In the table of the judge, or as an observation that gives up."""
     in_table = any(cannot_tell(case, findings) for case, findings in table(loaded.id))
-    gives_up = "pytest.raises(CannotObserve" in file_of_tests(loaded).read_text(encoding="utf-8")
+    gives_up = "pytest.raises(CannotObserve" in file_of_tests(loaded.id).read_text(encoding="utf-8")
     assert in_table or gives_up
 
 
 @a_check
 def test_its_types_are_compared_by_the_type_checker(loaded: Loaded) -> None:
-    assert f"\nconforms({loaded.id.replace('.', '_')})\n" in file_of_tests(loaded).read_text(
+    assert f"\nconforms({loaded.id.replace('.', '_')})\n" in file_of_tests(loaded.id).read_text(
         "utf-8"
     )
 

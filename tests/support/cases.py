@@ -7,7 +7,11 @@ and demands that every FINDINGS code is produced by at least one.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from preflight.check import Context, Preloaded, complete
@@ -26,6 +30,8 @@ from preflight.model import (
 )
 from preflight.serde import decode, encode
 
+TESTS = Path(__file__).parents[1]
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -42,6 +48,27 @@ class Case:
     expect: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     topology: Topology | None = None
     subject: str | None = None  # str() of the primary subject
+
+
+def load(path: Path) -> ModuleType:
+    """A module by its path: neither tests/checks nor tools is a package."""
+    name = f"contract_{path.stem}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def file_of_tests(check_id: str) -> Path:
+    return TESTS / f"checks/test_{check_id.replace('.', '_')}.py"
+
+
+def cases_of(check_id: str) -> tuple[Case, ...]:
+    """The table of a check's tests."""
+    return tuple(load(file_of_tests(check_id)).CASES)
 
 
 def topology(ranks: int = 4, node: str = "n1", **changes: Any) -> Topology:
