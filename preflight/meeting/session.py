@@ -36,10 +36,15 @@ MANY = 1024
 """Agents of which each looks around once a second while nothing wakes it."""
 PAUSE_NOTED = 2.0
 """Seconds without a turn of ours, after which nobody may be called silent for that long."""
-GOODBYE_SECONDS = 1.0
+GOODBYE_SECONDS, GOODBYE_PER_AGENT = 1.0, 0.002
 """For the guests to hear how it ended and to close their ends."""
-ASSEMBLED_SECONDS = 30.0
-"""For the guests' checks of the machine stage to end, beyond their own deadlines."""
+JUDGED_PER_AGENT = 0.004
+"""For the host to judge what all have seen, before it tells them."""
+ASSEMBLED_SECONDS, ASSEMBLED_PER_AGENT = 30.0, 0.02
+"""For the guests' checks of the machine stage to end, beyond their own deadlines, and for the host
+to take what they have seen."""
+AGENTS_MOST = 1 << 14
+"""For whom there is more time: the number of agents is only claimed."""
 
 
 @dataclass(slots=True)
@@ -97,8 +102,16 @@ class Company:
 
     @property
     def seconds_more(self) -> float:
-        """For which a guest waits beyond the run's deadline: the host ends at its own and tells."""
-        return GOODBYE_SECONDS + 0.5 if self.attending is not None and not self.gone else 0.0
+        """For which a guest waits beyond the run's deadline: the host ends at its own, judges and
+        tells."""
+        if self.attending is None or self.gone:
+            return 0.0
+        return self._seconds(GOODBYE_SECONDS + 0.5, GOODBYE_PER_AGENT + JUDGED_PER_AGENT)
+
+    def _seconds(self, few: float, per_agent: float) -> float:
+        """What something may take among as many agents as there are said to be."""
+        agents = self._hello.agents if self._hello is not None else 1
+        return few + per_agent * min(agents, AGENTS_MOST)
 
     @property
     def over(self) -> Mapping[str, Any] | None:
@@ -306,7 +319,8 @@ class Company:
                 self._place(host)
         elif not self.assembled:
             there = host.all_done(Stage.MACHINE)
-            if there or now - self._door_closed > ASSEMBLED_SECONDS:
+            patience = self._seconds(ASSEMBLED_SECONDS, ASSEMBLED_PER_AGENT)
+            if there or now - self._door_closed > patience:
                 self.assembled = True
         if self._door_closed is not None:
             self.taken += [(t.check, t.key, t.observation) for t in host.taken]
@@ -337,7 +351,7 @@ class Company:
         if host is None:
             return
         host.over(ends, by_node)
-        until = time.monotonic() + GOODBYE_SECONDS
+        until = time.monotonic() + self._seconds(GOODBYE_SECONDS, GOODBYE_PER_AGENT)
         while not host.gone and time.monotonic() < until:
             for _ in self.workers.run(min(until, time.monotonic() + 0.05)):
                 pass

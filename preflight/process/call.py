@@ -30,6 +30,9 @@ ANSWER_LIMIT = 8 << 20
 TAIL = 8192
 """Bytes kept of the end of a worker's stderr."""
 MARKS_LIMIT = 1000
+ARGS_LIMIT = 1 << 16
+"""Bytes of arguments that go to the server with the request."""
+CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Call:
     answer: Mapping[str, Any] | None = None
     code: int | None = None
     overdue: bool = False
-    unsent: bytes = b""
+    unsent: bytearray = field(default_factory=bytearray)
     tail: bytes = b""
     _received: int = 0
     _lines: LineBuffer = field(default_factory=LineBuffer)
@@ -189,17 +192,29 @@ class Call:
     def flooded(self) -> bool:
         return self._received > self.limit
 
+    def asked(self) -> tuple[Mapping[str, Any], bytes]:
+        """What its server is asked, and what the worker is to read from its own socket: a server
+        takes requests one after another, and arguments as large as a report would keep it."""
+        line = json.dumps({"args": self.request["args"]}).encode() + b"\n"
+        if len(line) <= ARGS_LIMIT:
+            return self.request, b""
+        return {**self.request, "args": None, "args_follow": True}, line
+
     def tell(self, line: bytes = b"") -> None:
-        """Send to the worker what fits into its socket now; one that doesn't read loses it."""
+        """Send to the worker what fits into its socket now, and keep the rest. One that doesn't
+        read loses what is too much."""
         if self.line is None:
             return
-        self.unsent += line
+        if not self.unsent or len(self.unsent) + len(line) <= ANSWER_LIMIT:
+            self.unsent += line
         try:
-            self.unsent = self.unsent[self.line.send(self.unsent) :] if self.unsent else b""
-        except OSError:
+            while self.unsent:
+                sent = self.line.send(memoryview(self.unsent)[:CHUNK])
+                del self.unsent[:sent]
+        except BlockingIOError:
             pass
-        if len(self.unsent) > ANSWER_LIMIT:
-            self.unsent = b""
+        except OSError:
+            self.unsent.clear()  # it has ended
 
     def conclude(self, seconds: float, left: LeftBehind | None, lost: str) -> Result:
         """The result, from all that is known at the end. `lost`: why its server is gone."""

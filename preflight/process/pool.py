@@ -208,7 +208,7 @@ class Workers:
         line = told.line
         for call in self._calls.values():
             if call.group == group and call.pid and told.meant_for(call.rank):
-                call.tell(line)
+                self._tell(call, line)
 
     def watch(
         self, file: socket.socket | io.FileIO, events: int, wake: Callable[[int], None]
@@ -335,7 +335,10 @@ class Workers:
             else:
                 owner.tail = self._read_output(owner.output, owner.tail)
         elif key.fileobj is owner.line:
-            self._hear(owner)
+            if events & selectors.EVENT_WRITE:
+                self._tell(owner)
+            if events & selectors.EVENT_READ:
+                self._hear(owner)
         elif owner.output >= 0:
             owner.tail = self._read_output(owner.output, owner.tail)
 
@@ -383,7 +386,7 @@ class Workers:
                 call.due = call.began + EXIT_GRACE
             for told in self._said.get(call.group, ()):
                 if told.meant_for(call.rank):
-                    call.tell(told.line)
+                    self._tell(call, told.line)
 
     def _exited(self, server: ForkServer, pid: int, code: int) -> None:
         _signal_group(pid, signal.SIGKILL)  # grandchildren; the zombie still holds the pid
@@ -409,11 +412,22 @@ class Workers:
         call.began = time.monotonic()
         call.due = call.began + FORK_LIMIT
         server = self._servers[call.server]
-        problem = server.request(call.request, (theirs.fileno(), write))
+        request, more = call.asked()
+        problem = server.request(request, (theirs.fileno(), write))
         theirs.close()
         os.close(write)
         if problem:
             self._lose(server, problem)
+        elif more:
+            self._tell(call, more)
+
+    def _tell(self, call: Call, line: bytes = b"") -> None:
+        """Send to a worker what it takes now; the rest once it can be written again."""
+        call.tell(line)
+        if call.line is not None and call.line in self._selector.get_map():
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if call.unsent else 0)
+            if events != self._selector.get_key(call.line).events:
+                self._selector.modify(call.line, events, call)
 
     def _read_output(self, descriptor: int, tail: bytes) -> bytes:
         """Take what a process wrote to its standard streams, keeping the end of it."""
@@ -465,8 +479,6 @@ class Workers:
     def _keep_time(self, now: float) -> None:
         """Do what is due: SIGTERM, SIGKILL, giving up."""
         for call in list(self._calls.values()):
-            if call.unsent:
-                call.tell()
             if now < call.due:
                 continue
             if call.state is State.ASKED:

@@ -8,6 +8,7 @@ becomes the job's Python first (interpreter.py). A server can fork a further ser
 
 Control socket, JSON lines. To the server, with file descriptors attached:
     {"op": "fork", "id": 7, "target": "module:function", "args": …, "seconds": 5.0, "env": {…}}
+    (with "args_follow" they are the first line on the worker's answer socket: {"args": …})
     {"op": "server", "id": 8, "preload": […]}      {"op": "release", "pid": 1234}
     {"op": "afterwards", "target": "module:function", "args": …}: called when it leaves
 From the server:
@@ -17,7 +18,8 @@ From the server:
 An ended worker stays a zombie until it is released: its pid can't be another's when it is killed.
 
 Answer socket of a worker, JSON lines: {"mark": name, "at": s}, {"say": topic, "value": …} and at
-last {"value": …} or {"raised": {"kind", "message", "traceback"}}; in: {"heard", "rank", "value"}.
+last {"value": …} or {"raised": {"kind", "message", "traceback"}}; in: {"args": …} and {"heard",
+"rank", "value"}.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 LINE_LIMIT = 1 << 20
 TEXT_LIMIT = 8192
+CHUNK = 1 << 18
 
 
 class Channel:
@@ -64,6 +67,17 @@ class Channel:
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._line.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
+
+    def args(self) -> Any:
+        """The arguments, where they follow the request."""
+        pieces: list[bytes] = []
+        while not pieces or b"\n" not in pieces[-1]:
+            chunk = self._line.recv(CHUNK)
+            if not chunk:
+                raise EOFError("the arguments never came")
+            pieces.append(chunk)
+        line, _, self._rest = b"".join(pieces).partition(b"\n")
+        return json.loads(line)["args"]
 
     def mark(self, name: str) -> None:
         self.send({"mark": name[:200], "at": round(time.monotonic() - self._began, 4)})
@@ -102,9 +116,8 @@ def resolve(target: str) -> Any:
 def work(request: Mapping[str, Any], channel: Channel, preloaded: Mapping[str, Any]) -> NoReturn:
     """In the fork: call the target and answer. Never returns into the server's code."""
     try:
-        answer: dict[str, Any] = {
-            "value": resolve(request["target"])(request["args"], channel, preloaded)
-        }
+        args = channel.args() if request.get("args_follow") else request["args"]
+        answer: dict[str, Any] = {"value": resolve(request["target"])(args, channel, preloaded)}
     except BaseException as error:  # noqa: BLE001  everything that a check can do is an answer
         text = "".join(traceback.format_exception(error))
         answer = {

@@ -15,6 +15,10 @@ def double(args: Any, channel: Any, preloaded: Any) -> Any:
     return args * 2
 
 
+def count(args: Any, channel: Any, preloaded: Any) -> Any:
+    return [len(text) for text in args]
+
+
 def hang(args: Any, channel: Any, preloaded: Any) -> Any:
     channel.mark("about to hang")
     time.sleep(600)

@@ -164,11 +164,38 @@ def test_a_module_that_no_worker_can_import(
     assert ended.result.kind == "ModuleNotFoundError"
 
 
-def test_ranks_hear_each_other(workers: Workers) -> None:
-    for rank in range(3):
-        workers.call("light", misbehave.meet, rank * 10, seconds=5, group="g", rank=rank)
-    answers = [c.result.value for c in until_ended(workers, 10)]  # type: ignore[union-attr]
-    assert answers == [[[0, 0], [1, 10], [2, 20]]] * 3
+def test_arguments_as_large_as_a_report_arrive(workers: Workers) -> None:
+    text = "é\n" * (8 << 20)
+    large = workers.call("light", misbehave.double, {"text": text}, seconds=60)
+    counted = workers.call("light", misbehave.count, [text, "more"], seconds=60)
+    small = workers.call("light", misbehave.double, 21, seconds=20)
+    first, *_ = until_ended(workers, 90)
+    assert first is small, "the server was kept"
+    assert isinstance(small.result, Returned)
+    assert isinstance(counted.result, Returned)
+    assert counted.result.value == [len(text), 4]
+    assert isinstance(large.result, Raised), "a dict can't be doubled"
+    assert large.result.kind == "TypeError"
+
+
+def test_who_ends_without_its_arguments_has_died(workers: Workers) -> None:
+    text = "x" * (32 << 20)
+    call = workers.call("light", misbehave.count, [text], seconds=60)
+    while not call.pid:
+        list(workers.run(time.monotonic() + 0.001))
+    os.kill(call.pid, signal.SIGKILL)
+    until_ended(workers, 20)
+    assert isinstance(call.result, Died)
+    assert result(workers, "double", 21).value == 42
+
+
+@pytest.mark.parametrize("length", [1, 100_000])
+def test_ranks_hear_each_other(workers: Workers, length: int) -> None:
+    words = [letter * length for letter in "abc"]
+    for rank, word in enumerate(words):
+        workers.call("light", misbehave.meet, word, seconds=20, group="g", rank=rank)
+    answers = [c.result.value for c in until_ended(workers, 30)]  # type: ignore[union-attr]
+    assert answers == [[list(pair) for pair in enumerate(words)]] * 3
 
 
 def test_hearing_nobody_ends(workers: Workers) -> None:

@@ -1,0 +1,74 @@
+"""What is waited for among thousands of agents takes longer than among two, and never for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from preflight.meeting import handshake, session
+from preflight.meeting.coordinator import Meeting
+from preflight.meeting.discovery import Agent, Whereabouts
+from preflight.meeting.member import Attendance
+from preflight.meeting.session import Company
+from preflight.model import Node, Topology
+from preflight.process.pool import Workers
+
+
+@pytest.fixture
+def loop() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made.close()
+
+
+def company(loop: Workers, agents: int) -> Company:
+    """Of the agent of rank 0, which has one of `agents` ranks."""
+    top = Topology("none", "none", agents, (Node("n0", (0,)),), "n0", 29500, {})
+    agent = Agent(top, "1", "", 30.0, store=False, local_rank=None, loopback=False)
+    made = Company(agent, loop)
+    here = Whereabouts("n0", "id0", ("127.0.0.1",), mine=True, pending=False)
+    made._hello = here.hello(agent)
+    return made
+
+
+def guest(loop: Workers, agents: int) -> Company:
+    made = company(loop, agents)
+    assert made._hello is not None
+    made.attending = Attendance(loop, made._hello, "", (), 1)
+    return made
+
+
+def test_a_guest_waits_for_a_host_that_has_thousands_to_judge(loop: Workers) -> None:
+    assert guest(loop, 2).seconds_more < 2.0
+    assert guest(loop, 12_500).seconds_more > 60.0
+    assert guest(loop, 1 << 30).seconds_more < 120.0, "that is only claimed"
+
+
+def test_who_is_alone_waits_for_nobody(loop: Workers) -> None:
+    left = guest(loop, 12_500)
+    left.gone = "no way led to the meeting"
+    assert left.seconds_more == company(loop, 12_500).seconds_more == 0.0
+
+
+@pytest.mark.parametrize(("agents", "seconds"), [(2, 31.0), (12_500, 281.0), (1 << 30, 359.0)])
+def test_what_thousands_have_seen_is_waited_for(
+    loop: Workers, monkeypatch: pytest.MonkeyPatch, agents: int, seconds: float
+) -> None:
+    """A guest that never comes to its end is given up, later where there are more of them."""
+    host = company(loop, agents)
+    assert host._hello is not None
+    host.hosting = Meeting(loop, handshake.listen(0), host._hello, "")
+    monkeypatch.setattr(host.hosting, "complete", lambda: True)
+    monkeypatch.setattr(host.hosting, "all_done", lambda stage: False)
+    now = 1000.0
+    monkeypatch.setattr(session.time, "monotonic", lambda: now)
+    host.tend("")
+    assert host._door_closed == now
+    now += seconds - 2.0
+    host.tend("")
+    assert not host.assembled
+    now += 4.0
+    host.tend("")
+    assert host.assembled
+    host.close()
