@@ -16,6 +16,7 @@
 #              tests/fuzz
 # make chaos   1,000 runs to which something happens at a random moment: writes docs/chaos.md, three
 #              hours; RUNS=100 SEED=2
+# make ended   500 runs of every command ended by each of four signals: writes docs/ended.md; RUNS=2000
 # make scale   256, 512 and 1,024 agents on this machine: ten minutes, 16 GiB
 #
 #   PYTHON=python3.12                      otherwise the first that is new enough
@@ -46,7 +47,7 @@ $(READY): CHANGED
 endif
 
 .PHONY: run check test lint bench coverage faults healthy compat gpu scale readme readme-tables
-.PHONY: chaos fuzz clean cuda debian demos docs CHANGED
+.PHONY: chaos ended fuzz clean cuda debian demos docs CHANGED
 
 run: $(READY)
 	@$(BIN)/preflight run --nproc 4 $(ARGS)
@@ -89,6 +90,9 @@ fuzz: $(TESTABLE)
 
 chaos: $(TESTABLE) debian
 	$(BIN)/python tools/chaos.py --seed $(or $(SEED),1) $(RUNS)
+
+ended: $(TESTABLE)
+	$(BIN)/python tools/ended.py --seed $(or $(SEED),1) $(RUNS)
 
 healthy: $(TESTABLE) debian
 	$(BIN)/python tools/healthy.py $(RUNS)

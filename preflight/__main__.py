@@ -18,9 +18,19 @@ GARBAGE = 50_000
 own 700 the looks until a run begins take as long as two checks."""
 
 
+def _end_at_ctrl_c() -> None:
+    """Until somebody listens Ctrl-C just ends us, without a traceback of what is being imported."""
+    import _signal  # type: ignore[import-not-found]  # signal itself takes 10 ms, for its enums
+
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+_end_at_ctrl_c()  # here, for it is the first line of ours that a Python which starts us comes to
+
+
 def main() -> None:
     """The entry point of both."""
-    _end_at_ctrl_c()
     _forget_script_folder()
     _leave_injected_code()
     interrupt = _interrupt()
@@ -30,14 +40,6 @@ def main() -> None:
 
     gc.freeze()  # it is all there to stay: in forks of this process, too
     command_line(interrupt)
-
-
-def _end_at_ctrl_c() -> None:
-    """Until somebody listens Ctrl-C just ends us, without a traceback of what is being imported."""
-    import _signal  # type: ignore[import-not-found]  # signal itself takes 10 ms, for its enums
-
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _leave_injected_code() -> None:

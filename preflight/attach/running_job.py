@@ -52,6 +52,8 @@ def ending_of(
     if isinstance(result, Raised):
         raise PreflightError(result.message)
     if not isinstance(result, Returned):
+        if interrupt.name:
+            raise PreflightError(f"{interrupt.name} before the job was looked at")
         raise PreflightError(f"no look at it in {seconds + GRACE:.0f} s")
     record: RehearsalRecord = decode(RehearsalRecord, result.value)
     with working_folder(workers) as folder:

@@ -407,11 +407,12 @@ def main(interrupt: Interrupt | None = None) -> NoReturn:
     """Run the app; every way out has its code."""
     sys.argv[1:] = _as_meant(sys.argv[1:])
     _keep_one_command(*sys.argv[1:2])
+    interrupt = interrupt or Interrupt()
     try:
-        app(prog_name="preflight", obj=interrupt or Interrupt())
+        app(prog_name="preflight", obj=interrupt)
     except PreflightError as error:
         console.say(redact.without(f"preflight: {error}", redact.secrets(os.environ, sys.argv)))
-        code = _usage_code(USAGE)
+        code = _usage_code(interrupt.exit_code or USAGE)  # a signal is not the caller's mistake
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
         typers_own = not isinstance(error.__context__, typer.Exit)

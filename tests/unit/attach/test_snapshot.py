@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from support import command
 
 from preflight.attach import snapshot
 from preflight.rehearsal import procfs
@@ -78,6 +80,30 @@ def test_what_is_no_job_of_torch_is_a_usage_error(argv: list[str], words: str) -
         process.wait()
     assert ended.returncode == 2
     assert words in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_anything_was_seen_is_no_usage_error(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "torch.py").touch()
+    code = "import time, torch; print(flush=True); time.sleep(60)"
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "RANK": "0", "WORLD_SIZE": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            looking = command.start("attach", str(process.pid)).listening()
+            time.sleep(1.0)  # it looks for six seconds
+            looking.process.send_signal(number)
+            done = looking.end()
+        finally:
+            process.kill()
+    assert done.code == 128 + number
+    assert done.said == f"preflight: {number.name} before the job was looked at"
+    assert not done.left
 
 
 API = "/venv/site-packages/torch/distributed/distributed_c10d.py"

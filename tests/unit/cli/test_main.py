@@ -36,6 +36,13 @@ def test_ctrl_c_before_anybody_listens_ends_without_a_traceback(command: str) ->
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
+def test_the_first_line_of_ours_listens_to_ctrl_c() -> None:
+    """pip's script around us does something between the import and the call."""
+    code = "import os; from preflight.__main__ import main; os.kill(os.getpid(), 2)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_a_crash_log_has_no_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

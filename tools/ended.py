@@ -1,0 +1,468 @@
+"""Ends every command of preflight with a signal at a random moment of its life, many times: is a
+process or a file of it left, is a traceback shown, how long did it take? Writes docs/ended.md.
+
+python tools/ended.py [--seed N] [--lanes N] [--minutes M] [RUNS]     RUNS of each signal: 500
+
+Each lane has a PID namespace and a /tmp and /dev/shm of its own, so that whatever is there after a
+run is of that run, whatever it calls itself. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = REPOSITORY / "docs/ended.md"
+BIN = Path(sys.executable).parent
+PREFLIGHT, PYTHON = str(BIN / "preflight"), sys.executable
+
+RUNS, LANES = 500, 2
+SOON, LATER = 2.0, 12.0
+"""Seconds after which nothing may be there: a command whose rehearsal was killed has ten to end,
+and a hook whose script was killed its seven."""
+LONGEST = 25.0
+"""Seconds after the signal at which a run is given up, and counts as one that hangs."""
+
+WORKS = """\
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range({steps}):
+    dist.all_reduce(torch.ones(8))
+    time.sleep(0.05)
+"""
+HANGS = WORKS.format(steps=1) + "time.sleep(1e6) if dist.get_rank() else dist.barrier()\n"
+
+TORCHRUN = (str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2")
+LIGHT = ("--only", "host.limits", "--nproc", "1")
+TORCH = ("--only", "world.gloo,world.loader,rdzv.store", "--nproc", "2", "--deadline", "40s")
+FILES = ("-o", "json=report.json", "-o", "html=report.html")
+HOOK = (PYTHON, "-I", "-m", "preflight", "slurm")
+STATE = ("--state", "/tmp/state")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A command line, and in how many of a round's runs of its command it is taken."""
+
+    command: str
+    argv: tuple[str, ...]
+    share: int = 1
+
+
+VARIANTS = (
+    Variant("run", (PREFLIGHT, "run", *LIGHT), 5),
+    Variant("run", (PREFLIGHT, "run", *LIGHT, *FILES), 2),
+    Variant("run", (PREFLIGHT, "run", "--level", "quick", "--nproc", "2"), 2),
+    Variant("run", (PREFLIGHT, "run", *TORCH), 1),
+    Variant("gate", (PREFLIGHT, "gate", *LIGHT, "--", "sleep", "0.3"), 6),
+    Variant("gate", (PREFLIGHT, "gate", "--level", "quick", "--", "sh", "-c", "sleep 0.2; :"), 3),
+    Variant("gate", (PREFLIGHT, "gate", *TORCH, "--", "sleep", "0.3"), 1),
+    Variant("rehearse", (PREFLIGHT, "rehearse", "--", "sleep", "0.3"), 4),
+    Variant("rehearse", (PREFLIGHT, "rehearse", "--", "sh", "-c", "sleep 0.3 & sleep 0.4"), 4),
+    Variant("rehearse", (PREFLIGHT, "rehearse", *FILES, "--", PYTHON, "-c", "import json"), 1),
+    Variant("rehearse", (PREFLIGHT, "rehearse", "--", *TORCHRUN, "/tmp/works.py"), 1),
+    Variant("attach", (PREFLIGHT, "attach", "--for", "2s", "{job}"), 1),
+    Variant("slurm prolog", (*HOOK, "prolog", *STATE), 1),
+    Variant("slurm prolog", ("/bin/sh", "/tmp/prolog.sh"), 1),
+    Variant("slurm healthcheck", (*HOOK, "healthcheck", *STATE), 1),
+    Variant("slurm epilog", (*HOOK, "epilog", *STATE), 1),
+    Variant("slurm task-prolog", (*HOOK, "task-prolog", *STATE), 1),
+)
+COMMANDS = tuple(dict.fromkeys(variant.command for variant in VARIANTS))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+MEANT = re.compile(
+    r"/tmp/(works|hangs)\.py|/tmp/prolog\.sh|/tmp/state(/(job-7|bad)\.json|/\w+-7\.log)?"
+    r"|/tmp/cwd(/report\.(json|html))?|/tmp/torchelastic_.*"
+)
+"""Files that somebody asked for, and torchrun's own."""
+ENVIRONMENT = {
+    "PATH": os.environ.get("PATH", os.defpath),
+    "LANG": "C.UTF-8",
+    "HOME": "/tmp/cwd",
+    "OMP_NUM_THREADS": "1",
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_UID": "65534",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One run. `after`: seconds from its start to the signal; `took`: from there to its end."""
+
+    command: str
+    argv: str
+    signal: str
+    whole_group: bool
+    after: float
+    took: float
+    code: int
+    processes: tuple[str, ...]
+    files: tuple[str, ...]
+    traceback: str
+    harmed: bool = False
+
+    @property
+    def early(self) -> bool:
+        """Whether Python was still coming up, and has said so in its own way."""
+        first = self.traceback.lstrip().startswith(("Fatal Python error: init_", "Traceback"))
+        return bool(first and "/preflight/" not in self.traceback)
+
+
+# --- one lane ---
+
+
+def processes() -> dict[int, str]:
+    """All of this lane, but ourselves and what has ended already."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if state not in "ZX" and int(folder.name) != os.getpid():
+            found[int(folder.name)] = words.strip()
+    return found
+
+
+def files() -> set[str]:
+    return {
+        str(path)
+        for place in ("/tmp", "/dev/shm")
+        for path in Path(place).rglob("*")
+        if not MEANT.fullmatch(str(path))
+    }
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+class Lane:
+    """Where runs are made, one after the other, beside a job that hangs for `attach`."""
+
+    def __init__(self) -> None:
+        Path("/tmp/cwd").mkdir()
+        Path("/tmp/state").mkdir()
+        Path("/tmp/works.py").write_text(WORKS.format(steps=10))
+        Path("/tmp/hangs.py").write_text(HANGS)
+        script = subprocess.run(
+            [PREFLIGHT, "slurm", "snippet", "prolog"], capture_output=True, text=True, check=True
+        ).stdout
+        Path("/tmp/prolog.sh").write_text(script.replace("/run/preflight", "/tmp/state"))
+        self.job = subprocess.Popen(
+            [*TORCHRUN, "/tmp/hangs.py"],
+            cwd="/tmp/cwd",
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(15)  # until it hangs
+        self.beside = processes()
+        if len(self.beside) < 3:
+            raise RuntimeError(f"no job of two ranks: {self.beside}")
+        self.before = files()
+        self.usual: dict[tuple[str, ...], float] = {}
+
+    def start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        with open("/tmp/cwd/said", "wb") as said:
+            return subprocess.Popen(
+                [word.replace("{job}", str(self.job.pid)) for word in argv],
+                cwd="/tmp/cwd",
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def time_of(self, argv: tuple[str, ...]) -> float:
+        """How long it takes when nothing happens to it."""
+        if argv not in self.usual:
+            began = time.monotonic()
+            self.start(argv).wait(120)
+            self.usual[argv] = time.monotonic() - began
+        return self.usual[argv]
+
+    def run(self, variant: Variant, number: signal.Signals, dice: random.Random) -> Ended:
+        whole_group = dice.random() < 0.3
+        after = dice.uniform(0.0, 1.05) * self.time_of(variant.argv)
+        process = self.start(variant.argv)
+        wait(process, after)
+        sent = time.monotonic()
+        if process.poll() is None:
+            (os.killpg if whole_group else os.kill)(process.pid, number)
+        code = wait(process, LONGEST)
+        took = time.monotonic() - sent
+        patient = variant.argv[0] == "/bin/sh" or (
+            number == signal.SIGKILL and variant.command == "rehearse"
+        )
+        left = self.left(LATER if patient else SOON)
+        kept = sorted(files() - self.before - {"/tmp/cwd/said"})
+        said = Path("/tmp/cwd/said").read_bytes().decode(errors="replace")
+        self.clear(left, kept)
+        return Ended(
+            variant.command,
+            " ".join(variant.argv),
+            number.name,
+            whole_group,
+            round(after, 3),
+            round(took, 3),
+            -1000 if code is None else code,
+            tuple(f"{words[:200]}" for words in left.values()),
+            tuple(kept),
+            said[-1500:] if "Traceback (most recent call last)" in said else "",
+            bool(self.beside.keys() - processes().keys()),
+        )
+
+    def left(self, within: float) -> dict[int, str]:
+        """Processes that are there once `within` seconds have gone by, or none as soon as there is
+        none."""
+        until = time.monotonic() + within
+        while True:
+            self.reap()
+            found = {pid: w for pid, w in processes().items() if pid not in self.beside}
+            if not found or time.monotonic() > until:
+                return found
+            time.sleep(0.02)
+
+    def reap(self) -> None:
+        """Orphans that came to us, who are PID 1 here; not the job, which has a Popen."""
+        for pid in [p for p in map(int, filter(str.isdigit, os.listdir("/proc"))) if p > 1]:
+            if pid != self.job.pid:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    continue
+
+    def clear(self, left: Mapping[int, str], kept: Sequence[str]) -> None:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for name in sorted(kept, reverse=True):
+            path = Path(name)
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def rounds(seed: int, lane: int) -> Iterator[tuple[Variant, signal.Signals]]:
+    """Every signal to every command in turn, without end."""
+    dice = random.Random(f"{seed}/{lane}")
+    while True:
+        for number in SIGNALS:
+            for command in COMMANDS:
+                fitting = [v for v in VARIANTS if v.command == command]
+                (variant,) = dice.choices(fitting, [v.share for v in fitting])
+                yield variant, number
+
+
+def make_lane(seed: int, number: int) -> None:
+    """Runs until nobody reads what came of them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    lane = Lane()
+    dice = random.Random(f"{seed}/{number}/when")
+    for variant, sent in rounds(seed, number):
+        print(json.dumps(asdict(lane.run(variant, sent, dice))), flush=True)
+
+
+# --- all of them ---
+
+
+def lanes(seed: int, count: int) -> Iterator[Ended]:
+    """What comes of the runs of all lanes."""
+    inside = (
+        "mount -t tmpfs -o mode=1777 tmp /tmp && mount -t tmpfs -o mode=1777 shm /dev/shm && "
+        'exec "$@"'
+    )
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    words += ["sh", "-c", inside, "sh", PYTHON, str(Path(__file__).resolve()), "--seed", str(seed)]
+    begun = [
+        subprocess.Popen([*words, "--lane", str(lane)], stdout=subprocess.PIPE, text=True)
+        for lane in range(count)
+    ]
+    found: list[Ended] = []
+    ready = threading.Condition()
+
+    def read(process: subprocess.Popen[str]) -> None:
+        for line in process.stdout or ():
+            made = json.loads(line)
+            made |= {name: tuple(made[name]) for name in ("processes", "files")}
+            with ready:
+                found.append(Ended(**made))
+                ready.notify()
+
+    for process in begun:
+        threading.Thread(target=read, args=(process,), daemon=True).start()
+    try:
+        while any(process.poll() is None for process in begun):
+            with ready:
+                ready.wait_for(lambda: found, timeout=5.0)
+                now, found[:] = list(found), []
+            yield from now
+    finally:
+        for process in begun:
+            process.kill()
+
+
+def allowed(run: Ended) -> bool:
+    """Whether it ended with a code of the contract, or with that of the command that it started."""
+    number = signal.Signals[run.signal]
+    codes = {0, 3, 4, 5, 128 + number, -number}
+    if run.command == "rehearse":
+        codes |= {128 + 15, 137}  # the command's own end
+    return run.code in codes
+
+
+def problems(run: Ended) -> Iterator[str]:
+    yield from (f"process left: {words}" for words in run.processes)
+    if run.signal != "SIGKILL":
+        yield from (f"file left: {name}" for name in run.files)
+    if run.code == -1000:
+        yield f"had not ended {LONGEST:g} s after the signal"
+    elif not allowed(run) and not run.early:
+        yield f"exit code {run.code}"
+    if run.traceback and not run.early and "torchrun" not in run.argv:
+        yield f"traceback: {run.traceback}"
+    if run.harmed:
+        yield "the job that attach looks at has lost a process"
+
+
+HEAD = """\
+# Ended runs
+
+Made by `make ended`; don't edit. Every command of preflight was ended with a signal at a random
+moment of its life: from its first millisecond, while Python itself is coming up, to after its
+usual end. Three in ten signals go to its whole process group, as a terminal sends them, the others
+to the process alone. Each run has a PID namespace, a /tmp and a /dev/shm of its own: whatever is
+there {soon:g} s later, under whatever name, was left ({later:g} s later where a rehearsal was
+killed, whose command has ten to end, or the script around a hook, which has seven). Most runs are
+light ones (`--only host.limits`, `--level quick`), one in ten starts torch.
+
+{where}. {minutes} minutes.
+
+**{count} runs. {catchable} ended by SIGINT, SIGTERM or SIGHUP left {processes} processes and
+{files} files; {killed} ended by SIGKILL left {orphans} processes.** The longest took
+{longest:.1f} s to end. What was killed may leave files: a later run removes them when they are an
+hour old.
+
+*While Python starts*: SIGINT came before Python had read the first line of preflight's, at most
+{early:.0f} ms after its start here. Python answers that with a traceback and exit code 1 or 130, as
+with any program written in it; there is no option or variable with which it would not.
+
+"""
+
+
+def table(runs: Sequence[Ended]) -> str:
+    by: dict[tuple[str, str], list[Ended]] = defaultdict(list)
+    for run in runs:
+        by[run.command, run.signal].append(run)
+    lines = [
+        "| Command | signal | runs | exit codes | slowest end | processes left | files left "
+        "| while Python starts |",
+        "|---|---|--:|---|--:|--:|--:|--:|",
+    ]
+    for (command, name), made in sorted(by.items()):
+        codes: dict[int, int] = defaultdict(int)
+        for run in made:
+            codes[run.code] += 1
+        spelt = ", ".join(f"{n} x {c}" for c, n in sorted(codes.items(), key=lambda p: -p[1]))
+        cells = [
+            f"`{command}`",
+            name,
+            len(made),
+            spelt,
+            f"{max(run.took for run in made):.1f} s",
+            sum(len(run.processes) for run in made),
+            sum(len(run.files) for run in made),
+            sum(run.early for run in made),
+        ]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def write(runs: Sequence[Ended], seed: int, count: int, seconds: float) -> None:
+    import preflight
+
+    hard = [run for run in runs if run.signal == "SIGKILL"]
+    soft = [run for run in runs if run.signal != "SIGKILL"]
+    text = HEAD.format(
+        soon=SOON,
+        later=LATER,
+        where=f"preflight {preflight.__version__}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} CPUs, Linux {platform.release()}, {count} lanes, seed {seed}",
+        minutes=round(seconds / 60),
+        count=f"{len(runs):,}",
+        catchable=f"{len(soft):,}",
+        killed=f"{len(hard):,}",
+        processes=sum(len(run.processes) for run in soft),
+        files=sum(len(run.files) for run in soft),
+        orphans=sum(len(run.processes) for run in hard),
+        longest=max(run.took for run in runs),
+        early=1000 * max((run.after for run in runs if run.early), default=0.0),
+    )
+    text += table(runs) + "\n"
+    bad = [(run, found) for run in runs if (found := list(problems(run)))]
+    if bad:
+        text += "\n## Runs with a problem\n\n"
+        for run, found in bad:
+            last = found[0].strip().rpartition("\n")[2]
+            text += f"- `{run.command}`, {run.signal} after {run.after:.2f} s: {last[:200]}\n"
+    PAGE.write_text(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("runs", nargs="?", type=int, default=RUNS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=LANES)
+    parser.add_argument("--lane", type=int)
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop then, with fewer runs")
+    given = parser.parse_args()
+    if os.geteuid():
+        print("can't be tried here: needs root, for namespaces")
+        return 1
+    if given.lane is not None:
+        make_lane(given.seed, given.lane)
+        return 0
+    began, runs = time.monotonic(), []
+    wanted = given.runs * len(SIGNALS)
+    for run in lanes(given.seed, given.lanes):
+        runs.append(run)
+        wrong = list(problems(run))
+        print(
+            *(f"{len(runs)}/{wanted}", run.command, run.signal, run.after, run.took, run.code),
+            *wrong,
+            sep=" | ",
+            flush=True,
+        )
+        if len(runs) >= wanted or time.monotonic() - began > given.minutes * 60:
+            break
+    write(runs, given.seed, given.lanes, time.monotonic() - began)
+    bad = sum(any(problems(run)) for run in runs)
+    print(f"\n{bad} of {len(runs)} runs had a problem")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
