@@ -23,12 +23,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
-from preflight.domains.job.backends import Backends, carries
+from preflight.domains.job.backends import Backends, carries, told
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import plural, rank_list
+from preflight.humanize import rank_list
 from preflight.model import (
     Confidence,
     Found,
@@ -47,6 +47,8 @@ NO_GPU = re.compile(r"Process ?Group ?(NCCL) is only supported with GPUs, no GPU
 UNCARRIED = re.compile(r"No backend type associated with device type (\w+)")
 NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
 UNSET = re.compile(r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected")
+MOST = 64
+"""Groups in the report."""
 MPIRUN = frozenset({"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"})
 RAISED = ("job.ranks", "job.collectives", "job.pace", "job.memory", "job.model")
 
@@ -127,7 +129,7 @@ def launcher_of(argv: Sequence[str]) -> str:
     first = words[1] if len(words) > 1 and words[0] in ("bash", "sh", "time") else words[0]
     if first in MPIRUN:
         return "mpirun"
-    return "srun" if words[:1] == ["srun"] else ""
+    return "srun" if first == "srun" else ""
 
 
 def judge(world: World[Carried], expect: Expect) -> Iterator[Found]:
@@ -196,23 +198,26 @@ def _reason(seen: Carried) -> tuple[str, Mapping[str, str]] | None:
 
 def _differs(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
     """Ranks of one group of which some have another backend for the same kind of tensors."""
-    known = [(s, seen.backends) for s, seen in ranks if seen.backends.groups and s.ranks]
+    known = [(s, seen.backends) for s, seen in ranks if s.ranks]
+    if len({s.ranks for s, _ in known}) < len(known):
+        return  # several jobs in one command
     for device in ("cuda", "cpu"):
         by: dict[str, list[tuple[Subject, Backends]]] = {}
         for subject, backends in known:
-            if backend := carries(backends.groups, device):
+            if backend := carries(backends.groups, device) or asked_alone(backends):
                 by.setdefault(backend, []).append((subject, backends))
         if len(by) < 2:
             continue
-        told = "; ".join(
+        words = "; ".join(
             f"{backend} on {rank_list(n for s, _ in where for n in s.ranks)}"
             for backend, where in sorted(by.items())
         )
         few = min(by.values(), key=len)
+        where = "" if any(asked_alone(b) for _, b in known) else f"for tensors on {device}: "
         yield Found(
             "backend-differs",
             tuple(subject for subject, _ in few),
-            saw=f"for tensors on {device}: {told}",
+            saw=where + words,
             expected="one backend on all ranks",
             confidence=Confidence.CERTAIN,
             fields={"line": _line(few[0][1])},
@@ -220,12 +225,22 @@ def _differs(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
         return
 
 
+def asked_alone(backends: Backends) -> str:
+    """What one that has no group yet has asked for, by one name for all kinds of tensors: Gloo
+    waits in init_process_group for the others, and NCCL does not come there."""
+    asked = backends.asked.lower()
+    return asked if not backends.groups and asked.isalnum() and not backends.failed else ""
+
+
 def measured(world: World[Carried]) -> Measured:
-    found = [seen.backends for _, seen in world.each() if seen.backends.text]
+    """The groups of all ranks: one that only some are in has a backend, too."""
+    found = [seen for _, seen in world.each() if seen.backends.text]
     if not found:
         return Measured()
-    first = found[0]
-    text = first.text + ("" if first.asked else ", which torch chose")
-    if len(first.groups) > 1:
-        text += f" · {plural(len(first.groups), 'group')}"
-    return Measured(text, {"backend": first.text, "asked": first.asked})
+    first = found[0].backends
+    groups = [group for seen in found for group in seen.backends.groups]
+    text = told(groups, any(seen.gpu for seen in found))
+    text += "" if first.asked else " · none asked for: torch chose"
+    each = {group.called or group.name: dict(group.carried) for group in groups}
+    shown = dict(list(each.items())[:MOST])
+    return Measured(text, {"backend": first.text, "asked": first.asked, "groups": shown})

@@ -107,7 +107,9 @@ def backends_of(
     rank: int | None, dump: Mapping[str, Any], word: Mapping[str, Any] | None, end: End | None
 ) -> Backends:
     """What a rank has asked for (`word`: its call of init_process_group) and got."""
-    told, members = (mapping_or_empty(dump.get(name)) for name in ("backends", "members"))
+    told, members, labels = (
+        mapping_or_empty(dump.get(name)) for name in ("backends", "members", "labels")
+    )
     groups = []
     for name, carried in list(told.items())[:64]:
         pairs = list(mapping_or_empty(carried).items())[:8]
@@ -117,6 +119,7 @@ def backends_of(
                 name=one_line(name, 40),
                 carried=tuple((one_line(d, 20), one_line(b, 20)) for d, b in pairs),
                 ranks=sane_numbers(ranks[:4096]) if isinstance(ranks, list) else (),
+                label=one_line(labels.get(name, ""), 40),
             )
         )
     raised = end is not None and end.how == "raised"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.cases import Case, assert_case, judged, round_trips
+from support.cases import Case, assert_case, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_backend
@@ -40,6 +40,12 @@ UNSET = (
     "ValueError: Error initializing torch.distributed using env:// rendezvous: "
     "environment variable RANK expected, but not set"
 )
+
+
+def asks(number: int, backend: str) -> Carried:
+    """One that has no group so far."""
+    return Carried(Backends(number, True, backend, LINE))
+
 
 CASES = (
     Case("Gloo on the CPU", rank(0, *GLOO, models=("cpu",))),
@@ -86,6 +92,16 @@ CASES = (
         FAIL,
         topology=Topology(size=2, nodes=(Node("n1", (0,)), Node("n2", (1,)))),
     ),
+    Case(
+        "one waits in init with another",
+        {"n1/0": asks(0, "gloo"), "n1/1": asks(1, "nccl"), "n1/2": asks(2, "gloo")},
+        "backend-differs",
+        FAIL,
+        subject="n1 · rank 1",
+    ),
+    Case("one names what torch chooses", {"n1/0": asks(0, "gloo"), "n1/1": asks(1, "")}),
+    Case("one has several names", {"n1/0": asks(0, "gloo"), "n1/1": asks(1, "cpu:gloo,cuda:nccl")}),
+    Case("two jobs in one command", {"n1/0": asks(0, "gloo"), "n1/1": asks(0, "nccl")}),
     Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
     Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
 )
@@ -121,6 +137,21 @@ def test_who_has_started_the_ranks(argv: str, found: str) -> None:
 
 
 def test_what_is_measured() -> None:
-    groups = (GroupBackends("0", BOTH), GroupBackends("1", (("cpu", "gloo"),)))
-    assert Backends(groups=groups).text == "cpu:gloo cuda:nccl, gloo"
+    groups = (
+        GroupBackends("0", BOTH, label="default_pg"),
+        GroupBackends("1", (("cpu", "gloo"),), label="undefined"),
+        GroupBackends("3", (("cuda", "nccl"),), label="mesh_tp"),
+    )
+    assert Backends(groups=groups).text == "cpu:gloo cuda:nccl, gloo, nccl"
+    ranks = {"n1/0": Carried(Backends(0, True, "", LINE, groups), gpu=True)}
+    measured = job_backend.measured(world("job.backend", ranks))
+    assert measured.text == (
+        "world gloo cpu, nccl cuda · other groups gloo cpu · tp nccl cuda · none asked for: torch "
+        "chose"
+    )
+    assert measured.values["groups"] == {
+        "world": {"cpu": "gloo", "cuda": "nccl"},
+        "1": {"cpu": "gloo"},
+        "tp": {"cuda": "nccl"},
+    }
     round_trips(Carried(Backends(0, True, "gloo", LINE, groups, ("cpu",)), True, "srun"))

@@ -47,6 +47,9 @@ BACKEND, MODEL, BALANCE = "job.backend", "job.model", "job.balance"
 MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
 """What a rank of Open MPI's gets to know, from a script of that name."""
 
+SRUN = ("bash", str(SCRIPTS / "srun"), "{nproc}", "{python}")
+"""The same of a task of SLURM's."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -162,6 +165,16 @@ FAULTS = (
         exact=False,
     ),
     gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=MPIRUN),
+    gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=SRUN, word="srun"),
+    gone("backend_uncarried", "device-uncarried", 0, 1, check=BACKEND, launcher=SHELL),
+    gone(
+        *("backend_by_rank", "backend-differs", 1),
+        check=BACKEND,
+        nproc=3,
+        launcher=SHELL,
+        may_warn=("rendezvous-hardcoded",),
+        extra=10.0,
+    ),
     # rank 0 only learns that its peer is gone
     gone("shape_differs", "model-structure", 0, 1, check=MODEL),
     # who leaves silently was last seen half a second before: no line is known
@@ -327,6 +340,8 @@ HEALTHY = (
     Row("replica_unused_allowed", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
+    Row("backend_meshes", nproc=4, launcher=SHELL),
+    Row("backend_named_by_some", launcher=SHELL),
     Row("asks_api", args=("1.5", "8"), launcher=SHELL),
     # one answer that takes longer than --stuck
     Row("asks_api", args=("9", "1"), launcher=SHELL, word="one-long"),

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from preflight.domains.job.frame import Frame
 from preflight.frozen import dataclass
 
+SHOWN = 4
+"""Groups that are named in a row of the screen."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupBackends:
-    """Of one group: pairs of a kind of tensors ("cpu", "cuda") and a backend ("gloo", "nccl")."""
+    """Of one group: pairs of a kind of tensors ("cpu", "cuda") and a backend ("gloo", "nccl").
+    label: what torch calls it: default_pg, mesh_tp for a dimension of a mesh, or the group_desc of
+    new_group ("undefined" where there is none)."""
 
     name: str
     carried: tuple[tuple[str, str], ...] = ()
     ranks: tuple[int, ...] = ()
+    label: str = ""
+
+    @property
+    def called(self) -> str:
+        """`world`, `tp`; empty where nobody has given it a name."""
+        if self.label == "default_pg":
+            return "world"
+        return "" if self.label == "undefined" else self.label.removeprefix("mesh_")
 
     @property
     def text(self) -> str:
@@ -49,6 +62,25 @@ class Backends:
     def text(self) -> str:
         """The backends of all groups, each once."""
         return ", ".join(dict.fromkeys(group.text for group in self.groups if group.carried))
+
+
+def told(groups: Iterable[GroupBackends], gpu: bool) -> str:
+    """`world gloo cpu · tp nccl cuda`: what carries which kind of tensors, the groups of the same
+    kind together. gpu: whether there are tensors on one."""
+    names: dict[str, dict[str, None]] = {}
+    for group in groups:
+        by: dict[str, list[str]] = {}
+        for device, backend in group.carried:
+            if gpu or device != "cuda" or len(group.carried) == 1:
+                by.setdefault(backend, []).append(device)
+        text = ", ".join(f"{backend} {'+'.join(devices)}" for backend, devices in by.items())
+        names.setdefault(text, {})[group.called or "other groups"] = None
+    return " · ".join(f"{_names(list(called))} {text}" for text, called in names.items() if text)
+
+
+def _names(called: Sequence[str]) -> str:
+    more = len(called) - SHOWN
+    return ", ".join(called[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def carries(groups: Iterable[GroupBackends], device: str) -> str:

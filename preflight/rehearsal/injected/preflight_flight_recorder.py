@@ -31,12 +31,13 @@ class Recorder:
     calls = {}  # what is in preflight_dispatched_calls.py, once it is needed
     backends = {}  # of each group by its name, also when it is there no more
     members = {}  # ranks of each group, also when it is there no more
+    labels = {}  # what each group is called by who made it, such as mesh_tp
     problem = ""
 
 
 def forget():
     """After a fork: the groups are the parent's."""
-    Recorder.backends, Recorder.members = {}, {}
+    Recorder.backends, Recorder.members, Recorder.labels = {}, {}, {}
     Recorder.calls.get("GROUPS", {}).clear()
 
 
@@ -63,6 +64,7 @@ def follow_groups(c10d, binding, is_own, unseen_by_dynamo):
 def record(c10d, binding, group, timeout, given):
     """Of a group that torch has no record of its calls are recorded here."""
     backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
+    Recorder.labels[group.group_name] = label_of(group)
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
     if not lacking:
         return
@@ -114,6 +116,7 @@ def groups_of(c10d):
     ranks = getattr(world, "pg_group_ranks", {})
     for name, group in found.items():
         Recorder.members[name] = sorted(ranks.get(group, ()))[:4096]
+        Recorder.labels.setdefault(name, label_of(group))
         if name not in Recorder.backends:
             Recorder.backends[name] = backends_of(c10d, group)
     return found
@@ -177,6 +180,17 @@ def backends(c10d):
     destroyed."""
     groups_of(c10d)
     return dict(list(Recorder.backends.items())[:64])
+
+
+def label_of(group):
+    """What a group is called, as far as torch knows: from 2.4 on."""
+    return str(getattr(group, "group_desc", ""))[:TEXT]
+
+
+def labels(c10d):
+    """Group -> what it is called, of those that were destroyed, too."""
+    groups_of(c10d)
+    return dict(list(Recorder.labels.items())[:64])
 
 
 def members(c10d):

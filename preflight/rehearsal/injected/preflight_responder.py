@@ -409,6 +409,7 @@ def dump():
     told["models"] = Responder.model["told"]()
     told["parts"] = Responder.phases["told"]()
     told["backends"] = Responder.recorder["backends"](Responder.c10d)
+    told["labels"] = Responder.recorder["labels"](Responder.c10d)
     told["waits"] = waits = list(Responder.waits)
     between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
     told["durations"] = list(Responder.durations) or between

@@ -43,8 +43,10 @@ def test_whatever_else_is_told_is_no_model() -> None:
 
 def test_backends_are_read() -> None:
     dump = {"backends": {"0": {"cpu": "gloo"}, "x": 3}, "members": {"0": [0, 1]}, "models": [TOLD]}
+    dump["labels"] = {"0": "default_pg", "x": 3}
     end = End("raised", 1.0, text="RuntimeError: no")
     found = backends_of(1, dump, {"backend": "gloo", "frame": ["t.py", 1, "f", True]}, end)
     assert (found.asked, found.called, found.failed) == ("gloo", True, "RuntimeError: no")
     assert (found.text, found.models) == ("gloo", ("cuda",))
+    assert found.groups[0].called == "world"
     assert backends_of(None, {"backends": []}, None, None).text == ""
