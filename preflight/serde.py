@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import marshal
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -44,10 +46,11 @@ def parsed(text: str | bytes) -> Any:
     if isinstance(text, bytes):
         text = text.decode()
     try:
-        data = json.loads(text, parse_constant=_no_number)
+        data = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    _look_through(data)
+    if text.count("[") + text.count("{") > TEXT_DEPTH:
+        _look_through(data)
     return _encodable(data) if SURROGATE.search(text) else data
 
 
@@ -55,20 +58,34 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number that is not finite")
+    return number
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    if not -INTEGERS < number < INTEGERS:
+        raise ValueError("a number that is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
+
+
 def _look_through(data: object) -> None:
-    """ValueError for what parsed() refuses."""
+    """ValueError for what is nested too deeply."""
     level: list[Any] = [data]
     for _ in range(TEXT_DEPTH):
         deeper: list[Any] = []
         for one in level:
-            if isinstance(one, dict):
+            kind = type(one)
+            if kind is dict:
                 deeper += one.values()
-            elif isinstance(one, list):
+            elif kind is list:
                 deeper += one
-            elif isinstance(one, float) and not math.isfinite(one):
-                raise ValueError("a number that is not finite")
-            elif isinstance(one, int) and not -INTEGERS < one < INTEGERS:
-                raise ValueError("a number that is too large")
         if not deeper:
             return
         level = deeper
@@ -119,31 +136,48 @@ def encode(value: Any) -> Any:
 
 class Shared:
     """JSON data of many who mostly say the same: equal parts of it become one object. A thousand
-    nodes differ in their addresses and in some numbers, and share the rest of what they say."""
+    nodes differ in their addresses and in some numbers, and share the rest of what they say.
+    `held`: bytes that the parts take, about and at most."""
 
     def __init__(self) -> None:
         self._known: dict[bytes | str, Any] = {}
+        self.held = 0
 
     def of(self, data: Any) -> Any:
         """The same data; nobody may change it any more."""
-        if type(data) is str:
-            return self._known.setdefault(data, data)
-        if type(data) is not dict and type(data) is not list:
+        kind = type(data)
+        if kind is str:
+            made = self._known.get(data)
+            return self._keep(data, data) if made is None else made
+        if kind is not dict and kind is not list:
             return data
-        text = json.dumps(data, separators=(",", ":")).encode()
-        key = text if len(text) <= DIGESTED else blake2b(text, digest_size=16).digest()
+        key = marshal.dumps(data, MARSHALLED)
+        if len(key) > DIGESTED:
+            key = blake2b(key, digest_size=16).digest()
         made = self._known.get(key)
         if made is None:
-            if type(data) is dict:
-                made = {self._known.setdefault(k, k): self.of(v) for k, v in data.items()}
+            if kind is dict:
+                made = {self.of(k): self.of(v) for k, v in data.items()}
             else:
                 made = [self.of(one) for one in data]
-            self._known[key] = made
+            self._keep(key, made)
+        return made
+
+    def _keep(self, key: bytes | str, made: Any) -> Any:
+        self._known[key] = made
+        self.held += sys.getsizeof(made) + ENTRY
+        if type(made) is not str:
+            self.held += NUMBER * len(made)
         return made
 
 
 DIGESTED = 32
-"""Characters beyond which a text is told by its digest."""
+"""Bytes beyond which what is written out is told by its digest."""
+ENTRY, NUMBER = 128, 32
+"""Bytes of an entry of a dict with its key, and of a number."""
+MARSHALLED = 2
+"""The version of marshal that writes equal data in the same way, whichever objects it is made of,
+and tells 1, 1.0 and True apart. Nothing is ever read back."""
 
 
 class _Misfit(ValueError):

@@ -8,7 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from preflight.frozen import dataclass
@@ -16,7 +16,6 @@ from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import Door, Visit
 from preflight.meeting.protocol import (
-    CROWD,
     MARK_LIMIT,
     Hello,
     Said,
@@ -75,11 +74,15 @@ LOOK_SECONDS = 0.25
 """Between two looks at who has fallen silent."""
 KEPT = 32 << 20
 KEPT_A_RANK = 256 << 10
-"""Bytes that is kept of what guests say, all together; what they have seen of a healthy node takes
-some ten thousand."""
+RANKS_MOST = 1 << 14
+"""Bytes that are kept of what guests say, all together; what they have seen of a healthy node with
+eight GPUs takes some fifty thousand beside what it has in common with others. Of more ranks than
+that there is no more: their number is only claimed."""
 KEPT_OF_GUEST = 24 << 20
 """The same of one of them, and of one that has any when all together have said too much."""
 KEPT_ALWAYS = 256 << 10
+SEEN_WEIGHT = 512
+"""Bytes of an observation of a guest beside its value: its times and marks."""
 UNSENT = 64 << 20
 """Bytes that wait for guests to read them, all together."""
 PONG_UNSENT = 1 << 16
@@ -139,7 +142,7 @@ class Meeting:
         self.closed_at: float | None = None
         self._received = 0
         self._kept = 0
-        self._room = KEPT + KEPT_A_RANK * min(me.size, CROWD)
+        self._room = KEPT + KEPT_A_RANK * min(me.size, RANKS_MOST)
         self._came = Headcount()
         self._came.add(me)
         self._processes: dict[tuple[str, int], Guest] = {}
@@ -150,6 +153,8 @@ class Meeting:
         self._looks_at = self.began
         self._values: dict[str, Any] = {}
         self._shared = Shared()
+        self._marks: dict[int, tuple[Mark, ...]] = {}
+        """By the id() of what was said of them, which is kept as long as this."""
         self._awaited: dict[str, list[tuple[str, Guest, int | None, float, tuple[Mark, ...]]]] = {}
         self._last_arrival = self.began
         self._door = Door(loop, listeners, me, token, self._seat)
@@ -292,13 +297,11 @@ class Meeting:
         except Exception as error:  # noqa: BLE001  whatever its words raise costs this guest alone
             self._lose(guest, f"it sent what makes no sense: {error}"[:MARK_LIMIT])
 
-    def _hold(self, guest: Guest, unread: int, said: object = None) -> None:
-        """Count what is kept of a guest: the line that has not come whole yet, and what it said.
-        Gone when that is more than there is room for."""
-        more = unread - guest.unread
+    def _hold(self, guest: Guest, unread: int, said: int = 0) -> None:
+        """Count what is kept of a guest: the line that has not come whole yet, and bytes of what it
+        said. Gone when that is more than there is room for."""
+        more = unread - guest.unread + said
         guest.unread = unread
-        if said is not None:
-            more += wire.weight(wire.line_of(said))
         guest.kept += more
         self._kept += more
         most = KEPT_OF_GUEST if self._kept <= self._room else KEPT_ALWAYS
@@ -321,7 +324,6 @@ class Meeting:
                 if guest.wire.unsent < PONG_UNSENT:
                     guest.wire.send({"pong": [finite(sent), now, time.time()]})
             case {"seen": [str(check), str(key), dict(data)]}:
-                self._hold(guest, guest.unread, message)
                 self._seen(guest, check, key, data)
             case {"value": [str(digest), value]}:
                 self._valued(guest, digest, value)
@@ -330,7 +332,7 @@ class Meeting:
             case {"said": [str(group), int(rank), str(topic), value, to]}:
                 numbers = None if to is None else tuple(int(n) for n in to)
                 if rank in guest.ranks or rank == guest.number:
-                    self._hold(guest, guest.unread, message)
+                    self._hold(guest, guest.unread, wire.weight(wire.line_of(message)))
                     self.said.append(Said(group, rank, topic, value, numbers))
             case {"bye": why}:
                 guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
@@ -340,14 +342,17 @@ class Meeting:
         rank = place_of(key)[1]
         if rank is not None and rank not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")
+        self._hold(guest, guest.unread, SEEN_WEIGHT + len(check))
+        if "missing" in data:
+            self._hold(guest, guest.unread, wire.weight(wire.line_of(data)))
+            self.taken.append(Taken(check, guest, rank, observation_from(data)))
+            return
+        seconds, marks = finite(data.get("seconds", 0.0)), self._marks_of(guest, data)
         if "digest" not in data:
-            seen = observation_from(data)
-            if isinstance(seen, Seen):
-                seen = replace(seen, value=self._shared.of(seen.value))
+            seen = Seen(self._kept_of(guest, data["value"]), seconds, marks)
             self.taken.append(Taken(check, guest, rank, seen))
             return
         digest = str(data["digest"])[:64]
-        seconds, marks = finite(data.get("seconds", 0.0)), marks_of(data)
         if digest in self._values:
             seen = Seen(self._values[digest], seconds, marks)
             self.taken.append(Taken(check, guest, rank, seen))
@@ -357,13 +362,28 @@ class Meeting:
             guest.wire.send({"want": [digest]})
         self._awaited.setdefault(digest, []).append((check, guest, rank, seconds, marks))
 
+    def _kept_of(self, guest: Guest, value: Any) -> Any:
+        """A value of a guest, of which only what nobody has said before is kept."""
+        before = self._shared.held
+        value = self._shared.of(value)
+        self._hold(guest, guest.unread, self._shared.held - before)
+        return value
+
+    def _marks_of(self, guest: Guest, data: Mapping[str, Any]) -> tuple[Mark, ...]:
+        """The marks of an observation. Their names are those of the check, and their times are to
+        the tenth of a millisecond: most of them have been said before."""
+        told = self._kept_of(guest, data.get("marks", []))
+        marks = self._marks.get(id(told))
+        if marks is None:
+            marks = self._marks[id(told)] = marks_of({"marks": told})
+        return marks
+
     def _valued(self, guest: Guest, digest: str, value: Any) -> None:
         if digest_of(text_of(value)) != digest:
             raise ValueError("a value is not what its digest says")
         if digest not in self._awaited:
             return  # nobody has asked for it, or another one was faster
-        self._hold(guest, guest.unread, value)
-        value = self._values[digest] = self._shared.of(value)
+        value = self._values[digest] = self._kept_of(guest, value)
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
             self.taken.append(Taken(check, of, rank, Seen(value, seconds, marks)))
 

@@ -196,6 +196,19 @@ def test_equal_parts_become_one_object() -> None:
     assert one["a"] is other["a"]
     assert repr([shared.of([1]), shared.of([1.0]), shared.of([True])]) == "[[1], [1.0], [True]]"
     assert shared.of({"n": "5"}) != shared.of({"n": 5})
+    assert repr([shared.of([0.0]), shared.of([-0.0])]) == "[[0.0], [-0.0]]"
+    assert shared.of(json.loads('{"k": ["a", 1.5]}')) is shared.of({"k": ["".join(["a"]), 1.5]})
+
+
+def test_what_is_said_again_takes_no_more_room() -> None:
+    shared = Shared()
+    for part in ("", "x" * 5000, [1.5] * 500, {"y": ["z" * 3000]}):
+        before = shared.held
+        shared.of(part)
+        once = shared.held - before
+        assert once >= len(json.dumps(part))
+        shared.of(json.loads(json.dumps(part)))
+        assert shared.held == before + once
 
 
 def test_what_is_one_object_is_read_once() -> None:
