@@ -25,6 +25,8 @@ Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv 
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -46,7 +48,7 @@ from preflight.domains.job.rank_exits import (
     signal_name,
     signal_of,
 )
-from preflight.domains.job.record import NO_PTRACE, NO_PYSPY, Life
+from preflight.domains.job.record import ARGUMENTS, NO_PTRACE, NO_PYSPY, Life, Uncaught
 from preflight.domains.job.rendezvous import rendezvous_conflict, unreachable_address
 from preflight.expect import Expect
 from preflight.host import Host
@@ -63,6 +65,7 @@ from preflight.model import (
     World,
     place_of,
 )
+from preflight.redact import HIDDEN
 
 CHECK = replace(REHEARSAL, explains=("job.collectives", "job.pace", "job.memory"))
 
@@ -71,6 +74,14 @@ OF_A_MISFIT = ("job.pace", "job.memory")
 STUCK, INTERRUPTED, BLIND = "stuck", "interrupted", "blind"
 """Command.why"""
 OUTSIDE = "outside"
+
+UNSET = re.compile(
+    r"(?:environment variable |^KeyError: ')(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)"
+    r"(?: expected, but not set|')"
+)
+"""What a script says that needs a launcher and was started without one."""
+NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '([\w.]{1,100})'")
+PRINTED = "what the command printed last"
 
 LIKELY, POSSIBLE, CERTAIN = Confidence.LIKELY, Confidence.POSSIBLE, Confidence.CERTAIN
 
@@ -174,7 +185,17 @@ FINDINGS = {
         headline="{seen}",
         cause="a launcher or script that failed before any rank started",
         means="the job ends with the same status",
-        text="read what the command printed last",
+        text="fix {what!s}",
+    ),
+    "not-launched": for_author(
+        headline="{name} was started without a launcher: {variable} is not set",
+        cause="python in place of torchrun; a launcher that starts a single process without these "
+        "variables; srun or mpirun, which set SLURM_PROCID or OMPI_COMM_WORLD_RANK only",
+        means="'environment variable RANK expected, but not set', or KeyError: 'LOCAL_RANK'",
+        now="{command}",
+        text="start the script with torchrun, which sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR "
+        "and MASTER_PORT; with srun or mpirun set them from SLURM_PROCID, SLURM_LOCALID and "
+        "SLURM_NTASKS, or from OMPI_COMM_WORLD_RANK and the like, before init_process_group",
     ),
     "stacks-unreadable": for_author(
         headline="{seen}",
@@ -452,18 +473,65 @@ def _followed(world: World[Life], found: Ends) -> Found | None:
 
 
 def _failed(world: World[Life]) -> Found | None:
-    for key, life in world.seen.items():
-        status = life.command.exit
-        if status:
-            told = f"exit status {status}" if status > 0 else f"signal {signal_name(status)}"
-            name = " ".join(life.command.argv[:3])[:80]
-            return Found(
-                "command-failed",
-                (Subject(Kind.JOB, place_of(key)[0], "the command"),),
-                saw=f"{name}: {told} after {duration(life.command.seconds)}, and no rank says why",
-                expected="exit status 0",
-            )
-    return None
+    """No rank says why: then the exception that ended the command, or a process of it that was not
+    started as a rank."""
+    failed = {key: life.command for key, life in world.seen.items() if life.command.exit}
+    if not failed:
+        return None
+    # of several nodes one that says why
+    key, command = max(failed.items(), key=lambda one: one[1].raised is not None)
+    subject = Subject(Kind.JOB, place_of(key)[0], "the command")
+    name = " ".join(command.argv[:3])[:80]
+    status = command.exit or 0
+    told = f"exit status {status}" if status > 0 else f"signal {signal_name(status)}"
+    raised = command.raised
+    if raised is None:
+        return Found(
+            "command-failed",
+            (subject,),
+            saw=f"{name}: {told} after {duration(command.seconds)}, and no rank says why",
+            expected="exit status 0",
+            fields={"what": PRINTED},
+        )
+    if (variable := UNSET.search(raised.text)) is not None:
+        return Found(
+            "not-launched",
+            (subject,),
+            saw=f"{raised.text}{at_frame(raised.frame)}",
+            expected=f"{variable[1]} in the environment, from a launcher",
+            confidence=CERTAIN if raised.own else LIKELY,
+            fields={
+                "name": raised.frame.file if raised.frame else name,
+                "variable": variable[1],
+                "command": _launched(command.argv, world),
+            },
+        )
+    return Found(
+        "command-failed",
+        (subject,),
+        saw=f"{name}: {raised.text}{at_frame(raised.frame)} · {told}",
+        expected="exit status 0",
+        confidence=CERTAIN if raised.own else LIKELY,
+        fields={"what": _what_to_fix(raised)},
+    )
+
+
+def _what_to_fix(raised: Uncaught) -> str:
+    if (module := NOT_INSTALLED.match(raised.text)) is not None:
+        return f"the environment: install {module[1]} for the Python that runs the script"
+    return str(raised.frame or PRINTED)
+
+
+def _launched(argv: Sequence[str], world: World[Life]) -> str:
+    """`python train.py …` on one node, started by torchrun, \0 between its words; empty for others,
+    and where a word is not told."""
+    python, *rest = argv
+    plain = re.fullmatch(r"python[\d.]*", os.path.basename(python)) is not None
+    if not plain or not rest or not rest[0].endswith(".py") or world.topology.several_nodes:
+        return ""
+    if len(argv) >= ARGUMENTS or any(HIDDEN in word for word in rest):
+        return ""
+    return "\0".join(["torchrun", "--standalone", "--nproc-per-node=auto", *rest])
 
 
 def _blind(world: World[Life]) -> Found | None:

@@ -352,6 +352,8 @@ def _found(hit: Hit, where: list[tuple[Subject, Script]], more: int) -> Found:
         expected=EXPECTED[hit.rule],
         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
         fields={"place": place},
+        # the command ends with the same error
+        explains=("job.ranks:command-failed",) if certain else None,
         status=None if certain else Status.WARN,
     )
 

@@ -7,19 +7,23 @@ check field by field.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import selectors
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from preflight.domains.job.record import Frame
+from preflight.rehearsal import procfs
 from preflight.sanitize import one_line
 from preflight.serde import parsed
 
 LIMIT = 8 << 20
 """Bytes of one answer."""
+WORD = 64 << 10
+"""Bytes of a traceback."""
 HEADER = b"\r\n\r\n"
 
 Address = str | tuple[str, int]
@@ -162,6 +166,22 @@ def parse_traceback(trace: object) -> tuple[str, tuple[Frame, ...]]:
     text = trace if isinstance(trace, str) else ""
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     return one_line(last), _parse_frames(text)[::-1]
+
+
+def uncaught(folder: str, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """pid -> the last word of a process that an exception ended before it came to torch, of the
+    first so many files in the folder: sitecustomize.py writes it as a traceback."""
+    with os.scandir(folder) as entries:
+        for _, entry in zip(range(most), entries, strict=False):
+            pid, _, kind = entry.name.partition(".")
+            if kind != "uncaught" or not pid.isdecimal():
+                continue
+            text, frames = parse_traceback(procfs.read(entry.path, WORD))
+            at = entry.stat(follow_symlinks=False).st_mtime
+            yield (
+                int(pid),
+                {"how": "raised", "at": at, "text": text, "frames": frames_to_json(frames)},
+            )
 
 
 def frames_from_json(told: object, most: int) -> tuple[Frame, ...]:

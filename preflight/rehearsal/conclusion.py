@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from preflight.domains.job.record import (
@@ -13,6 +14,7 @@ from preflight.domains.job.record import (
     Life,
     RehearsalRecord,
     Rehearsed,
+    Uncaught,
     WatchedCommand,
 )
 from preflight.frozen import dataclass
@@ -21,6 +23,15 @@ from preflight.rehearsal.history import History
 from preflight.rehearsal.replicas import backends_of, parts_of, replicas_of
 
 STOPPED = "KeyboardInterrupt"
+OF_ANOTHER = (
+    STOPPED,
+    "CalledProcessError",
+    "ChildFailedError",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "SignalException",
+)
+"""How exceptions begin that say no more than that another process failed, or that one was ended."""
 
 Answer = Mapping[str, Any]
 """What preflight_responder.py tells: hostile."""
@@ -30,6 +41,7 @@ Answer = Mapping[str, Any]
 class Watched:
     """What the watch knows of a command when it is over. Keys are process ids.
 
+    pid          of the process that was started
     began, over  on the monotonic clock; `wall`: by how much the wall clock is ahead of it
     cut          a signal ended the command
     ranks        by their numbers, at the end those that have none; `starting`: processes that are
@@ -39,12 +51,14 @@ class Watched:
     dumps        the last full answer of each; `words`: what it left behind when it ended
     joins        what each said when it called init_process_group; `refused`: addresses there of
                  which nobody was reached at the end, and why
+    uncaught     the last word of each that an exception ended before it came to torch
     crashes      what faulthandler wrote of each that crashed
     problem      why less was seen than usual
     memory       limit and what is left; `shm`: bytes that came in /dev/shm, `shm_free`: left there
     """
 
     command: WatchedCommand
+    pid: int
     began: float
     over: float
     wall: float
@@ -58,6 +72,7 @@ class Watched:
     words: Mapping[int, Answer]
     joins: Mapping[int, Answer]
     refused: Mapping[tuple[str, int], str]
+    uncaught: Mapping[int, Answer]
     crashes: Mapping[int, str]
     cpus: Mapping[int, int]
     problem: str
@@ -70,6 +85,7 @@ class Watched:
 def record_of(seen: Watched) -> RehearsalRecord:
     """What is known of each rank, in the order of the ranks."""
     reraised = _reraised(seen)
+    command = replace(seen.command, raised=_raised(seen))
     here = len(seen.ranks) + len(seen.starting)
     found = []
     for history in [*seen.ranks, *seen.starting]:
@@ -81,7 +97,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
             former=_former_ends(seen, history),
             joins=_joins(seen, history.pid),
             twins=_twins(seen, history),
-            command=seen.command,
+            command=command,
             rank=history.rank,
             world=history.world,
             here=here,
@@ -114,7 +130,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 parts_of(dump),
             )
         )
-    return aggregate.record_of_ranks(found, seen.command, _problem(seen))
+    return aggregate.record_of_ranks(found, command, _problem(seen))
 
 
 def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
@@ -129,6 +145,24 @@ def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
     if seen.cut and (end.at > seen.over + seen.wall or end.text.startswith(STOPPED)):
         return None  # it ended by the signal
     return end
+
+
+def _raised(seen: Watched) -> Uncaught | None:
+    """The last exception that ended a process which is no rank, but for those that only say that
+    another process failed: what comes before it the command has survived."""
+    ranks = {history.pid for history in seen.ranks}
+    words = {pid: word for pid, word in seen.words.items() if word.get("how") == "raised"}
+    ends = (
+        (aggregate.end_of(word, 0.0, None), pid)
+        for pid, word in {**seen.uncaught, **words}.items()
+        if pid not in ranks
+    )
+    found = [(end, pid) for end, pid in ends if not end.text.startswith(OF_ANOTHER)]
+    if not found:
+        return None
+    end, pid = max(found, key=lambda one: one[0].at)
+    frame = next((f for f in end.frames if f.own), None)
+    return Uncaught(end.text, frame, pid == seen.pid)
 
 
 def _joins(seen: Watched, pid: int) -> Joins | None:

@@ -7,7 +7,10 @@ parent starts the command, passes signals on and keeps the time.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import shlex
 import signal
 import sys
 import time
@@ -17,7 +20,14 @@ from typing import Any
 
 from preflight import console, redact
 from preflight.config.resolve import seconds_of
-from preflight.domains.job.record import Calls, Life, RehearsalRecord, Rehearsed, WatchedCommand
+from preflight.domains.job.record import (
+    ARGUMENTS,
+    Calls,
+    Life,
+    RehearsalRecord,
+    Rehearsed,
+    WatchedCommand,
+)
 from preflight.engine import agent, setup
 from preflight.engine.agent import Ending, Wish
 from preflight.engine.plan import Watch
@@ -43,6 +53,9 @@ from preflight.rehearsal.job_checks import (
 from preflight.rehearsal.workdir import OVER, VARIABLE
 from preflight.serde import decode
 
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+OF_TEXT = re.compile("-[a-zA-Z]*c")
+"""-c, -lc, -ec …: the next word is what the shell runs."""
 ENOUGH = 5
 """Steps of every rank that show that it trains: with --stop-when-ok."""
 BEAT, BEAT_IN_PIPE = 5.0, 10.0
@@ -53,8 +66,6 @@ LAST_LOOK = 3.0
 HOLD, TICK = 5.0, 0.1
 """Seconds for which a part of a command is left as it is when its watch is over: agents of other
 nodes may have begun that much later, and their ranks should not lose their peers before."""
-ARGUMENTS = 64
-"""Words kept of a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +117,7 @@ def ending_of(
         left = call_worker(workers, workdir.end_all, {"folder": folder})
         for one in left or ():  # what can't be killed
             console.say(f" preflight: left behind: {one}")
-        script = {"script": _script(asked.argv), "cwd": _cwd(), "argv": list(asked.argv)}
+        script = {"script": script_of(asked.argv), "cwd": _cwd(), "argv": list(asked.argv)}
         # agents of other nodes may watch theirs to the end of the time
         more = asked.seconds + GRACE - record.ranks[0].life.command.seconds
         # it has ended the command; the next signal ends the checks
@@ -115,8 +126,26 @@ def ending_of(
         return agent.ending_of(adjusted, workers, interrupt, watch)
 
 
-def _script(argv: tuple[str, ...]) -> str:
-    return next((word for word in argv if word.endswith(".py")), "")
+def script_of(argv: tuple[str, ...]) -> str:
+    """The Python file that a command runs; empty where it names none, or its shell several."""
+    text = _shell_text(argv)
+    if text is None:
+        return next((word for word in argv if word.endswith(".py")), "")
+    reader = shlex.shlex(text, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    try:
+        found = {word for word in reader if word.endswith(".py")}
+    except ValueError:  # a quote that nobody closes
+        return ""
+    return found.pop() if len(found) == 1 else ""
+
+
+def _shell_text(argv: tuple[str, ...]) -> str | None:
+    """What a shell is given by -c; None of other commands."""
+    if not argv or os.path.basename(argv[0]) not in SHELLS:
+        return None
+    pairs = itertools.pairwise(argv)
+    return next((text for option, text in pairs if OF_TEXT.fullmatch(option)), None)
 
 
 def _cwd() -> str:

@@ -383,6 +383,7 @@ class Watcher:
         # of the others those that an exception has ended before they could say it
         ranks += [h for h in self.unnumbered() if words.get(h.pid, {}).get("how") == "raised"]
         joins = {pid: w for pid in self.known if (w := self.word(f"{pid}.joins")) is not None}
+        uncaught = dict(client.uncaught(self.folder, FOLDER)) if why == "ended" else {}
         waiting = {h.pid for h in ranks if h.at == "init" and h.pid not in self.ends}
         refused = unreached(joins[pid] for pid in waiting & joins.keys()) if why == "stuck" else {}
         kills = max(0, procfs.oom_kills() - self.oom_kills)
@@ -391,6 +392,7 @@ class Watcher:
             command=WatchedCommand(
                 self.argv, None, why, round(over - self.began, 2), over + self.wall
             ),
+            pid=self.command,
             began=self.began,
             over=over,
             wall=self.wall,
@@ -404,6 +406,7 @@ class Watcher:
             words=words,
             joins=joins,
             refused=refused,
+            uncaught=uncaught,
             crashes=self.crashes.text,
             cpus=self.cpus,
             problem=self.problem,

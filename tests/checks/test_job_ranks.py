@@ -23,6 +23,7 @@ from preflight.domains.job.record import (
     Life,
     RehearsalRecord,
     Rehearsed,
+    Uncaught,
     WatchedCommand,
 )
 from preflight.host import Host
@@ -42,6 +43,9 @@ from preflight.serde import encode
 conforms(job_ranks)
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
+PLAIN = ("python3.11", "train.py", "--name", "a b")
+RANK_UNSET = "ValueError: Error initializing torch.distributed using env:// rendezvous: "
+RANK_UNSET += "environment variable RANK expected, but not set"
 CMD = ("torchrun", "--nproc-per-node", "4", "train.py")
 STEP = Frame("train.py", 31, "step", own=True)
 INNER = Frame("/usr/lib/python3/json/decoder.py", 355, "raw_decode")
@@ -133,6 +137,12 @@ HEALTHY = (
 def alone(exit: int | None, why: str, problem: str = "") -> dict[str, Life]:
     """Of a command in which no rank was seen."""
     return {"n1/0": Life(WatchedCommand(CMD, exit, why, 20.0), watched="", problem=problem)}
+
+
+def failed(raised: Uncaught, argv: tuple[str, ...] = CMD) -> dict[str, Life]:
+    """A command that such an exception has ended."""
+    command = WatchedCommand(argv, 1, "ended", 4.5, raised=raised)
+    return {"n1/0": Life(command, watched="")}
 
 
 def fails(
@@ -331,6 +341,19 @@ CASES = (
     *LEFT,
     *ABSENT,
     fails("command-failed", "no such script", alone(2, "ended")),
+    fails(
+        "command-failed",
+        "the launcher says why",
+        failed(Uncaught("ModuleNotFoundError: No module named 'flash_attn'", STEP, own=True)),
+    ),
+    fails(
+        "command-failed",
+        "one of its processes says why",
+        failed(Uncaught("ValueError: no data", STEP)),
+    ),
+    fails("not-launched", "python train.py", failed(Uncaught(RANK_UNSET, STEP, own=True), PLAIN)),
+    fails("not-launched", "a KeyError", failed(Uncaught("KeyError: 'LOCAL_RANK'", STEP, own=True))),
+    fails("command-failed", "another KeyError", failed(Uncaught("KeyError: 'RANKS'", own=True))),
     fails("command-failed", "the launcher crashed", job(WELL, WELL, exit=-11)),
     fails("not-watched", "isolated", alone(None, "blind", "it is isolated"), status=UNDECIDED),
     fails("not-watched", "no process", alone(None, "time"), status=UNDECIDED),
@@ -497,3 +520,26 @@ def test_what_is_no_record(tmp_path: Path, text: str) -> None:
 def test_a_record_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CannotObserve, match="No such file"):
         job_ranks.observe(Host(str(tmp_path)), context(options={"record": "/none"}))
+
+
+@pytest.mark.parametrize(
+    ("argv", "now"),
+    [
+        (PLAIN, "torchrun --standalone --nproc-per-node=auto train.py --name 'a b'"),
+        (("accelerate", "launch", "train.py"), ""),
+        (("python", "-m", "train"), ""),
+        (("python", "train.py", "--token=***"), ""),
+        (("python", "train.py", *"x" * 63), ""),
+    ],
+)
+def test_how_it_is_launched(argv: tuple[str, ...], now: str) -> None:
+    (found,) = judged(job_ranks, Case("", failed(Uncaught(RANK_UNSET, STEP, own=True), argv)))
+    assert found.advice.now == now
+
+
+def test_the_node_that_says_why() -> None:
+    silent = Life(WatchedCommand(CMD, 1, "ended", 4.5), watched="")
+    (says,) = failed(Uncaught("ValueError: no", STEP)).values()
+    seen = {"n1/0": silent, "n2/0": says}
+    (found,) = judged(job_ranks, Case("", seen))
+    assert str(found.subjects[0]) == "n2 · the command"

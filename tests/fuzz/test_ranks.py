@@ -147,6 +147,7 @@ def test_a_rank(answers: list[Any], end: Any, joins: Any, crash: str) -> None:
     record = record_of(
         Watched(
             command=COMMAND,
+            pid=10,
             began=1.0,
             over=30.0,
             wall=1100.0,
@@ -160,6 +161,7 @@ def test_a_rank(answers: list[Any], end: Any, joins: Any, crash: str) -> None:
             words=words,
             joins=joined,
             refused={},
+            uncaught=dict(zip([13], words.values(), strict=False)),
             crashes={11: crash},
             cpus={11: 2},
             problem="",

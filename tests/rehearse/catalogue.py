@@ -35,6 +35,11 @@ ACCELERATE = (
     *("--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"),
     "--main_process_port={port}",
 )
+ALONE = (
+    *("{python}", "-m", "accelerate.commands.launch", "--cpu", "--num_processes={nproc}"),
+    *("--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"),
+)
+"""Which starts one process, without a rank."""
 
 WAYS = ("forkserver", "spawn", "os.fork", "mp.spawn")
 """How a script may start its ranks itself, beside fork."""
@@ -216,14 +221,12 @@ FAULTS = (
     # its ranks import torch after it is planted
     gone("one_too_few", "rank-absent", 2, line=False, launcher=PYTHON, extra=12.0),
     gone("failing_tool", "command-failed", line=False, launcher=PYTHON),
+    gone("no_launcher", "not-launched", launcher=PYTHON),
+    gone("no_launcher", "not-launched", launcher=PYTHON, args=("env",), word="env"),
+    gone("no_launcher", "not-launched", launcher=ALONE, word="accelerate", needs="accelerate"),
+    gone("missing_module", "command-failed", launcher=PYTHON, word="python"),
     # what fails before torch is there may be a rank's or the command's
-    Row(
-        "missing_module",
-        code=("rank-raised", "command-failed"),
-        check=RANKS,
-        line=False,
-        launcher=STATIC,
-    ),
+    Row("missing_module", code=("rank-raised", "command-failed"), check=RANKS, launcher=STATIC),
     # ranks call other things
     hangs("op_differs", "collective-mismatch", 2, nproc=4),
     # Gloo ends the rank itself where a peer sends more than fits

@@ -15,6 +15,8 @@ from preflight.domains.job.replica import Replica
 from preflight.domains.job.step_parts import StepParts
 from preflight.frozen import dataclass
 
+ARGUMENTS = 64
+"""Words of the command that are kept."""
 TEXT = 300
 """Characters kept of any text that comes out of the user's processes."""
 FRAMES = 12
@@ -29,6 +31,16 @@ CALLS = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Uncaught:
+    """An exception that nobody caught: its type and message in one line, the user's line, and
+    whether it ended the process that was started, and not one that this has started."""
+
+    text: str
+    frame: Frame | None = None
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WatchedCommand:
     """The command that was rehearsed, as it was started on this node.
 
@@ -37,6 +49,7 @@ class WatchedCommand:
             could be watched)
     seconds from its start until then
     over    the wall clock's time then; what ranks of other nodes do afterwards may be our doing
+    raised  the last exception that ended a process of it which was no rank
     """
 
     argv: tuple[str, ...]
@@ -44,6 +57,7 @@ class WatchedCommand:
     why: str
     seconds: float
     over: float = 0.0
+    raised: Uncaught | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ import os
 import sys
 
 QUIET_SECONDS = 10.0
+FRAMES, LETTERS = 100, 20000
+"""Of a traceback that is written."""
 NAMES = (
     "torch.distributed.distributed_c10d",
     "torch.optim.optimizer",
@@ -58,6 +60,8 @@ class TorchImports:
         """The last thing before the interpreter is taken down. A thread that came back to it out of
         native code would end the process with SIGABRT, so that ours may not be there any more."""
         try:
+            if self.responder is None:
+                self.write_uncaught()
             state = self.responder and self.responder["Responder"]
             if state and os.getpid() == state.pid:
                 state.answering.acquire(True, QUIET_SECONDS)
@@ -79,6 +83,24 @@ class TorchImports:
             self.responder["imported"](name, module, self.folder)
         except Exception:
             pass
+
+    def write_uncaught(self):
+        """The exception that ends a program which never came to torch, as a traceback. Its module
+        `json` may be anything, as that of the folder it was started in."""
+        error = getattr(sys, "last_value", None)
+        if not isinstance(error, Exception):
+            return
+        told, trace, here = [], error.__traceback__, os.path.join(os.getcwd(), "")
+        while trace is not None and len(told) < FRAMES:
+            code = trace.tb_frame.f_code
+            path = code.co_filename
+            path = path[len(here) :] if path.startswith(here) else path
+            told.append('  File "%s", line %d, in %s' % (path, trace.tb_lineno, code.co_name))
+            trace = trace.tb_next
+        told.append(type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0])
+        path = os.path.join(self.folder, str(os.getpid()) + ".uncaught")
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write("\n".join(told)[:LETTERS])
 
     def load(self, name):
         """What is in a file of ours."""

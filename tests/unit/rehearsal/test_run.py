@@ -54,3 +54,22 @@ def test_what_the_flags_say() -> None:
 def test_secrets_of_a_command_line_are_not_shown() -> None:
     raised = {"how": "raised", "text": "ValueError: https://me:pass@host/ refused"}
     assert "pass" not in aggregate.end_of(raised, 1.0, 1).text
+
+
+@pytest.mark.parametrize(
+    ("argv", "script"),
+    [
+        (("python", "train.py", "--config", "x.py"), "train.py"),
+        (("torchrun", "--nproc-per-node=2", "a b/train.py"), "a b/train.py"),
+        (("python", "-m", "train"), ""),
+        (("bash", "-c", "cd /data && exec python train.py --lr 1"), "train.py"),
+        (("/bin/sh", "-ec", "torchrun 'my train.py'; echo done"), "my train.py"),
+        (("bash", "-lc", "python train.py; python train.py --again"), "train.py"),
+        (("bash", "-c", "python a.py && python b.py"), ""),
+        (("bash", "-c", "python 'a.py"), ""),
+        (("bash", "launch.sh", "train.py"), "train.py"),
+        (("bash", "-c"), ""),
+    ],
+)
+def test_the_script_of_a_command(argv: tuple[str, ...], script: str) -> None:
+    assert run.script_of(argv) == script

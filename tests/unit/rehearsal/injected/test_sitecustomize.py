@@ -53,6 +53,29 @@ def test_a_program_without_torch_leaves_no_trace(folder: Path) -> None:
     assert left == set(INJECTED)
 
 
+def test_an_exception_before_torch_leaves_its_traceback(folder: Path, tmp_path: Path) -> None:
+    program = "def load():\n    raise KeyError('data\\nmore')\nload()\n"
+    (script := tmp_path / "train.py").write_text(program)
+    # what is beside the script may have any name
+    (tmp_path / "json.py").write_text("raise SystemExit('not this one')\n")
+    ended = python(folder, f"import runpy; runpy.run_path({str(script)!r})")
+    assert ended.returncode == 1
+    assert "KeyError" in ended.stderr
+    ((pid, word),) = client.uncaught(str(folder), 100)
+    assert pid > 1
+    assert word["text"].startswith("KeyError: 'data")
+    assert word["frames"][:2] == [
+        [str(script), 2, "load", True],
+        [str(script), 3, "<module>", True],
+    ]
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit('no')", "raise KeyboardInterrupt", "1"])
+def test_other_ends_before_torch_leave_nothing(folder: Path, code: str) -> None:
+    python(folder, code)
+    assert not list(client.uncaught(str(folder), 100))
+
+
 def test_the_users_own_sitecustomize_is_loaded(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine', __name__, __file__)\nX = 1\n")
     ended = python(folder, "import sitecustomize; print(sitecustomize.X)", str(tmp_path))
