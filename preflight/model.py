@@ -656,7 +656,8 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The right column of a row (numbers even when green), the same as data, and what is drawn
-    below the rows or in an HTML report."""
+    below the rows or in an HTML report. notes: lines below the row, for what needs a sentence or a
+    small table."""
 
     text: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -664,6 +665,7 @@ class Measured:
     lanes: Lanes | None = None
     curves: Curves | None = None
     parts: tuple[Device, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

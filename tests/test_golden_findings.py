@@ -18,7 +18,15 @@ from preflight.model import Observation, Observations, Seen, Setting
 from preflight.render import human
 from preflight.serde import encode
 
-CHECKS = ("job.backend", "job.balance", "job.model", "net.mesh", "net.rdma", "net.speed")
+CHECKS = (
+    "job.backend",
+    "job.balance",
+    "job.cost",
+    "job.model",
+    "net.mesh",
+    "net.rdma",
+    "net.speed",
+)
 SETTINGS = {"level": Setting("deep", "--level"), "strict": Setting(False, "default")}
 
 

@@ -31,6 +31,7 @@ JOB = (
     "job.backend",
     "job.model",
     "job.balance",
+    "job.cost",
 )
 SCRIPT = "job.script"
 FABRIC_GROUPS = ("gpu", "net", "rdzv", "world")

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from preflight.domains.job.backends import Backends, GroupBackends
-from preflight.domains.job.record import TEXT, End
+from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Replica, Sampled
-from preflight.domains.job.step_parts import StepParts
+from preflight.domains.job.step_parts import Backward, Sent, StepParts
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
 from preflight.rehearsal.history import count_of
 from preflight.sanitize import one_line
 
 MODELS, NAMES, CHECKS = 8, 4096, 48
 NAME = 120
+PASSES, ERA, SINGLE = 48, 1e11, " Float"
+"""Backward passes; wall clock times lie before; 32 bits, as the flight recorder calls them."""
 
 
 def replicas_of(dump: Mapping[str, Any]) -> tuple[Replica, ...]:
@@ -96,11 +98,41 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         squares=squares,
         bytes=size,
         shape=one_line(told.get("shape", ""), 60),
+        forwards=count_of(told, "forwards"),
+        passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
     )
 
 
-def _seconds(told: object) -> float:
-    return float(told) if isinstance(told, (int, float)) and 0 <= told < 1e7 else 0.0
+def _passes(told: object, recorded: Mapping[str, Any]) -> Iterator[Backward]:
+    """The backward passes with what was called meanwhile; not those from before the first call that
+    each group still knows."""
+    known = [
+        [
+            call
+            for call in calls[-CALLS:]
+            if isinstance(call, dict) and _seconds(call.get("at"), ERA)
+        ]
+        for calls in recorded.values()
+        if isinstance(calls, list)
+    ]
+    since = max((calls[0]["at"] for calls in known if len(calls) == CALLS), default=0.0)
+    sent = sorted(
+        (call["at"], count_of(call, "bytes"), str(call.get("shape", "")).endswith(SINGLE))
+        for calls in known
+        for call in calls
+        if call.get("p2p") is not True
+    )
+    for window in told[-PASSES:] if isinstance(told, list) else ():
+        match window:
+            case [int() | float() as began, int() | float() as took] if since <= began < ERA:
+                seconds = _seconds(took)
+                calls = [(at - began, *of) for at, *of in sent if began <= at <= began + seconds]
+                if len(calls) <= CALLS // 4:
+                    yield Backward(seconds, tuple(Sent(round(a, 6), b, s) for a, b, s in calls))
+
+
+def _seconds(told: object, most: float = 1e7) -> float:
+    return float(told) if isinstance(told, (int, float)) and 0 <= told < most else 0.0
 
 
 def backends_of(

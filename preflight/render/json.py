@@ -117,7 +117,7 @@ def _folded(
 def _row(row: Row, places: alike.Places) -> dict[str, Any]:
     measured = row.measured
     drawn: dict[str, Any] = {"grid": measured.grid, "lanes": measured.lanes}
-    drawn |= {"curves": measured.curves, "parts": measured.parts}
+    drawn |= {"curves": measured.curves, "parts": measured.parts, "notes": measured.notes}
     if places.nodes > DRAWN_NODES:
         drawn = {}
     return {
@@ -312,6 +312,7 @@ def _parse_row(data: Mapping[str, Any], places: alike.Places) -> Row:
         None if lanes is None else decode(Lanes, lanes, "lanes"),
         None if curves is None else decode(Curves, curves, "curves"),
         decode(tuple[Device, ...], data.get("parts", []), "parts"),
+        decode(tuple[str, ...], data.get("notes", []), "notes"),
     )
     return replace(row, measured=measured, required=bool(data.get("required", True)))
 

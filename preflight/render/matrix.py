@@ -13,7 +13,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import rank_list
 from preflight.model import WEIGHT, Cause, Missing, Report, Row, Status, Verdict, place_of
 from preflight.nodeset import folded
-from preflight.render.layout import cut
+from preflight.render.layout import cut, wrapped
 from preflight.render.style import (
     ID_WIDTH,
     MARKS_LIMIT,
@@ -97,6 +97,17 @@ def matrix(report: Report, look: Look) -> Iterator[Line]:
                 yield from _folded_row(report, row, grid, look, marks[row.id])
             else:
                 yield _row(report, row, grid, look, marks[row.id])
+            yield from _notes(row, look)
+
+
+def _notes(row: Row, look: Look) -> Iterator[Line]:
+    """What a check says below its row. The spaces of a table stay as they are."""
+    if look.narrow:
+        return
+    for note in row.measured.notes[:NOTES]:
+        said = look.say(note)
+        for part in [said] if len(said) <= look.width - 4 else wrapped(said, look.width - 4):
+            yield [(f"    {part}", "dim")]
 
 
 def status_here(report: Report, row: Row) -> Status:
@@ -180,6 +191,8 @@ def _measured(line: Line, report: Report, row: Row, look: Look, own_first: bool 
     return line
 
 
+NOTES = 16
+"""Lines that a check may say below its row."""
 TOLD_LEAST = 8
 """Columns that are worth saying anything in."""
 

@@ -8,10 +8,30 @@ from preflight.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A collective of a backward pass: so many seconds after its begin, of so many bytes; whether
+    these are numbers of 32 bits."""
+
+    after: float
+    bytes: int
+    single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """From the end of a forward to the optimizer, or to the next forward, in seconds, and the
+    collectives that were begun meanwhile, in their order."""
+
+    seconds: float
+    sent: tuple[Sent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepParts:
     """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
-    a forward of DDP and the optimizer, its collectives included. samples, elements, squares, bytes:
-    sums over `batches` of the steps; shape: of the latest one's first tensor."""
+    a forward of DDP and the optimizer, its collectives included. forwards: how many there were;
+    passes: the latest backward passes of which all collectives are known. samples, elements,
+    squares, bytes: sums over `batches` of the steps; shape: of the latest one's first tensor."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -23,6 +43,8 @@ class StepParts:
     squares: int = 0
     bytes: int = 0
     shape: str = ""
+    forwards: int = 0
+    passes: tuple[Backward, ...] = ()
 
     @property
     def size(self) -> float:

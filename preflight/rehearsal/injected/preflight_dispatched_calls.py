@@ -7,6 +7,7 @@ the user's Python, any from 3.8 on: the standard library only.
 """
 
 import sys
+import time
 from collections import deque
 
 RECORDED = 200
@@ -39,7 +40,7 @@ NAMES = {
 class DispatchedCall:
     """One call: `work` until it is known to be done."""
 
-    __slots__ = ("done", "frame", "inputs", "op", "p2p", "seq", "timeout", "work")
+    __slots__ = ("at", "done", "frame", "inputs", "op", "p2p", "seq", "timeout", "work")
 
     def refresh(self):
         """Whether it is done by now. What it holds of the program is let go then."""
@@ -116,6 +117,7 @@ def kernel_of(name, torch, is_own):
             return None
         call = DispatchedCall()
         call.done, call.work, call.p2p = False, None, name in P2P
+        call.at = time.time_ns()
         call.op = NAMES.get(name, "")
         if call.p2p:
             other = args[place + 1]
@@ -184,6 +186,7 @@ def entries(group):
             "input_sizes": [sizes for sizes, _ in call.inputs],
             "input_dtypes": [TYPES.get(str(t), str(t)) for _, t in call.inputs],
             "frames": [call.frame] if call.frame else [],
+            "time_created_ns": call.at,
             "retired": call.refresh(),
             "timeout_ms": call.timeout * 1e3,
         }

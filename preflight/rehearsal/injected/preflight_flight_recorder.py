@@ -236,6 +236,7 @@ def call(entry, first_own):
         "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
         "shape": shape(entry),
         "bytes": size(entry),
+        "at": (entry.get("time_created_ns") or 0) / 1e9,
         "frame": first_own(entry.get("frames", ())),
         "p2p": p2p,
         "done": bool(entry.get("retired")) or entry.get("state") == "completed",

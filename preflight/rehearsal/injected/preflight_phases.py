@@ -8,26 +8,31 @@ preflight_responder.py into the user's Python, any from 3.8 on: the standard lib
 
 import sys
 import time
+from collections import deque
 
 TENSORS, DEPTH, PENDING = 16, 4, 256
 """Of a batch that are looked at; batches of one step."""
+WINDOWS = 48
+"""Backward passes of which begin and end are kept, the latest."""
 
 
 class Phases:
     """What is known in this process. There is one."""
 
     forward = backward = optimizer = 0.0
-    steps = batches = 0
-    ended = began = 0.0
+    steps = batches = forwards = 0
+    ended = began = at = 0.0
     pending, sums = [], [0, 0, 0, 0]
+    windows = deque(maxlen=WINDOWS)
     shape = ""
 
 
 def begin():
     """A child by fork has done nothing yet."""
     Phases.forward = Phases.backward = Phases.optimizer = 0.0
-    Phases.steps = Phases.batches = 0
-    Phases.ended = Phases.began = 0.0
+    Phases.steps = Phases.batches = Phases.forwards = 0
+    Phases.ended = Phases.began = Phases.at = 0.0
+    Phases.windows = deque(maxlen=WINDOWS)
     Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
 
 
@@ -45,7 +50,9 @@ def follow_ddp(module, unless_compiled):
         leave_backward(began)
         result = forward(*args, **kwargs)
         Phases.ended = now = time.monotonic()
+        Phases.at = time.time()  # the clock of torch's flight recorder
         Phases.forward += now - began
+        Phases.forwards += 1
         return result
 
     module.DistributedDataParallel.forward = unless_compiled(timed, plain)
@@ -55,6 +62,7 @@ def leave_backward(now):
     """Whatever follows a forward and its backward has begun."""
     if Phases.ended:
         Phases.backward += now - Phases.ended
+        Phases.windows.append((Phases.at, now - Phases.ended))
         Phases.ended = 0.0
 
 
@@ -109,6 +117,8 @@ def told():
         "backward": round(Phases.backward, 6),
         "optimizer": round(Phases.optimizer, 6),
         "steps": Phases.steps,
+        "forwards": Phases.forwards,
+        "windows": [[round(at, 6), round(took, 6)] for at, took in list(Phases.windows)],
         "batches": Phases.batches,
         "sums": list(Phases.sums),
         "shape": Phases.shape,

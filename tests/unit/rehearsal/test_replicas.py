@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from preflight.domains.job.record import End
-from preflight.rehearsal.replicas import backends_of, replicas_of
+from preflight.domains.job.record import CALLS, End
+from preflight.domains.job.step_parts import Backward, Sent
+from preflight.rehearsal.replicas import backends_of, parts_of, replicas_of
 
 TOLD = {
     "kind": "ddp",
@@ -50,3 +51,34 @@ def test_backends_are_read() -> None:
     assert (found.text, found.models) == ("gloo", ("cuda",))
     assert found.groups[0].called == "world"
     assert backends_of(None, {"backends": []}, None, None).text == ""
+
+
+def call(at: float, size: int = 8, dtype: str = "Float", **more: object) -> dict[str, object]:
+    return {"at": at, "bytes": size, "shape": f"[2] {dtype}", **more}
+
+
+def test_the_calls_of_a_backward_pass_are_those_within_it() -> None:
+    calls = [
+        call(99.9),
+        call(100.5, 16, "Double"),
+        call(100.25),
+        call(100.3, p2p=True),
+        call(101.5),
+    ]
+    dump = {
+        "parts": {"windows": [[100.0, 1.0], [101.0, 0.2], ["x", 1], [103.0, -1.0]], "forwards": 3},
+        "recorded": {"0": calls, "1": "x", "2": [3, {"at": "x"}, {"at": float("nan")}]},
+    }
+    found = parts_of(dump)
+    first, second, last = found.passes
+    assert first == Backward(1.0, (Sent(0.25, 8, True), Sent(0.5, 16, False)))
+    assert (second, last, found.forwards) == (Backward(0.2), Backward(0.0), 3)
+
+
+def test_passes_from_before_the_first_known_call_are_left_out() -> None:
+    calls = [call(100.0 + n) for n in range(CALLS)]
+    dump = {"parts": {"windows": [[99.0, 2.0], [150.0, 1.0]]}, "recorded": {"0": calls}}
+    assert [len(one.sent) for one in parts_of(dump).passes] == [2]
+    # more than a pass is worth
+    dump["parts"]["windows"] = [[100.0, 80.0]]  # type: ignore[index]
+    assert parts_of(dump).passes == ()

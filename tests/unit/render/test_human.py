@@ -420,3 +420,30 @@ def test_the_verdict_and_the_last_line_are_about_the_same() -> None:
 
 def test_an_undecided_run_without_a_finding_says_what_was_in_the_way() -> None:
     assert human.first_headline(judged("no-torch")) == ["torch is not installed here"]
+
+
+# --- what a check says below its row ---
+
+
+def with_notes(*notes: str) -> Report:
+    report = judged("healthy")
+    measured = dataclasses.replace(report.rows[0].measured, notes=notes)
+    rows = (dataclasses.replace(report.rows[0], measured=measured), *report.rows[1:])
+    return dataclasses.replace(report, rows=rows)
+
+
+def test_notes_are_below_their_row() -> None:
+    report = with_notes("rank  samples", "   0       32")
+    shown_lines = shown(report, width=80).splitlines()
+    at = next(n for n, line in enumerate(shown_lines) if report.rows[0].id in line)
+    assert shown_lines[at + 1 : at + 3] == ["    rank  samples", "       0       32"]
+
+
+def test_notes_fit_and_are_not_obeyed() -> None:
+    report = with_notes("word " * 60, "\x1b[31mred", *map(str, range(1000, 1100)))
+    text = shown(report, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+    assert "1013" in text
+    assert "1014" not in text
+    assert "1013" not in shown(report, width=40)

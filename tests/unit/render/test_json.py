@@ -154,7 +154,7 @@ def test_the_schema_names_every_field_that_is_written() -> None:
         (finding["subjects"][0], parts["subject"]),
         (finding["remedy"], parts["finding"]["properties"]["remedy"]),
     ):
-        some = {"grid", "lanes", "curves", "parts", "alike", "by_status"}
+        some = {"grid", "lanes", "curves", "parts", "notes", "alike", "by_status"}
         every = set(described["properties"]) - some
         assert set(written) == every == set(described["required"])
 
@@ -177,6 +177,7 @@ def test_what_is_drawn_fits_the_schema() -> None:
         lanes=Lanes("came", "s", (Swimlane("n1", (Span(0.0, 1.0, Doing.WAIT, "waits"),)),)),
         curves=Curves("memory", "s", "bytes", (Curve("n1/0", ((0.0, 1.0), (1.0, 2.0))),)),
         parts=(Device(Kind.GPU, "n1", "GPU 0", "NUMA node 0", "H100", True),),
+        notes=("forward 2 ms", "backward 3 ms"),
     )
     rows = (dataclasses.replace(made.rows[0], measured=measured), *made.rows[1:])
     text = as_json.render(dataclasses.replace(made, rows=rows))

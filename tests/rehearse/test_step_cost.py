@@ -1,0 +1,102 @@
+"""job.cost: what it predicts of a step is what that step takes, with models of four sizes over two
+networks of the lab."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults.world import PORT, machines
+from lab import faults
+from lab.host import ENVIRONMENT, Command, Lab
+from lab.probe import possible
+from rehearse.catalogue import SCRIPTS
+from support import command
+
+pytestmark = [pytest.mark.root, pytest.mark.torch, pytest.mark.timeout(600)]
+
+WIDTHS = (128, 256, 384, 512)
+"""Of four square layers: 0.25, 1, 2.25 and 4 MiB of gradients."""
+MEGABITS = (50.0, 150.0)
+HALF, ACCUMULATED = "16-bit gradients", "no_sync over 4 batches"
+KINDS = ("plain", HALF, ACCUMULATED)
+WITHIN = 0.25
+SECONDS = 240.0
+MEET = PORT + 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _possible() -> None:
+    possible("nft", "ss", "ps", "tc")
+
+
+def job(lab: Lab, widths: Sequence[int], kinds: Sequence[str], *, rehearse: bool) -> dict[str, Any]:
+    """What the job says, or the report of its rehearsal."""
+    tools, count = Path(sys.executable).parent, len(list(lab))
+    commands = {}
+    for number in range(count):
+        ranks = {"RANK": number, "LOCAL_RANK": 0, "WORLD_SIZE": count}
+        ranks |= {"MASTER_ADDR": "n1", "MASTER_PORT": PORT}
+        script = [str(SCRIPTS / "step_costs.py"), ",".join(map(str, widths)), ",".join(kinds)]
+        known = [f"{name}={value}" for name, value in ranks.items()]
+        argv = ["env", *known, sys.executable, *script]
+        if rehearse:
+            ours = [str(tools / "preflight"), "rehearse", "--for", "120s"]
+            ours += ["-o", "json=report.json"]
+            where = ["--nodes", str(count), "--node-rank", str(number), "--meet", f"n1:{MEET}"]
+            argv = [*ours, *where, "--", *argv]
+        environ = {**ENVIRONMENT, "PYTHONPATH": str(command.REPOSITORY), "OMP_NUM_THREADS": "1"}
+        commands[f"n{number + 1}"] = Command(argv, environ)
+    ended = lab.run_all(commands, timeout=SECONDS)
+    assert {e.code for e in ended.values()} == {0}, {n: (e.out, e.err) for n, e in ended.items()}
+    text = lab["n1"].sh("cat report.json") if rehearse else ended["n1"].out
+    told: dict[str, Any] = json.loads(text)
+    return told
+
+
+def cost(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    (row,) = (row for row in report["checks"] if row["id"] == "job.cost")
+    codes = {found["code"] for found in report["findings"]}
+    assert codes <= {"communication-bound"}, report["findings"]
+    slow = row["measured"]["collectives_s"] > 0.3 * row["measured"]["step_s"]
+    assert slow == bool(codes), row
+    return dict(row["measured"])
+
+
+@pytest.mark.parametrize("megabits", MEGABITS)
+def test_predictions_come_true(megabits: float) -> None:
+    rate = faults.rate(megabits)
+    with Lab(*machines(2)) as lab:
+        for host in lab:
+            host.break_(rate)
+        told = {width: cost(job(lab, [width], ["plain"], rehearse=True)) for width in WIDTHS}
+        took = job(lab, WIDTHS, KINDS, rehearse=False)
+    with Lab(*machines(4)) as lab:
+        for host in lab:
+            host.break_(rate)
+        took_by_four = job(lab, WIDTHS, ["plain"], rehearse=False)
+    found = []
+    for width, known in told.items():
+        predicted = known["predicted_step_s"]
+        alone = known["step_s"] * known["efficiency_by_ranks"]["2"][0]
+        of = {
+            HALF: (predicted[HALF], took[f"{width}, {HALF}"]),
+            ACCUMULATED: (predicted[ACCUMULATED], took[f"{width}, {ACCUMULATED}"]),
+            "4 ranks": (
+                alone / known["efficiency_by_ranks"]["4"][0],
+                took_by_four[f"{width}, plain"],
+            ),
+        }
+        found += [(width, what, known["step_s"], *two) for what, two in of.items()]
+    at = f"{megabits:g} Mbit/s"
+    shown = "\n".join(
+        f"{at}, width {width}, {what}: {1e3 * now:.0f} ms, predicted {1e3 * said:.0f}"
+        f", measured {1e3 * is_:.0f} ({said / is_ - 1:+.0%})"
+        for width, what, now, said, is_ in found
+    )
+    print(shown)
+    assert all(abs(said / is_ - 1) <= WITHIN for *_, said, is_ in found), shown
