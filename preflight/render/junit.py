@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from preflight.frozen import dataclass
@@ -29,13 +30,18 @@ from preflight.model import (
     Verdict,
     place_of,
 )
+from preflight.nodeset import folded
 from preflight.render.findings import finding_lines
 from preflight.render.human import summary
+from preflight.render.json import DRAWN_NODES
 from preflight.render.style import GLYPHS, Look
 from preflight.sanitize import legible
 
 ALL = "all nodes"
 """The suite of what is no single node's; no host has a blank in its name."""
+
+LONGEST = 1000
+"""Characters of the name of a suite for many nodes."""
 
 NO_TIME = "1970-01-01T00:00:00"
 """Readers want a time also where the report has none."""
@@ -68,11 +74,28 @@ def render(report: Report) -> str:
     if of_all := list(_of_all(report, [case for cases in suites.values() for case in cases])):
         suites[ALL] = of_all
     root = ET.Element("testsuites")
-    for number, (name, cases) in enumerate(suites.items()):
-        _suite(root, report, number, name, cases)
+    properties = _properties(report)
+    told = suites if len(suites) <= DRAWN_NODES else _folded(suites)
+    for number, (name, cases) in enumerate(told.items()):
+        _suite(root, report, number, name, cases, properties)
     ET.indent(root, " ")
     text: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
     return text.decode("ascii") + "\n"
+
+
+def _folded(suites: Mapping[str, list[_Case]]) -> dict[str, list[_Case]]:
+    """One suite for all nodes with the same cases, of each the one that took longest."""
+    alike: dict[tuple[_Case, ...], list[str]] = {}
+    for name, cases in suites.items():
+        alike.setdefault(tuple(replace(case, seconds=0.0) for case in cases), []).append(name)
+    found: dict[str, list[_Case]] = {}
+    for names in alike.values():
+        text = folded(names)
+        if len(text) > LONGEST:
+            text = f"{names[0]} and {len(names) - 1} more"
+        several = zip(*(suites[name] for name in names), strict=True)
+        found[text] = [max(cases, key=lambda case: case.seconds) for cases in several]
+    return found
 
 
 def _of_nodes(report: Report) -> dict[str, list[_Case]]:
@@ -182,7 +205,12 @@ def _full_text(report: Report, found: Iterable[Finding], required: bool = True) 
 
 
 def _suite(
-    root: ET.Element, report: Report, number: int, name: str, cases: Sequence[_Case]
+    root: ET.Element,
+    report: Report,
+    number: int,
+    name: str,
+    cases: Sequence[_Case],
+    told: Mapping[str, str],
 ) -> None:
     seen = report.observations
     first = seen.topology.nodes[0].name if seen.topology.nodes else "localhost"
@@ -202,7 +230,7 @@ def _suite(
     }
     suite = ET.SubElement(root, "testsuite", about)
     properties = ET.SubElement(suite, "properties")
-    for what, value in _properties(report).items():
+    for what, value in told.items():
         ET.SubElement(properties, "property", {"name": what, "value": _text(value)})
     for case in cases:
         _testcase(suite, case)

@@ -152,7 +152,10 @@ def _marks(row: Row) -> Marks:
     for key, status in row.by_subject.items():
         node, rank = place_of(key)
         by_node.setdefault(node, []).append((rank, status))
-    return {n: tuple(sorted(m, key=lambda mark: mark[0] or 0)) for n, m in by_node.items()}
+    return {
+        n: tuple(sorted(m, key=lambda mark: mark[0] or 0)) if len(m) > 1 else (m[0],)
+        for n, m in by_node.items()
+    }
 
 
 def _length(segments: Line) -> int:

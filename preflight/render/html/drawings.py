@@ -24,6 +24,7 @@ from preflight.model import (
     place_of,
 )
 from preflight.render.blocks import Ratios, by_blocks
+from preflight.render.json import DRAWN_NODES
 
 LEVELS = (0.9, 0.75, 0.5, 0.25, 0.0)
 """From which part of what is usual on a cell has which colour."""
@@ -278,8 +279,12 @@ BRING_UP = ("meeting", "training")
 def bring_up(report: Report) -> Lanes | None:
     """How the job came up: when each node came, then what each rank did in the checks of the
     meeting and of the training, one after the other as they were made. A check begins when the one
-    before has ended everywhere; within it each rank has its own time and marks."""
+    before has ended everywhere; within it each rank has its own time and marks. Of more nodes than
+    a report draws anything of, the time that each of 100,000 ranks took would be made for the few
+    that have room."""
     nodes = report.observations.topology.nodes
+    if len(nodes) > DRAWN_NODES:
+        return None
     keys = [f"{node.name}/{rank}" for node in nodes for rank in node.ranks]
     if len(keys) < 2:
         return None

@@ -26,6 +26,7 @@ from preflight.nodeset import folded
 from preflight.render import human
 from preflight.render.findings import IN_FULL, about, aside, documentation
 from preflight.render.html import drawings, embedded
+from preflight.render.json import DRAWN_NODES
 from preflight.render.matrix import left_out, looked_at
 from preflight.render.style import GLYPHS, WORDS
 
@@ -59,6 +60,10 @@ class FindingCard:
     link: str
 
 
+LONGEST = 300
+"""Characters of a list of nodes, beyond which only their number is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
     """A node and a check in the matrix: the letter of its class, its glyph, and how many of its
@@ -89,7 +94,7 @@ def of_report(report: Report) -> dict[str, Any]:
         "unshown": max(0, len(report.findings) - CARDS),
         "pictures": list(_pictures(report)),
         "ids": ids,
-        "matrix": list(_matrix(report, ids)),
+        "matrix": _matrix(report, ids),
         "checks": [_told(report, row) for row in report.rows],
         "machines": machines,
         "machines_left": left,
@@ -221,7 +226,7 @@ def _columns(report: Report) -> list[str]:
     return [r.id for r in report.rows if looked_at(r) or left_out(report, r) or r.reason]
 
 
-def _matrix(report: Report, ids: Sequence[str]) -> Iterator[tuple[str, list[MatrixCell | None]]]:
+def _matrix(report: Report, ids: Sequence[str]) -> list[tuple[str, list[MatrixCell | None]]]:
     """Each node with its cells, the worst nodes first; None: the check says nothing of it."""
     rows = {row.id: row for row in report.rows}
     by_node: dict[str, dict[str, list[Status]]] = {
@@ -238,6 +243,7 @@ def _matrix(report: Report, ids: Sequence[str]) -> Iterator[tuple[str, list[Matr
         return -max(serious, default=0), -len(serious)
 
     made: dict[tuple[Status, ...], MatrixCell] = {}
+    lines: list[tuple[str, list[MatrixCell | None]]] = []
     for name in sorted(by_node, key=weight):
         cells: list[MatrixCell | None] = []
         for i in ids:
@@ -248,7 +254,21 @@ def _matrix(report: Report, ids: Sequence[str]) -> Iterator[tuple[str, list[Matr
             if statuses not in made:
                 made[statuses] = _cell(statuses)
             cells.append(made[statuses])
-        yield name, cells
+        lines.append((name, cells))
+    return lines if len(lines) <= DRAWN_NODES else list(_folded_lines(lines))
+
+
+def _folded_lines(
+    lines: Sequence[tuple[str, list[MatrixCell | None]]],
+) -> Iterator[tuple[str, list[MatrixCell | None]]]:
+    """One line for all nodes of which it would be the same: no browser scrolls through ten
+    thousand."""
+    alike: dict[tuple[MatrixCell | None, ...], list[str]] = {}
+    for name, cells in lines:
+        alike.setdefault(tuple(cells), []).append(name)
+    for kinds, names in alike.items():
+        told = folded(names)
+        yield told if len(told) <= LONGEST else plural(len(names), "node"), list(kinds)
 
 
 def _cell(statuses: Sequence[Status]) -> MatrixCell:
@@ -268,7 +288,7 @@ def _told(report: Report, row: Row) -> CheckTold:
     for status in sorted(nodes, key=WEIGHT.__getitem__, reverse=True):
         names = list(nodes[status])
         told = plural(len(names), "node") if len(names) == total else folded(names)
-        on.append((str(status), told if len(told) <= 300 else plural(len(names), "node")))
+        on.append((str(status), told if len(told) <= LONGEST else plural(len(names), "node")))
     return CheckTold(row, time, row.measured.text or row.reason, on if total > 1 else ())
 
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 from support import scenarios
+from support.reports import F, P, each, of_nodes, report, row
 
 from preflight.baseline.diff import difference
 from preflight.config import resolve
@@ -25,9 +26,10 @@ from preflight.model import (
     Subject,
     Swimlane,
 )
+from preflight.nodeset import folded
 from preflight.render import html
 from preflight.render import json as as_json
-from preflight.render.html import drawings, embedded
+from preflight.render.html import drawings, embedded, page
 
 PAYLOADS = (
     "<script>alert(1)</script>",
@@ -292,3 +294,17 @@ def test_the_json_report_keeps_what_is_drawn() -> None:
     )
     again = as_json.parse(as_json.render(report))
     assert again.rows[0].measured == measured
+
+
+def test_thousands_of_nodes_are_lines_of_those_that_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page, "DRAWN_NODES", 8)
+    many = of_nodes(40, ranks=1)
+    bad = (many[3].name, many[4].name)
+    of = report(many, row("net.port", {n.name: F if n.name in bad else P for n in many}))
+    (worst, _), (others, _) = page.of_report(of)["matrix"]
+    assert worst == folded(bad)
+    assert others == folded(n.name for n in many if n.name not in bad)
+    few = report(many[:8], row("net.port", each(many[:8], P)))
+    assert len(page.of_report(few)["matrix"]) == 8

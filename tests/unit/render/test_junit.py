@@ -16,6 +16,7 @@ from support.reports import F, M, P, S, U, W, each, each_rank, finding, of_nodes
 from support.scenarios import NAMES, hostile, judged
 
 from preflight.model import Cause, Finding, Kind, Missing, Report, Status, Subject, Verdict
+from preflight.nodeset import folded
 from preflight.render import junit
 
 every_scenario = pytest.mark.parametrize("scenario", NAMES)
@@ -348,3 +349,20 @@ def test_a_finding_about_many_nodes_is_in_the_case_of_each() -> None:
     texts = bodies(of)
     assert len(list(texts)) == 300
     assert len(set(texts)) == 1
+
+
+def test_thousands_of_nodes_are_told_by_what_is_to_be_said_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(junit, "DRAWN_NODES", 8)
+    many = of_nodes(40, ranks=1)
+    bad = (many[3].name, many[4].name, many[30].name)
+    by_node = {n.name: F if n.name in bad else P for n in many}
+    found = failed(*(Subject(Kind.NODE, name) for name in bad))
+    of = report(many, row("net.port", by_node), findings=[found])
+    assert_strict(junit.render(of))
+    sizes = {s.get("name"): s.get("failures") for s in suites(of)}
+    assert sorted(sizes.values()) == ["0", "1"]
+    assert [n for n, failures in sizes.items() if failures == "1"] == [folded(bad)]
+    few = report(many[:8], row("net.port", each(many[:8], P)))
+    assert len(suites(few)) == 8
