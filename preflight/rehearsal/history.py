@@ -153,6 +153,8 @@ class History:
     """The first and the last look at its pace."""
     places: Counter[str] = field(default_factory=Counter)
     own: Counter[Frame] = field(default_factory=Counter)
+    between: Counter[Frame] = field(default_factory=Counter)
+    """The same of looks between the optimizer and the next forward."""
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
     _burnt: list[ProcessSample] = field(default_factory=list)
@@ -251,7 +253,7 @@ class History:
         self.loader = _loader(pulse.get("loader")) or self.loader
         self.at = self._place(at)
         if self.done >= WARM:
-            self._keep_pace(at)
+            self._keep_pace(at, pulse.get("between") is True)
 
     def _place(self, at: float) -> str:
         waits = any(enqueued > completed for enqueued, completed in self.groups.values())
@@ -269,7 +271,7 @@ class History:
             return max(self.changed, self.stood, self.worked)
         return self.moved
 
-    def _keep_pace(self, at: float) -> None:
+    def _keep_pace(self, at: float, between: bool) -> None:
         if not self.looks:
             self.first = (self.done, self.collectives)
             self.began = at
@@ -280,6 +282,7 @@ class History:
         mine = next((f for f in self.stack if f.own), None)
         if self.at == "own" and mine is not None and len(self.own) < KEPT:
             self.own[mine] += 1
+            self.between[mine] += between
 
     @property
     def watched(self) -> str:

@@ -99,6 +99,8 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         bytes=size,
         shape=one_line(told.get("shape", ""), 60),
         forwards=count_of(told, "forwards"),
+        between=_seconds(told.get("between")),
+        cpu=_seconds(told.get("cpu")),
         passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
     )
 

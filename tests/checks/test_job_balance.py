@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.cases import Case, assert_case, judged, round_trips
+from support.cases import Case, assert_case, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_balance
 from preflight.checks.job_balance import Work
+from preflight.domains.job.frame import Frame
 from preflight.domains.job.step_parts import StepParts
 from preflight.model import Cause, Missing, Node, Status, Topology
 
@@ -41,6 +42,7 @@ def ranks(*works: Work) -> dict[str, Work]:
 ONE = Work(0, parts(), 40, 0.03, 0.1, 1e6)
 LARGER = replace(ONE, parts=parts(samples=64))
 LONGER = replace(ONE, parts=parts(length=180))
+SAVES = replace(ONE, parts=replace(parts(), between=0.25), step=0.3)
 CASES = (
     Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
     Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),
@@ -85,6 +87,12 @@ CASES = (
         ranks(*(replace(ONE, gpu=n * GIB, limit=80 * GIB) for n in (30, 10, 10, 10))),
         topology=FOUR,
     ),
+    Case("all save in every step", ranks(SAVES, SAVES), "step-blocked", WARN),
+    Case("only one does: the others wait for it", ranks(SAVES, SAVES, ONE), topology=FOUR),
+    Case("a GPU may work meanwhile", ranks(*[replace(SAVES, asynchronous=True)] * 2)),
+    Case("a line of log", ranks(*[replace(SAVES, parts=replace(parts(), between=0.01))] * 2)),
+    Case("a part of it", ranks(*[replace(SAVES, step=0.8)] * 2)),
+    Case("too few steps to tell", ranks(*[replace(SAVES, steps=7)] * 2)),
     Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
     Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
 )
@@ -103,3 +111,27 @@ def test_what_each_has_is_told() -> None:
 
 def test_what_is_kept_survives_its_way() -> None:
     round_trips(ONE)
+
+
+def test_the_line_is_named_and_every_rank_has_a_row() -> None:
+    line = Frame("train.py", 12, "save", True)
+    saving = ranks(replace(SAVES, between=line), SAVES)
+    (found,) = judged(job_balance, Case("", saving))
+    assert found.fields["line"] == "train.py:12"
+    assert found.saw == (
+        "250 ms of 300 ms per step between the optimizer and the next forward, mostly at "
+        "train.py:12"
+    )
+    seen = job_balance.measured(world("job.balance", saving))
+    head, first, second = seen.notes
+    assert head.split() == list(job_balance.COLUMNS)
+    assert first.split()[:3] == ["0", "300", "ms"]
+    assert second.endswith("[32x100]")
+    assert seen.values["ranks"]["1"]["other_s"] == 0.25
+
+
+def test_of_many_ranks_the_slowest_have_a_row() -> None:
+    many = ranks(*(replace(ONE, step=0.01 * (n + 1)) for n in range(12)))
+    notes = job_balance.measured(world("job.balance", many)).notes
+    assert [line.split()[0] for line in notes[1:-1]] == [str(n) for n in range(4, 12)]
+    assert notes[-1] == "and 4 more"

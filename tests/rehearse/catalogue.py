@@ -312,6 +312,8 @@ FAULTS = (
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
+    warned("step_saves", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
+    warned("step_tokenises", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("memory_grows", "memory-growth", 0, 1, check=MEMORY, line=False, launcher=SHELL),
     warned(
         "restarts",
@@ -343,6 +345,7 @@ HEALTHY = (
     Row("replica_unused_allowed", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
+    Row("step_saves_seldom", launcher=SHELL),
     Row("backend_meshes", nproc=4, launcher=SHELL),
     Row("backend_named_by_some", launcher=SHELL),
     Row("asks_api", args=("1.5", "8"), launcher=SHELL),

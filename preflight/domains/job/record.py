@@ -310,6 +310,8 @@ class Pace:
     mean: float = 0.0
     mean_size: float = 0.0
     """Bytes of a collective, on average."""
+    between: Frame | None = None
+    """The user's line at which it was most often between the optimizer and the next forward."""
 
 
 @dataclass(frozen=True, slots=True)

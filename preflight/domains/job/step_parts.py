@@ -29,7 +29,9 @@ class Backward:
 @dataclass(frozen=True, slots=True)
 class StepParts:
     """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
-    a forward of DDP and the optimizer, its collectives included. forwards: how many there were;
+    a forward of DDP and the optimizer, its collectives included. between: median seconds from the
+    optimizer to the next forward, but for waiting for data; cpu: seconds of CPU per step, all
+    threads of the process together. forwards: how many there were;
     passes: the latest backward passes of which all collectives are known. samples, elements,
     squares, bytes: sums over `batches` of the steps; shape: of the latest one's first tensor."""
 
@@ -45,6 +47,8 @@ class StepParts:
     shape: str = ""
     forwards: int = 0
     passes: tuple[Backward, ...] = ()
+    between: float = 0.0
+    cpu: float = 0.0
 
     @property
     def size(self) -> float:

@@ -14,6 +14,8 @@ TENSORS, DEPTH, PENDING = 16, 4, 256
 """Of a batch that are looked at; batches of one step."""
 WINDOWS = 48
 """Backward passes of which begin and end are kept, the latest."""
+BETWEEN = 256
+"""Times between two steps."""
 
 
 class Phases:
@@ -21,7 +23,9 @@ class Phases:
 
     forward = backward = optimizer = 0.0
     steps = batches = forwards = 0
-    ended = began = at = 0.0
+    ended = began = at = stepped = waited = 0.0
+    cpu = [0.0, 0.0, 0]
+    between = deque(maxlen=BETWEEN)
     pending, sums = [], [0, 0, 0, 0]
     windows = deque(maxlen=WINDOWS)
     shape = ""
@@ -31,7 +35,9 @@ def begin():
     """A child by fork has done nothing yet."""
     Phases.forward = Phases.backward = Phases.optimizer = 0.0
     Phases.steps = Phases.batches = Phases.forwards = 0
-    Phases.ended = Phases.began = Phases.at = 0.0
+    Phases.ended = Phases.began = Phases.at = Phases.stepped = Phases.waited = 0.0
+    Phases.cpu = [0.0, 0.0, 0]
+    Phases.between = deque(maxlen=BETWEEN)
     Phases.windows = deque(maxlen=WINDOWS)
     Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
 
@@ -48,6 +54,7 @@ def follow_ddp(module, unless_compiled):
             return forward(*args, **kwargs)
         began = time.monotonic()
         leave_backward(began)
+        begin_forward(began)
         result = forward(*args, **kwargs)
         Phases.ended = now = time.monotonic()
         Phases.at = time.time()  # the clock of torch's flight recorder
@@ -66,6 +73,14 @@ def leave_backward(now):
         Phases.ended = 0.0
 
 
+def begin_forward(now):
+    """What came between the optimizer and this forward was the program's own, but for its wait for
+    data."""
+    if Phases.stepped:
+        Phases.between.append(round(max(0.0, now - Phases.stepped - Phases.waited), 6))
+        Phases.stepped = Phases.waited = 0.0
+
+
 def before_step():
     Phases.began = now = time.monotonic()
     leave_backward(now)
@@ -74,9 +89,14 @@ def before_step():
 def after_step():
     """The batches since the last one were for this step."""
     if Phases.began:
-        Phases.optimizer += time.monotonic() - Phases.began
+        Phases.stepped, Phases.waited = time.monotonic(), 0.0
+        Phases.optimizer += Phases.stepped - Phases.began
         Phases.began = 0.0
         Phases.steps += 1
+        Phases.cpu[1] = time.process_time()
+        Phases.cpu[2] += 1
+        if Phases.cpu[2] == 1:
+            Phases.cpu[0] = Phases.cpu[1]
     for samples, elements, size in Phases.pending:
         Phases.batches += 1
         Phases.sums[0] += samples
@@ -86,9 +106,11 @@ def after_step():
     Phases.pending = []
 
 
-def batch(given, fresh):
+def batch(given, fresh, took):
     """Samples, elements and bytes of a batch: of its tensors, the samples of the first one that has
-    any. `fresh`: of another pass than the one before, which may have been an evaluation."""
+    any. `fresh`: of another pass than the one before, which may have been an evaluation; took:
+    seconds that the program waited for it."""
+    Phases.waited += took
     if fresh:
         Phases.pending = []
     tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]
@@ -111,6 +133,12 @@ def tensors_in(given, kind, depth):
             yield from tensors_in(one, kind, depth - 1)
 
 
+def median(values):
+    values = list(values)  # at once: the program goes on meanwhile
+    values.sort()
+    return values[len(values) // 2] if values else 0.0
+
+
 def told():
     return {
         "forward": round(Phases.forward, 6),
@@ -118,6 +146,8 @@ def told():
         "optimizer": round(Phases.optimizer, 6),
         "steps": Phases.steps,
         "forwards": Phases.forwards,
+        "cpu": round((Phases.cpu[1] - Phases.cpu[0]) / max(1, Phases.cpu[2] - 1), 6),
+        "between": median(Phases.between),
         "windows": [[round(at, 6), round(took, 6)] for at, took in list(Phases.windows)],
         "batches": Phases.batches,
         "sums": list(Phases.sums),

@@ -291,7 +291,7 @@ def watch_loader(iterator):
         Responder.batches += 1
         loader["given"] += 1
         try:
-            Responder.phases["batch"](batch, fresh)
+            Responder.phases["batch"](batch, fresh, now - began)
         except Exception:
             pass
         return batch
@@ -363,6 +363,7 @@ def pulse():
         Responder.c10d, Responder.binding, told["groups"]
     )
     told["raised"] = uncaught_exception() is not None
+    told["between"] = bool(Responder.phases["Phases"].stepped)
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda.is_initialized():
         told["gpu"] = [int(cuda.memory_allocated()), int(cuda.mem_get_info()[1])]
