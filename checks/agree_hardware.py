@@ -186,11 +186,11 @@ def judge(world: World[Hardware], expect: Expect) -> Iterator[Found]:
 
 def _grouped(values: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     """Who has the same: value -> keys; without those that have nothing."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, list[str]] = {}
     for key, value in values.items():
         if value:
-            found[value] = (*found.get(value, ()), key)
-    return found
+            found.setdefault(value, []).append(key)
+    return {value: tuple(keys) for value, keys in found.items()}
 
 
 def _same_host(world: World[Hardware]) -> Iterator[Found]:

@@ -300,7 +300,7 @@ def _bits(world: World[Computed], sick: Collection[str]) -> Iterator[Found]:
 
 def _speed(world: World[Computed]) -> Iterator[Found]:
     """GPUs that are slower than the others of their model."""
-    seen = {k: v for k, v in _with_own_gpu(world).items() if v.card.model}
+    seen = {k: v for k, v in world.once(_with_own_gpu).items() if v.card.model}
     rates = {k: {_metric(r): r.rate for r in v.rates} for k, v in seen.items()}
     models = {k: v.card.kind for k, v in seen.items()}
     nodes = {k: place_of(k)[0] for k in seen}
@@ -360,7 +360,7 @@ def measured(world: World[Computed]) -> Measured:
         if shown and kind in (*SPEEDS, matmul.TO):
             words.append(f"{kind} {_rate_text(kind, *shown)}")
     wrong = sum(bool(v.wrong or (v.unlike and _reproducible(v))) for v in seen.values())
-    alone = _with_own_gpu(world)
+    alone = world.once(_with_own_gpu)
     if wrong or all(v.digests for v in seen.values()):
         words.append(f"WRONG on {plural(wrong, 'GPU')}" if wrong else "products exact")
     words += [f"of {models[0][1]} x {models[0][0]}"] if len(models) > 1 else []

@@ -252,7 +252,7 @@ def observe(host: Host, ctx: Context) -> Mesh:
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
     told: set[tuple[str, tuple[Subject, ...]]] = set()
-    views = [library_mesh(world, library) for library in LIBRARIES]
+    views = [world.once(library_mesh, library) for library in LIBRARIES]
     for finding in (f for one in views for f in _judge_library(world, one)):
         # both libraries on one address: said once
         if (finding.code, finding.subjects) not in told:
@@ -447,7 +447,7 @@ def _judge_untested(world: World[Mesh], views: list[LibraryMesh]) -> Iterator[Fo
 
 def measured(world: World[Mesh]) -> Measured:
     nodes = max((seen.place.count for seen in world.seen.values()), default=0)
-    views = [library_mesh(world, library) for library in LIBRARIES]
+    views = [world.once(library_mesh, library) for library in LIBRARIES]
     tested = {edge for one in views for edge in one.tested}
     failed = {edge for one in views for edge in one.failed}
     seconds = sorted(

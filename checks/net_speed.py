@@ -220,7 +220,7 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
 
 
 def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
-    seen = _speeds_of(world)
+    seen = world.once(_speeds_of)
     yield from _unmeasured(world, seen)
     damaged: set[str] = set()
     for found in _bad_cards(world):
@@ -509,7 +509,7 @@ def _ms(seconds: float) -> str:
 
 
 def measured(world: World[Speed]) -> Measured:
-    seen = _speeds_of(world)
+    seen = world.once(_speeds_of)
     count = len(seen.nodes)
     plan = pairs.rounds(count, ROUNDS)
     if not plan or not seen.rates:

@@ -10,7 +10,7 @@ Errors of ours (all three; what else escapes is our bug):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,7 @@ from preflight.sanitize import shell_prose, shell_word
 from preflight.strenum import StrEnum
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class PreflightError(Exception):
@@ -337,6 +338,18 @@ def _by_name(nodes: tuple[Node, ...]) -> Mapping[str, Node]:
     return _named[1]
 
 
+_told: tuple[tuple[Node, ...], dict[str, Subject]] = (), {}
+
+
+def _subjects(nodes: tuple[Node, ...]) -> dict[str, Subject]:
+    """Subjects of these nodes that were asked for, by key; those of the last nodes are kept: all
+    checks ask for the same."""
+    global _told
+    if _told[0] is not nodes:
+        _told = nodes, {}
+    return _told[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """Who is in this world. `facts` says where each number came from; contradictions are data for
@@ -425,6 +438,14 @@ class World(Generic[T]):
     observations: Mapping[str, Seen[T] | Missing]
     topology: Topology
     _values: dict[str, T] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def once(self, make: Callable[..., R], *args: Hashable) -> R:
+        """What a function makes of this world, which judge() and measured() both go by: of ten
+        thousand nodes it takes a second each time. Nobody changes it."""
+        if (make, args) not in self._made:
+            self._made[make, args] = make(self, *args)
+        return self._made[make, args]  # type: ignore[no-any-return]
 
     @property
     def seen(self) -> Mapping[str, T]:
@@ -444,10 +465,16 @@ class World(Generic[T]):
 
     def subject(self, key: str) -> Subject:
         """The node or the rank that an observation's key stands for."""
-        node, rank = place_of(key)
-        if rank is None:
-            return Subject(Kind.NODE, node, ranks=self.topology.ranks_of(node))
-        return Subject(Kind.RANK, node, str(rank), ranks=(rank,))
+        known = _subjects(self.topology.nodes)
+        subject = known.get(key)
+        if subject is None:
+            node, rank = place_of(key)
+            if rank is None:
+                subject = Subject(Kind.NODE, node, ranks=self.topology.ranks_of(node))
+            else:
+                subject = Subject(Kind.RANK, node, str(rank), ranks=(rank,))
+            known[key] = subject
+        return subject
 
     def each(self) -> Iterator[tuple[Subject, T]]:
         """Every value that was seen, with the node or rank that it belongs to."""

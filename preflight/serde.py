@@ -361,7 +361,7 @@ def _of_mapping(inner: Any) -> _Decoder:
 
 
 def _of_dataclass(cls: Any) -> _Decoder:
-    fields: list[tuple[str, Any, _Decoder, bool]] = []
+    fields: list[tuple[str, frozenset[type], _Decoder, bool]] = []
 
     def read(data: Any, depth: int, how: _How) -> Any:
         _bound(depth)
@@ -371,13 +371,12 @@ def _of_dataclass(cls: Any) -> _Decoder:
             hints = typing.get_type_hints(cls)
             for one in dataclasses.fields(cls):
                 hint = hints[one.name]
-                plain = hint if hint in (str, int, bool) else None
-                fields.append((one.name, plain, _decoder(hint), _needed(one)))
+                fields.append((one.name, _as_they_are(hint), _decoder(hint), _needed(one)))
         values = {}
         for name, plain, kind, needed in fields:
             if name in data:
                 value = data[name]
-                if plain is not None and type(value) is plain:
+                if type(value) in plain:
                     values[name] = value
                     continue
                 try:
@@ -389,6 +388,12 @@ def _of_dataclass(cls: Any) -> _Decoder:
         return cls(**values)
 
     return _once(read)
+
+
+def _as_they_are(hint: Any) -> frozenset[type]:
+    """The types of which a value is read as it is: `str`, and for `str | None` None as well."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return frozenset(kinds) if PLAIN.issuperset(kinds) else frozenset()
 
 
 def _needed(field: dataclasses.Field[Any]) -> bool:

@@ -40,6 +40,7 @@ from preflight.model import (
     Topology,
     Verdict,
     World,
+    key_of,
     place_of,
 )
 from preflight.registry import Catalogue, Loaded, answer_type
@@ -70,6 +71,15 @@ class _Judged:
     findings: list[Finding] = field(default_factory=list)
     measured: Measured = field(default_factory=Measured)
     reason: str = ""
+    _missing: list[Missing] | None = None
+
+    @property
+    def missing(self) -> list[Missing]:
+        """What was not seen. Of 31 checks of 100,000 ranks that is mostly nothing, and is asked
+        three times."""
+        if self._missing is None:
+            self._missing = [o for o in self.observations.values() if isinstance(o, Missing)]
+        return self._missing
 
     @property
     def statuses(self) -> frozenset[Status]:
@@ -240,6 +250,8 @@ class _Touched:
         if not (self._of_node or self._by_rank):
             return self._all
         node, rank = place_of(key)
+        if not self._by_rank and node not in self._of_node:
+            return self._all
         here = self._topology.ranks_of(node) if rank is None else (rank,)
         found = self._all.union(*(self._by_rank.get(r, ()) for r in here))
         if node in self._of_node:
@@ -263,23 +275,29 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
     together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
     waited = together and any(f.status is Status.FAIL for f in judged.findings)
     touched = _Touched(judged.findings, world.topology)
+    fails: dict[type, bool] = {}
     for key, observation in world.observations.items():
-        statuses = [*touched.of(key)]
+        statuses = touched.of(key)
         if isinstance(observation, Seen):
             # an answer that says itself that it did not get through is no evidence of health
             answer = observation.value
-            stuck = together and _may_fail(answer.__class__) and answer.trouble is not None
-            statuses.append(Status.UNDECIDED if stuck else Status.PASS)
+            kind = answer.__class__
+            if together and kind not in fails:
+                fails[kind] = _may_fail(kind)
+            stuck = together and fails[kind] and answer.trouble is not None
+            own = Status.UNDECIDED if stuck else Status.PASS
         elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
-            statuses.append(Status.SKIP)
+            own = Status.SKIP
             judged.reason = judged.reason or reason(observation)
         elif observation.cause is Cause.NOT_ARRIVED:
-            statuses.append(Status.MISSING)
+            own = Status.MISSING
         elif all(WEIGHT[s] < WEIGHT[Status.UNDECIDED] for s in statuses):
             if not (waited and observation.cause is Cause.TIMED_OUT):
                 unexplained.setdefault(observation.cause, []).append(key)
-            statuses.append(Status.UNDECIDED)
-        one = statuses[0] if len(statuses) == 1 else max(statuses, key=WEIGHT.__getitem__)
+            own = Status.UNDECIDED
+        else:
+            own = max(statuses, key=WEIGHT.__getitem__)
+        one = max((*statuses, own), key=WEIGHT.__getitem__) if statuses else own
         judged.by_subject[key] = one
     for cause, keys in unexplained.items():
         judged.findings.append(fallbacks.missing(judged.id, cause, keys, world))
@@ -346,26 +364,38 @@ def _row(judged: _Judged) -> Row:
 
 
 def _skipped_by_user(judged: _Judged) -> bool:
-    return any(
-        isinstance(o, Missing) and o.cause is Cause.SKIPPED and o.by == BY_USER
-        for o in judged.observations.values()
-    )
+    return any(o.cause is Cause.SKIPPED and o.by == BY_USER for o in judged.missing)
 
 
-def _blind(judged: _Judged, topology: Topology) -> bool:
+def _blind(judged: _Judged, topology: Topology, whole: tuple[Set[str], Set[str]]) -> bool:
     """Whether a check was not made, or left out somewhere by nobody's wish: no torch, no time, or
-    an agent that never answered for its node."""
-    seen = {place_of(key) for key in judged.observations}
-    nodes = {node for node, _ in seen}
-    if any(node.name not in nodes for node in topology.nodes):
-        return True
-    ranks = {rank for _, rank in seen} - {None}
-    if ranks and not {r for node in topology.nodes for r in node.ranks} <= ranks:
-        return True
+    an agent that never answered for its node. `whole`: see _whole()."""
+    keys = judged.observations.keys()
+    if keys not in whole:
+        seen = {place_of(key) for key in keys}
+        nodes = {node for node, _ in seen}
+        if any(node.name not in nodes for node in topology.nodes):
+            return True
+        ranks = {rank for _, rank in seen} - {None}
+        if ranks and not {r for node in topology.nodes for r in node.ranks} <= ranks:
+            return True
     return not judged.observations or any(
-        isinstance(o, Missing) and o.cause in (Cause.SKIPPED, Cause.BLOCKED) and o.by != BY_USER
-        for o in judged.observations.values()
+        o.cause in (Cause.SKIPPED, Cause.BLOCKED) and o.by != BY_USER for o in judged.missing
     )
+
+
+def _whole(topology: Topology) -> tuple[Set[str], Set[str]]:
+    """The keys of a check that has looked on every node, and of one that has on every rank; none
+    where a key would be taken for another one's."""
+    nodes = topology.nodes
+    of_nodes = {node.name: (node.name, None) for node in nodes}
+    of_ranks = {key_of(node.name, rank): (node.name, rank) for node in nodes for rank in node.ranks}
+    empty = any(not node.ranks for node in nodes)
+    sets = [
+        keys.keys() if all(place_of(key) == place for key, place in keys.items()) else set[str]()
+        for keys in (of_nodes, of_ranks)
+    ]
+    return sets[0], set[str]() if empty else sets[1]
 
 
 def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdict:
@@ -377,7 +407,8 @@ def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdi
     if Status.MISSING in statuses:
         return Verdict.INCOMPLETE
     required = (one for one in judged if one.loaded is None or one.loaded.check.required)
-    if any(Status.UNDECIDED in one.statuses or _blind(one, topology) for one in required):
+    whole = _whole(topology)
+    if any(Status.UNDECIDED in one.statuses or _blind(one, topology, whole) for one in required):
         return Verdict.UNDECIDED
     # of somebody, not of a finding beside heavier ones
     if not any({Status.PASS, Status.WARN} & set(one.by_subject.values()) for one in judged):

@@ -77,8 +77,11 @@ def missing_lanes_between(nodes: Mapping[str, GpuTopology]) -> dict[str, list[st
             alike.setdefault(tuple(gpu.name for gpu in joined.gpus), []).append(node)
     found: dict[str, list[str]] = {}
     for some in alike.values():
-        lanes = {node: _lanes_by_pair(nodes[node]) for node in some}
-        for one, other in sorted({pair for between in lanes.values() for pair in between}):
+        # of what many nodes have in common there is one
+        known = {id(nodes[node]): nodes[node] for node in some}
+        made = {number: _lanes_by_pair(joined) for number, joined in known.items()}
+        lanes = {node: made[id(nodes[node])] for node in some}
+        for one, other in sorted({pair for between in made.values() for pair in between}):
             agreed = consensus({node: lanes[node].get((one, other), 0) for node in some})
             usual = agreed.value or 0
             for count, odd in agreed.odd.items():

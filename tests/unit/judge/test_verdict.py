@@ -37,6 +37,7 @@ from preflight.model import (
     Seen,
     Status,
     Subject,
+    Topology,
     Verdict,
     World,
 )
@@ -347,3 +348,16 @@ def test_a_consequence_leaves_nobody_out() -> None:
     report = judged({"a.a": SEEN, "b.b": SEEN}, a_a=cause, b_b=effect)
     assert [f.folded for f in report.findings] == [("b.b",)]
     assert report.exclude == ()
+
+
+def test_what_a_world_is_asked_twice_is_made_once() -> None:
+    made: list[tuple[World[int], int]] = []
+
+    def total(world: World[int], factor: int) -> int:
+        made.append((world, factor))
+        return factor * sum(world.seen.values())
+
+    worlds = [World("a.b", {"n1": Seen(number)}, Topology()) for number in (1, 2)]
+    assert [w.once(total, 10) for w in worlds * 2] == [10, 20, 10, 20]
+    assert worlds[0].once(total, 100) == 100
+    assert len(made) == 3
