@@ -3,15 +3,16 @@
 Level        deep
 Looks at     of each rank of a rehearsed command: name, shape and requires_grad of the parameters
              when DDP wraps a model; before steps 1, 2, 3, 4, 5, 7, 9, 13 … of the optimizer a few
-             numbers out of up to 512 parameters; which of them ever had a gradient; learning rates
-             and seeds
+             numbers out of up to 512 parameters and as many buffers; which parameters ever had a
+             gradient; learning rates and seeds
 Fails if     ranks wrap models with other parameters; parameters of a model that DDP has wrapped
              differ between ranks; DDP ended a rank because parameters took no part in the loss
 Warns if     parameters that were equal at the start differ later, though gradients are summed
-             without DDP
+             without DDP; a buffer of a model in DDP that no rank changes differs between ranks
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
-Not covered  buffers; parameters that are sharded (FSDP, tensor parallel) or sparse; models that DDP
-             wraps in a group of their own; numbers of a parameter that are not looked at
+Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
+             (FSDP, tensor parallel) or sparse; models that DDP wraps in a group of their own;
+             numbers of a parameter that are not looked at
 Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
              prior iteration before starting a new one", or no error: a loss that is worse than on
              one GPU, checkpoints that depend on the rank that saved them
@@ -24,7 +25,14 @@ from dataclasses import replace
 
 from preflight.check import Context
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
-from preflight.domains.job.replica import Drift, Replica, differs_at, of_kind, structure
+from preflight.domains.job.replica import (
+    Drift,
+    Replica,
+    constants_differ,
+    differs_at,
+    of_kind,
+    structure,
+)
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -66,6 +74,15 @@ FINDINGS = {
         "has learned from its part of the data only",
         text="find what sets the ranks apart: {hint!s}",
         status=(Status.FAIL, Status.WARN),
+    ),
+    "buffers-differ": for_author(
+        headline="the ranks have different constants in their model: {seen}",
+        cause="a buffer that is computed or loaded on some ranks only after DDP wrapped the model, "
+        "with broadcast_buffers=False",
+        means="no error at all: each rank computes another function, and what is saved is that of "
+        "rank 0",
+        text="set the buffer before {line!s}, or leave broadcast_buffers at True",
+        status=Status.WARN,
     ),
     "gradients-unused": for_author(
         headline="parameters take no part in the loss: {seen}",
@@ -122,6 +139,7 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
         if (found := structure(models)) is not None:
             yield _structure(found, models, subjects)
             return
+        yield from _constants(models, subjects)
         differs = differs_at(models)
         local = any("localsgd" in h.lower() for one in models.values() for h in one.hooks)
         if differs is not None and not local:
@@ -149,6 +167,22 @@ def _structure(
         expected="the same parameters on all ranks",
         confidence=Confidence.CERTAIN,
         alternatives=tuple(f"rank {r} is the one that was meant" for r in odd[:2]) if tie else (),
+        fields={"line": line},
+    )
+
+
+def _constants(models: Mapping[int, Replica], subjects: Mapping[int, Subject]) -> Iterator[Found]:
+    if len(models) < 2 or (found := constants_differ(models)) is None:
+        return
+    name, odd, _ = found
+    line = next((str(models[r].frame) for r in odd if models[r].frame), "the line that wraps it")
+    yield Found(
+        "buffers-differ",
+        tuple(subjects[rank] for rank in odd),
+        saw=f"buffer {name} differs on {rank_list(odd)} and never changes · wrapped at {line}",
+        expected="the same buffers on all ranks",
+        confidence=Confidence.POSSIBLE,
+        alternatives=("the ranks are meant to have their own, such as a rank or a seed",),
         fields={"line": line},
     )
 

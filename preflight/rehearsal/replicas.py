@@ -50,6 +50,8 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         hooks=_texts(entry.get("hooks"))[:4],
         seed=seed if type(seed) is int and abs(seed) < 1 << 64 else 0,
         checks=tuple(_checks(entry.get("checks"))),
+        buffers=_texts(entry.get("buffers")),
+        held=tuple(_checks(entry.get("held"))),
     )
 
 

@@ -53,6 +53,15 @@ DRIFTS = replace(PLAIN, checks=checks(0.5, 0.9, 0.8))
 AGAIN = replace(PLAIN, checks=checks(0.5, 0.9, 0.7))
 FROZEN = replace(DDP, trained=(True, False))
 UNUSED = replace(DDP, had=(True, False), checks=())
+
+
+def holds(*sums: float | None) -> Replica:
+    """With a buffer of these values, one each look."""
+    looks = (Sampled(step, (sum_,), (1.0,)) for step, sum_ in enumerate(sums))
+    return replace(DDP, buffers=("mask",), held=tuple(looks))
+
+
+MASK, OTHER_MASK = holds(1.0, 1.0, 1.0), holds(2.0, 2.0, 2.0)
 UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration before …"
 
 CASES = (
@@ -109,6 +118,12 @@ CASES = (
     Case(
         "unused", ranks(UNUSED, UNUSED, failed=UNREDUCED), "gradients-unused", FAIL, topology=THREE
     ),
+    Case("a constant is another on one", ranks(MASK, MASK, OTHER_MASK), "buffers-differ", WARN),
+    Case("statistics of each rank's own batches", ranks(MASK, holds(0.1, 0.2, 0.3))),
+    Case("the same constants", ranks(MASK, MASK, MASK), topology=THREE),
+    Case("looked at twice", ranks(holds(1.0, 1.0), holds(2.0, 2.0))),
+    Case("other buffers", ranks(MASK, replace(OTHER_MASK, buffers=("mean",)))),
+    Case("a constant that can't be read", ranks(MASK, holds(None, None, None))),
     Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
     Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
 )

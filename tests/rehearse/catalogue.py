@@ -312,6 +312,7 @@ FAULTS = (
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
+    warned("buffers_scaled", "buffers-differ", 0, 1, check=MODEL, launcher=SHELL),
     warned("step_saves", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("step_tokenises", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("memory_grows", "memory-growth", 0, 1, check=MEMORY, line=False, launcher=SHELL),
@@ -345,6 +346,10 @@ HEALTHY = (
     Row("replica_unused_allowed", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
+    Row("buffers_own", launcher=SHELL),
+    # they import much of torch's compiler
+    Row("fsdp1", launcher=SHELL, needs=FSDP2_ON_CPU, limit=150.0, stuck=60.0),
+    Row("tensor_parallel", launcher=SHELL, needs=FSDP2_ON_CPU, limit=150.0, stuck=60.0),
     Row("step_saves_seldom", launcher=SHELL),
     Row("backend_meshes", nproc=4, launcher=SHELL),
     Row("backend_named_by_some", launcher=SHELL),

@@ -12,6 +12,8 @@ from preflight.frozen import dataclass
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 """By how much of the size of its numbers a parameter may differ. Replicas on equal hardware have
 the same bits; another GPU may round otherwise in a step, which stays far below this."""
+CONSTANT = 3
+"""Looks at which a buffer was the same before it is called constant."""
 COARSE = 2e-2
 """The same of all other types: half precision rounds to three digits, float8 to one."""
 
@@ -38,6 +40,7 @@ class Replica:
               to be called instead of its all-reduce
     rates     the learning rates of the optimizer; seed: torch's, when it was wrapped
     bytes     of its gradients
+    buffers   names of those that hold floating point numbers; held: checks of each of these
     """
 
     kind: str = ""
@@ -53,6 +56,8 @@ class Replica:
     hooks: tuple[str, ...] = ()
     seed: int = 0
     checks: tuple[Sampled, ...] = ()
+    buffers: tuple[str, ...] = ()
+    held: tuple[Sampled, ...] = ()
 
     @property
     def each(self) -> int:
@@ -145,6 +150,29 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
             again = any(not list(_different(one, first)) for one in later)
             return Drift(step, agreed, names[0], odd, tie, len(found), compared, again)
         agreed = step
+    return None
+
+
+def constants_differ(models: Mapping[int, Replica]) -> tuple[str, tuple[int, ...], bool] | None:
+    """The first buffer that each rank keeps as it is, and that is not the same on all ranks; the
+    ranks that are odd, and whether nobody knows which are right. One that changes with the steps
+    is no constant: statistics of batches are each rank's own until DDP shares those of rank 0."""
+    first = next(iter(models.values()), None)
+    if first is None or len({one.buffers for one in models.values()}) > 1:
+        return None
+    for number, name in enumerate(first.buffers):
+        values, size = {}, 0.0
+        for rank, one in models.items():
+            looks = [c for c in one.held if number < len(c.sums)]
+            known = {c.sums[number] for c in looks}
+            if len(looks) < CONSTANT or len(known) > 1 or None in known:
+                break
+            values[rank] = looks[0].sums[number] or 0.0
+            size = max(size, looks[0].sizes[number] or 0.0)
+        else:
+            groups = _groups(values, TOLERANCE["float32"] * size)
+            if len(set(groups.values())) > 1:
+                return name, *odd_ones(groups)
     return None
 
 

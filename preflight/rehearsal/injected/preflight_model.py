@@ -8,6 +8,7 @@ beside preflight_responder.py into the user's Python, any from 3.8 on: the stand
 """
 
 import functools
+import itertools
 import sys
 import weakref
 
@@ -32,6 +33,7 @@ class Entry:
     def __init__(self, kind, named, frame):
         self.kind, self.frame, self.module, self.optimizer = kind, frame, None, None
         self.options, self.checks, self.rates = {}, [], []
+        self.buffers, self.held = [], []
         self.names = [name[-TEXT:] for name, _ in named[:NAMES]]
         self.shapes = [shape_of(parameter) for _, parameter in named[:NAMES]]
         self.trained = [bool(parameter.requires_grad) for _, parameter in named[:NAMES]]
@@ -39,6 +41,13 @@ class Entry:
         self.size = sum(p.numel() * p.element_size() for _, p in named if p.requires_grad)
         self.had = [False] * len(self.names)
         self.seed = int(sys.modules["torch"].initial_seed())
+
+    def held_buffers(self):
+        """Those of a model that DDP has wrapped, as they are now."""
+        ddp = self.module() if self.module is not None else None
+        named = buffers_of(ddp.module) if ddp is not None else []
+        self.buffers = self.buffers or [name[-TEXT:] for name, _ in named]
+        return [buffer for _, buffer in named] if len(named) == len(self.buffers) else []
 
     def parameters(self):
         """As they are now; none where the model is gone or has others by now."""
@@ -102,6 +111,12 @@ def list_of(model):
     return [(name, p) for name, p in model.named_parameters() if name not in ignored]
 
 
+def buffers_of(model):
+    """Its buffers of floating point numbers, by name."""
+    named = ((name, b) for name, b in model.named_buffers() if b.is_floating_point())
+    return list(itertools.islice(named, COMPARED))
+
+
 def listed(optimizer):
     groups = enumerate(optimizer.param_groups[:64])
     return [
@@ -139,6 +154,8 @@ def steps(optimizer):
             entry.had = [had or p.grad is not None for had, p in zip(entry.had, parameters)]
             entry.rates = [rate_of(group) for group in optimizer.param_groups[:8]]
             entry.checks.append([done, *compared(torch, parameters)])
+            if buffers := entry.held_buffers():
+                entry.held.append([done, *compared(torch, buffers)])
 
 
 def rate_of(group):
@@ -218,6 +235,8 @@ def told():
             "rates": entry.rates,
             "seed": entry.seed,
             "checks": list(entry.checks),
+            "buffers": entry.buffers,
+            "held": list(entry.held),
         }
         for entry in list(Models.entries)
     ]

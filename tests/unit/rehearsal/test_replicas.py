@@ -19,6 +19,8 @@ TOLD = {
     "rates": [0.1, None, float("nan")],
     "seed": 7,
     "hooks": ["allreduce_hook"],
+    "buffers": ["mask"],
+    "held": [[0, "1", "2"], [0, 1, 2]],
     "checks": [[0, "1 -", "2 -"], [1, "1", "1 2"], ["x"], [-1, "1", "1"]],
 }
 
@@ -33,6 +35,7 @@ def test_a_model_is_read() -> None:
     )
     assert [(c.step, c.sums) for c in found.checks] == [(0, (1.0, None))]
     assert found.unused == ("a",)
+    assert (found.buffers, [c.sums for c in found.held]) == (("mask",), [(1.0,)])
 
 
 def test_whatever_else_is_told_is_no_model() -> None:
