@@ -92,8 +92,12 @@ REVERSED = 4
 # what a name server says of a name that is still to come
 NOT_YET = ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN")
 LOOK_AGAIN = 0.5
+OWN_NAME_LATE = 8.0
+"""Seconds for which the node of rank 0 asks again for a name that is its own."""
 FIRST = 6.0
 """Seconds for all questions that are asked once: more than one dead name server of two takes."""
+
+OWN_AGAIN = 1.0
 
 # the questions, as the marks name them
 MASTER, OWN = "resolve MASTER_ADDR", "resolve this node's hostname"
@@ -297,6 +301,8 @@ def observe(host: Host, ctx: Context) -> Names:
     for ip in found[:REVERSED]:
         inquiry.put(f"reverse {ip}", as_c10d(ip), _reverser(host, ip))
     answers |= {key: inquiry.take(key) for key in tuple(inquiry.pending)}
+    if late[0] and answers[OWN].error in NOT_YET:  # it may well be the same name
+        answers[OWN] = look_up(own, inquiry.asked[OWN][1], OWN_AGAIN)
     answers = inquiry.again(answers)
     every = dict.fromkeys((*found, *answers[OWN].found))
     return Names(
@@ -319,14 +325,17 @@ def _asked_again(
     inquiry: LookupBatch, answers: dict[str, Lookup], ctx: Context
 ) -> tuple[float, str]:
     """Ask again for a MASTER_ADDR that does not resolve yet, while other nodes are waited for:
-    the name of a pod comes with the pod, and torch asks again for its whole timeout. How many
-    seconds later it was there, and the first answer; 0 where the first was the last."""
+    the name of a pod comes with the pod, and torch asks again for its whole timeout. Rank 0's own
+    node may start before its name is there, too; it asks for less time, since it holds the meeting
+    meanwhile, and all others would wait for its answer. How many seconds later the name was there,
+    and the first answer; 0 where the first was the last."""
     first = answers[MASTER].error
     top = ctx.topology
-    if first not in NOT_YET or not top.several_nodes or 0 in top.ranks_of(ctx.node):
+    if first not in NOT_YET or not top.several_nodes:
         return 0.0, ""
     began = time.monotonic()
-    until = began + min(ctx.patience, ctx.seconds - FIRST) - LOOK_AGAIN
+    most = OWN_NAME_LATE if 0 in top.ranks_of(ctx.node) else ctx.patience
+    until = began + min(most, ctx.patience, ctx.seconds - FIRST) - LOOK_AGAIN
     name, question = inquiry.asked[MASTER]
     while answers[MASTER].error in NOT_YET and (left := until - time.monotonic()) > 0:
         time.sleep(LOOK_AGAIN)
@@ -360,6 +369,7 @@ def judge(world: World[Names], expect: Expect) -> Iterator[Found]:
 
 def _judge_nodes(world: World[Names]) -> Iterator[Found]:
     several = world.topology.several_nodes
+    leading = next((seen for here, seen in world.each() if 0 in here.ranks), None)
     for here, seen in world.each():
         yield from _judge_speed(here, seen)
         if seen.master is not None and seen.master.error:
@@ -367,7 +377,7 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
         elif seen.master is not None and seen.master.found:
             yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
-            yield from _judge_master(here, seen, seen.master, several, leader)
+            yield from _judge_master(here, seen, seen.master, several, leader, leading)
         if several:
             yield from _judge_own(here, seen, world)
 
@@ -482,17 +492,25 @@ def _master_on_other_node(here: Subject, world: World[Names]) -> bool:
 
 
 def _judge_master(
-    here: Subject, seen: Names, master: Lookup, several: bool, leader: bool
+    here: Subject,
+    seen: Names,
+    master: Lookup,
+    several: bool,
+    leader: bool,
+    leading: Names | None,
 ) -> Iterator[Found]:
+    """`leading`: what the node of rank 0 saw, where it is known."""
     name, found = master.name[:80], master.found
     away = [ip for ip in found if ip not in seen.local and not is_loopback(ip)]
     leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
+    right = seen if 0 in here.ranks else leading
+    address = next(iter(_reachable_addresses(right)), "") if right is not None else ""
     finding = Found(
         "",
         (_master_addr_subject(here),),
         saw=f"{leads} · this node has {_describe_addresses(seen)}",
         expected="an address of the node of rank 0 that every node can reach",
-        fields={"name": name, "here": next(iter(_reachable_addresses(seen)), "")},
+        fields={"name": name, "here": address},  # without one there is nothing to paste
     )
     written = name == "localhost" or ":" in name or name.replace(".", "").isdecimal()
     if away and reads_as_number(name):

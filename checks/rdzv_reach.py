@@ -341,7 +341,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         routes=routes,
         agent=agent,
         hosts_line=_hosts_line(host, roll.name) if outside else "",
-        sidecar=_sidecar() if outside else "",
+        sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
     )
 

@@ -325,7 +325,30 @@ def test_a_name_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     assert 0.9 < seen.late[0] < 4
 
 
-def test_a_name_that_never_comes_is_not_waited_for_by_rank_0(
+def test_rank_0_asks_again_for_a_shorter_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(self: Host, name: str) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    monkeypatch.setattr(Host, "resolve", resolve)
+    monkeypatch.setattr(net_name, "OWN_NAME_LATE", 0.0)
+    marks: list[str] = []
+    first = topology(nodes=(Node("n1", (0,)),), size=2, master_addr="rank0")
+    ctx = two_nodes(mark=marks.append)
+    net_name.observe(Host(environ={}), dataclasses.replace(ctx, topology=first))
+    assert not [mark for mark in marks if "asking again" in mark]
+
+
+def test_only_rank_0s_own_address_is_advised() -> None:
+    """A copied /etc/hosts calls it 127.0.1.1 on another node, too."""
+    seen = {"n1": FINE, "n2": to("127.0.1.1")}
+    (found,) = judged(net_name, Case("", seen, topology=NODES))
+    assert (found.code, found.subjects[0].node) == ("master-loopback", "n2")
+    assert found.fields["here"] == IP
+    alone = judged(net_name, Case("", to("127.0.1.1"), topology=OTHER))[0]
+    assert alone.fields["here"] == ""
+
+
+def test_a_name_that_never_comes_is_not_waited_for_on_one_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def resolve(self: Host, name: str) -> Any:

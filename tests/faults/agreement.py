@@ -264,7 +264,7 @@ PAIRS = (
     WorldFault(
         "two at once: a name that leads elsewhere and a firewall at MASTER_PORT",
         *("rdzv.reach", "address-elsewhere", "n2"),
-        second=("rdzv.reach", "dropped", "n3"),
+        second=("rdzv.reach", "dropped-here", "n3"),
         breaks={"n2": [name_is("n1", "10.77.0.99")], "n1": [drop_port(PORT, "10.77.0.3")]},
         machines=machines(4),
         arrive=6,

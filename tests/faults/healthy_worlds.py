@@ -20,9 +20,11 @@ from lab.faults import (
     firewall,
     limit_syns,
     lose,
+    name_is,
     name_unknown,
     own_name_unknown,
     resolver,
+    silent_server,
 )
 from lab.host import HOSTS, NOBODY, Lab, Machine
 
@@ -127,6 +129,15 @@ WORLDS = (
             Machine(f"n{n}", hostname=f"n{n}.cluster.example", hosts=HOSTS + "10.77.0.1 n1\n")
             for n in (1, 2, 3)
         ),
+    ),
+    healthy(
+        "one node is given another address of rank 0's",
+        machines=(Machine("n1", setup="ip addr add 10.77.0.101/16 dev eth0\n"), *machines(3)[1:]),
+        breaks={"n2": (name_is("n1", "10.77.0.101"),)},
+    ),
+    healthy(
+        "a sidecar listens, and leaves the job's connections alone",
+        breaks={"n1": (silent_server(15006),), "n2": (silent_server(15001),)},
     ),
     healthy("names are in DNS only", breaks=dict.fromkeys(THREE, IN_DNS)),
     healthy(

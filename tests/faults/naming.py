@@ -6,6 +6,9 @@ one of three machines; what all have wrong is the job's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from faults.world import PORT, WorldFault, machines
 from lab.faults import (
     Break,
@@ -18,7 +21,7 @@ from lab.faults import (
     resolver,
     take_address,
 )
-from lab.host import Machine
+from lab.host import Lab, Machine
 
 N1 = "10.77.0.1"
 NOBODY = "10.77.0.99"
@@ -42,6 +45,12 @@ def by_dns(how: str) -> tuple[Break, ...]:
     return (name_unknown("n1"), resolver(how, f"n1={N1}"))
 
 
+def learn_n1(lab: Lab, _: Mapping[str, Any]) -> None:
+    """From now on all know the first machine's name."""
+    for host in lab:
+        host.sh(f"echo {N1} n1 >> /etc/hosts")
+
+
 FAULTS = (
     # --- MASTER_ADDR does not resolve ---
     WorldFault(
@@ -53,6 +62,26 @@ FAULTS = (
         after=3.0,
         exit=0,
         also=("rdzv.reach agent-late",),
+    ),
+    WorldFault(
+        "a name server can't answer for n2 for 4 s",
+        *("net.name", "master-late", "n2"),
+        status="warn",
+        breaks={"n2": [name_unknown("n1"), resolver("failing")]},
+        act=lambda lab, _: lab["n2"].sh(f"echo {N1} n1 >> /etc/hosts"),
+        after=4.0,
+        exit=0,
+        also=("rdzv.reach agent-late",),
+    ),
+    WorldFault(
+        "rank 0's own name comes 3 s after its start, for all",
+        *("net.name", "master-late", "n1"),
+        subjects=("n2", "n3"),
+        status="warn",
+        breaks={name: [name_unknown("n1"), NO_SUCH_NAME] for name in ("n1", "n2", "n3")},
+        act=learn_n1,
+        after=3.0,
+        exit=0,
     ),
     WorldFault(
         "one node does not know MASTER_ADDR",
@@ -106,6 +135,21 @@ FAULTS = (
         *("rdzv.reach", "address-elsewhere", "n3"),
         breaks={"n3": [name_is("n1", "10.77.0.2")], "n2": [http_server(PORT)]},
         arrive=6,
+    ),
+    WorldFault(
+        "MASTER_ADDR leads one node to another one by its name server",
+        *("rdzv.reach", "address-elsewhere", "n2"),
+        breaks={"n2": [name_unknown("n1"), resolver("0", "n1=10.77.0.3")]},
+        says="10.77.0.1",
+        arrive=6,
+        innocent=("n1", "n3"),
+    ),
+    WorldFault(
+        "one node has MASTER_ADDR at 127.0.1.1, from an /etc/hosts of another",
+        *("net.name", "master-loopback", "n2*"),
+        breaks={"n2": [name_is("n1", "127.0.1.1")]},
+        arrive=6,
+        innocent=("n1", "n3"),
     ),
     WorldFault(
         "MASTER_ADDR is the second node",

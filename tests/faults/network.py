@@ -32,6 +32,7 @@ from lab.faults import (
     reset_port,
     route,
     sidecar,
+    sidecar_inbound,
     small_switch_port,
     take_address,
     unplugged,
@@ -39,6 +40,7 @@ from lab.faults import (
 from lab.host import Machine
 
 PORT = 29500
+DATA = "meta length > 100"
 # else 5 % of the senders' superpackets of 64 KiB would be lost
 LOSSY = [Break("senders cut segments", everywhere="ip link set eth0 gso_max_segs 1"), lose(5)]
 NO_WAY_OUT = firewall(
@@ -110,7 +112,7 @@ MASTER = (
     ),
     reach(
         "MASTER_PORT dropped for n2",
-        "dropped",
+        "dropped-here",
         "n2*",
         confidence="possible",
         breaks={"n1": [drop_port(PORT, N2)]},
@@ -118,7 +120,7 @@ MASTER = (
     ),
     reach(
         "n2 drops what it sends to MASTER_PORT",
-        "dropped",
+        "dropped-here",
         "n2*",
         confidence="possible",
         breaks={"n2": [drop_out(port=PORT)]},
@@ -141,6 +143,69 @@ ON_THE_WAY = (
         says="Istio's Envoy",
         breaks={"n2": [sidecar()]},
         innocent=("n1", "n3"),
+    ),
+    reach(
+        "n2's own firewall rejects what it sends to MASTER_PORT",
+        "refused-here",
+        "n2*",
+        breaks={"n2": [firewall("own", f"tcp dport {PORT} {RESET}", hook="output")]},
+        innocent=("n1", "n3"),
+    ),
+    reach(
+        "a firewall prohibits MASTER_PORT to n2 alone",
+        "prohibited",
+        "n2*",
+        breaks={"n1": [prohibit_port(PORT, N2)]},
+        innocent=("n1", "n3"),
+    ),
+    reach(
+        "a firewall resets two of four at MASTER_PORT",
+        "refused-here",
+        "n2->n1",
+        subjects=("n3->n1",),
+        machines=machines(4),
+        breaks={"n1": [reset_port(PORT, N2), reset_port(PORT, N3)]},
+        innocent=("n4",),
+    ),
+    reach(
+        "a firewall drops two of four at MASTER_PORT",
+        "dropped-here",
+        "n2->n1",
+        subjects=("n3->n1",),
+        machines=machines(4),
+        breaks={"n1": [drop_port(PORT, N2), drop_port(PORT, N3)]},
+        innocent=("n4",),
+    ),
+    reach(
+        "a sidecar on n2 closes all its connections",
+        "intercepted",
+        "n2",
+        says="accepted and closed",
+        breaks={"n2": [sidecar(how="closing")]},
+        innocent=("n1", "n3"),
+    ),
+    reach(
+        "an HTTP proxy takes all connections of n2",
+        "intercepted",
+        "n2",
+        breaks={"n2": [sidecar(3128, "http")]},
+        innocent=("n1", "n3"),
+    ),
+    reach(
+        "a sidecar on rank 0's node takes what comes in",
+        "intercepted",
+        "n1",
+        subjects=("n2->n1", "n3->n1"),
+        says="a listener on n1 is Istio's Envoy (port 15006)",
+        breaks={"n1": [sidecar_inbound()]},
+    ),
+    reach(
+        "data from n2 at MASTER_PORT is reset after the handshake",
+        "data-lost",
+        "n2->n1",
+        says="reset after",
+        breaks={"n2": [firewall("no state", f"tcp dport {PORT} {DATA} {RESET}", hook="output")]},
+        innocent=("n3",),
     ),
     reach(
         "what n2 says at MASTER_PORT is lost, what it is told arrives",
@@ -588,7 +653,7 @@ PAIRS = (
     ),
     reach(
         "MASTER_PORT dropped for n2, and n3's clock is wrong",
-        "dropped",
+        "dropped-here",
         "n2*",
         second=("agree.clock", "clock-skew-large", "n3*"),
         machines=(Machine("n1"), Machine("n2"), Machine("n3", clock=90), Machine("n4")),

@@ -168,18 +168,33 @@ def lose_data(port: int, hook: str) -> Break:
     return firewall(f"segments with data are lost, {hook} of port {port}", rule, hook=hook)
 
 
-def sidecar(port: int = 15001) -> Break:
+def sidecar(port: int = 15001, how: str = "silent") -> Break:
     """Every connection that leaves this machine ends at a program on it, which accepts and says
-    nothing: what a service mesh does with a protocol that it does not know."""
+    nothing (`silent`), hangs up (`closing`) or answers like a web server (`http`): what a service
+    mesh or a proxy does with a protocol that it does not know."""
     chain = f"""chain o {{
         type nat hook output priority -100
         oifname != "lo" meta l4proto tcp dnat to 127.0.0.1:{port}
     }}"""
     return Break(
-        f"a sidecar at port {port} takes all connections",
+        f"a sidecar at port {port} takes all connections: {how}",
         f"sysctl -qw net.ipv4.conf.all.route_localnet=1\n"
         f"nft -f - <<'END'\ntable ip sidecar {{\n{chain}\n}}\nEND",
         "nft delete table ip sidecar",
+        beside=_program("strangers.py", how, str(port)),
+    )
+
+
+def sidecar_inbound(port: int = 15006) -> Break:
+    """The same with every connection that comes to this machine."""
+    chain = f"""chain i {{
+        type nat hook prerouting priority -100
+        iifname != "lo" meta l4proto tcp redirect to :{port}
+    }}"""
+    return Break(
+        f"a sidecar at port {port} takes what comes in",
+        f"nft -f - <<'END'\ntable ip inbound {{\n{chain}\n}}\nEND",
+        "nft delete table ip inbound",
         beside=_program("strangers.py", "silent", str(port)),
     )
 

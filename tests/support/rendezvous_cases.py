@@ -942,7 +942,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
     row(
         "one is not in, the others are: its own side",
         here(three(), n2=guest(2), n3=guest(3), n4=out(4, DROPPED, elsewhere=MASTER_UP)),
-        "dropped",
+        "dropped-here",
         subject="n4",
         about=("n4",),
         sure=Confidence.LIKELY,
@@ -952,7 +952,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
     row(
         "one is not in, one is: whose side can't be told",
         here(hosting(*ALL[:2], size=6), n2=guest(2), n3=out(3, DROPPED)),
-        "dropped",
+        "dropped-here",
         subject="n3",
         about=("n3",),
         sure=Confidence.POSSIBLE,
@@ -990,14 +990,14 @@ NOT_ADMITTED: tuple[Row, ...] = (
             n4=out(4, DROPPED),
             n5=out(5, DROPPED),
         ),
-        "dropped",
+        "dropped-here",
         subject="n4->n1",
         sure=Confidence.POSSIBLE,
     ),
     row(
         "most don't get in: the host's side, possibly",
         here(hosting(*ALL[:2]), n2=guest(2), n3=out(3, DROPPED), n4=out(4, DROPPED)),
-        "dropped",
+        "dropped-here",
         subject="n1 · port 29500",
         sure=Confidence.POSSIBLE,
     ),
@@ -1031,6 +1031,28 @@ NOT_ADMITTED: tuple[Row, ...] = (
         about=("n4",),
         sure=Confidence.LIKELY,
         says=("a listener here is Envoy (port 15001)",),
+    ),
+    row(
+        "a sidecar of rank 0's machine accepts, and nobody gets in",
+        here(
+            hosting(ALL[0], sidecar="Envoy (port 15006)"),
+            n2=out(2, MUTE, elsewhere=ALL_OPEN),
+            n3=out(3, MUTE, elsewhere=ALL_OPEN),
+        ),
+        "intercepted",
+        subject="n1 · port 29500",
+        sure=Confidence.LIKELY,
+        says=("a listener on n1 is Envoy (port 15006)", "port 9 open"),
+    ),
+    row(
+        "both of two nodes have a sidecar",
+        here(
+            hosting(ALL[0], sidecar="Envoy (port 15006)"),
+            n2=out(2, MUTE, elsewhere=ALL_OPEN, sidecar="Envoy (port 15001)"),
+        ),
+        "intercepted",
+        subject="n2",
+        sure=Confidence.LIKELY,
     ),
     row(
         "it accepts and says nothing, and others got in: a proxy, or no time",

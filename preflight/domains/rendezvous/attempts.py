@@ -62,7 +62,8 @@ class Reach:
     elsewhere   of an agent that did not get in: other ports of the same addresses
     routes      address -> why this machine's own routing has no way there; empty: it has
     hosts_line  where /etc/hosts of an agent that did not get in has the name; empty: nowhere
-    sidecar     who takes connections to any place on the machine of such an agent
+    sidecar     who takes connections to any place on the machine of such an agent, or on that of
+                rank 0 when somebody did not come
     agent       the store is torchrun's agent, which need not be where rank 0 is
     kubernetes  here an operator gives localhost to the first pod alone
     """
@@ -232,7 +233,7 @@ FINDINGS = {
         blame=Blame.UNKNOWN,
     ),
     AttemptOutcome.PROHIBITED: FindingType(
-        headline="a firewall rejects connections to {name}:{port}",
+        headline="a firewall rejects connections from {outside} to {name}:{port}",
         who="network administrator",
         cause="a firewall rule that rejects with icmp admin-prohibited, or one for outgoing "
         "connections",

@@ -24,12 +24,15 @@ from preflight.domains.rendezvous.attempts import (
 )
 from preflight.domains.rendezvous.disconnected import meeting_host, orphaned
 from preflight.frozen import dataclass
-from preflight.humanize import duration, plural
+from preflight.humanize import duration, parties, plural
 from preflight.model import Blame, Confidence, Found, Kind, Status, Subject, World
 from preflight.nodeset import hostlist
 from preflight.roster import Attempt
 
 SHOWN = 4
+
+RESET_WITHIN = 1.0
+"""Seconds: before that, nobody has given up waiting."""
 
 NAMES = (AttemptOutcome.UNKNOWN, AttemptOutcome.UNANSWERED)
 """What is wrong before anything is sent: no side to tell."""
@@ -166,7 +169,7 @@ def _wrong_address(group: Sequence[NotAdmitted], right: str) -> Found:
         + f" · the meeting is at {right}",
         expected=f"MASTER_ADDR {first.reach.roll.name[:80]!r} leads to {right}, as on other nodes",
         confidence=Confidence.LIKELY,
-        fields=_fields(first, right),
+        fields=_fields(group, right),
     )
 
 
@@ -195,8 +198,8 @@ def _diagnosis(
     subjects = {AT_HOST: at_host, OWN: nodes}.get(side, links)
     if code == on_the_way.INTERCEPTED:
         clear = on_the_way.clearly_intercepted(first.reach, first.attempt)
-        side, sure = OWN, Confidence.LIKELY if clear else Confidence.POSSIBLE
-        subjects = nodes
+        sure = Confidence.LIKELY if clear else Confidence.POSSIBLE
+        side, subjects = _who_intercepts(group, world, view, side, {OWN: nodes, AT_HOST: at_host})
     expected, alternatives, sure = _expectation(group, view, side, sure)
     if view is None and first.reach.hosts_line and way in ELSEWHERE and first.attempt:
         where = (
@@ -214,8 +217,24 @@ def _diagnosis(
         blame=Blame.NODE if own else None,
         confidence=sure,
         alternatives=alternatives,
-        fields=_fields(first, ""),
+        fields=_fields(group, ""),
     )
+
+
+def _who_intercepts(
+    group: Sequence[NotAdmitted],
+    world: World[Reach],
+    view: MeetingView | None,
+    side: str,
+    subjects: Mapping[str, tuple[Subject, ...]],
+) -> tuple[str, tuple[Subject, ...]]:
+    """On which machine a proxy takes the connections: the nodes', unless none of several gets in
+    and only the host has one."""
+    at_host = side == AT_HOST or (view is not None and bool(view.reach.sidecar))
+    if any(one.reach.sidecar for one in group) or (view is not None and view.guests):
+        at_host = False
+    side = AT_HOST if at_host else OWN
+    return side, subjects[side]
 
 
 def _store_not_served(group: Sequence[NotAdmitted]) -> Found:
@@ -228,7 +247,7 @@ def _store_not_served(group: Sequence[NotAdmitted]) -> Found:
         saw=f"{names} says that torchrun holds the store at {first.reach.roll.name[:80]}: {tried}",
         expected="a torchrun that serves the store, or none of its variables",
         confidence=Confidence.CERTAIN,
-        fields=_fields(first, ""),
+        fields=_fields(group, ""),
     )
 
 
@@ -252,6 +271,8 @@ def _data_lost(
     here = hostlist(one.here.node for one in group)
     sender, receiver = (here, there) if out else (there, here)
     what = f"{first.attempt.unacked} bytes unacknowledged" if first.attempt and out else ""
+    if what and first.attempt and first.attempt.seconds < RESET_WITHIN:
+        what += f" when the connection was reset after {duration(first.attempt.seconds)}"
     what = what or f"{there} accepted the connection and sent a greeting, nothing came back"
     return Found(
         on_the_way.DATA_LOST,
@@ -259,7 +280,7 @@ def _data_lost(
         saw=f"{what}; the handshake and the other direction pass · {_what_they_saw(group, view)}",
         expected="what is sent arrives in both directions",
         confidence=Confidence.LIKELY,
-        fields={**_fields(first, ""), "sender": sender, "receiver": receiver},
+        fields={**_fields(group, ""), "sender": sender, "receiver": receiver},
     )
 
 
@@ -355,7 +376,7 @@ def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> st
     for one in group[:SHOWN]:
         who = f"{one.here.node}: " if len(group) > 1 else ""
         said = who + describe_attempts(one.reach.roll)
-        if one.reach.elsewhere and len(group) == 1:
+        if one.reach.elsewhere and one is group[0]:
             said += f" · other ports there: {describe_probes(one.reach.elsewhere)}"
         if one.reach.sidecar:
             said += f" · a listener here is {one.reach.sidecar}"
@@ -364,6 +385,8 @@ def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> st
         words.append(said)
     if len(group) > SHOWN:
         words.append(f"and {len(group) - SHOWN} more nodes")
+    if view is not None and view.reach.sidecar:
+        words.append(f"a listener on {view.node} is {view.reach.sidecar}")
     waited = max(one.reach.roll.waited for one in group)
     words.append(f"within {duration(waited)}")
     if view is not None and view.guests:
@@ -375,10 +398,13 @@ def _own_route(one: NotAdmitted) -> str:
     return one.reach.routes.get(one.attempt.ip, "") if one.attempt is not None else ""
 
 
-def _fields(one: NotAdmitted, right: str) -> Mapping[str, str]:
+def _fields(group: Sequence[NotAdmitted], right: str) -> Mapping[str, str]:
+    one = group[0]
     roll = one.reach.roll
     ip = one.attempt.ip if one.attempt is not None else roll.name
-    return {"name": roll.name, "port": str(roll.port), "ip": ip, "right": right}
+    outside = parties([o.here.node for o in group])
+    named = {"name": roll.name, "port": str(roll.port)}
+    return {**named, "ip": ip, "right": right, "outside": outside}
 
 
 # --- they are in, but torch would not be ---

@@ -12,7 +12,8 @@ from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach
 from preflight.model import Blame, Command, FindingType
 from preflight.roster import Attempt
 
-INTERCEPTED, DATA_LOST, REFUSED_HERE = "intercepted", "data-lost", "refused-here"
+INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
+REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
 STORE_NOT_SERVED = "agent-store-missing"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -25,7 +26,7 @@ TIMED_OUT = "'The client socket has timed out after … while trying to connect 
 
 FINDINGS = {
     INTERCEPTED: FindingType(
-        headline="a proxy between {at} and {name} accepts its connections",
+        headline="a proxy between {name} and {outside} accepts the connections",
         who="platform team",
         cause="a service-mesh sidecar or transparent proxy that accepts every connection but "
         "forwards only protocols that it knows",
@@ -45,7 +46,7 @@ FINDINGS = {
         who="network administrator",
         cause="a firewall or middlebox that passes the TCP handshake and drops what follows, an "
         "MTU too large for the path, or an asymmetric route",
-        means="connections open and then stay silent: " + TIMED_OUT,
+        means="connections open and then stay silent, or are reset: " + TIMED_OUT,
         text="compare what {sender} sends with what {receiver} receives; allow all TCP between "
         "the nodes of the job, and compare the MTUs on the path",
         commands=(
@@ -55,11 +56,25 @@ FINDINGS = {
         blame=Blame.NETWORK,
     ),
     REFUSED_HERE: FindingType(
-        headline="{at} is refused at {name}:{port}, where other nodes get in",
+        headline="{name}:{port} refuses connections from {outside}, while other nodes get in",
         who="network administrator",
         cause="a firewall that rejects this node: on rank 0's host, on the node itself, or "
         "between them; rank 0 runs and listens",
         means=TIMED_OUT + " on this node; all others wait for it",
+        text="compare the rules for this node with those for the others: nft and security groups "
+        "on rank 0's host, rules for outgoing connections here, network policies between them",
+        commands=(
+            Command("nft list ruleset", "both nodes, as root"),
+            Command("nc -vz -w 3 {name} {port}", "this node, and one that gets in"),
+        ),
+        blame=(Blame.NETWORK, Blame.NODE),
+    ),
+    DROPPED_HERE: FindingType(
+        headline="{name}:{port} does not answer {outside}, while other nodes get in",
+        who="network administrator",
+        cause="a firewall that drops this node's packets: on rank 0's host, on the node itself, or "
+        "between them; or a bad link or route. Rank 0 runs and listens",
+        means=TIMED_OUT + " on this node, after waiting silently for the whole timeout",
         text="compare the rules for this node with those for the others: nft and security groups "
         "on rank 0's host, rules for outgoing connections here, network policies between them",
         commands=(
@@ -99,7 +114,8 @@ def seen_on_the_way(
         return DATA_LOST
     if said_nothing and view.guests:
         return INTERCEPTED
-    return REFUSED_HERE if way is AttemptOutcome.REFUSED and view.guests else ""
+    here = {AttemptOutcome.REFUSED: REFUSED_HERE, AttemptOutcome.DROPPED: DROPPED_HERE}
+    return here.get(way, "") if view.guests else ""
 
 
 def clearly_intercepted(reach: Reach, attempt: Attempt | None) -> bool:
