@@ -9,7 +9,8 @@ Fails if     a number or port is invalid or out of range; MASTER_ADDR is not a h
              says; each of several tasks starts a torchrun of its own, or each node runs a separate
              job; two processes have the same RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
 Warns if     a number has whitespace or a carriage return around it; ranks differ in MASTER_ADDR;
-             the variables give another number of ranks on this node than this run has
+             the variables give another number of ranks on this node than this run has, or than
+             came from it
 Undecided    never: the environment is always there
 Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), the
              command line that torchrun or srun will get
@@ -175,6 +176,18 @@ FINDINGS = {
         means="the job starts a different number of ranks here than this run tested",
         now="preflight run --nproc {said}",
         text="unset {name}, or keep --nproc and the launcher's number the same",
+        status=Status.WARN,
+    ),
+    "local-size-differs": FindingType(
+        headline="{seen}, but its node {at} has {right} of them",
+        who="job author",
+        cause="a number left over from another job or launcher, or one computed for nodes with "
+        "more GPUs",
+        means="code that derives nodes, devices or groups of ranks from it gets them wrong: FSDP's "
+        "hybrid sharding, DeepSpeed, Accelerate, samplers; 'invalid device ordinal', or a hang in "
+        "new_group",
+        text="set LOCAL_WORLD_SIZE to {right} there, or let one launcher set it: torchrun, or a "
+        "wrapper run by srun on each task",
         status=Status.WARN,
     ),
     "standalone": FindingType(

@@ -297,6 +297,7 @@ class TorchSoftware:
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
     amd_gpus  how many GPUs of AMD this process may open, where there are none of NVIDIA
     found_by  what names this Python, where torch is another one's than preflight's own
+    cpu_wait  of `seconds` those in which the import only waited for a CPU
     allocator a variable for its allocator that this torch refuses, and its words; else empty
     """
 
@@ -319,6 +320,7 @@ class TorchSoftware:
     amd_gpus: int = 0
     found_by: str = ""
     allocator: tuple[str, str] = ("", "")
+    cpu_wait: float = 0.0
 
 
 def observe(host: Host, ctx: Context) -> TorchSoftware:
@@ -346,6 +348,7 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
         absent=torch.absent,
         error=error[-TEXT:],
         seconds=torch.seconds,
+        cpu_wait=torch.cpu_wait,
         build=build,
         loaded=nccl_library.loaded_nccl(host, libraries),
         packages={name: version for name, (version, _) in packages.items()},
@@ -549,7 +552,7 @@ def _import_failed(torch: Subject, seen: TorchSoftware) -> Found:
 
 
 def _import(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
-    if seen.seconds > SLOW_IMPORT:
+    if seen.seconds - seen.cpu_wait > SLOW_IMPORT:  # a busy node is no slow file system
         remote = seen.build.file_system in NETWORK
         kind = "the network file system " if remote else ""
         saw = f"{IMPORT} took {duration(seen.seconds)} from {seen.build.folder[:120]}"

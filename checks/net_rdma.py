@@ -12,8 +12,9 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              index that NCCL uses
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or one whose link has not been up since boot; NCCL would use InfiniBand and Ethernet
-             together, a slow port that was named, or one that is not in `ports`; a GID is
-             link-local or RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others;
+             together, a slow port that was named or that NCCL_IB_HCA takes by a prefix,
+             or one that is not in `ports`; a GID is link-local or RoCE v1; nodes have RoCE with
+             different MTUs, or fewer HCAs than others;
              no module gives HCAs access to GPU memory; error counters grow; HCAs of one make have
              different firmware
 Undecided    no state of any port is readable
@@ -63,6 +64,7 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.sanitize import quoted
 
 CHECK = Check(
     scope=Scope.NODE,
@@ -207,6 +209,17 @@ FINDINGS = {
         means="'Remote RoCE device is incompatible with the local', or a hang",
         now="export NCCL_IB_HCA=={ours}",
         text="set NCCL_IB_HCA to ports of one kind only",
+        status=Status.WARN,
+        blame=Blame.JOB,
+    ),
+    "hca-by-prefix": FindingType(
+        headline="NCCL_IB_HCA also takes {extra} on {where}, by its prefix",
+        who=AUTHOR,
+        cause="a name without `=`, which NCCL reads as the beginning of a name",
+        means="traffic of the job on a slower port, or on the storage network",
+        now="export NCCL_IB_HCA=={named}",
+        text="put `=` before the list, and name every device of the job in full",
+        commands=(Command("ibdev2netdev; ls /sys/class/infiniband", "the node"),),
         status=Status.WARN,
         blame=Blame.JOB,
     ),
@@ -374,6 +387,8 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_errors(here, seen)
         yield from _judge_missing(here, fabrics, seen)
+        if seen.concerned:
+            yield from _judge_prefix(here, seen)
         if seen.concerned and several:
             yield from _judge_choice(here, seen, any(f.code for f in down.findings()))
             yield from _judge_addresses(here, fabrics, seen)
@@ -382,6 +397,30 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     yield from _judge_firmware(world, fabrics)
     if several:
         yield from _judge_mtu(world, fabrics)
+
+
+def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """Ports that NCCL_IB_HCA takes only because a name of its list begins theirs, where they are of
+    another make than what it names in full, and slower: that was hardly meant."""
+    rule = seen.parsed
+    if rule.exact or rule.negated:
+        return
+    named = [p for p in seen.taken if rule.means(p.device, p.number)]
+    kinds, rate = {p.kind for p in named}, max((p.rate for p in named), default=0.0)
+    extra = [
+        p
+        for p in seen.taken
+        if not rule.means(p.device, p.number) and p.kind not in kinds and 0 < p.rate < rate
+    ]
+    if extra:
+        devices = ", ".join(p.device for p in extra[:LISTED])
+        yield Found(
+            "hca-by-prefix",
+            (here,),
+            saw=f"NCCL_IB_HCA={quoted(seen.rule)} takes {devices} of {extra[0].rate:g} Gb/s, too",
+            expected=f"ports like {named[0].device} of {rate:g} Gb/s alone",
+            fields={"extra": devices, "named": ",".join(sorted({p.device for p in named}))},
+        )
 
 
 def _judge_firmware(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:

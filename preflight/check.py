@@ -150,13 +150,15 @@ class Peers(Protocol):
 @dataclass(frozen=True, slots=True)
 class Preloaded:
     """How an import in the fork server went. `error` is a traceback, empty when it succeeded;
-    `note` says who names its Python where that is not ours, or why another one is not taken."""
+    `note` says who names its Python where that is not ours, or why another one is not taken. Of the
+    `seconds` it only waited for a CPU in `cpu_wait`."""
 
     seconds: float
     error: str = ""
     absent: bool = False
     version: str = ""
     note: str = ""
+    cpu_wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,23 @@ def faults_across_ranks(
             expected = f"one {name} for all ranks"
             yield env.fault("world-differs", saw, expected, name=name, values=values)
     yield from _master_addr_faults(envs, top)
+    yield from _local_size_faults(envs, top)
+
+
+def _local_size_faults(envs: list[Env], top: Topology) -> Iterator[Found]:
+    """LOCAL_WORLD_SIZE of processes that are a rank each, against the ranks that came from their
+    node: certain once all ranks are there."""
+    if not top.size or top.met != top.size:
+        return
+    for env in envs:
+        said, there = env.number("LOCAL_WORLD_SIZE"), len(top.ranks_of(env.node))
+        if said is None or said < 1 or "LOCAL_RANK" not in env or not there or said == there:
+            continue
+        if env.started_by_torchrun:  # which has counted itself
+            continue
+        saw = f"{env.say('LOCAL_WORLD_SIZE')} · {plural(there, 'rank')} of this job on the node"
+        expected = f"LOCAL_WORLD_SIZE={there}"
+        yield env.fault("local-size-differs", saw, expected, right=str(there))
 
 
 def _master_addr_faults(envs: list[Env], top: Topology) -> Iterator[Found]:

@@ -179,6 +179,8 @@ def _stands_for_node(reading: _Reading, rank: int, here: int | None, flags: _Fla
     uneven = nodes is not None and tasks is not None and tasks.value != str(nodes)
     if here == 1 and launcher.local_size and not uneven:
         return True
+    if tasks is not None and tasks.value == "1":  # a shell that was itself a job step of one task
+        return True
     raise PreflightError(
         f"{flags.nproc_source} {flags.nproc} would start {flags.nproc} ranks in each process, but "
         f"{reading.facts['rank'].source.removeprefix('env ')}={rank} says that {launcher.name} "

@@ -139,6 +139,16 @@ def work(request: Mapping[str, Any], channel: Channel, preloaded: Mapping[str, A
     os._exit(0)
 
 
+def _cpu_wait() -> float:
+    """Seconds for which this thread was ready to run and had no CPU (schedstat, its second number);
+    0 where the kernel does not count them."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read(100).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 class Server:
     """Forks workers, reports their ends, reaps them when told to."""
 
@@ -160,7 +170,7 @@ class Server:
 
     def preload(self, names: list[str]) -> None:
         for name in names:
-            began = time.monotonic()
+            began, waited = time.monotonic(), _cpu_wait()
             error = version = ""
             absent = False
             try:
@@ -170,6 +180,7 @@ class Server:
                 absent = isinstance(problem, ModuleNotFoundError) and problem.name == name
             self.preloaded[name] = {
                 "seconds": round(time.monotonic() - began, 4),
+                "cpu_wait": round(_cpu_wait() - waited, 4),
                 "error": error,
                 "absent": absent,
                 "version": version,

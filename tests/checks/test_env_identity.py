@@ -440,6 +440,19 @@ ACROSS = (
         topology=met("10.0.0.1", "10.0.0.2", ""),
     ),
     Case(
+        "LOCAL_WORLD_SIZE of nodes with more GPUs",
+        each(*(mapped(r, 4, 2, LOCAL_WORLD_SIZE="8") for r in range(4)), per_node=2),
+        "local-size-differs",
+        WARN,
+        subject="n1 · rank 0",
+        topology=several(2, 2),
+    ),
+    Case(
+        "LOCAL_WORLD_SIZE of this job",
+        each(*(mapped(r, 4, 2, LOCAL_WORLD_SIZE="2") for r in range(4)), per_node=2),
+        topology=several(2, 2),
+    ),
+    Case(
         "who did not come has another name of the right node",
         each(
             *(mapped(r, 3, 3, MASTER_ADDR=a) for r, a in enumerate(("n1", "n1", "10.0.0.1"))),

@@ -168,6 +168,8 @@ CASES = (
     Case("the oldest that is supported", built(version="2.4.0a0+gitd990dad")),
     Case("older", built(version="2.3.1+cu121"), "torch-too-old", Status.UNDECIDED),
     Case("slow", but(seconds=41.0), "torch-slow-import", WARN),
+    Case("a node without an idle CPU", but(seconds=41.0, cpu_wait=30.0)),
+    Case("slow on it all the same", but(seconds=61.0, cpu_wait=30.0), "torch-slow-import", WARN),
     # NCCL
     Case("a symbol gone", broken(SYMBOL, libraries=(SEARCHED,)), "two-nccl", FAIL),
     Case("gone by two packages", broken(SYMBOL, packages=TWO_CUDAS), "two-nccl", FAIL),

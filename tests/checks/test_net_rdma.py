@@ -283,6 +283,22 @@ CASES = (
     several(
         "which was named", dataclasses.replace(AZURE, rule="mlx5,mlx5_20"), "layers-mixed", WARN
     ),
+    Case(
+        "mlx5_1 begins the name of a storage HCA, too",
+        fabric(*rails(2), port(10, kind="MT4119", rate=100.0), rule="mlx5_0,mlx5_1", gpus=1),
+        "hca-by-prefix",
+        WARN,
+        subject="n1",
+    ),
+    Case(
+        "an exact list of names",
+        fabric(*rails(2), port(10, kind="MT4119", rate=100.0), rule="=mlx5_0,mlx5_1", gpus=1),
+    ),
+    Case("mlx5_1 begins the name of another rail", fabric(*rails(12), rule="mlx5_1", gpus=1)),
+    Case(
+        "a prefix that is no name takes all there are",
+        fabric(*rails(2), port(10, kind="MT4119", rate=100.0), rule="mlx5", gpus=1),
+    ),
     several("a rule for other machines", fabric(rule="ib"), "hca-unmatched", FAIL, subject="n1"),
     several("a port that is none", fabric(rule="=mlx5_0:2"), "hca-unmatched", FAIL),
     Case("one node needs no HCA", fabric(rule="ib")),

@@ -187,6 +187,35 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
     ),
     healthy(
+        "a box of two models of GPUs",
+        nproc=2,
+        gpus=4,
+        scenario={
+            f"gpu{n}.{key}": value
+            for n in (2, 3)
+            for key, value in (
+                ("name", "NVIDIA A100-PCIE-40GB"),
+                ("memory", 40 << 30),
+                ("capability", "8.0"),
+                ("power_limit", 250000),
+            )
+        },
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
+    healthy(
+        "an exact NCCL_IB_HCA beside a storage HCA",
+        nproc=2,
+        gpus=4,
+        env={"NCCL_IB_HCA": "=mlx5_0,mlx5_1"},
+        setup=RAILS % "port mlx5_10 '4: ACTIVE' '5: LinkUp' '100 Gb/sec (4X EDR)'; "
+        "echo MT4119 > tree/infiniband/mlx5_10/hca_type",
+        args=("--level", "quick", "--only", "net.rdma,env.vars"),
+    ),
+    healthy(
+        "a shell that was a job step of one task",
+        env={"PMI_RANK": "0", "PMI_SIZE": "1"},
+    ),
+    healthy(
         "8 ports of InfiniBand",
         nproc=2,
         gpus=4,

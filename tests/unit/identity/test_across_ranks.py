@@ -99,3 +99,32 @@ def test_whoever_met_has_proved_that_the_names_are_one_host() -> None:
 def test_localhost_is_right_where_rank_0_is() -> None:
     assert found(each("MASTER_ADDR", "localhost", "n1", "n1")) == []
     assert blamed(found(each("MASTER_ADDR", "n1", "n1", "localhost"))) == [2]
+
+
+def of_one_node(said: str, ranks: int = 2, **more: str) -> list[Env]:
+    values = {"LOCAL_WORLD_SIZE": said, **more}
+    return [
+        Env({"RANK": str(r), "LOCAL_RANK": str(r), **values}, 1, False, "n1", (subject(r),))
+        for r in range(ranks)
+    ]
+
+
+TOGETHER = topology(2, nodes=(Node("n1", (0, 1), "10.0.0.1"),))
+
+
+def test_a_node_has_another_number_of_ranks_than_they_say() -> None:
+    (first, second) = found(of_one_node("8"), TOGETHER)
+    assert (first.code, first.status) == ("local-size-differs", None)
+    assert "2 ranks of this job on the node" in first.saw
+    assert first.fields["right"] == "2"
+    assert blamed([first, second]) == [0, 1]
+
+
+def test_who_says_it_right_or_does_not_know_all_ranks_is_not_accused() -> None:
+    assert found(of_one_node("2"), TOGETHER) == []
+    assert found(of_one_node("0"), TOGETHER) == []
+    some = topology(4, nodes=(Node("n1", (0, 1), "10.0.0.1"),))
+    assert found(of_one_node("4"), some) == []
+    # the agent of a node, whose number of ranks is another rule's
+    agent = Env({"RANK": "0", "LOCAL_WORLD_SIZE": "8"}, 2, False, "n1", (subject(0),))
+    assert found([agent], TOGETHER) == []

@@ -357,3 +357,9 @@ def test_gpus_are_counted_only_where_nothing_says_how_many_ranks(
     environ: dict[str, str], wanted: bool
 ) -> None:
     assert wants_gpus(environ) is wanted
+
+
+def test_a_shell_that_was_a_step_of_one_task_may_start_a_nodes_ranks() -> None:
+    """`srun --mpi=pmi2 --pty bash` leaves its variables to all that is started from it."""
+    top = found({"PMI_RANK": "0", "PMI_SIZE": "1"}, nproc=4)
+    assert (top.size, top.ranks_of("n1")) == (4, (0, 1, 2, 3))
