@@ -497,7 +497,7 @@ CABLES = (
 LIMITS = (
     reach(
         "MASTER_PORT takes one connection at a time",
-        "dropped",
+        "dropped-here",
         "n1",
         confidence="possible",
         machines=machines(4),

@@ -249,7 +249,7 @@ FINDINGS = {
         means=TIMED_OUT + ", after waiting silently for the whole timeout",
         text="allow all TCP between the nodes of the job: MASTER_PORT and the ephemeral ports",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),
-        blame=(Blame.NETWORK, Blame.NODE),
+        blame=Blame.NETWORK,
     ),
     AttemptOutcome.DEAD: FindingType(
         headline="the host of MASTER_ADDR '{name}' is down: it does not respond to ARP",

@@ -72,8 +72,8 @@ FINDINGS = {
     DROPPED_HERE: FindingType(
         headline="{name}:{port} does not answer {outside}, while other nodes get in",
         who="network administrator",
-        cause="a firewall that drops this node's packets: on rank 0's host, on the node itself, or "
-        "between them; or a bad link or route. Rank 0 runs and listens",
+        cause="a firewall that drops this node's packets or limits the number of connections: on "
+        "rank 0's host, on the node itself, or between them; or a bad link. Rank 0 listens",
         means=TIMED_OUT + " on this node, after waiting silently for the whole timeout",
         text="compare the rules for this node with those for the others: nft and security groups "
         "on rank 0's host, rules for outgoing connections here, network policies between them",
