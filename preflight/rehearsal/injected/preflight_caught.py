@@ -8,6 +8,7 @@ from 3.8 on: the standard library only.
 """
 
 import functools
+import os
 import sys
 
 TEXT = 300
@@ -16,6 +17,9 @@ KEPT = 32
 MOST, EACH = 100_000, 50
 """Exceptions of libraries after which they are looked at no more, and for how many of them one of
 the user's counts: a program that lives by them is not slowed."""
+BOOTSTRAP = os.path.join("multiprocessing", "process.py")
+"""Its _bootstrap() prints what ends a child, and from Python 3.13 on has forgotten it by the time
+that the last things are done."""
 TOOLS = (4, 3)
 """Numbers for a tool in sys.monitoring that no debugger, profiler and the like has."""
 
@@ -25,6 +29,7 @@ class Caught:
 
     found = {}  # where it was raised and caught -> [text, frame, handler, times]
     latest = None
+    ended = None  # what has ended the target of a multiprocessing child
     events = 0
     tool = None
     is_rank = is_own = frame_of = None
@@ -33,7 +38,7 @@ class Caught:
 
 def begin():
     """A child by fork has caught nothing yet."""
-    Caught.found, Caught.latest, Caught.events = {}, None, 0
+    Caught.found, Caught.latest, Caught.ended, Caught.events = {}, None, None, 0
 
 
 def follow(c10d, is_own, frame_of):
@@ -65,6 +70,8 @@ def handled(code, offset, error):
     """Called by the interpreter: also for a finally or a with, which raise it again."""
     try:
         path = code.co_filename
+        if code.co_name == "_bootstrap" and path.endswith(BOOTSTRAP):
+            Caught.ended = error
         if path not in Caught.own:
             Caught.own[path] = len(Caught.own) < 4096 and Caught.is_own(path)
         Caught.events += EACH if Caught.own[path] else 1

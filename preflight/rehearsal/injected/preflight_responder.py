@@ -536,6 +536,7 @@ def uncaught_exception():
     multiprocessing it is on its way when the last things are done; torch.multiprocessing.spawn's
     leave by sys.exit() where they have caught it."""
     error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    error = error or getattr(Responder.caught.get("Caught"), "ended", None)
     if isinstance(error, SystemExit):
         return error.__context__ if error.code else None
     return error

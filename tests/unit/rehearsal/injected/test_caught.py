@@ -5,12 +5,15 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from preflight.rehearsal.injected import preflight_caught
+from preflight.rehearsal.injected.preflight_responder import Responder, uncaught_exception
 
 FILE = preflight_caught.__file__
 
@@ -93,6 +96,23 @@ def fail(error: Exception) -> Exception:
         raise error
     except Exception as caught:
         return caught
+
+
+@pytest.mark.parametrize(
+    ("handler", "remembered"),
+    [(BaseProcess._bootstrap, True), (BaseProcess.start, False), (fail, False)],
+)
+def test_what_ends_a_child_is_remembered(
+    noted: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, handler: Any, remembered: bool
+) -> None:
+    """From Python 3.13 on nothing else knows it when the child's last word is written."""
+    monkeypatch.setattr(noted.Caught, "own", {handler.__code__.co_filename: False})
+    monkeypatch.setattr(Responder, "caught", vars(noted))
+    error = fail(NameError("os"))
+    noted.handled(handler.__code__, 0, error)
+    assert uncaught_exception() is (error if remembered else None)
+    noted.begin()
+    assert uncaught_exception() is None
 
 
 def test_what_comes_out_of_what_is_wrapped(noted: SimpleNamespace) -> None:
