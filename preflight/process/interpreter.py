@@ -22,8 +22,8 @@ def job_python(wanted: str, module: str, root: bool) -> tuple[str, str]:
     then: whose Python that is, or why none is taken. Nothing that only lies on PATH is run as root:
     it may be anybody's."""
     if wanted != SEARCH:
-        python = shutil.which(wanted) or wanted
-        return python, f"{python} of --python has none"
+        named = shutil.which(wanted) or wanted
+        return named, f"{named} of --python has none"
     if importlib.util.find_spec(module) is not None:
         return "", ""
     for name in NAMES:
