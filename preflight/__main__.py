@@ -1,6 +1,11 @@
 """`preflight` and `python -m preflight`."""
 
-from __future__ import annotations
+import _signal  # type: ignore[import-not-found]  # signal itself takes 10 ms, for its enums
+
+# Until somebody listens Ctrl-C just ends us, without a traceback of what is being imported. These
+# are the first lines of ours that a Python comes to, and not even __future__ is imported before.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import gc
 import os
@@ -16,17 +21,6 @@ ALONE = "--alone"
 GARBAGE = 50_000
 """Objects between two looks for garbage. Imports make many objects, but none of it: with Python's
 own 700 the looks until a run begins take as long as two checks."""
-
-
-def _end_at_ctrl_c() -> None:
-    """Until somebody listens Ctrl-C just ends us, without a traceback of what is being imported."""
-    import _signal  # type: ignore[import-not-found]  # signal itself takes 10 ms, for its enums
-
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-
-
-_end_at_ctrl_c()  # here, for it is the first line of ours that a Python which starts us comes to
 
 
 def main() -> None:
@@ -54,12 +48,11 @@ def _leave_injected_code() -> None:
         start_site(paths)
         return
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    python_path = os.environ.get("PYTHONPATH", "")
-    if not python_path or sys.flags.ignore_environment or sys.flags.no_site:
+    if sys.flags.ignore_environment or sys.flags.no_site:
         return
     from preflight.process.bootstrap import injected
 
-    if injected(python_path):
+    if injected(os.environ.get("PYTHONPATH", "")):
         import posix
 
         user = ["-s"] if sys.flags.no_user_site else []
@@ -68,7 +61,7 @@ def _leave_injected_code() -> None:
         posix.execv(sys.executable, [*words, paths, *sys.argv[1:]])
 
 
-def _interrupt() -> Interrupt:
+def _interrupt() -> "Interrupt":
     """Ctrl-C and SIGTERM from here on: a run answers them with what it has seen, all else just
     ends."""
     from preflight.process.signals import Interrupt

@@ -9,22 +9,28 @@ import os
 import sys
 
 SITE = ("sitecustomize", "usercustomize")
+SITES = ("site-packages", "dist-packages")
 KEEP = "PREFLIGHT_SITECUSTOMIZE"
 """`keep`: for a site whose own one is what makes torch work."""
 
 
 def injected(python_path: str) -> bool:
     """Whether a folder of PYTHONPATH has code that runs in every Python: ddtrace and New Relic get
-    into all that a pod starts in this way, wrap fork and subprocess, and start threads."""
+    into all that a pod starts in this way, wrap fork and subprocess, and start threads. It may be
+    in an archive, compiled, or come by a .pth file, and older releases of OpenTelemetry's take
+    their folder out of PYTHONPATH as they start, but not out of sys.path."""
     if os.environ.get(KEEP) == "keep":
         return False
-    files = [name + end for name in SITE for end in (".py", "/__init__.py")]
-    return any(
-        os.path.isfile(os.path.join(folder, file))
-        for folder in python_path.split(os.pathsep)
-        if folder
-        for file in files
-    )
+    from _frozen_importlib_external import PathFinder
+
+    own = {os.path.dirname(os.__file__)}
+    folders = [
+        folder
+        for folder in dict.fromkeys((*python_path.split(os.pathsep), *sys.path))
+        # a distribution's or an image's own one, as Debian's for crash reports, is left
+        if folder and folder not in own and os.path.basename(folder) not in SITES
+    ]
+    return any(PathFinder.find_spec(name, folders) is not None for name in SITE)
 
 
 def start_site(paths: str) -> None:

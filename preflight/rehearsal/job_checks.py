@@ -16,7 +16,7 @@ from preflight.engine.setup import wait
 from preflight.humanize import duration
 from preflight.model import PreflightError, Setting
 from preflight.output import files
-from preflight.process.pool import Died, Returned, Target, Workers
+from preflight.process.pool import Died, Raised, Result, Returned, Target, Workers
 from preflight.rehearsal import workdir
 from preflight.sanitize import one_line
 from preflight.serde import encode
@@ -107,11 +107,10 @@ def is_the_fabric(record: RehearsalRecord) -> bool:
 @contextmanager
 def working_folder(workers: Workers) -> Iterator[str]:
     """A folder for the record, removed at the end; PreflightError where there can be none."""
-    folder = call_worker(workers, workdir.make, None)
-    if not isinstance(folder, str):
-        raise PreflightError(
-            "there is no place for the folder of a rehearsal: /tmp is not writable"
-        )
+    result = _result(workers, workdir.make, None)
+    if not isinstance(result, Returned):
+        raise PreflightError(f"there is no place for the folder of a rehearsal: {_why_not(result)}")
+    folder = str(result.value)
     workers.afterwards(SERVER, workdir.clear, folder)
     try:
         yield folder
@@ -120,15 +119,30 @@ def working_folder(workers: Workers) -> Iterator[str]:
 
 
 def call_worker(workers: Workers, target: Target, args: Any) -> Any:
-    """What a function of rehearsal/workdir.py returns; None where it fails. That somebody has
-    killed the watch is no reason to leave anything."""
+    """What a function of rehearsal/workdir.py returns; None where it fails."""
+    result = _result(workers, target, args)
+    return result.value if isinstance(result, Returned) else None
+
+
+def _result(workers: Workers, target: Target, args: Any) -> Result | None:
+    """What comes of it. That somebody has killed the watch is no reason to leave anything."""
+    result = None
     for server in (SERVER, SPARE):
         if not workers.opened(server):
             workers.fork(server)
         call = workers.call(server, target, args, seconds=FOLDER_SECONDS)
         result = wait(workers, call, FOLDER_SECONDS + 3.0)
-        if isinstance(result, Returned):
-            return result.value
         if not isinstance(result, Died):
             break
-    return None
+    return result
+
+
+def _why_not(result: Result | None) -> str:
+    """The file system's own word, or that ours did not come to ask it."""
+    match result:
+        case Raised(message=message):
+            return message
+        case Died(stderr=said):
+            return f"the process that was to make it ended: {one_line(said, TYPED)}".rstrip(": ")
+        case _:
+            return f"no answer within {FOLDER_SECONDS:g} s"

@@ -156,6 +156,6 @@ if not _DONE and sys.version_info[0] > 2 and _FOLDER and os.path.isdir(_FOLDER):
     _FINDER = TorchImports(_FOLDER)
     sys.meta_path.insert(0, _FINDER)
     atexit.register(_FINDER.settle)  # before all others, which makes it the last of them
-_load_next(_DONE)
-if _FOLDER in sys.path:  # it has done its work, and what is loaded later is loaded by its path
+if _FOLDER in sys.path:  # what is loaded from it later is loaded by its path
     sys.path.remove(_FOLDER)
+_load_next(_DONE)

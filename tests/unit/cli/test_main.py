@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command import LIMITS, preflight
+from support.command import LIMITS, REPOSITORY, preflight
 
 from preflight.cli import main
 from preflight.process.bootstrap import SITE, start_site
@@ -86,6 +86,17 @@ def test_what_pythonpath_injects_is_not_ours(tmp_path: Path) -> None:
     assert done.code == 0
     assert f"{tmp_path} True" in done.out
     assert "RuntimeError" not in done.err
+
+
+def test_what_has_left_pythonpath_again_is_not_ours(tmp_path: Path) -> None:
+    """As older releases of OpenTelemetry's do, for the sake of children."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"{INJECTED}\nos.environ['PYTHONPATH'] = os.environ['OTHERS']\n"
+    )
+    path = os.pathsep.join((str(tmp_path), str(REPOSITORY)))
+    env = {"PYTHONPATH": path, "OTHERS": str(REPOSITORY), "ADDED": "/added"}
+    done = preflight("run", *LIMITS, "-q", env=env)
+    assert (done.code, done.err) == (0, "injected\n")
 
 
 def test_what_it_adds_to_the_path_stays(monkeypatch: pytest.MonkeyPatch) -> None:

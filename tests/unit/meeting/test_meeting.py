@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from preflight.meeting.protocol import Hello, Said
 from preflight.model import Cause, Mark, Missing, Seen
 from preflight.process.pool import Workers
 from preflight.roster import Arrival
-from preflight.serde import encode
+from preflight.serde import encode, parsed
 
 HERE = "127.0.0.1"
 
@@ -599,6 +600,40 @@ def test_a_guest_that_says_too_much_is_given_up(party: Party, monkeypatch: Any, 
     other.send_done("machine")
     party.until(lambda: "machine" in party.guest_of(2).done)
     assert party.guest_of(2).lost == ""
+
+
+MANY = 20_000
+SHAPES = {
+    "lists": f"[{','.join(['[]'] * MANY)}]",
+    "mappings": f"[{','.join(['{}'] * MANY)}]",
+    "pairs": "[" + ",".join(['{"":0}'] * MANY) + "]",
+    "keys": "{" + ",".join(f'"{number}":0' for number in range(MANY)) + "}",
+    "numbers": f"[{','.join(['1.5'] * MANY)}]",
+    "letters": "[" + ",".join(['"é"'] * MANY) + "]",
+    "wide letters": "[" + ",".join(['"😀"'] * MANY) + "]",
+    "one text": '"' + "a" * MANY + '"',
+    "one text with a wide letter": '"😀' + "a" * MANY + '"',
+    "one text with a wide letter that is written out": '"\\ud83d\\ude00' + "a" * MANY + '"',
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_line_says_takes_no_more_than_its_weight(shape: str) -> None:
+    """One letter beyond Latin-1 makes Python take four bytes for each of its text."""
+    line = SHAPES[shape].encode()
+    assert size_of(parsed(line), set()) <= 1.05 * connection.weight(line)
+
+
+def size_of(value: object, counted: set[int]) -> int:
+    if id(value) in counted:
+        return 0
+    counted.add(id(value))
+    inside: list[object] = []
+    if isinstance(value, dict):
+        inside = [*value, *value.values()]
+    elif isinstance(value, list):
+        inside = value
+    return sys.getsizeof(value) + sum(size_of(one, counted) for one in inside)
 
 
 def test_when_all_have_said_too_much_who_said_little_stays(party: Party) -> None:

@@ -13,7 +13,9 @@ from preflight.domains.job.record import (
     Rehearsed,
     WatchedCommand,
 )
-from preflight.rehearsal import job_checks
+from preflight.model import PreflightError
+from preflight.process.pool import Workers
+from preflight.rehearsal import job_checks, workdir
 
 
 def waiting(op: str, why: str = "stuck") -> Rehearsed:
@@ -36,3 +38,26 @@ def test_the_fabric_is_looked_at_where_all_wait_in_one_call(
     ranks: tuple[Rehearsed, ...], fabric: bool
 ) -> None:
     assert job_checks.is_the_fabric(RehearsalRecord(ranks)) is fabric
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (RuntimeError("os.fork is wrapped"), "os.fork is wrapped"),
+    ],
+)
+def test_why_there_is_no_folder_is_what_was_said(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    def fail(**given: object) -> str:
+        raise error
+
+    monkeypatch.setattr(workdir.tempfile, "mkdtemp", fail)
+    workers = Workers()
+    try:
+        with pytest.raises(PreflightError, match=words) as said, job_checks.working_folder(workers):
+            pass
+    finally:
+        workers.close()
+    assert "writable" not in str(said.value)

@@ -148,6 +148,21 @@ def test_a_tracer_that_looks_for_the_next_sitecustomize(
     assert (first.stdout.split(), first.stderr) == (said, "")
 
 
+@pytest.mark.parametrize("way", [BY_SPEC, BY_IMPORT], ids=["spec", "import"])
+def test_a_tracers_own_is_what_it_is_without_us(
+    folder: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs ask it whether the tracer has been loaded."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"{TRACER}{way}\nprint(here in sys.path, sys.path)\n"
+    )
+    code = "import sys; print(sys.modules['sitecustomize'].__file__, sys.path)"
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+    alone = python(tmp_path, code)
+    assert str(tmp_path / "sitecustomize.py") in alone.stdout
+    assert python(folder, code, str(tmp_path)).stdout == alone.stdout
+
+
 def test_a_package_as_sitecustomize(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize").mkdir()
     (tmp_path / "sitecustomize/__init__.py").write_text("from . import part\n")
