@@ -1,7 +1,10 @@
 """Ends every command of preflight with a signal at a random moment of its life, many times: is a
 process or a file of it left, is a traceback shown, how long did it take? Writes docs/ended.md.
 
-python tools/ended.py [--seed N] [--lanes N] [--minutes M] [RUNS]     RUNS of each signal: 500
+python tools/ended.py [--seed N] [--lanes N] [--minutes M] [--rows FILE] [RUNS]
+
+RUNS of each signal: 500. With --rows each run is a line of that file, and the page is about all
+that are in it: what was cut short goes on, with another seed.
 
 Each lane has a PID namespace and a /tmp and /dev/shm of its own, so that whatever is there after a
 run is of that run, whatever it calls itself. Needs root.
@@ -24,6 +27,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs/ended.md"
@@ -38,8 +42,8 @@ LONGEST = 25.0
 """Seconds after the signal at which a run is given up, and counts as one that hangs."""
 
 WORKS = """\
-import os, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
+import datetime, time, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(days=1))
 for _ in range({steps}):
     dist.all_reduce(torch.ones(8))
     time.sleep(0.05)
@@ -118,8 +122,12 @@ class Ended:
     @property
     def early(self) -> bool:
         """Whether Python was still coming up, and has said so in its own way."""
-        first = self.traceback.lstrip().startswith(("Fatal Python error: init_", "Traceback"))
-        return bool(first and "/preflight/" not in self.traceback)
+        others = self.command == "rehearse" and self.after > 0.1  # of the command itself
+        return self.signal == "SIGINT" and bool(self.traceback) and not self.ours and not others
+
+    @property
+    def ours(self) -> bool:
+        return "/preflight/" in self.traceback
 
 
 # --- one lane ---
@@ -230,7 +238,7 @@ class Lane:
             -1000 if code is None else code,
             tuple(f"{words[:200]}" for words in left.values()),
             tuple(kept),
-            said[-1500:] if "Traceback (most recent call last)" in said else "",
+            said[-1500:] if "Traceback (most recent call last)" in said or code == 1 else "",
             bool(self.beside.keys() - processes().keys()),
         )
 
@@ -306,10 +314,8 @@ def lanes(seed: int, count: int) -> Iterator[Ended]:
 
     def read(process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
-            made = json.loads(line)
-            made |= {name: tuple(made[name]) for name in ("processes", "files")}
             with ready:
-                found.append(Ended(**made))
+                found.append(_run(json.loads(line)))
                 ready.notify()
 
     for process in begun:
@@ -342,7 +348,7 @@ def problems(run: Ended) -> Iterator[str]:
         yield f"had not ended {LONGEST:g} s after the signal"
     elif not allowed(run) and not run.early:
         yield f"exit code {run.code}"
-    if run.traceback and not run.early and "torchrun" not in run.argv:
+    if run.ours:  # a rehearsed command has its own
         yield f"traceback: {run.traceback}"
     if run.harmed:
         yield "the job that attach looks at has lost a process"
@@ -359,7 +365,7 @@ there {soon:g} s later, under whatever name, was left ({later:g} s later where a
 killed, whose command has ten to end, or the script around a hook, which has seven). Most runs are
 light ones (`--only host.limits`, `--level quick`), one in ten starts torch.
 
-{where}. {minutes} minutes.
+{where}.
 
 **{count} runs. {catchable} ended by SIGINT, SIGTERM or SIGHUP left {processes} processes and
 {files} files; {killed} ended by SIGKILL left {orphans} processes.** The longest took
@@ -394,14 +400,25 @@ def table(runs: Sequence[Ended]) -> str:
             spelt,
             f"{max(run.took for run in made):.1f} s",
             sum(len(run.processes) for run in made),
-            sum(len(run.files) for run in made),
+            "–" if name == "SIGKILL" else sum(len(run.files) for run in made),
             sum(run.early for run in made),
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
-def write(runs: Sequence[Ended], seed: int, count: int, seconds: float) -> None:
+def kept(rows: Path | None) -> list[Ended]:
+    """The runs that are in a file of rows."""
+    if rows is None or not rows.exists():
+        return []
+    return [_run(json.loads(line)) for line in rows.read_text().splitlines()]
+
+
+def _run(made: dict[str, Any]) -> Ended:
+    return Ended(**made | {name: tuple(made[name]) for name in ("processes", "files")})
+
+
+def write(runs: Sequence[Ended], seed: int, count: int) -> None:
     import preflight
 
     hard = [run for run in runs if run.signal == "SIGKILL"]
@@ -411,7 +428,6 @@ def write(runs: Sequence[Ended], seed: int, count: int, seconds: float) -> None:
         later=LATER,
         where=f"preflight {preflight.__version__}, Python {platform.python_version()}, "
         f"{os.cpu_count()} CPUs, Linux {platform.release()}, {count} lanes, seed {seed}",
-        minutes=round(seconds / 60),
         count=f"{len(runs):,}",
         catchable=f"{len(soft):,}",
         killed=f"{len(hard):,}",
@@ -437,6 +453,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=LANES)
     parser.add_argument("--lane", type=int)
+    parser.add_argument("--rows", type=Path)
     parser.add_argument("--minutes", type=float, default=1e6, help="stop then, with fewer runs")
     given = parser.parse_args()
     if os.geteuid():
@@ -445,10 +462,13 @@ def main() -> int:
     if given.lane is not None:
         make_lane(given.seed, given.lane)
         return 0
-    began, runs = time.monotonic(), []
-    wanted = given.runs * len(SIGNALS)
+    began, runs = time.monotonic(), kept(given.rows)
+    wanted = len(runs) + given.runs * len(SIGNALS)
     for run in lanes(given.seed, given.lanes):
         runs.append(run)
+        if given.rows:
+            with given.rows.open("a") as file:
+                file.write(json.dumps(asdict(run)) + "\n")
         wrong = list(problems(run))
         print(
             *(f"{len(runs)}/{wanted}", run.command, run.signal, run.after, run.took, run.code),
@@ -458,7 +478,7 @@ def main() -> int:
         )
         if len(runs) >= wanted or time.monotonic() - began > given.minutes * 60:
             break
-    write(runs, given.seed, given.lanes, time.monotonic() - began)
+    write(runs, given.seed, given.lanes)
     bad = sum(any(problems(run)) for run in runs)
     print(f"\n{bad} of {len(runs)} runs had a problem")
     return int(bad > 0)

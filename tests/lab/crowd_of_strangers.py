@@ -1,9 +1,11 @@
-"""A crowd of hostile connections to HOST PORT, COUNT of them; or `serve PORT`, a hostile host."""
+"""A crowd of hostile connections to HOST PORT, COUNT of them; or `serve PORT COUNTED`, a hostile
+host that writes into a file how many have come: at PORT it lets nobody in, at the next one all."""
 
 from __future__ import annotations
 
 import json
 import random
+import select
 import socket
 import sys
 import threading
@@ -17,6 +19,26 @@ from support.hostile import SURROGATES, WORDS
 LINES = [line.encode() for line in (*WORDS.values(), *SURROGATES.values())]
 HELLO = {"version": "1", "job": "", "host": "x", "id": "y", "pid": 1, "ranks": [1], "size": 2}
 BANNER = b'{"preflight": 1, "version": "1", "job": "", "nonce": "n", "token": false}\n'
+TOKEN = BANNER.replace(b"false", b"true")
+WELCOME = b'{"welcome":[1.0,1.1,1.2],"proof":"00"}\n'
+SEAT = {"node": "n2", "number": 1, "nodes": 2, "ranks": [1], "voice": True, "met": 2, "size": 2}
+ODD = (
+    None,
+    True,
+    -1,
+    1 << 63,
+    10**400,
+    0.5,
+    "",
+    "\x1b[2J",
+    "é",
+    "\ud800",
+    [],
+    {},
+    "x" * 3000,
+    [[]],
+)
+"""In the place of what a guest expects."""
 
 
 def words(dice: random.Random) -> bytes:
@@ -64,17 +86,66 @@ def come(host: str, port: int, numbers: range, held: list[socket.socket]) -> Non
             line.close()
 
 
-def serve(port: int) -> None:
-    listener = socket.create_server(("", port), backlog=128)
+def told(dice: random.Random) -> bytes:
+    """What a hostile host says to a guest that it has let in."""
+    odd = dice.choice(ODD)
+    seat = SEAT | {dice.choice(list(SEAT)): odd}
+    over = {"verdict": "ready", "exit": 0, "own": 0} | {dice.choice(["exit", "own", "line"]): odd}
+    lines: list[object] = [
+        {"seat": seat},
+        {"seat": SEAT},
+        {"start": dice.choice(["rdzv.reach", "net.mesh", "no.such", "../x", odd])},
+        {"want": [odd] * 40},
+        {"said": ["net.mesh", dice.choice([0, 1, 1 << 40]), "listen", odd, None]},
+        {"said": ["agree.env", 0, "\U0001f600" + "a" * 100_000, [[]] * 9000, [0, 1]]},
+        {"pong": [odd, 1.0, odd]},
+        {"over": over},
+        {"over": odd},
+    ]
+    floods = [b'{"pong":[1,1,1]}\n' * 20_000, b"x" * 17_000_000, b'{"start":"net.mesh"}\n' * 5000]
+    made = [json.dumps(line).encode() + b"\n" for line in dice.choices(lines, k=6)]
+    return WELCOME + b"".join(made) + dice.choice([b"", b"", words(dice), dice.choice(floods)])
+
+
+def drip(line: socket.socket, data: bytes) -> None:
+    """A byte now and then."""
+    for number in range(len(data)):
+        line.sendall(data[number : number + 1])
+        time.sleep(0.2)
+
+
+def answer(line: socket.socket, number: int, lets_in: bool) -> None:
+    dice = random.Random(number)
+    line.settimeout(5.0)
+    try:
+        if lets_in:
+            line.sendall(BANNER)
+            line.recv(65536)
+            line.sendall(told(dice))
+            time.sleep(dice.choice([0.0, 0.5, 30.0]))
+        elif dice.random() < 0.02:
+            drip(line, BANNER + words(dice)[:50])
+        else:
+            line.sendall(dice.choice([b"", BANNER, TOKEN]) + words(dice))
+            if dice.random() < 0.3:
+                line.recv(65536)
+                line.sendall(dice.choice(LINES) + b"\n")
+    except OSError:
+        pass  # it has gone
+    line.close()
+
+
+def serve(port: int, counted: str) -> None:
+    listeners = {socket.create_server(("", port + more), backlog=512): more for more in (0, 1)}
     print("ready", flush=True)
-    for number in range(1 << 20):
-        line, _ = listener.accept()
-        dice = random.Random(number)
-        try:
-            line.sendall(dice.choice([b"", BANNER]) + words(dice))
-        except OSError:
-            pass
-        line.close()
+    number = 0
+    while True:
+        for listener in select.select(list(listeners), [], [])[0]:
+            line, _ = listener.accept()
+            number += 1
+            Path(counted).write_text(str(number))
+            given = (line, number, bool(listeners[listener]))
+            threading.Thread(target=answer, args=given, daemon=True).start()
 
 
 def main(host: str, port: int, count: int) -> None:
@@ -93,6 +164,6 @@ def main(host: str, port: int, count: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve(int(sys.argv[2]))
+        serve(int(sys.argv[2]), sys.argv[3])
     else:
         main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
