@@ -23,6 +23,7 @@ CHILDREN = 64
 TREE = 4096
 """Processes of a command that are looked through for its ranks."""
 GENERATIONS = 64
+PID_MOST = 1 << 22
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 UNENDED = 1 << 16
@@ -53,18 +54,19 @@ def stat(pid: int) -> Stat | None:
     text = read(f"/proc/{pid}/stat", 4096)
     head, _, tail = text.rpartition(")")
     fields = tail.split()
-    if len(fields) < 50:
+    counted = [number(field) for field in fields[1:50]]
+    told = [count for count in counted if count is not None]
+    if len(told) < 49:
         return None
-    user, system, own, reaped = (int(fields[i]) for i in (11, 12, 13, 14))
     return Stat(
         pid=pid,
         name=head.partition("(")[2][:60],
-        state=fields[0],
-        parent=int(fields[1]),
-        cpu=(user + system + own + reaped) / TICKS,
-        began=int(fields[19]),
-        rss=int(fields[21]) * PAGE,
-        code=int(fields[49]),
+        state=fields[0][:1],
+        parent=told[0],
+        cpu=sum(told[10:14]) / TICKS,
+        began=told[18],
+        rss=told[20] * PAGE,
+        code=told[48],
     )
 
 
@@ -114,7 +116,7 @@ def children(pid: int) -> list[int]:
         return []
     for thread in threads:
         told = read(f"/proc/{pid}/task/{thread}/children", 8 * CHILDREN)
-        found += [int(word) for word in told.split() if word.isdecimal()]
+        found += [one for word in told.split() if 0 < (one := number(word) or 0) <= PID_MOST]
     return found[:CHILDREN]
 
 
@@ -151,8 +153,8 @@ def switches(pid: int) -> int:
     """How often its main thread has waited for something so far."""
     for line in read(f"/proc/{pid}/task/{pid}/status", 8192).splitlines():
         name, _, value = line.partition(":")
-        if name == "voluntary_ctxt_switches" and value.strip().isdecimal():
-            return int(value)
+        if name == "voluntary_ctxt_switches":
+            return number(value) or 0
     return 0
 
 
@@ -210,9 +212,9 @@ def oom_kills() -> int:
     folder = _cgroup()
     path = f"{folder}/memory.events" if folder else "/sys/fs/cgroup/memory/memory.oom_control"
     for line in read(path, 4096).splitlines():
-        name, _, number = line.partition(" ")
-        if name == "oom_kill" and number.strip().isdecimal():
-            return int(number)
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return number(count) or 0
     return 0
 
 
