@@ -101,7 +101,8 @@ def gate(
     if ended.verdict in wanted and not ctx.obj.name:
         _exec_command(command)
     code = reporting.exit_code(given["exit_style"], ended, problems, ctx.obj)
-    console.say(f" {command[0]} was not started.   exit {code}")
+    said = f" {command[0]} was not started.   exit {code}"
+    console.say(redact.without(said, redact.secrets(os.environ, sys.argv)))
     raise typer.Exit(code)
 
 

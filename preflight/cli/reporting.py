@@ -4,9 +4,10 @@ be, printing and writing, and which code is left with."""
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
-from preflight import console
+from preflight import console, redact
 from preflight.config.resolve import Flags
 from preflight.engine.agent import Ending
 from preflight.humanize import one_of
@@ -66,5 +67,6 @@ def exit_code(style: str, ended: Ending, problems: tuple[str, ...], interrupt: I
 
 def not_started(program: str, error: OSError) -> int:
     """Say why a command can't be started; the code that a shell would leave with."""
-    console.say(f"preflight: {program} can't be started: {error.strerror}")
+    said = f"preflight: {program} can't be started: {error.strerror}"
+    console.say(redact.without(said, redact.secrets(os.environ, sys.argv)))
     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE

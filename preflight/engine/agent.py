@@ -191,10 +191,18 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
 def passes(
     catalogue: registry.Catalogue, chosen: Config
 ) -> Callable[[str, Mapping[str, Observation], Topology], Standing]:
-    """What a run goes by to know whether the needs of a check are met."""
-    return lambda check_id, seen, top: verdict.passed(
-        check_id, seen, catalogue, top, chosen.expect, chosen.policy
-    )
+    """By what a run knows whether the needs of a check are met, and what it says meanwhile."""
+    hidden = redact.secrets(os.environ, sys.argv)
+
+    def standing(check_id: str, seen: Mapping[str, Observation], top: Topology) -> Standing:
+        found = verdict.passed(check_id, seen, catalogue, top, chosen.expect, chosen.policy)
+        if not (found.headline and hidden):
+            return found
+        # of what was seen, since a headline may have cut a secret in two
+        seen, top = redact.without((seen, top), hidden)
+        return verdict.passed(check_id, seen, catalogue, top, chosen.expect, chosen.policy)
+
+    return standing
 
 
 def tool() -> dict[str, str]:

@@ -4,12 +4,14 @@ no format, also of one that is added, in no log of a crash, and in no report of 
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.command import Done, planted, preflight
+from support.command import Done, observes, planted, preflight
 
 from preflight.config.resolve import FORMATS
 
@@ -137,6 +139,23 @@ def test_run(tmp_path: Path, given: tuple[str, ...]) -> None:
     assert found_in(done, tmp_path) == []
 
 
+SLOW = """
+    import time
+    time.sleep(2.5)
+    return Answer()
+"""
+
+
+def test_while_it_goes_on(tmp_path: Path) -> None:
+    """What has failed is said before the report is there, once a run takes longer than a moment."""
+    package = planted(tmp_path / "package", planted_slow=observes(SLOW))
+    check = package / "preflight/checks/planted_slow.py"
+    check.write_text(check.read_text().replace("budget=0.5", "budget=5.0"))
+    done = preflight("run", env=SECRETS, package=package, cwd=tmp_path)
+    assert " failed: " in done.err
+    assert found_in(done) == []
+
+
 def test_plan(tmp_path: Path) -> None:
     done = preflight("plan", "-v", env=SECRETS, cwd=tmp_path)
     assert found_in(done, tmp_path) == []
@@ -196,3 +215,84 @@ def test_a_rehearsal(tmp_path: Path) -> None:
     assert found_in(Done(done.code, "", "", 0.0), reports) == []
     ours = done.out[done.out.index("preflight ") :] if "preflight " in done.out else done.out
     assert not re.search(r"PLANTED-?\d+", ours)
+
+
+def every_format(folder: Path) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    return [word for name in FORMATS for word in ("-o", f"{name}={folder}/report.{name}")]
+
+
+def test_gate(tmp_path: Path) -> None:
+    """One that refuses, and one that starts its command."""
+    reports = every_format(tmp_path / "reports")
+    words = ("--", "true", *TYPED)
+    done = preflight("gate", "--level", "quick", "-v", *reports, *words, env=SECRETS, cwd=tmp_path)
+    assert done.code == 3
+    assert "true was not started" in done.err
+    assert found_in(done, tmp_path) == []
+    named = {name: SECRETS[name] for name in NAMED}
+    done = preflight("gate", "--only", "host.limits", *reports, *words, env=named, cwd=tmp_path)
+    assert done.code == 0
+    assert found_in(done, tmp_path) == []
+    done = preflight("gate", "--only", "host.limits", "--", f"/no/token={of(70)}", cwd=tmp_path)
+    assert done.code == 127
+    assert found_in(done) == []
+
+
+WAITS = """\
+import os, sys, time
+import torch.distributed as dist
+
+os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+dist.init_process_group("gloo")
+print("ready", flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("job", ["torch", "none"])
+def test_attach(tmp_path: Path, job: str) -> None:
+    """The job was started with all of them, and so are we."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        WAITS if job == "torch" else "import time; print(1, flush=True); time.sleep(99)"
+    )
+    env = {name: value for name, value in SECRETS.items() if name not in MEANT}
+    reports = every_format(tmp_path / "reports")
+    with subprocess.Popen(
+        [sys.executable, str(script), *TYPED],
+        env={"PATH": os.environ["PATH"], **env},
+        stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            given = ("attach", str(process.pid), "--for", "1s", "-v", *reports)
+            done = preflight(*given, env=env, cwd=tmp_path, within=90.0)
+        finally:
+            process.kill()
+    assert done.code == (2 if job == "none" else 0), done
+    assert found_in(done, tmp_path / "reports") == []
+
+
+SAYS = '401 for {os.environ.get("HF_TOKEN")} of {os.environ.get("http_proxy")}'
+
+
+@pytest.mark.parametrize("hook", ["prolog", "healthcheck", "epilog", "task-prolog"])
+@pytest.mark.parametrize("how", ["well", "blind", "broken"])
+def test_hooks(tmp_path: Path, hook: str, how: str) -> None:
+    """slurmd gives them the job's variables."""
+    state = tmp_path / "state"
+    state.mkdir()
+    slurmd = {"SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "31", "SLURM_JOB_UID": "65534"}
+    env = {name: value for name, value in SECRETS.items() if name != "TMPDIR"} | slurmd
+    body = {
+        "well": "return Answer()",
+        "blind": f"import os\nraise CannotObserve(f'{SAYS}')",
+        "broken": f"import os\nraise ValueError(f'{SAYS}')",
+    }
+    package = planted(tmp_path / "package", planted_one=observes(body[how]))
+    done = preflight("slurm", hook, "--state", str(state), env=env, package=package, cwd=tmp_path)
+    assert done.code in (0, 3)
+    assert found_in(done, state) == []
