@@ -5,6 +5,7 @@ as large as SECURITY.md promises."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -58,6 +59,15 @@ def peak(pid: int) -> int:
     return int(lines[0][1]) if lines else 0
 
 
+def took(screen: str) -> float:
+    """Seconds of a run by its own account: how long Python takes to start is not ours."""
+    found = re.findall(r"· ([\d.]+) (ms|s)(?: |$)", screen, re.MULTILINE)
+    value, unit = found[-1]
+    return float(value) / (1000 if unit == "ms" else 1)
+
+
+START = 40.0
+"""Seconds in which six Pythons have started on a busy machine."""
 ADDRESSES = range(1, 17)
 AT_ONCE = 6
 SECONDS = ("--deadline", "20s", "--arrive", "8s")
@@ -87,7 +97,8 @@ def test_a_crowd_in_its_place() -> None:
             for ended in (one.ended() for one in begun):
                 # who is let in without a token believes the host's verdict
                 assert ended.code in (0, 3, 4, 5), ended
-                assert ended.seconds < 20 + 2 + 4, ended
+                assert took(ended.out) < 20 + 2, ended
+                assert ended.seconds < 20 + 2 + START, ended
                 assert "Traceback" not in ended.err + ended.out
             assert 0 < most < MEMORY
             rounds, served = rounds + 1, int(lab["n1"].sh("cat counted"))
