@@ -62,11 +62,12 @@ def peak(pid: int) -> int:
 def took(screen: str) -> float:
     """Seconds of a run by its own account: how long Python takes to start is not ours. Who was let
     in, and told that it is over, leaves that to the host."""
-    found = re.findall(r"· ([\d.]+) (ms|s)(?: |$)", screen, re.MULTILINE)
-    value, unit = found[-1] if screen else ("0", "s")
+    found = re.findall(r"(?:· |^ +)(\d[\d.]*) (ms|s)(?: |$)", screen, re.MULTILINE)
+    value, unit = found[-1] if found else ("0", "s")
     return float(value) / (1000 if unit == "ms" else 1)
 
 
+FROM_HOSTS = int(os.environ.get("CONNECTIONS", "50"))
 START = 40.0
 """Seconds in which six Pythons have started on a busy machine."""
 ADDRESSES = range(1, 17)
@@ -76,6 +77,7 @@ SETUP = "for n in $(seq 1 16); do ip address add 10.99.0.$n/24 dev eth0; done"
 NAMES = HOSTS + "".join(f"10.99.0.{n} evil\n" for n in ADDRESSES)
 
 
+@pytest.mark.timeout(0 if "CONNECTIONS" in os.environ else 120)
 def test_a_crowd_in_its_place() -> None:
     """What answers at MASTER_ADDR, which has sixteen addresses, is hostile: a guest gives up in
     time, and so does one that was let in."""
@@ -83,7 +85,7 @@ def test_a_crowd_in_its_place() -> None:
     with Lab(Machine("n1", setup=SETUP), here) as lab:
         lab["n1"].start([sys.executable, str(CROWD), "serve", str(PORT), "counted"])
         rounds, served = 0, 0
-        while served < COUNT:
+        while served < FROM_HOSTS:
             begun = [
                 lab["n2"].begin(
                     agent(1, *SECONDS),
