@@ -29,7 +29,7 @@ from preflight.output.exit_codes import INTERNAL, OUTPUT, UNKNOWN, USAGE
 from preflight.process.forkserver import reap_orphans
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
-from preflight.sanitize import json_text
+from preflight.sanitize import json_text, one_line
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """With these only writing to a standard stream can fail here: workers write all files."""
@@ -101,7 +101,7 @@ def gate(
     if ended.verdict in wanted and not ctx.obj.name:
         _exec_command(command)
     code = reporting.exit_code(given["exit_style"], ended, problems, ctx.obj)
-    said = f" {command[0]} was not started.   exit {code}"
+    said = f" {one_line(command[0])} was not started.   exit {code}"
     console.say(redact.without(said, redact.secrets(os.environ, sys.argv)))
     raise typer.Exit(code)
 

@@ -17,6 +17,7 @@ from preflight.output.exit_codes import NOT_EXECUTABLE, NOT_FOUND, OUTPUT
 from preflight.output.progress import ProgressDisplay
 from preflight.process.pool import Workers
 from preflight.process.signals import Interrupt
+from preflight.sanitize import one_line
 
 COLOURS = ("auto", "always", "never")
 EXIT_STYLES = ("world", "node", "nagios")
@@ -67,6 +68,6 @@ def exit_code(style: str, ended: Ending, problems: tuple[str, ...], interrupt: I
 
 def not_started(program: str, error: OSError) -> int:
     """Say why a command can't be started; the code that a shell would leave with."""
-    said = f"preflight: {program} can't be started: {error.strerror}"
+    said = f"preflight: {one_line(program)} can't be started: {error.strerror}"
     console.say(redact.without(said, redact.secrets(os.environ, sys.argv)))
     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
