@@ -313,13 +313,16 @@ def lanes(seed: int, count: int) -> Iterator[Ended]:
     ready = threading.Condition()
 
     def read(process: subprocess.Popen[str]) -> None:
-        for line in process.stdout or ():
-            with ready:
-                found.append(_run(json.loads(line)))
-                ready.notify()
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                with ready:
+                    found.append(_run(json.loads(line)))
+                    ready.notify()
 
-    for process in begun:
-        threading.Thread(target=read, args=(process,), daemon=True).start()
+    readers = [threading.Thread(target=read, args=(one,), daemon=True) for one in begun]
+    for reader in readers:
+        reader.start()
     try:
         while any(process.poll() is None for process in begun):
             with ready:
@@ -329,6 +332,9 @@ def lanes(seed: int, count: int) -> Iterator[Ended]:
     finally:
         for process in begun:
             process.kill()
+            process.wait()
+        for reader in readers:  # what is killed has closed its end
+            reader.join(5.0)
 
 
 def allowed(run: Ended) -> bool:
