@@ -25,7 +25,7 @@ FOUND = {
     "512-nodes": "host.storage:stalled",
     "driver-hangs": "gpu.visible:driver-hangs",
     "firewall": "net.mesh:inbound-closed",
-    "master-port-dropped": "rdzv.reach:dropped",
+    "master-port-dropped": "rdzv.reach:dropped-here",
     "missing-node": "rdzv.reach:absent-host-silent",
     "mount-lost": "host.storage:stalled",
     "mtu-black-hole": "net.payload:blackhole-node",
