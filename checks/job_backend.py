@@ -3,16 +3,27 @@
 Level        deep
 Looks at     of each rank of a rehearsed command: the backend that init_process_group was given, the
              one that each process group has for each kind of tensors, the devices of the models
-             that DDP wraps, the exception that ended the rank; whether the node has a GPU
+             that DDP wraps, the exception that ended the rank; whether the node has a GPU; what
+             NCCL logs of the networks and connections that it takes (NCCL_DEBUG=INFO is set for
+             the command, to a file of ours, where there is a GPU and the user has set neither
+             NCCL_DEBUG nor NCCL_DEBUG_FILE), /sys/class/infiniband
 Fails if     a backend was asked for that torch was built without or that has no GPU to work on; a
              tensor's device has no backend; ranks have different backends; mpirun or srun started
-             the ranks and the script reads RANK, which they don't set
-Warns if     Gloo carries the gradients of a model on a GPU
+             the ranks and the script reads RANK, which they don't set; ranks chose different
+             networks for NCCL; it chose TCP between nodes that all have InfiniBand, EFA or fast
+             RoCE ports
+Warns if     Gloo carries the gradients of a model on a GPU; NCCL chose TCP although there are slow
+             RoCE ports; GPUs connected by NVLink don't use it; GPUDirect RDMA is off on some nodes
+             only
 Undecided    no rank called init_process_group; not a rehearsal (preflight rehearse -- CMD)
-Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath
+Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath; between
+             which ranks NCCL takes which transport in a job that has groups of some ranks only;
+             NCCL's log of a command that names srun, mpirun or deepspeed, which start ranks on
+             nodes where its file can't be
 Seen as      "Distributed package doesn't have NCCL built in", "ProcessGroupNCCL is only supported
              with GPUs, no GPUs found!", "No backend type associated with device type cpu",
-             "environment variable RANK expected, but not set", or no error: GPUs that wait
+             "environment variable RANK expected, but not set", "Using network Socket", or no error:
+             GPUs that wait
 """
 
 from __future__ import annotations
@@ -21,8 +32,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from preflight.check import Context
+from preflight.domains.collectives import nccl_transport
+from preflight.domains.collectives.nccl_log_capture import nccl_report
+from preflight.domains.collectives.nccl_transport import NcclReport, transport_summary
 from preflight.domains.job.backends import Backends, carries, told
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.expect import Expect
@@ -30,13 +45,17 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import rank_list
 from preflight.model import (
+    Blame,
     Confidence,
     Found,
     Measured,
     NotApplicable,
+    Seen,
     Status,
     Subject,
     World,
+    key_of,
+    place_of,
 )
 
 CHECK = replace(REHEARSAL, required=False)
@@ -48,7 +67,7 @@ UNCARRIED = re.compile(r"No backend type associated with device type (\w+)")
 NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
 UNSET = re.compile(r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected")
 MOST = 64
-"""Groups in the report."""
+"""Groups, and connections of NCCL, in the report."""
 MPIRUN = frozenset({"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"})
 RAISED = ("job.ranks", "job.collectives", "job.pace", "job.memory", "job.model")
 
@@ -95,6 +114,10 @@ FINDINGS = {
         text="call init_process_group('nccl') at {line!s}, or without a backend",
         status=Status.WARN,
     ),
+    **{
+        code: replace(finding, blame=finding.blame or Blame.UNKNOWN)
+        for code, finding in nccl_transport.FINDINGS.items()
+    },
 }
 
 NAMES = {
@@ -106,11 +129,14 @@ NAMES = {
 @dataclass(frozen=True, slots=True)
 class Carried:
     """What a rank has asked for and got. gpu: the node has one; launcher: mpirun or srun, where the
-    command is one of these without torchrun."""
+    command is one of these without torchrun; world: ranks of the whole job, 0 where not known;
+    nccl: what its NCCL said, None where it said nothing to us."""
 
     backends: Backends
     gpu: bool = False
     launcher: str = ""
+    world: int = 0
+    nccl: NcclReport | None = None
 
 
 def observe(host: Host, ctx: Context) -> Carried:
@@ -118,7 +144,9 @@ def observe(host: Host, ctx: Context) -> Carried:
     if not seen.backends.called and not seen.backends.groups:
         raise NotApplicable("no rank called init_process_group")
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
-    return Carried(seen.backends, gpu, launcher_of(seen.life.command.argv))
+    nccl = nccl_report(host, seen.nccl) if seen.nccl is not None else None
+    launcher = launcher_of(seen.life.command.argv)
+    return Carried(seen.backends, gpu, launcher, seen.life.world, nccl)
 
 
 def launcher_of(argv: Sequence[str]) -> str:
@@ -146,6 +174,30 @@ def judge(world: World[Carried], expect: Expect) -> Iterator[Found]:
             confidence=Confidence.CERTAIN,
             fields={"line": _line(slow[0][1].backends)},
         )
+    by_rank = world.once(_by_rank)
+    yield from nccl_transport.findings(by_rank, _heard(by_rank))
+
+
+def _by_rank(world: World[Carried]) -> World[Carried]:
+    """The same with the ranks' own numbers, by which NCCL names them; an empty one where one has
+    no number, or several have the same: those are several jobs."""
+    found = {
+        key_of(here.node, seen.backends.rank): Seen(seen)
+        for here, seen in world.each()
+        if seen.backends.rank is not None
+    }
+    numbers = {seen.value.backends.rank for seen in found.values()}
+    whole = len(numbers) == len(world.seen)
+    return World(world.check, found if whole else {}, world.topology)
+
+
+def _heard(by_rank: World[Carried]) -> dict[str, NcclReport]:
+    """What NCCL said in each rank, as far as it is known whom it speaks of."""
+    return {
+        key: replace(seen.nccl, log=seen.nccl.log.of_job(seen.backends.rank or 0, seen.world))
+        for key, seen in by_rank.seen.items()
+        if seen.nccl is not None
+    }
 
 
 def _gloo_on_gpu(backends: Backends) -> bool:
@@ -241,6 +293,30 @@ def measured(world: World[Carried]) -> Measured:
     groups = [group for seen in found for group in seen.backends.groups]
     text = told(groups, any(seen.gpu for seen in found))
     text += "" if first.asked else " · none asked for: torch chose"
+    nccl = _nccl_values(world)
+    text += f" · {nccl['transport']}" if nccl.get("transport") else ""
     each = {group.called or group.name: dict(group.carried) for group in groups}
     shown = dict(list(each.items())[:MOST])
-    return Measured(text, {"backend": first.text, "asked": first.asked, "groups": shown})
+    values = {"backend": first.text, "asked": first.asked, "groups": shown}
+    return Measured(text, values | nccl)
+
+
+def _nccl_values(world: World[Carried]) -> dict[str, Any]:
+    """What NCCL said: the ways that it took, in all and from each rank to each peer as far as that
+    is known, its networks and their devices, and the interfaces where its ranks meet."""
+    logs = {key: seen.nccl for key, seen in world.seen.items() if seen.nccl is not None}
+    if not logs:
+        return {}
+    said = [report.log for report in logs.values()]
+    links: dict[str, list[str]] = {}
+    for key, report in _heard(world.once(_by_rank)).items():
+        for link in report.log.links if len(links) < MOST else ():
+            way = f"{link.way}/GDRDMA" if link.gdr else link.way
+            links.setdefault(f"{place_of(key)[1]}-{link.peer}", []).append(way)
+    return {
+        "transport": transport_summary(logs),
+        "networks": sorted({log.network for log in said} - {""})[:MOST],
+        "devices": sorted({device for log in said for device in log.devices})[:MOST],
+        "interfaces": sorted({log.interface for log in said} - {""})[:MOST],
+        "links": {pair: ", ".join(ways) for pair, ways in list(links.items())[:MOST]},
+    }

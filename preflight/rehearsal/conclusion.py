@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.record import (
     CLOSING,
     End,
@@ -55,6 +56,7 @@ class Watched:
     crashes      what faulthandler wrote of each that crashed
     problem      why less was seen than usual
     memory       limit and what is left; `shm`: bytes that came in /dev/shm, `shm_free`: left there
+    nccl         what NCCL logged in each rank
     """
 
     command: WatchedCommand
@@ -80,6 +82,7 @@ class Watched:
     memory: tuple[int, int]
     shm: int
     shm_free: int
+    nccl: Mapping[int, NcclLog]
 
 
 def record_of(seen: Watched) -> RehearsalRecord:
@@ -128,6 +131,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 backends_of(history.rank, dump, seen.joins.get(history.pid), end),
                 replicas_of(dump),
                 parts_of(dump),
+                seen.nccl.get(history.pid),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

@@ -39,7 +39,7 @@ from preflight.output import terminal
 from preflight.process.call import Told
 from preflight.process.pool import Call, Returned, Workers
 from preflight.process.signals import Interrupt
-from preflight.rehearsal import watcher, workdir
+from preflight.rehearsal import nccl_logs, watcher, workdir
 from preflight.rehearsal.command import Running, variables
 from preflight.rehearsal.job_checks import (
     GRACE,
@@ -110,9 +110,13 @@ def ending_of(
     asked = replace(asked, alone=not setup.meets(chosen, here))
     with working_folder(workers) as folder:
         added = variables(os.environ, folder, VARIABLE)
+        logged = _nccl_logging(workers, asked.argv, folder)
+        added |= logged.get("set", {})
         if not quiet:
             shown = " ".join(f"{name}={value}" for name, value in added.items())
             console.say(f" preflight: watched for at most {asked.seconds:g} s; set for it: {shown}")
+            for name, value in logged.get("kept", {}).items():
+                console.say(f" preflight: {name}={value} is kept: NCCL's own log is not read")
         record = _rehearsed(workers, asked, folder, added, interrupt, quiet)
         left = call_worker(workers, workdir.end_all, {"folder": folder})
         for one in left or ():  # what can't be killed
@@ -124,6 +128,15 @@ def ending_of(
         wish = replace(wish, interrupted=interrupt.take())
         adjusted = with_record(wish, workers, folder, record, script, added, max(0.0, more))
         return agent.ending_of(adjusted, workers, interrupt, watch)
+
+
+def _nccl_logging(workers: Workers, argv: tuple[str, ...], folder: str) -> Mapping[str, Any]:
+    """nccl_logs.offered; nothing where the worker gives no answer."""
+    environ = {
+        name: os.environ[name] for name in os.environ if name.startswith("NCCL_") or name == "HOME"
+    }
+    args = {"argv": list(argv[:ARGUMENTS]), "folder": folder, "environ": environ}
+    return call_worker(workers, nccl_logs.offered, args) or {}
 
 
 def script_of(argv: tuple[str, ...]) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from support.cases import Case, assert_case, judged, round_trips, world
+from support.cases import Case, assert_case, judged, round_trips, topology, world
+from support.nccl_reports import CARD, IB, NONE, capture, nodes, over, ring
 
 from preflight.check import conforms
 from preflight.checks import job_backend
 from preflight.checks.job_backend import Carried, launcher_of
+from preflight.domains.collectives.nccl_log import Link, NcclLog
+from preflight.domains.collectives.nccl_transport import NcclReport, RdmaPorts
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.frame import Frame
 from preflight.model import Blame, Cause, Missing, Node, Status, Topology
@@ -47,7 +53,160 @@ def asks(number: int, backend: str) -> Carried:
     return Carried(Backends(number, True, backend, LINE))
 
 
+def logged(
+    number: int, size: int, log: NcclLog, fabric: RdmaPorts = NONE, *told: str, part: int = 0
+) -> Carried:
+    """A rank that says what NCCL logged of it; `part`: ranks of a group beside the whole job."""
+    pairs = ((number, size), (number % part, part)) if part else ((number, size),)
+    said = NcclReport(replace(log, communicators=pairs), fabric, told)
+    return replace(rank(number, *NCCL, models=("cuda",), gpu=True), world=size, nccl=said)
+
+
+def job(*logs: Carried, each: int = 1) -> dict[str, Any]:
+    """Their nodes and the topology of a case."""
+    found = range(0, len(logs), each)
+    met = tuple(Node(f"n{at // each + 1}", tuple(range(at, at + each))) for at in found)
+    return {"saw": nodes(*logs, each=each), "topology": topology(len(logs), nodes=met)}
+
+
+def network(size: int, name: str, fabric: RdmaPorts, *told: str) -> dict[str, Any]:
+    """A rank on each node."""
+    logs = (over(name, ring(r, size, f"NET/{name}")) for r in range(size))
+    return job(*(logged(r, size, log, fabric, *told) for r, log in enumerate(logs)))
+
+
+P2P_OFF = capture("v100-p2p-off-2.28")
+# the ranks of a tensor-parallel group count from 0 on each node: its SHM is none to rank 1 of the
+# job, and that NVLink joins the two says nothing of the job's ranks
+OF_A_PART = over("IB", Link(1, "SHM", 2), Link(1, "NET/IB", 2), nvlink=(1,))
+
+NCCL_CASES = (
+    Case("NCCL over InfiniBand", **network(4, "IB", IB)),
+    Case("NCCL over TCP, and there is nothing else", **network(4, "Socket", NONE)),
+    Case(
+        "NCCL over TCP beside InfiniBand",
+        code="sockets-chosen",
+        status=FAIL,
+        **network(4, "Socket", IB),
+    ),
+    Case(
+        "NCCL_IB_DISABLE was left set",
+        code="sockets-chosen",
+        status=FAIL,
+        **network(2, "Socket", IB, "NCCL_IB_DISABLE=1"),
+    ),
+    Case(
+        "NCCL over TCP beside plain Ethernet cards",
+        code="sockets-chosen",
+        status=WARN,
+        **network(2, "Socket", CARD),
+    ),
+    Case(
+        "Sockets on one node alone",
+        **job(*(logged(r, 2, over("Socket"), IB) for r in range(2)), each=2),
+    ),
+    Case(
+        "NVSwitch and InfiniBand as recorded",
+        **job(
+            logged(0, 16, capture("h100-ib-2.27"), IB),
+            *(logged(r, 16, over("IB"), IB) for r in range(1, 16)),
+            each=8,
+        ),
+    ),
+    Case(
+        "TCP beside InfiniBand as recorded",
+        code="sockets-chosen",
+        status=FAIL,
+        **job(
+            *(logged(r, 4, capture("a100-socket-2.18", 1), IB) for r in range(4)),
+            each=2,
+        ),
+    ),
+    Case(
+        "P2P that is switched off, as recorded",
+        code="p2p-unused",
+        status=WARN,
+        **job(
+            logged(0, 4, P2P_OFF, NONE, "NCCL_P2P_DISABLE=1"),
+            *(logged(r, 4, over("")) for r in range(1, 4)),
+            each=4,
+        ),
+    ),
+    Case(
+        "the same, and nobody has said so",
+        code="p2p-unused",
+        status=WARN,
+        **job(logged(0, 4, P2P_OFF), *(logged(r, 4, over("")) for r in range(1, 4)), each=4),
+    ),
+    Case(
+        "the same in a job with groups: whose peers they are is not known",
+        **job(
+            logged(0, 4, P2P_OFF, NONE, part=2),
+            *(logged(r, 4, over("")) for r in range(1, 4)),
+            each=4,
+        ),
+    ),
+    Case(
+        "a group of each node and InfiniBand between them",
+        **job(*(logged(r, 4, OF_A_PART, IB, part=2) for r in range(4)), each=2),
+    ),
+    Case(
+        "groups, and TCP beside InfiniBand all the same",
+        code="sockets-chosen",
+        status=FAIL,
+        **job(
+            *(logged(r, 4, over("Socket", Link(1, "NET/Socket", 2)), IB, part=2) for r in range(4)),
+            each=2,
+        ),
+    ),
+    Case(
+        "groups of ranks that NVLink joins across nodes",
+        **job(
+            *(logged(r, 4, over("Socket", Link(1, "P2P/MNNVL", 2)), IB, part=2) for r in range(4)),
+            each=2,
+        ),
+    ),
+    Case(
+        "NCCL within each node only, where its choice of a network says nothing",
+        **job(
+            *(
+                replace(said, nccl=replace(said.nccl, log=replace(said.nccl.log, nodes=1)))
+                for r in range(4)
+                if (said := logged(r, 4, over("Socket" if r < 2 else "IB"), IB, part=2)).nccl
+            ),
+            each=2,
+        ),
+    ),
+    Case(
+        "another network on one node",
+        code="nets-differ",
+        status=FAIL,
+        **job(*(logged(r, 3, over("Socket" if r == 2 else "IB"), IB) for r in range(3))),
+    ),
+    Case(
+        "GPUDirect RDMA on three of four nodes",
+        code="gdr-off",
+        status=WARN,
+        **job(*(logged(r, 4, over("IB", ring(r, 4, "NET/IB", gdr=r != 2)), IB) for r in range(4))),
+    ),
+    Case(
+        "NCCL's own diagnostics",
+        code="nccl-diagnostics",
+        status=WARN,
+        **job(
+            logged(0, 2, over("IB", diagnosed=("p2p: 52/56 directed GPU P2P edges verified",))),
+            logged(1, 2, over("IB")),
+            each=2,
+        ),
+    ),
+    Case(
+        "two jobs in one command",
+        **job(*(logged(0, 2, over("Socket"), IB) for _ in range(2))),
+    ),
+)
+
 CASES = (
+    *NCCL_CASES,
     Case("Gloo on the CPU", rank(0, *GLOO, models=("cpu",))),
     Case("torch chose both", rank(0, *BOTH, models=("cuda",), gpu=True)),
     Case("NCCL alone", rank(0, *NCCL, models=("cuda",), gpu=True)),
@@ -155,3 +314,26 @@ def test_what_is_measured() -> None:
         "tp": {"cuda": "nccl"},
     }
     round_trips(Carried(Backends(0, True, "gloo", LINE, groups, ("cpu",)), True, "srun"))
+
+
+def test_the_ways_of_nccl_are_measured() -> None:
+    first = logged(0, 2, over("IB", Link(1, "NET/IB", 2, gdr=True), Link(1, "SHM", 1)), IB)
+    assert first.nccl is not None
+    log = replace(first.nccl.log, devices=("mlx5_0:1/IB",), interface="eth0")
+    first = replace(first, nccl=replace(first.nccl, log=log))
+    seen = {"n1/0": first, "n2/1": logged(1, 2, over("IB"), IB)}
+    found = job_backend.measured(world("job.backend", seen))
+    assert found.text == (
+        "other groups nccl cuda · none asked for: torch chose · transport NET/IB/GDRDMA + SHM"
+    )
+    assert found.values["links"] == {"0-1": "NET/IB/GDRDMA, SHM"}
+    assert (found.values["networks"], found.values["interfaces"]) == (["IB"], ["eth0"])
+    assert found.values["devices"] == ["mlx5_0:1/IB"]
+    round_trips(first)
+
+
+def test_the_setting_that_takes_the_fabric_away_is_named() -> None:
+    case = next(c for c in NCCL_CASES if c.name == "NCCL_IB_DISABLE was left set")
+    (found,) = judged(job_backend, case)
+    assert "NCCL_IB_DISABLE=1" in found.saw
+    assert (found.fields["unset"], found.blame) == ("NCCL_IB_DISABLE", Blame.JOB)

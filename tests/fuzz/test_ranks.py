@@ -169,6 +169,7 @@ def test_a_rank(answers: list[Any], end: Any, joins: Any, crash: str) -> None:
             memory=(1 << 30, 1 << 29),
             shm=0,
             shm_free=1 << 30,
+            nccl={},
         )
     )
     judge(record)

@@ -11,14 +11,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from preflight.frozen import dataclass
 from preflight.sanitize import clip, one_line
 
+ASKED = {
+    "NCCL_DEBUG": "INFO",
+    # BOOTSTRAP is INIT before 2.23, which knows no such word and passes over it
+    "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH",
+}
+FILE = "NCCL_DEBUG_FILE"
+"""What has NCCL log all of this, and where to."""
+
 LINE = 1024
 """Characters looked at of a line; NCCL's own buffer is as long (src/debug.cc)."""
 NAME, TEXT = 64, 300
-WARNINGS, LINKS, DEVICES, PEERS = 8, 128, 32, 128
+WARNINGS, LINKS, DEVICES, PEERS, COMMUNICATORS = 8, 128, 32, 128, 8
 """How many of each are kept."""
 RANK_MAX = 1 << 24
 
@@ -58,6 +67,7 @@ class NcclLog:
     collnet              connections to a network that adds up itself (SHARP)
     warnings             what it warned of, each once
     diagnosed            what NCCL's own diagnostics (from 2.31, NCCL_RUN_DIAGNOSTICS=1) found wrong
+    communicators        (rank, size) of each that was begun, each pair once
     """
 
     version: str = ""
@@ -78,11 +88,22 @@ class NcclLog:
     collnet: int = 0
     warnings: tuple[str, ...] = ()
     diagnosed: tuple[str, ...] = ()
+    communicators: tuple[tuple[int, int], ...] = ()
 
     @property
     def over_tcp(self) -> bool:
         """Whether the network between the nodes is TCP. libfabric has a provider for it, too."""
         return self.network == SOCKETS or self.provider.startswith(("tcp", "sockets"))
+
+    def of_job(self, rank: int, size: int) -> NcclLog:
+        """Without whatever names peers, unless every communicator is one of the whole job: in that
+        of a part the peers have other numbers, and no line says to which one it belongs. And
+        without the network where none of them needs it: of one node, or joined by NVLink."""
+        if set(self.communicators) == {(rank, size)}:
+            return self
+        used = any(link.net for link in self.links) if self.links else self.nodes > 1
+        network = self.network if used else ""
+        return replace(self, network=network, links=(), nvlink=())
 
 
 _SAYS = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<text>.*)")
@@ -96,6 +117,7 @@ _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;.-]+)")
 _DEVICES = re.compile(r"NET/([^:]{1,64}?) : Using\b(.*)")
 _DEVICE = re.compile(r"\[\d+\]([^\s\[\]]+)")
 _GDR = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA \d+ '([^']*)'")
+_BEGUN = re.compile(r"\bcomm 0x\w+ rank (\d{1,9}) nranks (\d{1,9}) .*\bInit START")
 _NODES = re.compile(r"nRanks \d+ nNodes (\d+) localRanks")
 _NVLS = re.compile(r"coll channels, (?:\d+ collnet channels, )?(\d+) nvls channels")
 _RING = re.compile(r"Channel \d+/(\d+) :(?:\s+\d+)+\s*$")
@@ -128,6 +150,7 @@ class _Reader:
         self.warnings: dict[str, None] = {}
         self.diagnosed: dict[str, None] = {}
         self.gdr: dict[str, bool] = {}
+        self.communicators: dict[tuple[int, int], None] = {}
         self.links: Counter[tuple[int, str, bool]] = Counter()
         self.rank_of: dict[str, int] = {}
         self.joined: dict[str, set[str]] = {}
@@ -170,6 +193,9 @@ class _Reader:
             name = clip(found[2], NAME)
             if name in self.gdr or len(self.gdr) < DEVICES:
                 self.gdr[name] = self.gdr.get(name, False) or found[1] == "Enabled"
+        elif found := _BEGUN.search(text):
+            if len(self.communicators) < COMMUNICATORS:
+                self.communicators[int(found[1]), int(found[2])] = None
         elif found := _NODES.search(text):
             self._most("nodes", found[1])
         elif found := _NVLS.search(text):
@@ -247,6 +273,7 @@ class _Reader:
             collnet=self.most["collnet"],
             warnings=tuple(self.warnings),
             diagnosed=tuple(self.diagnosed),
+            communicators=tuple(self.communicators),
         )
 
 

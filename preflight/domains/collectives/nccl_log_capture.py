@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from preflight.domains.collectives.nccl_log import LINE, NcclLog, parse
+from preflight.domains.collectives.nccl_log import ASKED, FILE, LINE, NcclLog, parse
 from preflight.domains.collectives.nccl_transport import NcclReport, RdmaPorts
 from preflight.domains.net.rdma import rdma_ports
 from preflight.host import Host
@@ -17,13 +17,6 @@ from preflight.sanitize import clip
 
 HEAD, TAIL = 3 << 20, 1 << 20
 """Bytes read from the two ends of the log; with 8 GPUs and 32 channels it has some 100 KiB."""
-
-ASKED = {
-    "NCCL_DEBUG": "INFO",
-    # BOOTSTRAP is INIT before 2.23, which knows no such word and passes over it
-    "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH",
-}
-FILE = "NCCL_DEBUG_FILE"
 
 DIAGNOSTICS = "NCCL_RUN_DIAGNOSTICS"
 """From NCCL 2.31; they print to stdout. Only where the job asks for them: they also measure the

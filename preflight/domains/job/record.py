@@ -7,6 +7,7 @@ come out of the user's processes: bounded and printable before they get here.
 
 from __future__ import annotations
 
+from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.backends import Backends
 from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.joining import Joining
@@ -346,6 +347,8 @@ class Rehearsed:
     backends: Backends = Backends()
     models: tuple[Replica, ...] = ()
     parts: StepParts = StepParts()
+    nccl: NcclLog | None = None
+    """What its NCCL logged; None where it logged nothing to us."""
 
 
 @dataclass(frozen=True, slots=True)

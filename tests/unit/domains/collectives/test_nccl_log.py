@@ -221,3 +221,23 @@ def test_any_text_is_read_without_an_error(
 ) -> None:
     text = (CAPTURES / f"{name[0]}.log").read_text()
     round_trips(parse((text[:at] + junk + text[at:]).split("\n"), rank))
+
+
+SPLIT = (
+    "h:1:1 [0] NCCL INFO ncclCommSplit comm 0x55d rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 6000 "
+    "parent 0x55a splitCount 1 color 7 key 1 - Init START"
+)
+
+
+def test_of_a_log_with_a_part_of_the_job_no_peer_is_known() -> None:
+    """The ranks of a part count from 0, and no line says of which communicator it is."""
+    lines = (CAPTURES / "h100-ib-2.27.log").read_text().split("\n")
+    alone = parse(lines, 0)
+    assert alone.communicators == ((0, 16),)
+    assert alone.of_job(0, 16) == alone
+    assert alone.links
+    assert alone.of_job(8, 16).links == ()  # another job's, or a damaged log
+    both = parse([*lines, SPLIT], 0)
+    assert both.communicators == ((0, 16), (1, 2))
+    judged = both.of_job(0, 16)
+    assert (judged.links, judged.nvlink, judged.network) == ((), (), "IB")
