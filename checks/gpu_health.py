@@ -2,9 +2,10 @@
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
              recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
-             power limit, ECC mode and application clock, NVSwitch fabric, memory in use, processes
-             on it; in /dev/kmsg, where readable, Xids, SXids of NVSwitches and errors of PCIe
-             links. AMD: amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg
+             power limit, ECC mode and application clock, VBIOS, corrected errors, NVSwitch
+             fabric and NVLink domain, memory in use, processes on it; in /dev/kmsg, where
+             readable, Xids, SXids of NVSwitches and errors of PCIe links. AMD: amdsmi, where it is
+             installed, /sys, and failed resets in /dev/kmsg
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver requests a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid was logged in the last hour and nothing
@@ -12,8 +13,11 @@ Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver 
              unhealthy; most memory of a GPU is in use by others, or one of them holds it in
              exclusive mode; pages of an AMD GPU are waiting to be retired, or its reset failed
 Warns if     a GPU has a different power limit, clock, ECC mode, PCIe generation or memory size from
-             most of its model, here and on all nodes; power brake, heat or another hardware
-             slowdown throttles a GPU; it has reached its slowdown temperature; it uses fewer PCIe
+             most of its model, here and on all nodes; GPUs of one model and board have different
+             VBIOS versions; one has a hundred times as many corrected errors as its peers in the
+             box; a GPU, or one node of several, is not in the NVLink domain of the others;
+             power brake, heat or another hardware slowdown
+             throttles a GPU; it has reached its slowdown temperature; it uses fewer PCIe
              lanes than it could; the fabric has reduced bandwidth; other processes use its memory;
              a GPU that no rank uses is faulty; in the last hour NVLink or PCIe had errors, or an
              NVSwitch non-fatal ones; an AMD GPU had uncorrectable errors since its driver was
@@ -22,8 +26,8 @@ Undecided    NVML crashes or is not permitted; there was no time to query a GPU;
              say nothing about the GPU; the fabric is still starting after boot; amdsmi is not
              installed, or belongs to a different ROCm
 Not covered  the kernel log where it is not readable (said in the row); Fabric Manager before
-             Hopper; corrected errors; PCIe generation and throttling under load; persistence mode
-             is only shown (gpu.visible says what it costs); driver, masks, compute mode, MIG:
+             Hopper; PCIe generation and throttling under load; persistence mode is only shown
+             (gpu.visible says what it costs); driver, masks, compute mode, MIG:
              gpu.visible; links: gpu.links. Seen with a fake NVML and a fake amdsmi only, not yet on
              these GPUs
 Seen as      "uncorrectable ECC error encountered", "CUDA error: an illegal memory access" on one
@@ -41,7 +45,7 @@ from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import kernel_log
-from preflight.domains.gpu import nvml, vendor, xid
+from preflight.domains.gpu import nvml, vendor, vital_outliers, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
 from preflight.domains.gpu.vitals import (
@@ -290,6 +294,44 @@ FINDINGS = {
         status=Status.WARN,
         explains=(),
     ),
+    "vbios-differs": FindingType(
+        headline="GPUs of one model have different VBIOS versions: {seen}",
+        who="cluster administrator",
+        cause="a GPU or baseboard that was replaced, or a node that missed the last update",
+        means="usually nothing; but power limits, clocks and known bugs depend on the VBIOS",
+        text="install the same firmware bundle on all nodes of one kind",
+        commands=(
+            Command("nvidia-smi --query-gpu=index,name,vbios_version --format=csv", "the node"),
+        ),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        explains=(),
+    ),
+    "corrected-errors": FindingType(
+        headline="{at} has {seen}",
+        cause="a weak row or channel of its memory",
+        means="nothing today: ECC corrects them; they often precede uncorrectable ones",
+        text="look at the count again in an hour; if it grows, run NVIDIA's diagnostics",
+        commands=(Command("nvidia-smi -q -d ECC,ROW_REMAPPER -i {index}", "the node"),),
+        status=Status.WARN,
+        explains=(),
+    ),
+    "nvlink-domain-differs": FindingType(
+        headline="the NVLink domain differs within the job: {seen}",
+        who="cluster administrator",
+        cause="a tray in another partition, one that did not join its rack's domain, or a node "
+        "of another rack",
+        means="NCCL uses the network between them in place of NVLink: slower collectives",
+        text="compare the partitions on the switch trays (nmx-controller) and the IMEX domain; "
+        "request nodes of one rack, e.g. with SLURM's topology/block",
+        commands=(
+            Command("nvidia-smi -q | grep -E 'ClusterUUID|CliqueId'", "the node"),
+            Command("nvidia-imex-ctl -N", "the node"),
+        ),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.UNKNOWN),
+        explains=("world.bandwidth",),
+    ),
     "fabric-down": FindingType(
         headline="the NVSwitch fabric of {at} is not up",
         cause="NVIDIA's fabric manager not running, or its version different from the driver's",
@@ -493,6 +535,7 @@ def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
         yield from _merge_alike(found)
         yield from _merge_alike([*_not_readable(here, seen, gpus)])
     yield from _merge_alike([*_unlike_their_model(world)])
+    yield from _unlike_their_peers(world)
 
 
 def _hangs_and_crashes(world: World[Health]) -> Iterator[Found]:
@@ -785,6 +828,44 @@ def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
                         f"{what} {shown(usual)}, as on {others}",
                         fields=_fields(told[key][0].vitals),
                     )
+
+
+def _unlike_their_peers(world: World[Health]) -> Iterator[Found]:
+    """GPUs with other firmware, in another NVLink domain or with many more corrected errors."""
+    used = {
+        here.node: {g.vitals.index: g for g in _gpus(here, seen) if g.used and not g.vitals.gone}
+        for here, seen in world.each()
+    }
+    nodes = {node: [gpu.vitals for gpu in gpus.values()] for node, gpus in used.items()}
+    unlike = {
+        "vbios-differs": vital_outliers.other_vbios(nodes),
+        "nvlink-domain-differs": vital_outliers.other_domains(nodes),
+    }
+    for code, several in unlike.items():
+        for one in several:
+            unsure = one.tie or one.alternatives
+            yield Found(
+                code,
+                tuple(
+                    world.subject(node) if index is None else used[node][index].subject
+                    for node, index in one.places
+                ),
+                one.saw,
+                one.expected,
+                blame=Blame.UNKNOWN if unsure else Blame.NODE,
+                confidence=Confidence.POSSIBLE if unsure else Confidence.LIKELY,
+                alternatives=one.alternatives,
+            )
+    for node, vitals in nodes.items():
+        for gpu, usual in vital_outliers.corrected_floods(vitals):
+            yield Found(
+                "corrected-errors",
+                (used[node][gpu.index].subject,),
+                f"{gpu.corrected} corrected memory errors since the driver was loaded",
+                f"about {usual}, as on the other GPUs of this node",
+                confidence=Confidence.LIKELY,
+                fields=_fields(gpu),
+            )
 
 
 SETTINGS: tuple[tuple[str, Callable[[Vitals], int | None], Callable[[int], str]], ...] = (

@@ -236,6 +236,15 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
     ),
+    "mask-duplicate": FindingType(
+        headline="{variable} on {at} names a GPU twice, so CUDA sees none",
+        who="job author",
+        cause="two lists that were joined, or one list for all tasks that was extended per task",
+        means="'no CUDA-capable device is detected'; torch silently runs on the CPU",
+        now="export {variable}={once}",
+        text="name every GPU once; start at most one rank per GPU",
+        blame=Blame.JOB,
+    ),
     "mask-invalid": FindingType(
         headline="{variable} on {at} names devices that do not exist: {seen}",
         who="job author",
@@ -670,7 +679,9 @@ def _mask_faults(
             return []
     if ranks <= visible and not mask.problem:
         return []
-    if not visible:
+    if mask.once:
+        code = "mask-duplicate"
+    elif not visible:
         code = "mask-empty"
         if mask.off and not wanted:  # who wants no GPU says so this way
             status, confidence = WARN, Confidence.LIKELY
@@ -700,6 +711,8 @@ def _mask_faults(
             fields={
                 "count": str(visible),
                 "variable": "ROCR_VISIBLE_DEVICES" if by_first else seen.mask_name,
+                # a list that is too short for the ranks is nothing to paste
+                "once": ",".join(map(str, mask.once)) if len(mask.once) >= ranks else "",
             },
         )
     ]

@@ -15,8 +15,9 @@ Warns if     some of several HCAs of one model can't be opened; a few ports of o
              together, a slow port that was named or that NCCL_IB_HCA takes by a prefix,
              or one that is not in `ports`; a GID is link-local or RoCE v1; nodes have RoCE with
              different MTUs, or fewer HCAs than others;
-             no module gives HCAs access to GPU memory; error counters grow; HCAs of one make have
-             different firmware
+             no module gives HCAs access to GPU memory; error counters grow; the link of one
+             port has gone down often since boot, others like it here have not; HCAs of one make
+             have different firmware
 Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
@@ -87,6 +88,9 @@ BETWEEN = 0.3
 # one in 0.3 s is bad luck on some port of a large job; a link that goes down never is
 NOISE = 3
 NEVER = ("link_downed", "link_error_recovery")
+FLAPS = 5
+"""Times that a link went down since boot, and times as often as its twins: a cable that is reseated
+makes one or two."""
 LISTED = 4
 
 OPERATOR = "data-centre operator"
@@ -157,6 +161,22 @@ FINDINGS = {
         text="start opensm on one node or the subnet manager of the switch; ports then change "
         "from Init to Active at once",
         commands=(Command("sminfo; ibstat {device} {number}", "the node, as root"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NETWORK,
+    ),
+    "port-not-swept": FindingType(
+        headline="RDMA port {at} is not active: its subnet manager leaves it out",
+        who=OPERATOR,
+        cause="a port cabled to another fabric, a GUID that the subnet manager isolates, or one "
+        "that it does not reach; a manager runs, as other ports are Active",
+        means=SLOW,
+        text="look for this port's GUID in the subnet manager's log; retrain the link "
+        "(ibportstate … reset), and if it stays in Init check where its cable ends. Do not start a "
+        "second manager on the same fabric",
+        commands=(
+            Command("sminfo; ibstat {device} {number}", "the node, as root"),
+            Command("iblinkinfo -C {device} -P {number}", "the node, as root"),
+        ),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NETWORK,
     ),
@@ -292,6 +312,20 @@ FINDINGS = {
         commands=(Command("perfquery -x; ibqueryerrors", "the node, as root"),),
         status=Status.WARN,
     ),
+    "link-flapped": FindingType(
+        headline="RDMA port {at} has lost its link again and again since boot: {seen}",
+        who=OPERATOR,
+        cause="a bad cable or transceiver, or somebody who worked on this cable",
+        means="an all-reduce stalls each time, or ends with 'Got completion from peer … with "
+        "status=12'",
+        text="check when it went down; if nobody worked on it, clean, reseat or swap the cable",
+        commands=(
+            Command("dmesg -T | grep -iE 'link (down|up)|mlx5'", "the node, as root"),
+            Command("perfquery -x; ibstat {device} {number}", "the node, as root"),
+        ),
+        status=Status.WARN,
+        explains=(),
+    ),
     "hca-missing": FindingType(
         headline="{at} has fewer RDMA devices than the other nodes: {seen}",
         who=ADMIN,
@@ -386,6 +420,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         yield from _judge_closed(here, seen)
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_errors(here, seen)
+        yield from _judge_flaps(here, seen)
         yield from _judge_missing(here, fabrics, seen)
         if seen.concerned:
             yield from _judge_prefix(here, seen)
@@ -494,7 +529,9 @@ def _judge_down(
     several: bool,
 ) -> None:
     unmanaged = hca_selection.waits_for_manager(port)
-    code = "no-subnet-manager" if unmanaged else "port-down"
+    code = "port-down"
+    if unmanaged:
+        code = "port-not-swept" if _managed(fabrics, port) else "no-subnet-manager"
     peers = hca_selection.expected_active(fabrics, port.name)
     status, sure, says = Status.FAIL, Confidence.LIKELY, port.says
     if seen.claims(port):
@@ -530,6 +567,15 @@ def _judge_down(
     else:
         return
     down.add(port, code, says, f"Active: {why}", status=status, confidence=sure)
+
+
+def _managed(fabrics: Mapping[str, NodeRdma], port: RdmaPort) -> bool:
+    """Whether a subnet manager runs where ports of this make are: one of them is Active."""
+    return any(
+        p.active and (p.kind, p.layer) == (port.kind, port.layer)
+        for fabric in fabrics.values()
+        for p in fabric.ports
+    )
 
 
 def _describe_rate(port: RdmaPort) -> str:
@@ -572,6 +618,20 @@ def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
             saw += f" in {seen.apart:.1f} s"
             growing.add(port, "errors-growing", saw, "counters that do not grow")
     yield from growing.findings()
+
+
+def _judge_flaps(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """Ports whose link went down often, where no other of its make here did: a switch that was
+    restarted takes all of them down."""
+    flapped = _PortFindings(here)
+    for port in seen.ports:
+        twins = [p.downed for p in seen.alike(port) if p is not port and p.downed is not None]
+        downed = port.downed or 0
+        many = port.kind and downed >= FLAPS and len(twins) > 1 and downed >= FLAPS * max(twins)
+        if port.active and many and (seen.gpus or seen.claims(port)):
+            wanted = f"{max(twins)} at most, as on the {len(twins)} others like it here"
+            flapped.add(port, "link-flapped", f"link_downed {downed}", wanted)
+    yield from flapped.findings()
 
 
 def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:

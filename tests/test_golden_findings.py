@@ -19,6 +19,8 @@ from preflight.render import human
 from preflight.serde import encode
 
 CHECKS = (
+    "gpu.health",
+    "gpu.visible",
     "job.backend",
     "job.balance",
     "job.cost",

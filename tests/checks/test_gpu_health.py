@@ -28,8 +28,10 @@ from preflight.model import (
     Confidence,
     Mark,
     Missing,
+    Node,
     NotApplicable,
     Status,
+    Topology,
 )
 
 conforms(gpu_health)
@@ -102,6 +104,126 @@ OTHERS = (GpuProcess(77, "python", 1001, 6 * GIB),)
 SXID = DeviceError("0000:c1:00.0", "SXid 24007 (fatal): Link 44 sourcetrack", True, 1, 60.0)
 AER = DeviceError("0000:16:01.0", "uncorrected (non-fatal) PCIe error", False, 2, 60.0)
 CORRECTED = "corrected PCIe error"
+OLD, NEW = "96.00.61.00.01", "96.00.74.00.01"
+RACK_1, RACK_2 = "a1" * 16, "b2" * 16
+NODES = tuple(f"n{i}" for i in range(1, 25))
+
+
+def nodes_of(*seen: gpu_health.Health) -> dict[str, gpu_health.Health]:
+    return dict(zip(NODES, seen, strict=False))
+
+
+def job(nodes: int) -> Topology:
+    each = tuple(Node(name, (i,)) for i, name in enumerate(NODES[:nodes]))
+    return topology(nodes, nodes=each)
+
+
+def tray(cluster: str = RACK_1, clique: int = 1) -> gpu_health.Health:
+    return every(name="NVIDIA GB200", fabric=NvSwitchFabric(3, 0, 0x51AA, 1, cluster, clique))
+
+
+def across(
+    name: str, *seen: gpu_health.Health, code: str | None = None, subject: str | None = None
+) -> Case:
+    status = None if code is None else WARN
+    return Case(name, nodes_of(*seen), code, status, topology=job(len(seen)), subject=subject)
+
+
+VBIOS, DOMAIN = "vbios-differs", "nvlink-domain-differs"
+PEERS = (
+    Case(
+        "one GPU of a box has an older VBIOS",
+        seen(*(gpu(i, vbios=OLD if i == 2 else NEW) for i in range(4))),
+        VBIOS,
+        WARN,
+        subject="n1 · GPU 2",
+    ),
+    across(
+        "a node that missed the update of the VBIOS",
+        *(every(vbios=v) for v in (NEW, OLD, NEW)),
+        code=VBIOS,
+        subject="n2",
+    ),
+    across(
+        "two nodes with a VBIOS each: nobody can tell",
+        *(every(vbios=v) for v in (NEW, OLD)),
+        code=VBIOS,
+        subject="n1",
+    ),
+    across(
+        "a node with fewer GPUs is as much of a party as one with more",
+        every(vbios=NEW),
+        seen(gpu(0, vbios=OLD)),
+        code=VBIOS,
+        subject="n1",
+    ),
+    across("one VBIOS everywhere", *(every(vbios=NEW) for _ in range(3))),
+    across(
+        "boards of two makers have a VBIOS of their own",
+        *(every(vbios=v, board=b) for v, b in ((NEW, 1), (OLD, 2), (NEW, 1))),
+    ),
+    Case(
+        "one GPU with thousands of corrected errors",
+        seen(*(gpu(i, corrected=48_211 if i == 1 else i) for i in range(4))),
+        "corrected-errors",
+        WARN,
+        subject="n1 · GPU 1",
+    ),
+    Case(
+        "hundreds on one of them", seen(*(gpu(i, corrected=800 if i == 1 else 0) for i in range(4)))
+    ),
+    Case("thousands on all of them", seen(*(gpu(i, corrected=2_000 + 900 * i) for i in range(4)))),
+    Case(
+        "two GPUs: nobody can tell what is usual",
+        seen(*(gpu(i, corrected=9_000 * i) for i in range(2))),
+    ),
+    across("a rack", *(tray() for _ in range(4))),
+    across("two racks of equal size", *(tray(r) for r in (RACK_1,) * 3 + (RACK_2,) * 3)),
+    across("two racks, most in the first", *(tray(r) for r in (RACK_1,) * 4 + (RACK_2,) * 2)),
+    across("two trays, each of a rack of its own", tray(), tray(RACK_2)),
+    across(
+        "a job that is larger than a rack by one tray", *(tray() for _ in range(18)), tray(RACK_2)
+    ),
+    across("two partitions of one rack", *(tray(clique=c) for c in (1, 1, 1, 2, 2))),
+    across("trays without a domain", *(tray("") for _ in range(3))),
+    across("HGX nodes beside a rack", tray(), tray(), every(), every()),
+    across(
+        "a tray in another partition of the rack",
+        *(tray(clique=c) for c in (1, 1, 2, 1)),
+        code=DOMAIN,
+        subject="n3",
+    ),
+    across(
+        "a tray that is in no domain",
+        *(tray(r) for r in (RACK_1, "", RACK_1)),
+        code=DOMAIN,
+        subject="n2",
+    ),
+    across(
+        "a tray of another rack, where all would fit into one",
+        *(tray(r) for r in (RACK_1, RACK_1, RACK_1, RACK_2)),
+        code=DOMAIN,
+        subject="n4",
+    ),
+    across("two trays, one in no domain", tray(), tray(""), code=DOMAIN, subject="n1"),
+    across("two trays of one rack in a partition each", tray(), tray(clique=2), code=DOMAIN),
+    Case(
+        "a GPU in another clique than the rest of its tray",
+        seen(
+            *(
+                gpu(
+                    i,
+                    name="NVIDIA GB200",
+                    fabric=NvSwitchFabric(3, 0, 0x51AA, 1, RACK_1, 1 + (i == 3)),
+                )
+                for i in range(4)
+            )
+        ),
+        DOMAIN,
+        WARN,
+        subject="n1 · GPU 3",
+    ),
+)
 CASES = (
     Case("healthy", seen()),
     Case("nothing was seen", {}),
@@ -291,6 +413,7 @@ CASES = (
         "health-unknown",
         UNDECIDED,
     ),
+    *PEERS,
     *amd_cases.HEALTH,
 )
 
@@ -324,6 +447,21 @@ def test_who_is_blamed() -> None:
     cases = (every(fabric=NvSwitchFabric(2)), one(used=79 * GIB, processes=OTHERS), one(recovery=5))
     found = [judged(gpu_health, Case("", saw))[0] for saw in cases]
     assert [f.blame for f in found] == [Blame.NODE, Blame.UNKNOWN, Blame.UNKNOWN]
+
+
+@pytest.mark.parametrize("code", [VBIOS, DOMAIN])
+def test_of_two_that_differ_both_are_said(code: str) -> None:
+    saw = {VBIOS: (every(vbios=NEW), every(vbios=OLD)), DOMAIN: (tray(), tray(clique=2))}[code]
+    (found,) = judged(gpu_health, across("", *saw))
+    assert [s.node for s in found.subjects] == ["n1", "n2"]
+    assert (found.blame, found.confidence) == (Blame.UNKNOWN, Confidence.POSSIBLE)
+    assert found.alternatives == ("n1 is the one that differs", "n2 is the one that differs")
+
+
+def test_a_tray_from_another_rack_may_be_all_that_was_free() -> None:
+    saw = tuple(tray(r) for r in (RACK_1, RACK_1, RACK_2))
+    (found,) = judged(gpu_health, across("", *saw))
+    assert (found.blame, len(found.alternatives)) == (Blame.UNKNOWN, 1)
 
 
 def test_the_row_says_what_was_not_readable() -> None:
@@ -391,6 +529,7 @@ def test_what_is_observed(tmp_path: Path) -> None:
     )
     assert (vitals.recovery, vitals.bus) == (4, "0000:38:00.0")
     assert vitals.fabric == NvSwitchFabric(3, 0, 0x51AA, 1)
+    assert (vitals.vbios, vitals.board, vitals.corrected) == (NEW, 0x16C110DE, 0)
     assert got.value.log == XidLog((Xid("0000:38:00.0", 95, 2, 7.0),))
     assert got.marks[:3] == ("/sys/bus/pci", "nvmlInit", "nvmlDeviceGetCount")
     assert "nvmlDeviceGetRemappedRows of GPU 3" in got.marks

@@ -295,7 +295,8 @@ CASES = (
     Case("no GPU wanted", but(mask=""), "mask-empty", WARN),
     Case("none, but SLURM gave some", but(mask="", slurm=4), "mask-empty", FAIL),
     Case("none by mistake", but(mask="4,5,6,7"), "mask-empty", FAIL),
-    Case("twice the same", but(mask="0,0,1,2"), "mask-empty", FAIL),
+    Case("twice the same", but(mask="0,0,1,2"), "mask-duplicate", FAIL),
+    Case("twice, and behind it one that is not here", but(mask="1,1,9"), "mask-duplicate", FAIL),
     Case("hides the last", but(mask="0,1,9,2"), "mask-invalid", WARN, topology=topology(2)),
     Case("eight ranks", FINE, "too-few-gpus", FAIL, topology=topology(8, launcher="torchrun")),
     Case("--nproc by hand", has(1), "too-few-gpus", FAIL),
@@ -523,3 +524,10 @@ def test_a_crash_of_the_library_ends_the_process_only(node: Path) -> None:
     _, marks = process.communicate(timeout=60)
     assert process.returncode == -11
     assert marks.splitlines()[-1] == "nvmlDeviceGetCount"
+
+
+def test_a_mask_that_names_a_gpu_twice_is_corrected_where_the_ranks_still_fit() -> None:
+    (enough,) = judged(gpu_visible, Case("", but(mask="2,0,2"), topology=topology(2)))
+    (short,) = judged(gpu_visible, Case("", but(mask="2,0,2"), topology=topology(3)))
+    assert enough.fields["once"] == "2,0"
+    assert not short.fields["once"]

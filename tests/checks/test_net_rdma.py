@@ -232,9 +232,25 @@ CASES = (
     ),
     Case("nothing says how it is", fabric(port(0), port(1, state=-1, physical=-1))),
     # --- no subnet manager ---
-    Case("one has no manager", fabric(*rails(8, init(2))), "no-subnet-manager", WARN),
-    several("none has", fabric(*map(init, range(8))), "no-subnet-manager", FAIL),
-    Case("ours has none", fabric(port(0), init(1), ours="mlx5_1"), "no-subnet-manager", FAIL),
+    Case("one is left out by its manager", fabric(*rails(8, init(2))), "port-not-swept", WARN),
+    Case("none has", fabric(*map(init, range(8))), "no-subnet-manager", WARN),
+    Case(
+        "no node has",
+        nodes(*[fabric(*map(init, range(8)))] * 2),
+        "no-subnet-manager",
+        FAIL,
+        topology=job(),
+    ),
+    several(
+        "none of this node, and the other has", fabric(*map(init, range(8))), "port-not-swept", FAIL
+    ),
+    Case("ours is left out", fabric(port(0), init(1), ours="mlx5_1"), "port-not-swept", FAIL),
+    Case(
+        "a storage port of another make is Active",
+        fabric(init(0), STORAGE),
+        "no-subnet-manager",
+        WARN,
+    ),
     # --- rates ---
     Case(
         "slower than on most nodes",
@@ -384,6 +400,21 @@ CASES = (
         topology=job(3),
     ),
     # --- counters ---
+    Case(
+        "a link that went down 14 times since boot",
+        fabric(*(port(n, downed=14 if n == 4 else n % 2) for n in range(8))),
+        "link-flapped",
+        WARN,
+        subject="n1 · mlx5_4 · port 1",
+    ),
+    Case("all went down with the switch", fabric(*(port(n, downed=9) for n in range(8)))),
+    Case("a cable that was reseated", fabric(*(port(n, downed=2 * (n == 4)) for n in range(8)))),
+    Case("half of them flap", fabric(*(port(n, downed=14 * (n % 2)) for n in range(8)))),
+    Case("of two nobody can tell", fabric(*(port(n, downed=14 * n) for n in range(2)))),
+    Case(
+        "a storage port beside them",
+        fabric(*(port(n, downed=0) for n in range(8)), replace(STORAGE, downed=14)),
+    ),
     Case("errors", fabric(port(grown={"symbol_error": 40})), "errors-growing", WARN),
     Case("a link that goes down", fabric(port(grown={"link_downed": 1})), "errors-growing", WARN),
     Case("one symbol in a while", fabric(port(grown={"symbol_error": 1}))),
@@ -398,7 +429,7 @@ def test_judge(case: Case) -> None:
 
 def test_a_spare_beside_one_without_a_manager_drains_nothing() -> None:
     found = judged(net_rdma, Case("", fabric(*rails(16, down(2), init(3)))))
-    assert {f.code: f.status for f in found} == {"port-never-up": WARN, "no-subnet-manager": WARN}
+    assert {f.code: f.status for f in found} == {"port-never-up": WARN, "port-not-swept": WARN}
 
 
 def test_eight_dead_ports_are_one_finding() -> None:

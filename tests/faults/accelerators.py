@@ -165,7 +165,7 @@ GPUS = (
     Fault(
         "CUDA_VISIBLE_DEVICES=0,0,1,2",
         "gpu.visible",
-        "mask-empty",
+        "mask-duplicate",
         says="it names '0' twice",
         env={"CUDA_VISIBLE_DEVICES": "0,0,1,2"},
         scenario={},
@@ -408,7 +408,7 @@ NET_RDMA = (
     Fault(
         "one of eight InfiniBand ports has no subnet manager",
         "net.rdma",
-        "no-subnet-manager",
+        "port-not-swept",
         "n1 · mlx5_2 · port 1",
         status="warn",
         exit=0,
@@ -434,7 +434,7 @@ NET_RDMA = (
     Fault(
         "a port in INIT beside one that never had a cable",
         "net.rdma",
-        "no-subnet-manager",
+        "port-not-swept",
         "n1 · mlx5_6 · port 1",
         status="warn",
         exit=0,
@@ -465,6 +465,20 @@ NET_RDMA = (
         exit=0,
         env={"NCCL_IB_HCA": "=mlx5_0,mlx5_9"},
         setup=RAILS % f"port mlx5_9 {POLLING}; echo MT4119 > tree/infiniband/mlx5_9/hca_type",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a link of InfiniBand that went down 14 times since boot",
+        "net.rdma",
+        "link-flapped",
+        "n1 · mlx5_4 · port 1",
+        status="warn",
+        exit=0,
+        says="mlx5_4:1 link_downed 14",
+        setup=RAILS % "for n in 0 1 2 3 4 5 6 7; do "
+        "echo $((n == 4 ? 14 : n % 2)) > tree/infiniband/mlx5_$n/ports/1/counters/link_downed; "
+        "done",
         scenario={},
         **ON_4,
     ),

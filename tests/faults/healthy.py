@@ -203,6 +203,28 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
     ),
     healthy(
+        "some corrected memory errors on one GPU of four",
+        nproc=2,
+        gpus=4,
+        scenario={"gpu2.ecc_corrected": 640},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
+    healthy(
+        "a tray of GB200 in an NVLink domain",
+        nproc=2,
+        gpus=4,
+        scenario={"name": "NVIDIA GB200", "fabric_state": 3, "fabric_cluster": "rack-7"},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health"),
+    ),
+    healthy(
+        "ports whose links all went down with the switch",
+        nproc=2,
+        gpus=4,
+        setup=RAILS % "for n in 0 1 2 3 4 5 6 7; do "
+        "echo 9 > tree/infiniband/mlx5_$n/ports/1/counters/link_downed; done",
+        args=("--level", "quick", "--only", "net.rdma"),
+    ),
+    healthy(
         "an exact NCCL_IB_HCA beside a storage HCA",
         nproc=2,
         gpus=4,

@@ -10,11 +10,12 @@
  *                                  remap_rows, remap_pending, remap_failure, retired_pending,
  *                                  virtual; reasons (0x8), and reasons2 from the second time on;
  *                                  numa (else not supported); power_limit (mW), ecc, clock (MHz),
- *                                  generation_max
+ *                                  generation_max, vbios, board, ecc_corrected
  *   gpu2.field.230 = 1             a field value (field.ID.SCOPE for one scope), else not supported
  *   gpu2.processes = 4242:2147483648,77:0       pid:bytes of compute programs; graphics: of others
- *   fabric_state = 3               and fabric_status, fabric_mask, fabric_summary; fabric_version:
- *                                  the newest structure that this driver knows, 3
+ *   fabric_state = 3               and fabric_status, fabric_mask, fabric_summary, fabric_clique,
+ *                                  fabric_cluster (a text of up to 16 bytes); fabric_version: the
+ *                                  newest structure that this driver knows, 3
  *   error.nvmlInit = 18            this call answers with that nvmlReturn_t
  *   gpu2.error = 15                every call about this GPU does
  *   gpu2.lost_after = 6            every call about this GPU after the sixth answers 15
@@ -232,6 +233,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t *out)
 /* --- one GPU --- */
 
 TEXT(nvmlDeviceGetName, "name", "NVIDIA H100 80GB HBM3")
+TEXT(nvmlDeviceGetVbiosVersion, "vbios", "96.00.74.00.01")
 NUMBER(nvmlDeviceGetIndex, "index", index_of(gpu))
 NUMBER(nvmlDeviceGetMinorNumber, "minor", index_of(gpu))
 NUMBER(nvmlDeviceGetComputeMode, "compute_mode", 0)
@@ -277,6 +279,7 @@ CALL("nvmlDeviceGetPciInfo", nvmlDeviceGetPciInfo_v3, (gpu_t gpu, struct pci *ou
      if (sscanf(place, "%x:%x:%x", &out->domain, &out->bus, &out->device) != 3)
          return INVALID_ARGUMENT;
      out->model = 0x233010de;
+     out->subsystem = (unsigned)number(index_of(gpu), "board", 0x16c110de);
      snprintf(out->bus_id, sizeof out->bus_id, "%08X:%02X:%02X.0", out->domain, out->bus,
               out->device);
      memcpy(out->old_bus_id, out->bus_id + 4, 13);)
@@ -316,7 +319,7 @@ CALL("nvmlDeviceGetTemperatureThreshold", nvmlDeviceGetTemperatureThreshold,
 CALL("nvmlDeviceGetTotalEccErrors", nvmlDeviceGetTotalEccErrors,
      (gpu_t gpu, unsigned uncorrected, unsigned aggregate, unsigned long long *out),
      const char *key = aggregate ? "ecc_aggregate" : "ecc_volatile";
-     *out = uncorrected ? (unsigned long long)number(index_of(gpu), key, 0) : 0;)
+     *out = (unsigned long long)number(index_of(gpu), uncorrected ? key : "ecc_corrected", 0);)
 
 CALL("nvmlDeviceGetRemappedRows", nvmlDeviceGetRemappedRows,
      (gpu_t gpu, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed),
@@ -403,6 +406,11 @@ CALL("nvmlDeviceGetGpuFabricInfo", nvmlDeviceGetGpuFabricInfoV, (gpu_t gpu, stru
      unsigned version = out->version >> 24;
      if (version > number(NO_GPU, "fabric_version", 3))
          return VERSION_MISMATCH;
+     char cluster[TEXT_MAX];
+     text(index_of(gpu), "fabric_cluster", "", cluster, sizeof cluster);
+     memset(out->cluster, 0, sizeof out->cluster);
+     memcpy(out->cluster, cluster, strnlen(cluster, sizeof out->cluster));
+     out->clique = (unsigned)number(index_of(gpu), "fabric_clique", 0);
      out->state = (unsigned char)number(index_of(gpu), "fabric_state", 0);
      out->status = (unsigned)number(index_of(gpu), "fabric_status", 0);
      out->mask = (unsigned)number(index_of(gpu), "fabric_mask", 0);

@@ -143,6 +143,8 @@ HEALTHY = (
     Machine("H100 with a driver that knows less of the fabric", {**H100, "fabric_version": 2}),
     Machine("H100 that answers only what it did years ago", {**H100, "fabric_version": 0}),
     Machine("H100 at its power limit", {**H100, "reasons": 0x4}),
+    Machine("H100 with a few corrected errors", {**H100, "gpu3.ecc_corrected": 212}),
+    Machine("GB200 in an NVLink domain", {**GB200, "fabric_cluster": "rack-7", "fabric_clique": 3}),
     Machine("H100 that was braked for a moment", {**H100, "reasons": 0x88, "reasons2": 0x1}),
     Machine("H100 after a program failed", H100, log=(xid(60, 13), xid(50, 31), xid(40, 43))),
     Machine("H100 long after a reset", H100, log=(xid(5 * HOUR, 95), xid(5 * HOUR, 48))),
@@ -245,6 +247,27 @@ FAULTY = (
     ),
     Machine("one GPU is too hot", {**RTX, "gpu1.temperature": 91}, "too-hot", "warn", "GPU 1"),
     Machine("x8 in place of x16", {**L4, "gpu1.width": 8}, "pcie-downgraded", "warn", "GPU 1"),
+    Machine(
+        "one GPU with an older VBIOS",
+        {**H100, "gpu5.vbios": "96.00.61.00.01"},
+        "vbios-differs",
+        "warn",
+        "GPU 5",
+    ),
+    Machine(
+        "a flood of corrected errors",
+        {**H100, "ecc_corrected": 3, "gpu5.ecc_corrected": 48211},
+        "corrected-errors",
+        "warn",
+        "GPU 5",
+    ),
+    Machine(
+        "a GPU of a tray in another partition",
+        {**GB200, "fabric_cluster": "rack-7", "fabric_clique": 3, "gpu2.fabric_clique": 4},
+        "nvlink-domain-differs",
+        "warn",
+        "GPU 2",
+    ),
     Machine("no fabric manager", {**H100, "fabric_state": 1}, "fabric-down", subject="GPU 0"),
     Machine(
         "the fabric never comes up", {**H100, "fabric_state": 2}, "fabric-down", subject="GPU 0"

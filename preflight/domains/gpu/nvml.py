@@ -315,12 +315,14 @@ class VisibleDevices:
     off     it names no device on purpose: empty, -1, NoDevFiles
     mig     it names MIG instances; which ones can't be told from here
     problem why it shows fewer devices than it names; empty when it does not
+    once    of a mask that names a device twice and so shows none: the devices that it means
     """
 
     indexes: tuple[int, ...]
     off: bool = False
     mig: bool = False
     problem: str = ""
+    once: tuple[int, ...] = ()
 
 
 def all_hidden(environ: Mapping[str, str]) -> bool:
@@ -340,13 +342,19 @@ def visible_devices(mask: str | None, uuids: Sequence[str]) -> VisibleDevices:
     if entries[0] in ("", "-1", "NoDevFiles"):
         return VisibleDevices((), off=True)
     found: list[int] = []
+    repeated = ""
     for entry in entries:
         index, problem = _named_device(entry, entries[0].startswith("GPU-"), uuids)
+        if index is None and repeated:
+            break
         if index is None:
             return VisibleDevices(tuple(found), problem=problem)
-        if index in found:
-            return VisibleDevices((), problem=f"it names {entry[:50]!r} twice")
-        found.append(index)
+        if index not in found:
+            found.append(index)
+        elif not repeated:
+            repeated = entry[:50]
+    if repeated:
+        return VisibleDevices((), problem=f"it names {repeated!r} twice", once=tuple(found))
     return VisibleDevices(tuple(found))
 
 

@@ -156,6 +156,8 @@ def _identity(call: CallRecorder, handle: Any) -> dict[str, Any]:
         "bus": bus_id(pci.busId) if pci else "",
         "name": str(call("nvmlDeviceGetName", handle) or "")[:TEXT],
         "uuid": str(call("nvmlDeviceGetUUID", handle) or "")[:TEXT],
+        "vbios": str(call("nvmlDeviceGetVbiosVersion", handle) or "")[:TEXT],
+        "board": int(pci.pciSubSystemId) if pci else 0,
         "mig": bool(mig and mig[0]),
         "virtual": call("nvmlDeviceGetVirtualizationMode", handle),
         "persistent": None if persistent is None else bool(persistent),
@@ -166,10 +168,11 @@ def _identity(call: CallRecorder, handle: Any) -> dict[str, Any]:
 
 def _memory(call: CallRecorder, handle: Any) -> dict[str, Any]:
     """Its memory's errors, and what the driver wants done about them."""
-    # nvml.h: 1 uncorrected; 0 volatile, 1 aggregate
+    # nvml.h: 0 corrected, 1 uncorrected; 0 volatile, 1 aggregate
     known = {
         "volatile": call("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
         "aggregate": call("nvmlDeviceGetTotalEccErrors", handle, 1, 1),
+        "corrected": call("nvmlDeviceGetTotalEccErrors", handle, 0, 0),
     }
     rows = call("nvmlDeviceGetRemappedRows", handle)
     if rows is not None:
@@ -236,6 +239,10 @@ def _fabric(call: CallRecorder, handle: Any) -> dict[str, Any]:
                         status=int(info.status),
                         mask=int(info.healthMask),
                         summary=int(getattr(info, "healthSummary", 0)),
+                        cluster=cluster
+                        if (cluster := bytes(info.clusterUuid).hex()).strip("0")
+                        else "",
+                        clique=int(info.cliqueId),
                     )
                 }
     return {}

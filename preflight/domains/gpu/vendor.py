@@ -82,4 +82,6 @@ def visible_devices(masks: DeviceMasks, uuids: Sequence[str]) -> VisibleDevices:
         off=outer.off or inner.off,
         mig=outer.mig or inner.mig,
         problem=outer.problem or inner.problem,
+        # as it must be written in the variable that is wrong
+        once=inner.once or (outer.once if masks.mask is None else ()),
     )

@@ -49,19 +49,24 @@ class GpuProcess:
 @dataclass(frozen=True, slots=True)
 class NvSwitchFabric:
     """How far a GPU has joined its NVSwitch fabric: state 1 not started, 2 in progress, 3
-    completed; then `status` is the nvmlReturn_t of its end. mask and summary: its health."""
+    completed; then `status` is the nvmlReturn_t of its end. mask and summary: its health. cluster,
+    clique: its NVLink domain; a cluster (hexadecimal) is empty where the GPU is in none."""
 
     state: int
     status: int = 0
     mask: int = 0
     summary: int = 0
+    cluster: str = ""
+    clique: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
     """One GPU. None: it doesn't tell.
 
+    vbios, board          its firmware, and the PCI subsystem: who made the board, and which it is
     volatile, aggregate   uncorrectable memory errors since the driver was loaded, and ever
+    corrected             those that cost nothing, since the driver was loaded
     rows, remap_pending, remap_failed     rows replaced because of such errors
     pages_pending         the same of GPUs before Ampere
     recovery              what the driver wants done: 0 nothing, 1 a reset … (nvml.h)
@@ -108,6 +113,9 @@ class Vitals:
     mps: bool = False
     compute_mode: int | None = None
     graphics: int = 0
+    vbios: str = ""
+    board: int = 0
+    corrected: int | None = None
     failed: Mapping[str, int] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
 

@@ -84,6 +84,7 @@ class RdmaPort:
     gids      the filled ones of `gid_slots` entries (of an active Ethernet port)
     pkey      the key at the index that NCCL_IB_PKEY names; None: not readable
     grown     counter -> by how much it grew between two looks
+    downed    how often its link went down since boot (link_downed); None: not told
     was_up    its link has been up since boot: it has a partner, or had one
     firmware  of the card, as its driver says it
     """
@@ -108,6 +109,7 @@ class RdmaPort:
     pkey: int | None = None
     grown: Mapping[str, int] = field(default_factory=dict)
     was_up: bool = False
+    downed: int | None = None
     firmware: str = ""
 
     @property
@@ -182,6 +184,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 gid_slots=len(slots),
                 pkey=None if ethernet else host.read_int(f"{here}/pkeys/{pkey}"),
                 was_up=_was_up(host, folder, here, state),
+                downed=host.read_int(f"{here}/counters/link_downed"),
                 firmware=_text(host, f"{folder}/fw_ver"),
             )
 
