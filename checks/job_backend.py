@@ -68,6 +68,8 @@ NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
 UNSET = re.compile(r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected")
 MOST = 64
 """Groups, and connections of NCCL, in the report."""
+WARNINGS = 4
+"""Of NCCL that are shown."""
 MPIRUN = frozenset({"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"})
 RAISED = ("job.ranks", "job.collectives", "job.pace", "job.memory", "job.model")
 
@@ -298,7 +300,19 @@ def measured(world: World[Carried]) -> Measured:
     each = {group.called or group.name: dict(group.carried) for group in groups}
     shown = dict(list(each.items())[:MOST])
     values = {"backend": first.text, "asked": first.asked, "groups": shown}
-    return Measured(text, values | nccl)
+    return Measured(text, values | nccl, notes=tuple(_warned(world)))
+
+
+def _warned(world: World[Carried]) -> Iterator[str]:
+    """What NCCL warned of, each with the ranks that did: often the cause of what torch raises, and
+    without NCCL_DEBUG printed nowhere."""
+    ranks: dict[str, list[int]] = {}
+    for _, seen in world.each():
+        for text in seen.nccl.log.warnings if seen.nccl is not None else ():
+            if len(ranks) < WARNINGS or text in ranks:
+                ranks.setdefault(text, []).append(seen.backends.rank or 0)
+    for text, numbers in ranks.items():
+        yield f"NCCL warns on {rank_list(numbers)}: {text}"
 
 
 def _nccl_values(world: World[Carried]) -> dict[str, Any]:
@@ -318,5 +332,8 @@ def _nccl_values(world: World[Carried]) -> dict[str, Any]:
         "networks": sorted({log.network for log in said} - {""})[:MOST],
         "devices": sorted({device for log in said for device in log.devices})[:MOST],
         "interfaces": sorted({log.interface for log in said} - {""})[:MOST],
+        "rings": max(log.rings for log in said),
+        "trees": max(log.trees for log in said),
+        "nvls": max(log.nvls for log in said),
         "links": {pair: ", ".join(ways) for pair, ways in list(links.items())[:MOST]},
     }

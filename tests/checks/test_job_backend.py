@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.cases import Case, assert_case, judged, round_trips, topology, world
-from support.nccl_reports import CARD, IB, NONE, capture, nodes, over, ring
+from support.nccl_reports import CARD, IB, MEMLOCK, NONE, capture, nodes, over, ring
 
 from preflight.check import conforms
 from preflight.checks import job_backend
@@ -319,7 +319,8 @@ def test_what_is_measured() -> None:
 def test_the_ways_of_nccl_are_measured() -> None:
     first = logged(0, 2, over("IB", Link(1, "NET/IB", 2, gdr=True), Link(1, "SHM", 1)), IB)
     assert first.nccl is not None
-    log = replace(first.nccl.log, devices=("mlx5_0:1/IB",), interface="eth0")
+    log = replace(first.nccl.log, devices=("mlx5_0:1/IB",), interface="eth0", rings=16)
+    log = replace(log, trees=2)
     first = replace(first, nccl=replace(first.nccl, log=log))
     seen = {"n1/0": first, "n2/1": logged(1, 2, over("IB"), IB)}
     found = job_backend.measured(world("job.backend", seen))
@@ -328,8 +329,25 @@ def test_the_ways_of_nccl_are_measured() -> None:
     )
     assert found.values["links"] == {"0-1": "NET/IB/GDRDMA, SHM"}
     assert (found.values["networks"], found.values["interfaces"]) == (["IB"], ["eth0"])
+    assert (found.values["rings"], found.values["trees"], found.values["nvls"]) == (16, 2, 0)
     assert found.values["devices"] == ["mlx5_0:1/IB"]
     round_trips(first)
+
+
+def test_what_nccl_warns_of_is_shown() -> None:
+    """With the ranks, each warning once, and no more than some."""
+
+    def warns(number: int, *texts: str) -> Carried:
+        return logged(number, 3, over("IB", warnings=texts))
+
+    seen = {"n1/0": warns(0, MEMLOCK), "n1/1": warns(1), "n1/2": warns(2, MEMLOCK, "moon is full")}
+    found = job_backend.measured(world("job.backend", seen))
+    assert found.notes == (
+        f"NCCL warns on ranks 0,2: {MEMLOCK}",
+        "NCCL warns on rank 2: moon is full",
+    )
+    many = world("job.backend", {"n1/0": warns(0, *map(str, range(99)))})
+    assert len(job_backend.measured(many).notes) == job_backend.WARNINGS
 
 
 def test_the_setting_that_takes_the_fabric_away_is_named() -> None:

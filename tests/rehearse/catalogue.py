@@ -180,6 +180,13 @@ FAULTS = (
         may_warn=("rendezvous-hardcoded",),
         extra=10.0,
     ),
+    warned(
+        *("nccl_log", "p2p-unused", 0),
+        check=BACKEND,
+        args=("v100-p2p-off-2.28",),
+        line=False,
+        launcher=SHELL,
+    ),
     # rank 0 only learns that its peer is gone
     gone("shape_differs", "model-structure", 0, 1, check=MODEL),
     # who leaves silently was last seen half a second before: no line is known
@@ -345,6 +352,8 @@ HEALTHY = (
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL),
+    Row("nccl_log", launcher=SHELL, args=("l40s-shm-2.21",), word="shm"),
+    Row("nccl_log", launcher=SHELL, args=("nvls-refused-2.28",), word="warns"),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
     Row("buffers_own", launcher=SHELL),
     # they import much of torch's compiler
