@@ -117,7 +117,12 @@ FINDINGS = {
         status=Status.WARN,
     ),
     **{
-        code: replace(finding, blame=finding.blame or Blame.UNKNOWN)
+        code: replace(
+            finding,
+            blame=finding.blame or Blame.UNKNOWN,
+            # such ranks can't talk to each other; whatever else NCCL took is only slow
+            explains=RAISED if code == "nets-differ" else (),
+        )
         for code, finding in nccl_transport.FINDINGS.items()
     },
 }

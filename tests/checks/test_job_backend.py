@@ -334,6 +334,15 @@ def test_the_ways_of_nccl_are_measured() -> None:
     round_trips(first)
 
 
+@pytest.mark.parametrize(
+    ("name", "explained"),
+    [("another network on one node", True), ("NCCL over TCP beside InfiniBand", False)],
+)
+def test_only_networks_that_can_t_talk_explain_a_hang(name: str, explained: bool) -> None:
+    (found,) = judged(job_backend, next(c for c in NCCL_CASES if c.name == name))
+    assert ("job.collectives" in found.explains) == explained
+
+
 def test_what_nccl_warns_of_is_shown() -> None:
     """With the ranks, each warning once, and no more than some."""
 
