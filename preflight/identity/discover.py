@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from preflight.frozen import dataclass
-from preflight.identity.launchers import LOCAL, NODE_WORDS, Launcher, detect
+from preflight.identity.launchers import LOCAL, NODE_WORDS, PMIX, Launcher, detect
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
 
@@ -139,7 +139,7 @@ def discover(
     if size is None and launcher.name == "MPI (PMIx)":
         raise PreflightError(
             f"PMIX_RANK={rank} says that there is a process per rank, but nothing says how many: "
-            "set WORLD_SIZE"
+            "set WORLD_SIZE, or unset PMIX_RANK if another launch left it over"
         )
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
@@ -185,6 +185,8 @@ def _stands_for_node(reading: _Reading, rank: int, here: int | None, flags: _Fla
         f"{flags.nproc_source} {flags.nproc} would start {flags.nproc} ranks in each process, but "
         f"{reading.facts['rank'].source.removeprefix('env ')}={rank} says that {launcher.name} "
         f"has already started one process per rank; leave {flags.nproc_source} out"
+        + ", or unset PMIX_RANK if another launch left it over"
+        * (launcher is PMIX)
     )
 
 

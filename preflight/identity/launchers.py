@@ -192,6 +192,9 @@ LOCAL = Launcher("local", sign=(), job=("SLURM_JOB_ID",), per_node=True)
 
 def detect(environ: Mapping[str, str]) -> Launcher:
     """The launcher that started this process, LOCAL when none did."""
+    if not environ.get("PMIX_NAMESPACE"):
+        # PMIx_Init takes both: a PMIX_RANK alone was left over, and torch does not read it
+        environ = {name: value for name, value in environ.items() if name != "PMIX_RANK"}
     return next((launcher for launcher in LAUNCHERS if _fits(launcher, environ)), LOCAL)
 
 

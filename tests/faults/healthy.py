@@ -238,6 +238,10 @@ VARIANTS = (
         env={"PMI_RANK": "0", "PMI_SIZE": "1"},
     ),
     healthy(
+        "a PMIX_RANK left over in the shell",
+        env={"PMIX_RANK": "3"},
+    ),
+    healthy(
         "8 ports of InfiniBand",
         nproc=2,
         gpus=4,

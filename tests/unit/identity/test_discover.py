@@ -305,10 +305,25 @@ def test_what_lightning_wants_on_every_node() -> None:
 
 
 def test_pmix_alone_does_not_say_how_many() -> None:
-    with pytest.raises(PreflightError, match="set WORLD_SIZE"):
-        discover({"PMIX_RANK": "3", "MASTER_ADDR": "n1"}, "n1")
-    top = discover({"PMIX_RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1"}, "n1")
+    given = {"PMIX_RANK": "3", "PMIX_NAMESPACE": "prterun-n1-77@1", "MASTER_ADDR": "n1"}
+    with pytest.raises(PreflightError, match="set WORLD_SIZE, or unset PMIX_RANK"):
+        discover(given, "n1")
+    with pytest.raises(PreflightError, match="leave --nproc out, or unset PMIX_RANK"):
+        discover(given, "n1", nproc=2)
+    top = discover(given | {"WORLD_SIZE": "4"}, "n1")
     assert (top.launcher, top.size, top.ranks_of("n1")) == ("MPI (PMIx)", 4, (3,))
+
+
+def test_a_pmix_rank_without_its_namespace_was_left_over() -> None:
+    """Nobody can start PMIx with it, and torch does not read it: the command is what counts."""
+    alone = {"PMIX_RANK": "3"}
+    assert (discover(alone, "n1", nproc=2).launcher, discover(alone, "n1").size) == ("local", 1)
+    top = discover(alone | {"MASTER_ADDR": "n1"}, "n2", nproc=2, nodes=2, node_rank=1)
+    assert (top.launcher, top.size, top.ranks_of("n2")) == ("local", 4, (2, 3))
+    inside = alone | {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n1"}
+    assert discover(inside, "n1").ranks_of("n1") == (1,)
+    task = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[1-2]"}
+    assert discover(alone | task, "n2").launcher == "SLURM"
 
 
 # --- SLURM's pitfalls ---
