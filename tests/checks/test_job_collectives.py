@@ -196,6 +196,23 @@ DIFFERS = (
     ),
     differs("nobody receives", job(rank("collective", SENDER), WAITS, WAITS), 0),
     differs(
+        "a ring of send and recv, one of whose ranks sends to another one",
+        job(
+            *(
+                rank(
+                    "collective", group(*(call(1, op, line, p2p=True) for op, line in told), done=0)
+                )
+                for told in (
+                    (("send 0->1", 50), ("recv 0<-3", 51)),
+                    (("send 1->2", 50), ("recv 1<-0", 51)),
+                    (("send 2->0", 50), ("recv 2<-1", 51)),
+                    (("recv 3<-2", 51), ("send 3->0", 50)),
+                )
+            )
+        ),
+        2,
+    ),
+    differs(
         "both send",
         job(
             rank("collective", group(call(1, "send 0->1", p2p=True))),

@@ -21,6 +21,7 @@ from preflight.domains.job.hang import (
 from preflight.domains.job.inferred_calls import in_work_wait
 from preflight.domains.job.kernel_wait import BlockedOnStorage
 from preflight.domains.job.record import CLOSING, Calls, Collective
+from preflight.domains.job.ring import WrongPeer, wrong_peer
 from preflight.domains.job.wait_graph import (
     COLLECTIVE,
     GONE,
@@ -217,15 +218,31 @@ def _unpaired(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None
     ranks = sorted({*pairs, *late})
     call = next(w.call for w in found.waits[pairs[0]] if w.call.p2p)
     at = "; ".join(f"rank {r} {location(hang.calls[r])}" for r in late[:3])
+    saw = f"{at}, in a wait for a call begun before; {_describe_wait(hang, found, pairs)}"
+    if (broken := wrong_peer(hang.calls)) is not None:
+        return _broken_ring(hang, broken, saw)
     return Found(
         "collective-mismatch",
         hang.subjects(ranks),
-        saw=f"{at}, in a wait for a call begun before; "
-        + _describe_wait(hang, found, pairs)
-        + " · a send or recv has no partner",
+        saw=f"{saw} · a send or recv has no partner",
         expected="a recv for each send, between the same two ranks",
         confidence=LIKELY,
         alternatives=hang.either(ranks),
+        fields={"line": str(call.frame or "that line")},
+    )
+
+
+def _broken_ring(hang: Hang, broken: WrongPeer, saw: str) -> Found:
+    """All others pass on around a ring; this rank has another peer than they."""
+    call = broken.call
+    way = "send to" if call.op.startswith("send") else "receive from"
+    return Found(
+        "collective-mismatch",
+        hang.subjects([broken.rank]),
+        saw=f"rank {broken.rank}: {describe_call(call)}; every other rank passes on around the ring"
+        f" · {saw}",
+        expected=f"rank {broken.rank} to {way} rank {broken.meant}, not rank {broken.peer}",
+        confidence=LIKELY,
         fields={"line": str(call.frame or "that line")},
     )
 
@@ -280,6 +297,10 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
             text = describe_call(wait.call) + hang.group(wait.group)
         text += f", for {rank_list(found.behind[rank])}" if found.behind[rank] else ""
         rows.setdefault(text, []).append(rank)
+    said = "; ".join(f"{rank_list(of)}: {text}" for text, of in list(rows.items())[:4])
+    if (broken := wrong_peer(hang.calls)) is not None:
+        others = [r for r in ranks if r != broken.rank]
+        return _broken_ring(hang, broken, _describe_wait(hang, found, others))
     call = next((found.waits[r][0].call for r in ranks if r in found.waits), None)
     alone = [r for r in ranks if any(wait.call.p2p for wait in found.waits.get(r, ()))]
     ends = [{r, w.mate} for r in alone for w in found.waits[r] if w.call.p2p and w.mate is not None]
@@ -289,8 +310,7 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
     return Found(
         "collective-mismatch",
         hang.subjects(wrong or alone or ranks),
-        saw="; ".join(f"{rank_list(of)}: {text}" for text, of in list(rows.items())[:4])
-        + " · they wait for each other",
+        saw=said + " · they wait for each other",
         expected="a recv for each send, and calls of different groups in one order on all ranks",
         confidence=LIKELY,
         alternatives=() if wrong else hang.either(ranks),

@@ -85,14 +85,14 @@ def _wait(
         return None
     everybody = frozenset(group.ranks or members)
     if call.p2p:
-        return Wait(key, call, mate=_other_end(rank, group, call))
+        return Wait(key, call, mate=other_end(rank, group, call))
     if (key, call.seq) not in missing:
         entered = {r for r, of in members.items() if last_seq(of) >= call.seq}
         missing[key, call.seq] = everybody - entered
     return Wait(key, call, missing[key, call.seq] - {rank})
 
 
-def _other_end(rank: int, group: Group, call: Collective) -> int | None:
+def other_end(rank: int, group: Group, call: Collective) -> int | None:
     """The other one of a call between two: `send 0->1`, `recv 1<-0` by the numbers in the group."""
     found = re.search(r"(\d{1,9}) ?(?:->|<-) ?(\d{1,9})", call.op)
     if found is not None:
