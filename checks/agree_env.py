@@ -1,13 +1,14 @@
 """Do all ranks have the same NCCL, torch and Gloo settings where they must be the same?
 
 Level        standard
-Looks at     on every rank the settings of NCCL, torch, Gloo, UCX and libfabric that change what a
-             collective does, from the environment and from nccl.conf (the environment counts, then
-             the user's file, then /etc/nccl.conf), as the libraries parse them: 0 is the same as
-             unset where it is the default, Ring,Tree the same as tree,ring
+Looks at     on every rank the settings of NCCL, torch, Gloo, UCX, libfabric and Accelerate that
+             change what a collective does, from the environment and from nccl.conf (the
+             environment counts, then the user's file, then /etc/nccl.conf), as the libraries parse
+             them: 0 is the same as unset where it is the default, Ring,Tree the same as tree,ring
 Fails if     a setting that determines the algorithm, protocol, transport or start-up differs
 Warns if     a time limit, a watchdog, an allocator or the number of threads differs; a setting that
-             only NCCL reads differs and no node has a GPU
+             only NCCL reads differs and no node has a GPU; a setting differs that only scripts with
+             Accelerate read
 Undecided    never: the environment can always be read. If two values are equally common, it shows
              both
 Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
@@ -92,8 +93,16 @@ TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC - TORCH_NCCL_NAN_CHECK 0 CUDA_LAUNCH_BLOCKIN
 CUDA_DEVICE_MAX_CONNECTIONS - PYTORCH_CUDA_ALLOC_CONF - PYTORCH_ALLOC_CONF - UCX_TLS -
 FI_PROVIDER - OMP_NUM_THREADS -
 """
+# What Accelerate makes of a script, also under torchrun: what is wrapped, and in which type it is
+# reduced. Without it nobody reads them (state.py and accelerator.py of accelerate).
+ACCELERATE = """
+ACCELERATE_USE_CPU - ACCELERATE_USE_FSDP - ACCELERATE_USE_DEEPSPEED - ACCELERATE_USE_MEGATRON_LM -
+ACCELERATE_MIXED_PRECISION no ACCELERATE_GRADIENT_ACCUMULATION_STEPS 1
+"""
+TRUE = ("y", "yes", "t", "true", "on", "1")
+"""What Accelerate takes for a yes (str_to_bool)."""
 # read without a GPU, too
-EVERYWHERE = ("GLOO_", "TORCH_DIST_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "OMP_")
+EVERYWHERE = ("ACCELERATE_", "GLOO_", "TORCH_DIST_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "OMP_")
 # numbers of which all but 0 switch the same thing on
 SWITCHES = ("NCCL_NVLS_ENABLE", "NCCL_MNNVL_ENABLE", "NCCL_PAT_ENABLE", "CUDA_LAUNCH_BLOCKING")
 NCCL_JOB, JOB = ("world.nccl", "world.ddp", "world.bandwidth"), ("rdzv.store", "world.*")
@@ -113,7 +122,7 @@ FINDINGS = {
         "settings'",
         now="{now!r}",
         text="set {names!s} for all ranks in one place, e.g. in the job script",
-        commands=(Command("env | grep -E '^(NCCL|TORCH|GLOO)_' | sort", "the node"),),
+        commands=(Command("env | grep -E '^(NCCL|TORCH|GLOO|ACCELERATE)_' | sort", "the node"),),
         status=(Status.FAIL, Status.WARN),
     ),
     "setting-uneven": FindingType(
@@ -188,7 +197,7 @@ def observe(host: Host, ctx: Context) -> Environment:
 @cache
 def compared() -> Mapping[str, str]:
     """Every name that is compared, with its default."""
-    words = f"{MUST}{SHOULD}".split()
+    words = f"{MUST}{SHOULD}{ACCELERATE}".split()
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
@@ -200,6 +209,8 @@ def _fatal_if_different() -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def meant(name: str, value: str) -> str:
     """What the reader of a variable makes of its value; empty is the default."""
+    if name.startswith("ACCELERATE_USE_"):
+        return "1" if value.strip().lower() in TRUE else ""
     kind = known_variables()[name].kind if name in known_variables() else ""
     if name in SWITCHES or kind == "flag":
         return str(int(switched_on(value))) if value else ""
@@ -253,7 +264,8 @@ def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
         harmful = found.name in _fatal_if_different()
         if not harmful and not everywhere and not gpus:
             continue  # nobody reads it
-        code = "setting-differs" if harmful else "setting-uneven"
+        only_accelerate = found.name.startswith("ACCELERATE_")
+        code = "setting-differs" if harmful or only_accelerate else "setting-uneven"
         code = "conf-leftover" if found.file else code
         status = Status.FAIL if harmful and (everywhere or gpus) else Status.WARN
         groups.setdefault((code, status, found.odd, found.sure), []).append(found)

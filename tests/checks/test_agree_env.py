@@ -54,6 +54,11 @@ def case(name: str, seen: tuple[Any, ...], *rest: Any, ranks: int = 1, **more: A
 NONE, RING, TREE = env(), env(NCCL_ALGO="Ring"), env(NCCL_ALGO="Tree")
 FILED = env(file=ETC, NCCL_ALGO="Ring")
 CPU = env(False)
+LAUNCHED = {
+    "ACCELERATE_USE_CPU": "False",
+    "ACCELERATE_MIXED_PRECISION": "no",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "1",
+}
 
 CASES = (
     case("nobody has set anything", (NONE,) * 3),
@@ -69,6 +74,28 @@ CASES = (
     case("a transport by its old name", (NONE, env(GLOO_DEVICE_TRANSPORT="LINUX"))),
     case("another time limit without a GPU", (CPU, CPU, env(False, NCCL_IB_TIMEOUT="22"))),
     case("a single agent's part", (RING,)),
+    case("as accelerate launch sets them", (env(False, **LAUNCHED),) * 3),
+    case("some by accelerate launch, some by nobody", (CPU, env(False, **LAUNCHED), CPU)),
+    case(
+        "left over from another launch: FSDP on one of three",
+        (CPU, CPU, env(False, ACCELERATE_USE_FSDP="true")),
+        "setting-differs",
+        Status.WARN,
+        subject="n3 · ACCELERATE_USE_FSDP",
+    ),
+    case(
+        "another precision on one",
+        (NONE, env(ACCELERATE_MIXED_PRECISION="bf16"), NONE),
+        "setting-differs",
+        Status.WARN,
+        subject="n2 · ACCELERATE_MIXED_PRECISION",
+    ),
+    case(
+        "two nodes, one of which is on the CPU",
+        (env(ACCELERATE_USE_CPU="1"), NONE),
+        "setting-differs",
+        Status.WARN,
+    ),
     Case("a rank that did not come", {"n1/0": RING, "n2/1": Missing(Cause.NOT_ARRIVED)}),
     Case("not looked", {"n1/0": Missing(Cause.CANNOT_OBSERVE)}),
     case(
