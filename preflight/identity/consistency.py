@@ -13,6 +13,7 @@ from preflight.identity import slurm_hosts
 from preflight.identity.addresses import flaw, loopback
 from preflight.identity.launchers import OPEN_MPI, OUTER, PMI, PMIX, SLURM
 from preflight.model import Confidence, Found, Status, Subject, Topology
+from preflight.nodeset import expand
 from preflight.sanitize import quoted
 
 # what env:// needs (torch/distributed/rendezvous.py); an empty value counts as not set there
@@ -33,6 +34,7 @@ ELASTIC, STORE = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"
 STANDALONE = "PET_STANDALONE"
 PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")
 TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NNODES")
+LISTS = (slurm_hosts.STEP, slurm_hosts.JOB)
 STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_ID", "SLURM_JOB_ID")
 MPI = tuple(
     name
@@ -50,6 +52,7 @@ NAMES = (
     STANDALONE,
     *TASK,
     *STEP,
+    *LISTS,
     *MPI,
     *PMIX.rank,
     POD,
@@ -215,7 +218,9 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
 
 
 def _first_host_of_slurm(env: Env) -> str:
-    named = (env.values.get(name, "") for name in (slurm_hosts.STEP, slurm_hosts.JOB))
+    if _other_allocation(env):
+        return ""
+    named = (env.values.get(name, "") for name in LISTS)
     return slurm_hosts.first_host(next(filter(None, named), ""))
 
 
@@ -317,7 +322,19 @@ def _pod_faults(env: Env) -> Iterator[Found]:
 
 def _disagreement(env: Env, mine: str, theirs: str, status: Status | None = None) -> Found:
     saw, wanted = env.say(mine, theirs), f"{mine} equal to {theirs}, or not set"
-    return env.fault("launcher-disagrees", saw, wanted, status, Confidence.LIKELY, present=mine)
+    found = env.fault("launcher-disagrees", saw, wanted, status, Confidence.LIKELY, present=mine)
+    if theirs.startswith("SLURM_") and (listed := _other_allocation(env)):
+        left = f"SLURM_* are left over from an allocation without {env.node}: {env.say(listed)}"
+        return found.with_(alternatives=(left,))
+    return found
+
+
+def _other_allocation(env: Env) -> str:
+    """The node list of SLURM in which this node is not; empty where it is in it, or nothing says
+    so. A node may have another name in SLURM than it calls itself: that alone is no proof."""
+    name = next((name for name in LISTS if name in env), "")
+    hosts = {host.partition(".")[0] for host in expand(env.values.get(name, ""))}
+    return name if hosts and env.node.partition(".")[0] not in hosts else ""
 
 
 def _nested_launchers(env: Env, top: Topology) -> Iterator[Found]:

@@ -474,6 +474,19 @@ def test_every_code_has_a_case() -> None:
     assert {c.code for c in CASES} - {None} == set(env_identity.FINDINGS)
 
 
+@pytest.mark.parametrize(
+    ("listed", "left_over"),
+    [("n[2-5]", True), ("n[1-4]", False), ("n1.cluster,n2", False), ("", False), ("%%", False)],
+)
+def test_variables_of_an_allocation_without_this_node_may_be_left_over(
+    listed: str, left_over: bool
+) -> None:
+    environ = srun(0, 2, 2, SLURM_STEP_NODELIST=listed, SLURM_JOB_NODELIST="") | ENV | {"RANK": "1"}
+    (found,) = judged(env_identity, Case("", one(environ)))
+    assert found.code == "launcher-disagrees"
+    assert bool(found.alternatives) is left_over
+
+
 def test_equal_findings_of_many_ranks_are_one() -> None:
     saw = each(*(mapped(r, 1024, 256, RANK="0") for r in range(1024)))
     (finding,) = judged(env_identity, Case("", saw, topology=several(256)))
@@ -514,6 +527,13 @@ def test_measured_tells_a_batch_script_what_it_leaves_out() -> None:
     top = topology(4, facts={"job_nodes": Fact("2", "env SLURM_JOB_NUM_NODES")})
     text = env_identity.measured(world("env.identity", shared(BATCH), top)).text
     assert text.endswith("this machine alone, of a job of 2 nodes")
+
+
+def test_the_node_list_is_read_so_that_a_command_can_be_given(tmp_path: Path) -> None:
+    environ = srun(0, 8, 2, MASTER_ADDR="localhost", SLURM_STEP_NODELIST="n[1-2]")
+    seen = env_identity.observe(Host(str(tmp_path), environ), context())
+    found = judged(env_identity, Case("", {"n1/0": seen}))
+    assert [f.fields["first"] for f in found if f.code == "address-loopback"] == ["n1"]
 
 
 def test_observe_this_machine() -> None:
