@@ -18,12 +18,10 @@ NAMES = ("torchrun", "python", "python3")
 
 
 def job_python(wanted: str, module: str, root: bool) -> tuple[str, str]:
-    """The interpreter to become, empty for this one, and what is to be said where there is no torch
-    then: whose Python that is, or why none is taken. Nothing that only lies on PATH is run as root:
-    it may be anybody's."""
+    """The interpreter to become, empty for this one, and a note for the report: who names it, or
+    why it is not taken. Nothing that only lies on PATH is run as root: it may be anybody's."""
     if wanted != SEARCH:
-        named = shutil.which(wanted) or wanted
-        return named, f"{named} of --python has none"
+        return shutil.which(wanted) or wanted, "--python"
     if importlib.util.find_spec(module) is not None:
         return "", ""
     for name in NAMES:
@@ -32,7 +30,7 @@ def job_python(wanted: str, module: str, root: bool) -> tuple[str, str]:
         if python and os.path.abspath(python) != sys.executable:
             if root:
                 return "", f"root runs no Python that is only on PATH: --python {python}"
-            return os.path.abspath(python), f"{os.path.abspath(python)}, {name} on PATH, has none"
+            return os.path.abspath(python), f"{name} on PATH"
     return "", ""
 
 
