@@ -81,7 +81,7 @@ UNSET = re.compile(
 )
 """What a script says that needs a launcher and was started without one."""
 NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '([\w.]{1,100})'")
-PRINTED = "what the command printed last"
+PRINTED = "the error that the command printed last"
 
 LIKELY, POSSIBLE, CERTAIN = Confidence.LIKELY, Confidence.POSSIBLE, Confidence.CERTAIN
 

@@ -10,8 +10,8 @@ import os
 import sys
 
 QUIET_SECONDS = 10.0
-FRAMES, LETTERS = 100, 20000
-"""Of a traceback that is written."""
+FRAMES, PATH, NAME, MESSAGE = 100, 400, 80, 2000
+"""Frames of a traceback that are written, and letters of what is in it."""
 NAMES = (
     "torch.distributed.distributed_c10d",
     "torch.optim.optimizer",
@@ -91,16 +91,20 @@ class TorchImports:
         if not isinstance(error, Exception):
             return
         told, trace, here = [], error.__traceback__, os.path.join(os.getcwd(), "")
-        while trace is not None and len(told) < FRAMES:
+        while trace is not None:
             code = trace.tb_frame.f_code
             path = code.co_filename
-            path = path[len(here) :] if path.startswith(here) else path
-            told.append('  File "%s", line %d, in %s' % (path, trace.tb_lineno, code.co_name))
+            path = path[len(here) :] if path.startswith(here) else path[-PATH:]
+            place = (path, trace.tb_lineno, code.co_name[:NAME])
+            told.append('  File "%s", line %d, in %s' % place)
+            del told[:-FRAMES]  # of a deep recursion the innermost tell
             trace = trace.tb_next
-        told.append(type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0])
+        told.append(
+            type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0][:MESSAGE]
+        )
         path = os.path.join(self.folder, str(os.getpid()) + ".uncaught")
         with open(path, "w", encoding="utf-8", errors="replace") as file:
-            file.write("\n".join(told)[:LETTERS])
+            file.write("\n".join(told))
 
     def load(self, name):
         """What is in a file of ours."""

@@ -70,6 +70,15 @@ def test_an_exception_before_torch_leaves_its_traceback(folder: Path, tmp_path: 
     ]
 
 
+def test_of_a_deep_recursion_the_innermost_frames_and_the_message_are_told(folder: Path) -> None:
+    program = "def f(n):\n    if n:\n        f(n - 1)\n    raise KeyError('x' * 10**6)\nf(500)\n"
+    (script := folder.parent / ("long" * 40 + ".py")).write_text(program)
+    python(folder, f"import runpy; runpy.run_path({str(script)!r})")
+    ((_, word),) = client.uncaught(str(folder), 100)
+    assert word["text"].startswith("KeyError: 'xxx")
+    assert word["frames"][0] == [str(script), 4, "f", True]
+
+
 @pytest.mark.parametrize("code", ["raise SystemExit('no')", "raise KeyboardInterrupt", "1"])
 def test_other_ends_before_torch_leave_nothing(folder: Path, code: str) -> None:
     python(folder, code)
