@@ -25,6 +25,7 @@ CHECKS = (
     "job.balance",
     "job.cost",
     "job.model",
+    "job.ranks",
     "net.mesh",
     "net.rdma",
     "net.speed",
