@@ -43,7 +43,7 @@ SHORT = " short" if os.environ.get("COMPAT_SHORT") else ""
 BUSY_LOOPS = 8
 RUN_SECONDS = 120.0
 AT_A_TIME = 2
-LIMITS = 2
+LIMITS = 4
 """Times the limit of a row: a machine that has more to do takes most of it to start the ranks."""
 INSTALL_SECONDS = 1200.0
 SECONDS = 5400.0
