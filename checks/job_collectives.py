@@ -82,7 +82,8 @@ FINDINGS = {
         means="a hang until 'Watchdog caught collective operation timeout', 'Received data size "
         "doesn't match expected size', or a wrong result",
         text="find out why only some ranks reach {line!s}: all ranks of a group have to make the "
-        "same calls, in the same order, with equal shapes",
+        "same calls, in the same order, with equal shapes; before an all_to_all of uneven parts "
+        "exchange their sizes",
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
     ),
@@ -270,11 +271,19 @@ def _order(hang: Hang) -> Found | None:
         "collective-mismatch",
         hang.subjects(odd),
         saw=f"{told}, number {first.seq}{hang.group(first.group)}",
-        expected=f"one {'call' if first.what == 'op' else first.what} on all ranks",
-        confidence=LIKELY if first.tie else Confidence.CERTAIN,
+        expected=EXPECTED[first.what],
+        confidence=LIKELY if first.tie or first.what == "exchange" else Confidence.CERTAIN,
         alternatives=hang.either(odd) if first.tie else (),
         fields={"line": line},
     )
+
+
+EXPECTED = {
+    "op": "one call on all ranks",
+    "shape": "one shape on all ranks",
+    "type": "one type on all ranks",
+    "exchange": "as many elements to receive as are sent, over all ranks",
+}
 
 
 def _equal(hang: Hang) -> frozenset[str]:

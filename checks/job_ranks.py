@@ -8,8 +8,9 @@ Looks at     how every rank of the rehearsed command ended: its exception and th
              or in init_process_group, who has arrived there, according to its store
 Fails if     a rank raised, was killed, ran out of memory, or left while others waited for it; one
              never arrived; ranks that don't meet have different ports, files or world sizes, the
-             same rank, the file of an earlier job, or an address where nothing answers; the command
-             failed for another reason. The first cause is named: errors that only say that a peer
+             same rank, the file of an earlier job, or an address where nothing answers; the others
+             gave up waiting for one that was at something else; the command failed for another
+             reason. The first cause is named: errors that only say that a peer
              is gone, and signals of the launcher, are consequences
 Warns if     a rank failed and the command still succeeded, e.g. after a restart
 Undecided    no process of the command could be watched; a rank left silently at the very end;
@@ -42,9 +43,11 @@ from preflight.domains.job.rank_exits import (
     classify,
     describe,
     describe_later,
+    elsewhere_meanwhile,
     ended_badly,
     left_before,
     name_ranks,
+    patience,
     signal_name,
     signal_of,
 )
@@ -121,6 +124,15 @@ FINDINGS = {
         "last call",
         status=(Status.FAIL, Status.UNDECIDED),
         blame=(Blame.UNKNOWN, Blame.JOB),
+    ),
+    "rank-late": for_author(
+        headline="{seen}",
+        cause="work on one rank only (tokenising, a download, an evaluation, a checkpoint) that "
+        "takes longer than the others may wait; or a rank that hangs there",
+        means="'Timed out waiting 1800000ms for recv operation to complete', 'Watchdog caught "
+        "collective operation timeout' on the ranks that wait, which are not to blame",
+        text="run what is at {line!s} before init_process_group, or share it among all ranks; or "
+        "raise init_process_group(timeout=…) above what it takes",
     ),
     "rank-absent": for_author(
         headline="{at} never called init_process_group: {seen}",
@@ -239,6 +251,7 @@ def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
         or _absent(world, found)
         or _unreached(world, found)
         or _left(world, found)
+        or _late(world, found)
         or _followed(world, found)
         or _failed(world)
         or _blind(world)
@@ -444,6 +457,23 @@ def _lost(world: World[Life], lost: Sequence[Ended]) -> Found:
         expected="an exit status, or a longer --for",
         confidence=LIKELY,
         status=Status.UNDECIDED,
+    )
+
+
+def _late(world: World[Life], found: Ends) -> Found | None:
+    """Ranks that were at something else when the others had waited for them as long as they may."""
+    if not found.complaints or not (late := elsewhere_meanwhile(found)):
+        return None
+    first, one = found.complaints[0], late[0]
+    return Found(
+        "rank-late",
+        tuple(rank_subject(world.subject(e.key), e.rank) for e in late),
+        saw=f"{name_ranks(late)} {'was' if len(late) == 1 else 'were'} still{at_frame(one.last)} "
+        f"when {name_ranks([first])} gave up after {duration(patience(first))}"
+        f"{at_frame(first.frame)}",
+        expected="all ranks in the collective within the timeout of the process group",
+        confidence=LIKELY,
+        fields={"line": str(one.last)},
     )
 
 

@@ -97,7 +97,8 @@ def with_last_look(end: End, history: History | None, gone: float) -> End:
     if history is None or end.how != "vanished" or end.frames or not history.stack:
         return end
     ago = round(max(0.0, gone - history.answered), 1)
-    return replace(end, last=history.stack, ago=ago)
+    pending = any(entered > through for entered, through in history.groups.values())
+    return replace(end, last=history.stack, ago=ago, open=pending or history.at == "collective")
 
 
 def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
@@ -133,6 +134,7 @@ def _call(entry: object) -> Collective | None:
         seq=count_of(entry, "seq"),
         op=one_line(entry.get("op", ""), 60),
         shape=one_line(entry.get("shape", "")),
+        output=one_line(entry.get("output", "")),
         frame=frame_from_json(entry.get("frame")),
         p2p=entry.get("p2p") is True,
         done=entry.get("done") is not False,

@@ -95,7 +95,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
         dump = seen.dumps.get(history.pid, {})
         end = _end(seen, history.pid, reraised.get(history.pid) or seen.words.get(history.pid))
         if end is not None and dump:
-            history.add_answer(seen.over, dump)
+            history.add_answer(seen.over, dump, last=True)
         life = Life(
             former=_former_ends(seen, history),
             joins=_joins(seen, history.pid),

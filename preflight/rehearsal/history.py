@@ -227,8 +227,8 @@ class History:
             waits or any(CHILD.search(f.file) for f in _library(self.stack))
         )
 
-    def add_answer(self, at: float, pulse: Mapping[str, Any]) -> None:
-        """Take an answer of its inside."""
+    def add_answer(self, at: float, pulse: Mapping[str, Any], *, last: bool = False) -> None:
+        """Take an answer of its inside; `last`: what it left when it ended, some time before."""
         self.answered = at
         rank = pulse.get("rank")
         self.rank = rank if type(rank) is int and 0 <= rank < 1 << 24 else self.rank
@@ -252,7 +252,7 @@ class History:
             self.stack = stack
         self.loader = _loader(pulse.get("loader")) or self.loader
         self.at = self._place(at)
-        if self.done >= WARM:
+        if self.done >= WARM and not last:
             self._keep_pace(at, pulse.get("between") is True)
 
     def _place(self, at: float) -> str:

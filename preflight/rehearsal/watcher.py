@@ -374,7 +374,7 @@ class Watcher:
                 dumps[pid] = dump
                 # a rank that has ended between two looks says who it was in its last word
                 if history.rank is None and pid not in answers:
-                    history.add_answer(over, dump)
+                    history.add_answer(over, dump, last=True)
         if self.alone:
             indexes = {pid: word.get("index") for pid, word in words.items()}
             number_by_index(self.unnumbered(), self.ranks(), indexes)

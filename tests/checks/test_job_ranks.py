@@ -51,6 +51,7 @@ STEP = Frame("train.py", 31, "step", own=True)
 INNER = Frame("/usr/lib/python3/json/decoder.py", 355, "raw_decode")
 PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:34567"
 LATE = "RuntimeError: [x.cc:78] Timed out waiting 1800000ms for recv operation to complete"
+SHORT = LATE.replace("1800000", "8000")
 STORE = "DistStoreError: Timed out after 601 seconds waiting for clients. 2/3 clients joined."
 KEYS = "DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cpu//0/2"
 MODEL = "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params"
@@ -76,6 +77,11 @@ def told(at: float = 100.2, text: str = PEER) -> End:
 
 
 TERM = end("vanished", 100.5, -15)
+
+
+def busy(ago: float, *, open: bool = False) -> End:
+    """Ended by the launcher; `ago` seconds before it was at something."""
+    return replace(TERM, last=(INNER, STEP), ago=ago, open=open)
 
 
 def job(
@@ -215,6 +221,10 @@ KILLED = (
 )
 
 LEFT = (
+    # its connections are closed; the launcher ends what is left of it, or its interpreter crashes
+    leaves("done, then ended by its launcher", job(told(), told(), end("exited", 100.0, -15)), 2),
+    leaves("done, then crashed while taken down", job(told(), end("exited", 100.1, -6)), 1),
+    kills("done, crashed, and nobody had waited for it", 1, WELL, end("exited", 100.0, -11)),
     leaves("sys.exit(3)", job(told(), end("exited", 100.0, 3), TERM), 1),
     leaves("os._exit(3)", job(TERM, end("vanished", 100.7, 3)), 1),
     leaves("left, and the others fail", job(told(), WELL, told()), 1),
@@ -228,6 +238,14 @@ LEFT = (
     leaves("left without a word", running(None, end("vanished"), why="stuck"), 1),
     leaves("vanished, the others fail", job(told(), end("vanished", 101.0)), 1),
     leaves("vanished at the end", running(None, end("vanished")), 1, status=UNDECIDED),
+)
+
+BUSY = (
+    fails("rank-late", "the others gave up", job(told(100.2, SHORT), busy(0.3), TERM), 1),
+    fails("rank-late", "seen shortly before", job(told(100.2, SHORT), busy(1.0), TERM), 1),
+    raises("seen long before", job(told(100.2, SHORT), busy(3.0), TERM)),
+    raises("had a collective open", job(told(100.2, SHORT), busy(0.3, open=True), TERM)),
+    raises("lost a peer, and did not give up", job(told(100.2), busy(0.3), TERM)),
 )
 
 ABSENT = (
@@ -339,6 +357,7 @@ CASES = (
     *RAISED,
     *KILLED,
     *LEFT,
+    *BUSY,
     *ABSENT,
     fails("command-failed", "no such script", alone(2, "ended")),
     fails(

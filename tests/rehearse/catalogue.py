@@ -238,6 +238,17 @@ FAULTS = (
     hangs("op_differs", "collective-mismatch", 2, nproc=4),
     # Gloo ends the rank itself where a peer sends more than fits
     hangs("size_differs", "collective-mismatch", 1, nproc=3),
+    hangs(
+        "routed",
+        "collective-mismatch",
+        0,
+        1,
+        2,
+        nproc=3,
+        args=("sizes",),
+        exact=False,
+        word="sizes",
+    ),
     hangs("dtype_differs", "collective-mismatch", 1, nproc=3, launcher=SHELL),
     hangs("order_swapped", "order-swapped", 1, nproc=3, launcher=SHELL),
     hangs("extra_on_rank_0", "collective-mismatch", 0, nproc=3),
@@ -279,7 +290,10 @@ FAULTS = (
         launcher=PYTHON,
         needs="lightning",
     ),
+    # all made the same calls, from other lines
+    gone("two_barriers", "rank-exited", 2, nproc=3, launcher=SHELL),
     # one is somewhere else
+    gone("short_timeout", "rank-late", 0, nproc=3),
     hangs("sleeps_before_barrier", "rank-stuck", 0),
     hangs("fsdp_stuck", "rank-stuck", 1, needs=FSDP2_ON_CPU),
     hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
@@ -347,6 +361,7 @@ HEALTHY = (
     Row("compiles", args=("22",), launcher=SHELL),
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
+    Row("routed", nproc=3, launcher=SHELL),
     Row("batch_ragged", launcher=SHELL),
     Row("replica_local", launcher=SHELL),
     Row("replica_parts", launcher=SHELL),

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from preflight.domains.job.record import Calls, Collective, Group
+from preflight.domains.job.record import TEXT, Calls, Collective, Group
 from preflight.frozen import dataclass
 from preflight.inference import consensus
 
@@ -21,6 +21,10 @@ Key = tuple[str, tuple[int, ...]]
 EQUAL = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "barrier"})
 """Of these all ranks must bring as much, of one type. Not so scatter, gather, and all that may be
 split unevenly (all_to_all, all_gather_into_tensor …)."""
+
+EXCHANGES = frozenset({"all_to_all", "alltoall", "alltoall_base"})
+"""In these each rank may bring and get what it likes, but all of them together get what they
+bring."""
 
 SPLIT = frozenset({"all_gather", "reduce_scatter"})
 """NCCL takes these with unequal parts, Gloo doesn't."""
@@ -90,7 +94,7 @@ def parse_shape(shape: str) -> Amount | None:
 class CallMismatch:
     """Ranks that have different calls under one number.
 
-    what   "op", "shape" or "type"
+    what   "op", "shape", "type" or "exchange" (together they bring more or less than they get)
     calls  rank -> its call
     odd    the ranks that have another one; in a tie those that left a loop of all, else all of them
     """
@@ -152,7 +156,7 @@ def _first_mismatch(
     key: Key, members: Mapping[int, Group], equal: Collection[str]
 ) -> CallMismatch | None:
     for seq, calls in aligned(members):
-        if len({(call.op, call.shape) for call in calls.values()}) == 1:
+        if len({(call.op, call.shape, call.output) for call in calls.values()}) == 1:
             continue
         held = not all(call.done for call in calls.values())
         ops = consensus({str(rank): call.op for rank, call in calls.items() if call.op})
@@ -167,6 +171,8 @@ def _first_mismatch(
         known = {rank: size for rank, size in amounts.items() if size is not None}
         elements = consensus({rank: size.elements for rank, size in known.items()})
         kinds = consensus({rank: size.kind for rank, size in known.items()})
+        if op in EXCHANGES and equal and held and (lost := _unbalanced(key, members, calls)):
+            return CallMismatch(key, seq, "exchange", calls, lost, len(lost) == len(calls))
         if elements.odd and held and op in equal:
             return CallMismatch(
                 key, seq, "shape", calls, _ranks_of(elements.odd.values()), elements.tie
@@ -175,6 +181,28 @@ def _first_mismatch(
             # Gloo adds up the bytes of one type as the other, and says nothing
             return CallMismatch(key, seq, "type", calls, _ranks_of(kinds.odd.values()), kinds.tie)
     return None
+
+
+def _unbalanced(
+    key: Key, members: Mapping[int, Group], calls: Mapping[int, Collective]
+) -> tuple[int, ...]:
+    """The ranks that bring or get another amount than the rest, where all together bring more or
+    less than they get; all of them where there is no majority, none where it adds up."""
+    if set(calls) != set(members) or (key[1] and set(key[1]) != set(calls)):
+        return ()
+    amounts = {
+        rank: (parse_shape(call.shape), parse_shape(call.output))
+        for rank, call in calls.items()
+        if max(len(call.shape), len(call.output)) < TEXT  # else it may have been cut off
+    }
+    known = {r: (b.elements, g.elements) for r, (b, g) in amounts.items() if b and g}
+    if len(known) < len(calls) or sum(b for b, _ in known.values()) == sum(
+        g for _, g in known.values()
+    ):
+        return ()
+    agreed = consensus({str(rank): amount for rank, amount in known.items()})
+    odd = _ranks_of(agreed.odd.values())
+    return odd if odd and not agreed.tie else tuple(sorted(calls))
 
 
 def _left_the_loop(

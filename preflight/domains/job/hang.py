@@ -98,7 +98,8 @@ def location(seen: Calls) -> str:
 def describe_call(call: Collective) -> str:
     """`broadcast [8] Float at train.py:40`."""
     at = f" at {call.frame}" if call.frame is not None else ""
-    return f"{call.op or 'a collective'} {call.shape}".strip() + at
+    output = f" into {call.output}" if call.output and call.output != call.shape else ""
+    return f"{call.op or 'a collective'} {call.shape}".strip() + output + at
 
 
 def numbered(call: Collective) -> str:

@@ -10,6 +10,7 @@ import math
 import re
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from preflight.domains.job.record import End, Frame, Life
 from preflight.frozen import dataclass
@@ -44,6 +45,9 @@ COMPLAINT = re.compile(
 OTHERS = re.compile(
     r"(?:\w+\.)*(?:BrokenPipeError|Connection\w*Error|OSError|HTTPError|SSLError|ProtocolError)\b"
 )
+# how Gloo says that it has waited for a peer as long as it may. NCCL's watchdog says nothing about
+# where ranks are: they call, and go on
+GAVE_UP = re.compile(r"Timed out waiting (?P<ms>\d{1,12})ms for (?:recv|send)")
 IN_USE = "EADDRINUSE"  # in a text of c10d's store, too: somebody else listens on the port of rank 0
 # one fault of the job that each rank finds for itself
 MUTUAL = re.compile(
@@ -57,6 +61,8 @@ MISFIT = re.compile(r"op\.preamble\.\w+ <= op\.|Received data size doesn't match
 WORD_SECONDS = 0.3
 """From the end of a rank's connections to its last word; a launcher needs longer to notice an end
 and to end the others."""
+SEEN_SECONDS = 1.0
+"""Before a rank gave up: a launcher ends the others at once, so that they were looked at before."""
 
 SIGNS = {
     "SIGSEGV": "a bad pointer in native code: an extension, a library of another build",
@@ -92,6 +98,11 @@ class Ended:
     last: Frame | None = None
     ago: float = 0.0
     """Of one without a frame: where it was seen last, and how many seconds before its end."""
+    elsewhere: bool = False
+    """It had no collective open there."""
+    done: bool = False
+    """It had said that it is done, and was killed or crashed while its interpreter was taken
+    down."""
 
     @property
     def same(self) -> tuple[str, str, int | None]:
@@ -164,6 +175,9 @@ def classify(lives: Mapping[str, Life], latest: float) -> Ends:
         key=lambda e: e.at,
     )
     complaints = [e for e in found if e.what == RAISED and _complains(e.text)]
+    if complaints:
+        # that it had left is what they are about, whatever became of its process afterwards
+        found = [replace(e, what=EXITED, code=0, signal="") if e.done else e for e in found]
     asked = [
         e
         for e in found
@@ -221,6 +235,22 @@ def left_before(left: Sequence[Ended], complaint: Ended, latest: float) -> list[
     ]
 
 
+def elsewhere_meanwhile(found: Ends) -> list[Ended]:
+    """Who was in no collective when the first one gave up waiting; empty where it didn't give up,
+    or nobody was seen there."""
+    first = found.complaints[0]
+    if not patience(first):
+        return []
+    since = first.at - min(SEEN_SECONDS, patience(first) / 2)
+    return [e for e in found.all if e.elsewhere and e.rank is not None and e.at - e.ago > since]
+
+
+def patience(ended: Ended) -> float:
+    """Seconds that it has waited before it gave up; 0 where it did not."""
+    found = GAVE_UP.search(ended.text)
+    return int(found["ms"]) / 1000 if found else 0.0
+
+
 def _node(ended: Ended) -> str:
     return ended.key.rpartition("/")[0]
 
@@ -230,6 +260,7 @@ def _ended(key: str, life: Life, end: End) -> Ended:
     what = end.how
     # whoever has said that an exception ends it may still crash, or be ended by its launcher, while
     # its interpreter is taken down
+    done = end.how == EXITED and end.code is not None and end.code < 0
     if name and end.how != RAISED:
         what = KILLED
     elif end.how == VANISHED and end.code is not None:
@@ -237,7 +268,8 @@ def _ended(key: str, life: Life, end: End) -> Ended:
     frame = next((f for f in end.frames if f.own), None) or next(iter(end.frames), None)
     inner = next((f.function for f in end.frames[:1] if f.file.endswith(API)), "")
     last = next((f for f in end.last if f.own), None)
-    told = (end.text, end.code, name, frame, inner, last, end.ago)
+    elsewhere = last is not None and not end.open
+    told = (end.text, end.code, name, frame, inner, last, end.ago, elsewhere, done)
     return Ended(key, life.rank, end.at, what, end.how, *told)
 
 

@@ -72,6 +72,7 @@ class End:
     frames  where it was raised, or where it crashed
     last    of one that says nothing of that: where it was when it was looked at last, `ago` seconds
             before its end
+    open    it had called a collective then that was not done
     """
 
     how: str
@@ -81,6 +82,7 @@ class End:
     frames: tuple[Frame, ...] = ()
     last: tuple[Frame, ...] = ()
     ago: float = 0.0
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class Collective:
     done: bool = True
     timeout: float = 0.0
     """Seconds after which torch gives it up."""
+    output: str = ""
+    """Of an all_to_all alone: what it has room for, as `shape`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,14 @@ NAMES = {
     "monitored_barrier_": "monitored_barrier",
 }
 """Operation of c10d -> how the flight recorder calls it."""
+ALL_TO_ALL = ("alltoall_", "alltoall_base_")
 
 
 class DispatchedCall:
     """One call: `work` until it is known to be done."""
 
-    __slots__ = ("at", "done", "frame", "inputs", "op", "p2p", "seq", "timeout", "work")
+    __slots__ = ("at", "done", "frame", "inputs", "op", "outputs", "p2p", "seq")
+    __slots__ += ("timeout", "work")
 
     def refresh(self):
         """Whether it is done by now. What it holds of the program is let go then."""
@@ -123,7 +125,8 @@ def kernel_of(name, torch, is_own):
             other = args[place + 1]
             call.op = P2P[name] % (group.rank, other)[: P2P[name].count("%d")]
         barrier = name in ("barrier", "monitored_barrier_")
-        call.inputs = () if barrier else [(tuple(t.shape), t.dtype) for t in tensors[:64]]
+        call.inputs = () if barrier else sizes_of(tensors)
+        call.outputs = sizes_of(tensors_in(args[0])) if name in ALL_TO_ALL else ()
         given = args[limit] if limit < len(args) else -1
         call.timeout = given / 1e3 if given > 0 else group.timeout
         call.frame = own_line(sys._getframe(2), is_own)
@@ -150,6 +153,10 @@ def kernel_of(name, torch, is_own):
                 call.done = True
 
     return kernel, begun
+
+
+def sizes_of(tensors):
+    return [(tuple(t.shape), t.dtype) for t in tensors[:64]]
 
 
 def tensors_in(value):
@@ -185,6 +192,8 @@ def entries(group):
             "collective_seq_id": call.seq,
             "input_sizes": [sizes for sizes, _ in call.inputs],
             "input_dtypes": [TYPES.get(str(t), str(t)) for _, t in call.inputs],
+            "output_sizes": [sizes for sizes, _ in call.outputs],
+            "output_dtypes": [TYPES.get(str(t), str(t)) for _, t in call.outputs],
             "frames": [call.frame] if call.frame else [],
             "time_created_ns": call.at,
             "retired": call.refresh(),

@@ -231,10 +231,12 @@ def entries_of(binding, backend, active):
 def call(entry, first_own):
     """As the record has it."""
     p2p = bool(entry.get("is_p2p"))
+    op = str(entry.get("profiling_name", "")).rpartition(":")[2][:60]
     return {
         "seq": entry.get("p2p_seq_id" if p2p else "collective_seq_id", 0),
-        "op": str(entry.get("profiling_name", "")).rpartition(":")[2][:60],
+        "op": op,
         "shape": shape(entry),
+        "output": shape(entry, "output") if op in EXCHANGES else "",
         "bytes": size(entry),
         "at": (entry.get("time_created_ns") or 0) / 1e9,
         "frame": first_own(entry.get("frames", ())),
@@ -265,8 +267,12 @@ class InductorUnasked:
         return getattr(sys.modules["torch._inductor"], name)
 
 
-def shape(entry):
-    parts = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()))
+EXCHANGES = ("all_to_all", "alltoall", "alltoall_base")
+"""What a rank gets in these does not follow from what it gives."""
+
+
+def shape(entry, which="input"):
+    parts = zip(entry.get(which + "_sizes", ()), entry.get(which + "_dtypes", ()))
     return "; ".join(f"{list(sizes)} {dtype}" for sizes, dtype in parts)[:TEXT]
 
 

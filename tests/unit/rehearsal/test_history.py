@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from preflight.domains.job.record import ChildProcess, Frame
+from preflight.rehearsal.aggregate import pace_of
 from preflight.rehearsal.history import SAMPLES, History, Moved, ProcessSample, activity, all_stuck
 
 C10D = ["/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3252]
@@ -144,6 +145,17 @@ def test_an_inside_that_gives_no_answer_is_unknown() -> None:
     for at in (3.0, 4.0, 5.0, 6.0):
         history.add_sample(ProcessSample(at, 0.0, 0, "D"))
     assert (history.at, history.state) == ("unknown", "D")
+
+
+def test_what_a_rank_left_at_its_end_is_no_look_at_its_pace() -> None:
+    """It ended some time before the watch: to take its interpreter down takes long on a busy
+    machine, and then its mean step would be far longer than its usual one."""
+    history = seen(*((float(t), pulse(SLEEP, steps=t)) for t in range(4, 24)))
+    history.add_answer(90.0, pulse(SLEEP, steps=24), last=True)
+    pace = pace_of(history, {"durations": [[float(t), 1.0] for t in range(20)]})
+    assert history.steps == 24
+    assert pace.looks == 20
+    assert pace.mean == pytest.approx(1.0, rel=0.1)
 
 
 def test_memory_is_kept_for_any_length_of_time() -> None:

@@ -69,6 +69,42 @@ def test_calls_between_two_are_not_compared() -> None:
     assert last_seq(known["0", ()][0]) == 6
 
 
+BOTH = "[12, 1024] Float"
+
+
+@pytest.mark.parametrize(
+    ("given", "odd"),
+    [
+        # who sends more than the others, and nobody has room for it
+        ([(BOTH, BOTH), ("[408, 1024] Float", BOTH), (BOTH, BOTH)], (1,)),
+        # who has room for more than it gets
+        ([(BOTH, BOTH), (BOTH, BOTH), (BOTH, "[24, 1024] Float")], (2,)),
+        # two alone: either of them
+        ([(BOTH, BOTH), (BOTH, "[24, 1024] Float")], (0, 1)),
+        # tokens are routed unevenly, and it adds up
+        ([(BOTH, "[4, 1024] Float"), ("[4, 1024] Float", BOTH), (BOTH, BOTH)], None),
+        # a list that was cut off, or of which nothing is known
+        ([(BOTH, BOTH), ("[1] Float; " * 40, BOTH), (BOTH, BOTH)], None),
+        ([(BOTH, BOTH), ("[408, 1024] Float", ""), (BOTH, BOTH)], None),
+    ],
+)
+@pytest.mark.parametrize("done", [False, True])
+def test_what_is_sent_must_have_room(
+    given: list[tuple[str, str]], odd: tuple[int, ...] | None, done: bool
+) -> None:
+    key = ("0", tuple(range(len(given))))
+    members = {
+        rank: group(replace(call(9, "all_to_all", shape=sent), output=room, done=done))
+        for rank, (sent, room) in enumerate(given)
+    }
+    found = mismatches({key: members})
+    wanted = [odd] if odd and not done else []
+    assert [(one.what, one.odd) for one in found] == [("exchange", odd) for odd in wanted]
+    # not all ranks of the group are seen: the others may have room for it
+    members.pop(0)
+    assert mismatches({key: members}) == ()
+
+
 def test_groups_of_other_ranks_are_other_groups() -> None:
     calls = {
         0: rank("own", pair(call(7), name="tp")),
