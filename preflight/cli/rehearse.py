@@ -43,6 +43,7 @@ def rehearse(
     Nothing in it is changed: what is set for it in the environment is shown. For a job on several
     nodes, start it on each: srun preflight rehearse -- CMD."""
     from preflight.rehearsal import run
+    from preflight.rehearsal.command import NotStarted
 
     asked = run.terms(command, for_, steps, stuck, stop_when_ok)
     flags = flags_of(ctx, given)
@@ -54,8 +55,8 @@ def rehearse(
             raise typer.Exit(reporting.not_started(command[0], missing))
         try:
             return run.ending_of(wish, asked, workers, ctx.obj, show, given["quiet"])
-        except OSError as error:
-            raise typer.Exit(reporting.not_started(command[0], error)) from None
+        except NotStarted as problem:
+            raise typer.Exit(reporting.not_started(command[0], problem.error)) from None
 
     _reported(ctx, given, look)
 

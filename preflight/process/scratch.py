@@ -54,6 +54,22 @@ def remove(folder: str) -> None:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
+        if os.path.isdir(folder):  # it holds several files open at a time, which may be too many
+            try:
+                _remove_slowly(folder)
+            except OSError:
+                return
+
+
+def _remove_slowly(folder: str) -> None:
+    """With one file open at a time."""
+    for entry in os.listdir(folder):
+        path = os.path.join(folder, entry)
+        if os.path.isdir(path) and not os.path.islink(path):
+            _remove_slowly(path)
+        else:
+            os.unlink(path)
+    os.rmdir(folder)
 
 
 def hold(folder: str) -> None:

@@ -334,6 +334,8 @@ class Server:
                 _kill(os.kill, pid)
             time.sleep(0.001)  # the end of one may hand us the next
             _reap()
+        if self.afterwards:
+            _close_from(3)  # where few may be open, what follows needs all of them
         for target, args in self.afterwards:
             try:
                 target(args)

@@ -4,6 +4,7 @@ that a terminal's signals reach it as they would without us."""
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -32,9 +33,17 @@ def variables(environ: Mapping[str, str], folder: str, name: str) -> dict[str, s
     return found | {name: SIZE for name in said or (SWITCH,) if said.get(name, "0") == "0"}
 
 
+class NotStarted(Exception):
+    """The command can't be started, for the reason of this OSError."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Running:
     """The command from its start on. `exit` is its exit status once it has ended, negative for a
-    signal. OSError where it can't be started."""
+    signal. Raises NotStarted."""
 
     def __init__(self, argv: list[str], environ: Mapping[str, str]) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +55,12 @@ class Running:
             if os.getppid() != parent:
                 os._exit(1)
 
-        self._process = subprocess.Popen(argv, env=dict(environ), preexec_fn=tie)
+        try:
+            self._process = subprocess.Popen(argv, env=dict(environ), preexec_fn=tie)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # it is we who may open no more
+            raise NotStarted(error) from error
         self.began = time.monotonic()
 
     @property

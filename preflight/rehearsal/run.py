@@ -103,7 +103,7 @@ def ending_of(
     watch: Watch,
     quiet: bool,
 ) -> Ending:
-    """Everything between the flags and the report. Raises OSError where CMD can't be started."""
+    """Everything between the flags and the report. Raises NotStarted where CMD can't be."""
     wish, chosen = configured(wish)
     workers.fork(SERVER)
     here = setup.world(workers, replace(chosen, nproc=1), lambda: bool(interrupt.name))

@@ -43,12 +43,14 @@ def make(args: object, channel: object, preloaded: object) -> str:
         scratch.sweep(place, INJECTED)
     problem = "no place for the folder of a rehearsal"
     for place in PLACES:
+        folder = ""
         try:
             folder = tempfile.mkdtemp(prefix=scratch.PREFIX, dir=place)
             for name in INJECTED:
                 shutil.copyfile(ours / name, os.path.join(folder, name))
         except OSError as error:
             problem = f"{place}: {error.strerror}"
+            scratch.remove(folder)
         else:
             return folder
     raise OSError(problem)

@@ -748,6 +748,16 @@ DISCONNECTED: tuple[Row, ...] = (
         sure=Confidence.LIKELY,
     ),
     row(
+        "one of several fell silent, and a reset reached it: packets were lost between them",
+        here(hosting(*ALL[:3], came(4, lost=QUIET)), n4=guest(4, lost="Connection reset by peer")),
+        "lost",
+        subject="n1->n4",
+        about=("n1",),
+        blame=Blame.NETWORK,
+        sure=Confidence.POSSIBLE,
+        says=("it lives, and lost n1: Connection reset by peer", "broke at n1", "broke at n4"),
+    ),
+    row(
         "one of two fell silent: nobody can tell",
         {"n1": hosting(*ALL[:1], came(2, lost=QUIET), size=4)},
         "lost",

@@ -6,7 +6,7 @@ others tell; with two parties nobody can, unless the connection was ended rather
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from preflight.domains.rendezvous.arrivals import MeetingView, node_of, who
 from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach, host_port, main_outcome
@@ -101,7 +101,7 @@ def _lost_guests(
     if all_gone and machines > 1 and all(_fell_silent(a.lost) for a in gone):
         yield _cut_off(gone, view, parts)
         return
-    alive = {here.node for here, reach in parts if _fell_silent(reach.roll.lost)}
+    alive = {here.node: reach.roll.lost for here, reach in parts if reach.roll.lost}
     for arrival in gone[:ONE_BY_ONE]:
         mark = f" · last mark {arrival.mark[:80]!r}" if arrival.mark else ""
         finding = Found(
@@ -113,7 +113,9 @@ def _lost_guests(
             confidence=Confidence.LIKELY,
             fields={"host": arrival.node, "pid": str(arrival.pid)},
         )
-        if machines == 1 and _fell_silent(arrival.lost):
+        # one to which a reset still came was not cut off: packets were lost, on any part of the way
+        reached = arrival.node in alive and not _fell_silent(alive[arrival.node])
+        if _fell_silent(arrival.lost) and (machines == 1 or reached):
             yield _lost_between_two(finding, arrival, view, alive)
         elif all_gone and len(nodes) > 1:
             mine = (f"{view.node} lost all of them: its own network",)
@@ -123,16 +125,21 @@ def _lost_guests(
 
 
 def _lost_between_two(
-    finding: Found, arrival: Arrival, view: MeetingView, alive: set[str]
+    finding: Found, arrival: Arrival, view: MeetingView, alive: Mapping[str, str]
 ) -> Found:
-    """Two machines that hear nothing of each other: if both live, it is what is between them."""
+    """Two machines of which one heard nothing of the other: if both live, it is what is between
+    them. `alive`: nodes that told themselves why they had lost the host."""
     network = "the network between them broke, at either end"
     if arrival.node in alive:
         edge = Subject(Kind.LINK, view.node, ranks=view.host.ranks, to=arrival.node)
+        why = alive[arrival.node]
+        told = f"lost {view.node}: {why[:80]}"
+        if _fell_silent(why):
+            told = f"says the same of {view.node}"
         ends = (f"at {view.node}", f"at {arrival.node}", "between them")
         return finding.with_(
             subjects=(edge,),
-            saw=f"{finding.saw} · it lives, and says the same of {view.node}",
+            saw=f"{finding.saw} · it lives, and {told}",
             blame=Blame.NETWORK,
             confidence=Confidence.POSSIBLE,
             alternatives=tuple(f"the network broke {end}" for end in ends),

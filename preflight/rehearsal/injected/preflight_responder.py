@@ -272,7 +272,10 @@ def watch_loader(iterator):
     def __next__(self):
         if os.getpid() != Responder.pid:
             return original(self)
-        fresh = Responder.loader is None or Responder.loader["id"] != id(self)
+        # the next pass may get the address of the one before, or its very object
+        before = Responder.loader
+        other = before is None or before["id"] != id(self) or before["exhausted"]
+        fresh = other or getattr(self, "_num_yielded", 1) == 0
         if fresh:
             Responder.loader = describe_loader(self)
         loader = Responder.loader

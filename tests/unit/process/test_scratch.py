@@ -36,6 +36,21 @@ def test_an_old_folder_of_ours_is_removed(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_folder_goes_where_hardly_any_file_may_be_opened(tmp_path: Path) -> None:
+    folder = left(tmp_path)
+    (folder / "below/it").mkdir(parents=True)
+    (folder / "below/it/file").touch()
+    (folder / "link").symlink_to(tmp_path)
+    code = (
+        "import os, resource, shutil, sys; from preflight.process import scratch, worker; "
+        "worker._close_from(3); resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4)); "
+        "scratch.remove(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, timeout=30)
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_somebody_holds_is_left_alone(tmp_path: Path) -> None:
     folder = left(tmp_path)
     code = (

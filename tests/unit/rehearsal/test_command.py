@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
+
 import pytest
 
-from preflight.rehearsal.command import variables
+from preflight.rehearsal.command import NotStarted, Running, variables
 
 SIZE = "TORCH_FR_BUFFER_SIZE"
 
@@ -26,3 +29,18 @@ SIZE = "TORCH_FR_BUFFER_SIZE"
 )
 def test_what_is_set_for_the_command(environ: dict[str, str], more: dict[str, str]) -> None:
     assert variables(environ, "/w", "WATCHED") == {"WATCHED": "/w", **more}
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [(errno.ENOENT, NotStarted), (errno.E2BIG, NotStarted), (errno.EMFILE, OSError)],
+)
+def test_who_may_open_no_more_files_has_not_tried_the_command(
+    monkeypatch: pytest.MonkeyPatch, number: int, raised: type[Exception]
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(raised):
+        Running(["true"], {})

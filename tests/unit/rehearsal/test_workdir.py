@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -43,6 +45,26 @@ def test_the_folder_is_ours_alone() -> None:
     finally:
         workdir.remove(made, None, None)
     assert not os.path.exists(made)
+
+
+def test_a_place_that_is_full_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, other = tmp_path / "full", tmp_path / "other"
+    full.mkdir()
+    other.mkdir()
+    copy = shutil.copyfile
+
+    def copied(source: Path, target: str) -> str:
+        if target.startswith(str(full)) and target.endswith(workdir.INJECTED[1]):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return str(copy(source, target))
+
+    monkeypatch.setattr(workdir, "PLACES", (str(full), str(other)))
+    monkeypatch.setattr(shutil, "copyfile", copied)
+    made = workdir.make(None, None, None)
+    assert Path(made).parent == other
+    assert not list(full.iterdir())
 
 
 def test_after_a_parent_that_was_killed_a_deaf_command_has_its_seconds(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
-from preflight.rehearsal.injected.preflight_responder import note_exit, uncaught_exception
+from preflight.rehearsal.injected import preflight_responder
+from preflight.rehearsal.injected.preflight_responder import (
+    Responder,
+    note_exit,
+    uncaught_exception,
+    watch_loader,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +66,45 @@ def test_sys_exit_is_left_as_it_is_whatever_it_is_given(status: object) -> None:
     with pytest.raises(SystemExit) as left:
         note_exit(sys.exit)(status)
     assert left.value.code is status
+
+
+class Batches:
+    """What the iterators of a DataLoader have in common. All have one address in this test:
+    a new one often gets that of the one before, which is gone."""
+
+    def __init__(self, count: int) -> None:
+        self.left, self._num_yielded = count, 0
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        self._num_yielded += 1
+        return self._num_yielded
+
+
+@pytest.mark.parametrize("taken", [3, 5])
+def test_a_pass_at_the_address_of_the_one_before_is_another(
+    monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    """An evaluation, of which all batches were taken or only some, and the epoch after it."""
+    noted: list[bool] = []
+    monkeypatch.setattr(Responder, "pid", os.getpid(), raising=False)
+    monkeypatch.setattr(Responder, "loader", None, raising=False)
+    monkeypatch.setattr(Responder, "batches", 0, raising=False)
+    monkeypatch.setattr(Responder, "waits", [], raising=False)
+    phases = {"leave_backward": lambda at: None, "batch": lambda b, fresh, s: noted.append(fresh)}
+    monkeypatch.setattr(Responder, "phases", phases, raising=False)
+    monkeypatch.setattr(preflight_responder, "unless_compiled", lambda ours, its: ours)
+    monkeypatch.setattr(preflight_responder, "id", lambda one: 1, raising=False)
+    kind = type("OfALoader", (Batches,), {"__next__": Batches.__next__})
+    watch_loader(kind)
+    for count in (4, 2):
+        one = kind(count)
+        for _ in range(min(count, taken)):
+            next(one)
+        if taken > count:
+            with pytest.raises(StopIteration):
+                next(one)
+    assert noted == [True, False, False, *([False] if taken > 3 else []), True, False]
+    assert Responder.loader["given"] == 2
