@@ -155,7 +155,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
     prepare()
     open_light(workers)
     here = setup.world(workers, chosen, lambda: bool(interrupt.name))
-    company = _company(workers, chosen, here)
+    company = _company(workers, chosen, here, catalogue)
     selected = setup.selected(catalogue, chosen, company is not None)
     plan = Plan(
         catalogue=catalogue,
@@ -175,6 +175,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
     outcome.seconds += wish.before
     outcome.interrupted = outcome.interrupted or wish.interrupted
     if company is not None:
+        company.tell_neighbours()
         _last_roll(outcome.checks.get(catalogue.of_meeting, {}), company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:
         return told
@@ -235,7 +236,9 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
             raise NotJudged(observations) from error
 
 
-def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None:
+def _company(
+    workers: Workers, chosen: Config, here: Topology, catalogue: registry.Catalogue
+) -> Company | None:
     """The other agents of this job, where there are any and this level asks them."""
     if not setup.meets(chosen, here):
         return None
@@ -261,7 +264,8 @@ def _company(workers: Workers, chosen: Config, here: Topology) -> Company | None
         and not ("KUBERNETES_SERVICE_HOST" in os.environ and 0 in here.nodes[0].ranks),
     )
     workers.relaying = True
-    return Company(agent, workers, voice=local_rank in (None, 0))
+    pairs = {c.id for c in catalogue if c.check.scope is check.Scope.PAIR}
+    return Company(agent, workers, voice=local_rank in (None, 0), pairs=pairs)
 
 
 def _part(company: Company, node: Node) -> str:

@@ -7,16 +7,17 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import field, replace
 from typing import Any
 
 from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
-from preflight.meeting.handshake import Door, Visit
+from preflight.meeting.handshake import RANKS_LIMIT, Door, Visit
 from preflight.meeting.protocol import (
     MARK_LIMIT,
+    RANKS_OF_AGENT,
     Hello,
     Said,
     Seat,
@@ -88,11 +89,14 @@ UNSENT = 64 << 20
 PONG_UNSENT = 1 << 16
 """Of a guest with more than this waiting no beat is answered."""
 STAGES = 16
+BESIDE_MOST = 256
+"""Agents for which another one speaks."""
 
 
 @dataclass(slots=True, eq=False)
 class Guest:
-    """An agent that has come. `owed` are digests that it alone has offered so far."""
+    """An agent that has come, for itself or for others of its node as well (neighbours.py). `owed`
+    are digests that it alone has offered so far."""
 
     wire: Wire
     hello: Hello
@@ -110,6 +114,10 @@ class Guest:
     voice: bool = True
     number: int = 0
     ranks: frozenset[int] = frozenset()
+    beside: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By process, the ranks of other agents of its node for which it speaks; `hello` has them."""
+    gone: dict[int, str] = field(default_factory=dict)
+    """Which of these processes are lost, and why."""
     kept: int = 0
     unread: int = 0
 
@@ -165,12 +173,17 @@ class Meeting:
         line.limit = wire.LINE_LIMIT
         hello = bounded(said)
         old = self._processes.get(hello.process)
-        if old is not None and not old.over:  # its first connection broke silently
+        if old is not None and hello.pid in old.beside:  # it comes by itself now
+            self._change_ranks(old, old.ranks - set(old.beside.pop(hello.pid)))
+            old.gone.pop(hello.pid, None)
+        elif old is not None and not old.over:  # its first connection broke silently
             old.wire.close(reset=True)
             self._received += old.wire.received
             self._let_go(old)
             self._came.remove(old.hello)
             self.guests.remove(old)
+            for pid in old.beside:
+                del self._processes[hello.identity, pid]
         since = time.monotonic()
         ranks = frozenset(hello.ranks)
         guest = Guest(line, hello, visit.addr, since - self.began, since, ranks=ranks)
@@ -189,6 +202,24 @@ class Meeting:
         except Gone as why:
             self._lose(guest, str(why))
         self._listen_to(guest, lambda: [] if self._token else visit.more)  # which nobody proved
+
+    def _change_ranks(self, guest: Guest, ranks: frozenset[int]) -> None:
+        self._came.remove(guest.hello)
+        guest.ranks = ranks
+        guest.hello = replace(guest.hello, ranks=tuple(sorted(ranks)))
+        self._came.add(guest.hello)
+
+    def _speaks_for(self, guest: Guest, pid: int, ranks: frozenset[int]) -> None:
+        """Another agent of a guest's node has come to it, if it has not come here by itself."""
+        fits = all(0 <= rank < RANKS_LIMIT for rank in ranks) and not ranks & guest.ranks
+        many = len(guest.beside) >= BESIDE_MOST or len(guest.ranks) + len(ranks) > RANKS_OF_AGENT
+        if many or not (ranks and fits):
+            raise ValueError(f"process {pid} can't have these ranks")
+        process = (guest.hello.identity, pid)
+        if self._processes.setdefault(process, guest) is guest and pid != guest.hello.pid:
+            guest.beside[pid] = tuple(sorted(ranks))
+            self._change_ranks(guest, guest.ranks | ranks)
+            self._last_arrival = time.monotonic()
 
     @property
     def strangers(self) -> tuple[Stranger, ...]:
@@ -216,7 +247,7 @@ class Meeting:
     @property
     def whole(self) -> bool:
         """Every rank of the job is here, once, and nobody has been lost."""
-        return self._came.all_of(self.me.size) and not any(g.lost for g in self.guests)
+        return self._came.all_of(self.me.size) and not any(g.lost or g.gone for g in self.guests)
 
     def close_door(self) -> None:
         """Nobody else is let in: the port is free again, the connections stay."""
@@ -257,23 +288,40 @@ class Meeting:
             self._tell(guest, wire.line_of({"seat": encode(seat)}))
         return tuple(nodes)
 
+    def seat_together(self, seat: Seat) -> None:
+        """Give all that are here the seat of this agent, which speaks for them elsewhere."""
+        for guest in self.guests:
+            guest.node, guest.number, guest.voice = seat.node, seat.number, seat.voice
+            for rank in guest.ranks:
+                self._by_rank.setdefault(rank, []).append(guest)
+            self._tell(guest, wire.line_of({"seat": encode(seat)}))
+
+    def send_away(self, guest: Guest) -> None:
+        """It is to go to the host itself."""
+        self._lose(guest, "it came too late, or had ranks that others have")
+
     def arrivals(self, me: Arrival) -> tuple[Arrival, ...]:
         """Everybody who came, the host (`me`) first."""
-        return (
-            me,
-            *(
-                g.hello.arrival(
-                    g.node or g.hello.host,
-                    addr=g.addr,
-                    at=round(g.at, 3),
-                    mark=g.mark,
-                    lost=g.lost,
-                    offset=g.offset,
-                    uncertainty=g.uncertainty,
-                )
-                for g in self.guests
-            ),
+        return (me, *(line for guest in self.guests for line in self._lines(guest)))
+
+    def _lines(self, guest: Guest) -> Iterator[Arrival]:
+        """A guest's line in the roll, and one for each that it spoke for and that is lost."""
+        line = guest.hello.arrival(
+            guest.node or guest.hello.host,
+            addr=guest.addr,
+            at=round(guest.at, 3),
+            mark=guest.mark,
+            lost=guest.lost,
+            offset=guest.offset,
+            uncertainty=guest.uncertainty,
         )
+        if not guest.gone:
+            yield line
+            return
+        gone = {rank for pid in guest.gone for rank in guest.beside[pid]}
+        yield replace(line, ranks=tuple(sorted(guest.ranks - gone)))
+        for pid, why in guest.gone.items():
+            yield replace(line, pid=pid, ranks=guest.beside[pid], mark="", lost=why)
 
     # --- what guests say ---
 
@@ -334,6 +382,11 @@ class Meeting:
                 if rank in guest.ranks or rank == guest.number:
                     self._hold(guest, guest.unread, wire.weight(wire.line_of(message)))
                     self.said.append(Said(group, rank, topic, value, numbers))
+            case {"with": list(others)} if self.closed_at is None:
+                for pid, ranks in others:
+                    self._speaks_for(guest, int(pid), frozenset(int(rank) for rank in ranks))
+            case {"gone": [int(pid), why]} if pid in guest.beside:
+                guest.gone[pid] = str(why)[:MARK_LIMIT] or "it left"
             case {"bye": why}:
                 guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
 
@@ -406,8 +459,9 @@ class Meeting:
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_SECONDS
-        limit = silence(max(len(self.guests), self.me.agents))
+        agents = max(len(self.guests), self.me.agents)
         for guest in self.guests:
+            limit = silence(max(agents, guest.hello.agents))
             if not guest.lost and not guest.over and now - guest.heard > limit:
                 self._lose(guest, f"{SILENT} for {now - guest.heard:.0f} s")
 

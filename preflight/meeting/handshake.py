@@ -10,6 +10,7 @@ import hmac
 import os
 import resource
 import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -155,7 +156,10 @@ class Door:
                 if error.errno in NO_FILES:
                     self._pause(errno.errorcode[error.errno])
                 return
-            addr = address[0].removeprefix("::ffff:")
+            if not ours(sock):
+                sock.close()
+                continue
+            addr = address[0].removeprefix("::ffff:") if address else ""
             if len(self._greetings) >= self._room:
                 self._make_room()
             nonce = hashlib.sha256(f"{self._me.nonce}{time.monotonic_ns()}{address}".encode())
@@ -310,6 +314,14 @@ def _kind(heard: bytes) -> str:
     if C10D_MAGIC in heard[:8]:
         return "c10d"
     return "garbage"
+
+
+def ours(sock: socket.socket) -> bool:
+    """Whether a process of this user is at the other end, where the kernel says who is."""
+    if sock.family != socket.AF_UNIX:
+        return True
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", told)[1] == os.geteuid())
 
 
 def listen(port: int) -> list[socket.socket]:

@@ -12,13 +12,14 @@ import hmac
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from preflight.domains.net.tcp import unacknowledged_bytes
 from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
+from preflight.meeting.handshake import ours
 from preflight.meeting.protocol import (
     Hello,
     Said,
@@ -105,6 +106,8 @@ class Attendance:
     mark: str = ""
     listening: bool = False
     """Somebody of our kind was seen at the meeting point."""
+    agents: int = 0
+    """How many the one at the other end has to do with; 0: with all."""
     unsent: list[tuple[str, str, Observation]] = field(default_factory=list)
     """Made before we got in."""
     _rungs: list[Rung] = field(default_factory=list)
@@ -122,6 +125,7 @@ class Attendance:
     _values: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.agents = self.agents or self.hello.agents
         self._rungs = [Rung(ip, self.port) for ip in self.ips]
 
     def go_to(self, ips: tuple[str, ...], port: int) -> None:
@@ -154,15 +158,17 @@ class Attendance:
         rung = self._rungs[self._at]
         self._since = now
         rung.tries += 1
+        local = rung.ip[:1] == "\0"  # the name of an abstract socket
         family = socket.AF_INET6 if ":" in rung.ip else socket.AF_INET
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+            sock = socket.socket(socket.AF_UNIX if local else family, kind)
         except OSError as error:
             self._step(error=_name(error.errno))
             return
         code = 0
         try:
-            code = sock.connect_ex((rung.ip, rung.port))
+            code = sock.connect_ex(rung.ip if local else (rung.ip, rung.port))
         except OSError as error:  # a name in the place of an address
             code = error.errno or errno.EINVAL
         if code not in (0, errno.EINPROGRESS):
@@ -189,8 +195,13 @@ class Attendance:
             sock.close()
             self._step(error="ECONNREFUSED")
             return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._due = time.monotonic() + BANNER_SECONDS + slack(self.hello.agents)
+        if not ours(sock):
+            sock.close()
+            self._step(error="EACCES")
+            return
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._due = time.monotonic() + BANNER_SECONDS + slack(self.agents)
         self._wire = Wire(sock, self.loop, self._readable)
 
     def _timed_out(self, now: float) -> None:
@@ -313,7 +324,7 @@ class Attendance:
                 "proof": proof_of_guest(self.token, self._nonce, self.hello),
             }
         )
-        self._due = time.monotonic() + BANNER_SECONDS + slack(self.hello.agents)
+        self._due = time.monotonic() + BANNER_SECONDS + slack(self.agents)
 
     def _enter(self, line: Wire, welcome: Mapping[str, Any]) -> None:
         if self.token:
@@ -367,10 +378,10 @@ class Attendance:
                 self.leave("")
 
     def _keep_alive(self, now: float) -> None:
-        if now - self._heard > silence(self.hello.agents):
+        if now - self._heard > silence(self.agents):
             self.lost = f"{SILENT} for {now - self._heard:.0f} s"
             self.leave(f"it gave the host up: {self.lost}")
-        elif now - self._beat >= pause(self.hello.agents):
+        elif now - self._beat >= pause(self.agents):
             self._beat = now
             clock = [self.clock.offset, self.clock.uncertainty]
             self._send({"beat": self.mark, "t": time.time(), "clock": clock})
@@ -396,6 +407,14 @@ class Attendance:
         if digest:
             self._values[digest] = text
         self._send({"seen": [check, key, data]})
+
+    def send_with(self, others: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Agents of this node that this one speaks for: the process and the ranks of each."""
+        self._send({"with": [[pid, list(ranks)] for pid, ranks in others]})
+
+    def send_gone(self, pid: int, why: str) -> None:
+        """One of them is lost."""
+        self._send({"gone": [pid, why]})
 
     def send_done(self, stage: str) -> None:
         self._send({"done": stage})

@@ -8,16 +8,18 @@ finds MASTER_ADDR to be its own, once nobody has listened there for a while.
 from __future__ import annotations
 
 import errno
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preflight.check import Scope, Stage
-from preflight.meeting import handshake
+from preflight.meeting import handshake, neighbours
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
 from preflight.meeting.member import Attendance
+from preflight.meeting.neighbours import Neighbours
 from preflight.meeting.protocol import Hello, Said, slack
 from preflight.model import Node, Observation, Topology, key_of
 from preflight.process.call import Told
@@ -64,6 +66,8 @@ class Company:
     voice: bool = True
     gone: str = ""
     """Why this guest is on its own again: it never got in, or it lost the meeting."""
+    pairs: Set[str] = frozenset()
+    """Checks whose observers are numbered by node."""
     taken: list[tuple[str, str, Observation]] = field(default_factory=list)
     here: Whereabouts = field(default_factory=Whereabouts)
     stood: float = 0.0
@@ -75,8 +79,11 @@ class Company:
     _waited: float = 0.0
     _done: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
-    _pair: set[str] = field(default_factory=set)
     _early: list[tuple[str, str, Observation]] = field(default_factory=list)
+    _neighbours: Neighbours | None = None
+    """The agents of this node for which this one speaks."""
+    _asked: bool = False
+    """Whether it is attending with the one that speaks for its node, and has no seat yet."""
 
     def __post_init__(self) -> None:
         self._board = Board(self.agent, self.workers)
@@ -126,7 +133,8 @@ class Company:
     def lost(self) -> Mapping[str, str]:
         """Nodes of guests that are gone, and why."""
         guests = self.hosting.guests if self.hosting is not None else []
-        return {g.node: g.lost for g in guests if g.lost}
+        lost = ((g.node, g.lost or next(iter(g.gone.values()), "")) for g in guests)
+        return {node: why for node, why in lost if why}
 
     def keys(self, loaded: Loaded) -> list[str]:
         """The keys of all others for a check, once everybody has a seat."""
@@ -143,8 +151,6 @@ class Company:
 
     def start(self, loaded: Loaded) -> None:
         """Have everybody observe it."""
-        if loaded.check.scope is Scope.PAIR:
-            self._pair.add(loaded.id)
         if self.hosting is not None:
             self.hosting.start(loaded.id)
 
@@ -152,6 +158,8 @@ class Company:
         """This agent's own: the host has to know."""
         if self.attending is not None:
             self.attending.send_seen(check, key, observation)
+            if self._asked:  # to be said again, should it have to go to the host itself
+                self._early.append((check, key, observation))
         elif self.hosting is None:
             self._early.append((check, key, observation))
 
@@ -222,8 +230,11 @@ class Company:
         elif self.hosting is not None:
             self._host()
         elif self.attending is not None:
-            self.attending.mark = mark
-            self._attend(self.attending)
+            self.attending.mark = mark or (self._neighbours.mark if self._neighbours else "")
+            if self._asked:
+                self._ask(self.attending)
+            else:
+                self._attend(self.attending)
 
     def _note_pause(self) -> None:
         """This agent may have been stopped for a while, with its machine or alone: what the others
@@ -232,8 +243,9 @@ class Company:
         pause, self._tended = now - self._tended, now
         if pause >= PAUSE_NOTED:
             self.stood = max(self.stood, pause)
-            if (line := self.hosting or self.attending) is not None:
-                line.excuse(pause)
+            for line in (self.hosting, self.attending, self._neighbours):
+                if line is not None:
+                    line.excuse(pause)
 
     def _look_around(self) -> None:
         """Once it is known where we are: be the host when the port may be taken, or a guest."""
@@ -247,9 +259,18 @@ class Company:
             self._leave("MASTER_ADDR has no address here")
             return
         self._hello = self.here.hello(self.agent)
+        self._set_out()
+
+    def _set_out(self) -> None:
         leads = 0 in self.agent.topology.nodes[0].ranks
-        if not (leads and (self.here.mine or self.agent.store)):
+        if leads and (self.here.mine or self.agent.store):
+            return
+        if not self._has_neighbours():
             self._go_as_guest()
+        elif self.agent.local_rank == 0:
+            self._speak_for_neighbours()
+        else:
+            self._ask_neighbour()
 
     def wants_port(self) -> bool:
         """Whether this agent is to open the meeting as soon as the port may be taken."""
@@ -282,6 +303,73 @@ class Company:
         for check, key, observation in self._early:
             self.attending.send_seen(check, key, observation)
         self._early.clear()
+
+    # --- with the other agents of this node ---
+
+    def _has_neighbours(self) -> bool:
+        """Whether one agent of this node is to speak for all: each of them has one rank, no rank of
+        them is the host of the meeting or may become it, and it is worth it."""
+        top, node = self.agent.topology, self.agent.topology.nodes[0]
+        may_host = self.here.mine or self.agent.store or self.agent.local_rank in node.ranks
+        one_each = self.agent.local_rank is not None and len(node.ranks) == 1 < node.size
+        return one_each and not may_host and top.size >= neighbours.FROM_RANKS
+
+    @property
+    def _meeting_place(self) -> str:
+        assert self._hello is not None
+        return neighbours.name_of(self._hello, self.agent.token, os.environ)
+
+    def _speak_for_neighbours(self) -> None:
+        assert self._hello is not None
+        ranks = self.agent.topology.nodes[0].size
+        told = (self.workers, self._hello, ranks, self.agent.token, self._meeting_place)
+        try:
+            self._neighbours = Neighbours.expected(*told)
+        except OSError:
+            pass  # somebody has the name, or a sandbox allows none: each goes by itself
+        self._go_as_guest()
+
+    def _ask_neighbour(self) -> None:
+        assert self._hello is not None
+        ranks = self.agent.topology.nodes[0].size
+        told = (self.workers, self._hello, ranks, self.agent.token, self._meeting_place)
+        self.attending = neighbours.asked(*told)
+        self._asked = True
+        for check, key, observation in self._early:
+            self.attending.send_seen(check, key, observation)
+
+    def _ask(self, attending: Attendance) -> None:
+        """Until there is a seat: to the host itself, where nobody speaks for this agent."""
+        attending.tend()
+        waited = time.monotonic() - attending.began
+        if attending.seat is not None:
+            self._asked = False
+            self._early.clear()
+            attending.agents = attending.hello.agents
+            self._attend(attending)
+        elif attending.lost or (
+            attending.reached is None and (attending.refused or waited >= neighbours.FIND_SECONDS)
+        ):
+            self._asked = False
+            attending.close()
+            self._told.clear()
+            self._go_as_guest()
+        elif attending.reached is not None:
+            self._tell_done(attending)
+
+    def _leave_neighbours(self) -> None:
+        """Those that this agent can't lead to the host go there themselves."""
+        if self._neighbours is not None:
+            self._neighbours.close()
+            self._neighbours = None
+
+    def tell_neighbours(self) -> None:
+        """How it ended; waits a moment for them to close first."""
+        if self._neighbours is None or self.over is None:
+            return
+        self._neighbours.tell_end(self.over)
+        self._wait_for_goodbye(lambda: self._neighbours is None or self._neighbours.all_gone)
+        self._leave_neighbours()
 
     def placed(self, topology: Topology) -> Topology:
         """The topology with all nodes that have met; a guest's, with its own node's name there."""
@@ -327,10 +415,10 @@ class Company:
             host.taken.clear()
         for said in host.said:
             self._tell(said)
-            host.relay(said, by_node=said.group in self._pair)
+            host.relay(said, by_node=said.group in self.pairs)
         host.said.clear()
         for said in self._heard():
-            host.relay(said, by_node=said.group in self._pair)
+            host.relay(said, by_node=said.group in self.pairs)
 
     def _place(self, host: Meeting) -> None:
         """Everybody gets a seat, also this agent itself."""
@@ -351,11 +439,14 @@ class Company:
         if host is None:
             return
         host.over(ends, by_node)
+        self._wait_for_goodbye(lambda: host.gone)
+        host.close()
+
+    def _wait_for_goodbye(self, gone: Callable[[], bool]) -> None:
         until = time.monotonic() + self._seconds(GOODBYE_SECONDS, GOODBYE_PER_AGENT)
-        while not host.gone and time.monotonic() < until:
+        while not gone() and time.monotonic() < until:
             for _ in self.workers.run(min(until, time.monotonic() + 0.05)):
                 pass
-        host.close()
 
     # --- as a guest ---
 
@@ -365,8 +456,12 @@ class Company:
             return
         attending.tend()
         now = time.monotonic()
+        if self._neighbours is not None:
+            self._neighbours.tend(attending)
         if attending.reached is None:
             waited = now - self.began
+            if waited >= self.agent.patience / 2:
+                self._leave_neighbours()  # they have as long for ways of their own
             if waited >= self.agent.patience or self._hopeless(attending, waited):
                 self._waited = waited
                 self._leave("no way led to the meeting")
@@ -384,14 +479,21 @@ class Company:
             self.assembled = True
             self.number, self.voice = seat.number, seat.voice
             self.nodes = (Node(seat.node, seat.ranks),)
-        for stage in self._done - self._told:
-            attending.send_done(stage)
-        self._told |= self._done
+        self._tell_done(attending)
         for said in attending.said:
             self._tell(said)
+            if self._neighbours is not None and said.group not in self.pairs:
+                self._neighbours.hear(said)
         attending.said.clear()
         for said in self._heard():
             attending.send_said(said)
+
+    def _tell_done(self, attending: Attendance) -> None:
+        """Stages that this agent has done with, and those that it speaks for."""
+        for stage in self._done - self._told:
+            if self._neighbours is None or self._neighbours.all_done(stage):
+                attending.send_done(stage)
+                self._told.add(stage)
 
     def _may_take_over(self, attending: Attendance, waited: float) -> bool:
         """MASTER_ADDR is this machine's, and nobody listens there."""
@@ -417,9 +519,11 @@ class Company:
         self.voice = self.voice or self.attending is None or self.attending.seat is None
         if self.attending is not None:
             self.attending.close()
+        self._leave_neighbours()
 
     def close(self, why: str = "") -> None:
         """End all of it; `why`: this agent leaves before it is over."""
+        self._leave_neighbours()
         if self.attending is not None:
             self.attending.leave(why)
         if self.hosting is not None:
