@@ -146,12 +146,14 @@ def _spellings(value: str) -> set[str]:
 
 
 def without(data: T, hidden: Iterable[str]) -> T:
-    """The same data, JSON or dataclasses, with `***` for each of these texts wherever it stands."""
+    """The same data, JSON or dataclasses, with `***` for each of these texts wherever it stands.
+    Whatever has none of them stays the same object, and what many have in common stays one."""
     texts = tuple(hidden)
-    return _without(data, texts) if texts else data
+    return _without(data, texts, {}) if texts else data
 
 
-def _without(data: Any, texts: tuple[str, ...]) -> Any:
+def _without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
+    """`known`: what has become of an object, by its id()."""
     if isinstance(data, Enum):
         return data
     if isinstance(data, str):
@@ -162,13 +164,24 @@ def _without(data: Any, texts: tuple[str, ...]) -> Any:
             if at >= 0 and text.startswith(data[at:].rstrip("…")):
                 data = data[:at] + HIDDEN
         return data
+    if isinstance(data, (int, float, type(None))):
+        return data
+    if id(data) not in known:
+        known[id(data)] = _made_without(data, texts, known)
+    return known[id(data)]
+
+
+def _made_without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        fields = dataclasses.fields(data)
-        return dataclasses.replace(
-            data, **{f.name: _without(getattr(data, f.name), texts) for f in fields}
-        )
+        values = {name: getattr(data, name) for name in data.__dataclass_fields__}
+        made = {name: _without(value, texts, known) for name, value in values.items()}
+        changed = {name: one for name, one in made.items() if one is not values[name]}
+        return dataclasses.replace(data, **changed) if changed else data
     if isinstance(data, Mapping):
-        return {_without(k, texts): _without(v, texts) for k, v in data.items()}
+        pairs = [(_without(k, texts, known), _without(v, texts, known)) for k, v in data.items()]
+        before = zip(pairs, data.items(), strict=True)
+        return data if all(k is a and v is b for (k, v), (a, b) in before) else dict(pairs)
     if isinstance(data, (tuple, list)):
-        return type(data)(_without(item, texts) for item in data)
+        items = type(data)(_without(item, texts, known) for item in data)
+        return data if all(a is b for a, b in zip(items, data, strict=True)) else items
     return data

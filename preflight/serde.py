@@ -134,6 +134,19 @@ def encode(value: Any) -> Any:
     return value
 
 
+def as_it_is(value: Any) -> Any:
+    """The same as encode(), of what is mostly JSON data already: whatever is stays the same object,
+    so that nobody may change it."""
+    kind = type(value)
+    if kind is dict:
+        plain = all(type(k) is str and as_it_is(v) is v for k, v in value.items())
+    elif kind is list:
+        plain = all(as_it_is(v) is v for v in value)
+    else:
+        return encode(value)
+    return value if plain else encode(value)
+
+
 class Shared:
     """JSON data of many who mostly say the same: equal parts of it become one object. A thousand
     nodes differ in their addresses and in some numbers, and share the rest of what they say.

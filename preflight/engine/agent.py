@@ -179,6 +179,8 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
         _last_roll(outcome.checks.get(catalogue.of_meeting, {}), company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:
         return told
+    if company is not None:
+        company.forget()
     report = report_of(run, outcome, chosen, started)
     own = verdict.code_of_node(report, run.node.name)
     if company is not None:

@@ -120,6 +120,8 @@ class Guest:
     """Which of these processes are lost, and why."""
     kept: int = 0
     unread: int = 0
+    keys: dict[int | None, str] = field(default_factory=dict)
+    """Of its node and of its ranks, once it has a seat: one text for all checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,12 @@ class Taken:
 
     @property
     def key(self) -> str:
-        return key_of(self.guest.node, self.rank)
+        guest = self.guest
+        if not guest.node:
+            return key_of("", self.rank)
+        if self.rank not in guest.keys:
+            guest.keys[self.rank] = key_of(guest.node, self.rank)
+        return guest.keys[self.rank]
 
 
 class Meeting:
@@ -439,6 +446,14 @@ class Meeting:
         value = self._values[digest] = self._kept_of(guest, value)
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
             self.taken.append(Taken(check, of, rank, Seen(value, seconds, marks)))
+
+    def forget(self) -> None:
+        """Nothing more is awaited: what it takes to keep equal values once may go, some half of the
+        memory that the values take themselves."""
+        self._shared = Shared()
+        self._values.clear()
+        self._marks.clear()
+        self._awaited.clear()
 
     def all_done(self, stage: str) -> bool:
         """Whether every guest that is still there has done with a stage. The one who was waited for

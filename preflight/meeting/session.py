@@ -433,6 +433,11 @@ class Company:
         here = [g for g in host.guests if g.number == self.number]
         self.voice = all(min(mine) <= min(g.hello.ranks) for g in here)
 
+    def forget(self) -> None:
+        """No observation is awaited any more."""
+        if self.hosting is not None:
+            self.hosting.forget()
+
     def tell_end(self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]) -> None:
         """The host's last word; waits a moment for the others to close first."""
         host = self.hosting

@@ -204,27 +204,28 @@ def _flat_of_all(data: dict[str, Any], known: dict[int, _Flat], same: dict[Any, 
 def _flat(data: Any) -> _Flat:
     shape: list[Any] = []
     leaves: list[Any] = []
-
-    def walk(one: Any) -> None:
-        inner: Iterable[Any]
-        if _is_numbered(one):
-            shape.append(-len(one))
-            inner = itertools.chain.from_iterable(one.items())
-        elif type(one) is dict:
-            shape.append(tuple(one))
-            inner = one.values()
-        else:
-            shape.append(len(one))
-            inner = one
-        for value in inner:
-            if type(value) is dict or type(value) is list:
-                walk(value)
-            else:
-                shape.append(None)
-                leaves.append(value)
-
-    walk([data])
+    _look_through([data], shape, leaves)
     return tuple(shape), tuple(leaves)
+
+
+def _look_through(one: Any, shape: list[Any], leaves: list[Any]) -> None:
+    # no function within _flat(), which would be a cycle: for all of them nothing is collected
+    inner: Iterable[Any]
+    if _is_numbered(one):
+        shape.append(-len(one))
+        inner = itertools.chain.from_iterable(one.items())
+    elif type(one) is dict:
+        shape.append(tuple(one))
+        inner = one.values()
+    else:
+        shape.append(len(one))
+        inner = one
+    for value in inner:
+        if type(value) is dict or type(value) is list:
+            _look_through(value, shape, leaves)
+        else:
+            shape.append(None)
+            leaves.append(value)
 
 
 def _paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

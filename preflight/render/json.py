@@ -39,7 +39,7 @@ from preflight.model import (
 )
 from preflight.render import alike
 from preflight.sanitize import json_lines, json_text
-from preflight.serde import decode, encode, parsed
+from preflight.serde import as_it_is, decode, encode, parsed
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 DRAWN_NODES = 1024
@@ -198,7 +198,7 @@ def _observation(observation: Observation, values: dict[int, Any]) -> dict[str, 
     if isinstance(observation, Seen):
         value = observation.value
         if id(value) not in values:
-            values[id(value)] = encode(value)
+            values[id(value)] = as_it_is(value)
         return {"ok": values[id(value)], "seconds": seconds, "marks": marks}
     found = {
         "missing": str(observation.cause),

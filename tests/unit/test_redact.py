@@ -203,6 +203,18 @@ def test_hidden_wherever_it_stands() -> None:
     assert without(seen, ()) is seen
 
 
+def test_what_holds_no_secret_stays_the_same_object() -> None:
+    """Of ten thousand nodes most are alike: a report in which each had a copy would not fit."""
+    common, spoilt = {"a": ["x", 1, 2.0, None]}, ["password-1"]
+    seen = {"n1": Seen(common), "n2": Seen(common), "n3": Seen({"b": spoilt, "c": spoilt})}
+    made = without(seen, ("password-1", "password-2"))
+    assert made["n1"] is seen["n1"]
+    assert made["n2"].value is common
+    assert made["n3"].value == {"b": ["***"], "c": ["***"]}
+    assert made["n3"].value["b"] is made["n3"].value["c"]
+    assert without(seen, ("password-2",)) is seen
+
+
 def test_an_environment_without_secrets_costs_nothing() -> None:
     environ = {f"X{n}": "x" * 500 for n in range(5000)}
     began = time.process_time()

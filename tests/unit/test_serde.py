@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model import Kind, Subject
-from preflight.serde import DEPTH, INTEGERS, TEXT_DEPTH, Known, Shared, decode, encode, parsed
+from preflight.serde import (
+    DEPTH,
+    INTEGERS,
+    TEXT_DEPTH,
+    Known,
+    Shared,
+    as_it_is,
+    decode,
+    encode,
+    parsed,
+)
 from preflight.strenum import StrEnum
 
 
@@ -198,6 +208,13 @@ def test_equal_parts_become_one_object() -> None:
     assert shared.of({"n": "5"}) != shared.of({"n": 5})
     assert repr([shared.of([0.0]), shared.of([-0.0])]) == "[[0.0], [-0.0]]"
     assert shared.of(json.loads('{"k": ["a", 1.5]}')) is shared.of({"k": ["".join(["a"]), 1.5]})
+
+
+def test_what_is_json_already_stays_the_same_object() -> None:
+    plain = {"a": [1, 2.5, None, "x", {"b": []}]}
+    assert as_it_is(plain) is plain
+    mixed = {"plain": plain, "not": [math.inf, (1, 2)], 3: Colour("red")}
+    assert as_it_is(mixed) == encode(mixed) == json.loads(json.dumps(as_it_is(mixed)))
 
 
 def test_what_is_said_again_takes_no_more_room() -> None:
