@@ -9,9 +9,10 @@ everywhere a column with one value each:
 
 `nodes` are places in `world.nodes`, `ranks` are ranks, both as `0-3,7`; the values of a column
 follow their order. A column that is one text in place of a list is that text for all, with the name
-of each one's node for `{node}`; one that begins anew after so many is `{"again": […]}`. A place
-within the observation is written as a JSON pointer (RFC 6901); of an object whose keys are numbers
-`#2` is the name of its third member and `=2` its value.
+of each one's node for `{node}`; one that begins anew after so many is `{"again": […]}`, and what
+stands in another column, or in turn in several, is `{"same": […]}` with their JSON pointers in the
+report. A place within the observation is written as a JSON pointer (RFC 6901); of an object whose
+keys are numbers `#2` is the name of its third member and `=2` its value.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ KEYS_MOST = 1 << 22
 NODE = "{node}"
 AGAIN = 64
 """Values after which a column may begin anew: what is of a rank's place on its node does."""
+
+SAME_FROM = 8
+"""Letters of a text that may be told by another column: the UUID of a GPU, of which three checks
+speak, or an address."""
 
 Group = dict[str, Any]
 
@@ -149,11 +154,43 @@ def numbers_unfolded(data: Any, places: Places) -> Any:
 # --- writing ---
 
 
+class Columns:
+    """The columns of a report that stand there value by value, by where they do."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[str, list[Any]]]] = {}
+        """By their first value."""
+
+    def note(self, pointer: str, values: list[Any]) -> None:
+        if len(values) >= FROM and type(values[0]) is str and len(values[0]) >= SAME_FROM:
+            self._known.setdefault(values[0], []).append((pointer, values))
+
+    def same(self, values: list[Any]) -> list[str]:
+        """Where these stand already: in one column, or in turn in several, as what is of a rank
+        does that is told of each node's GPUs. Empty where they do not."""
+        for _, first in self._known.get(values[0], ()) if type(values[0]) is str else ():
+            turns, rest = divmod(len(values), len(first))
+            if rest or not 0 < turns <= AGAIN:
+                continue
+            found = [self._pointer(values[turn::turns]) for turn in range(turns)]
+            if all(found):
+                return found
+        return []
+
+    def _pointer(self, values: list[Any]) -> str:
+        known = self._known.get(values[0], ()) if type(values[0]) is str else ()
+        return next((pointer for pointer, one in known if one == values), "")
+
+
 def folded(
-    by_key: Mapping[str, dict[str, Any]], places: Places
+    by_key: Mapping[str, dict[str, Any]],
+    places: Places,
+    columns: Columns | None = None,
+    check: str = "",
 ) -> tuple[dict[str, dict[str, Any]], list[Group]]:
     """Those that are written by themselves, and the groups. `by_key`: observations as JSON data, of
-    which equal ones may be the same object."""
+    which equal ones may be the same object; `columns`: those of all checks."""
+    columns = columns or Columns()
     alone: dict[str, dict[str, Any]] = {}
     shapes: dict[tuple[Any, ...], list[_Member]] = {}
     flat: dict[int, _Flat] = {}
@@ -174,7 +211,8 @@ def folded(
             if len(part) < LEAST:
                 alone |= {key: data for _, key, data, _ in part}
             else:
-                groups.append(_group(kind, sorted(part, key=lambda m: m[0]), places))
+                members = sorted(part, key=lambda m: m[0])
+                groups.append(_group(kind, members, places, columns, (check, len(groups))))
     return {key: alone[key] for key in by_key if key in alone}, groups
 
 
@@ -261,7 +299,9 @@ def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
         yield rest
 
 
-def _group(kind: str, members: list[_Member], places: Places) -> Group:
+def _group(
+    kind: str, members: list[_Member], places: Places, known: Columns, at: tuple[str, int]
+) -> Group:
     group: Group = places.written(kind, [number for number, *_ in members])
     group["as"] = members[0][2]
     columns = {}
@@ -270,7 +310,13 @@ def _group(kind: str, members: list[_Member], places: Places) -> Group:
     for number, path in enumerate(_paths(members[0][2])):
         if differ[number]:
             values = [leaves[number] for *_, leaves in members]
-            columns[_pointer(path)] = _column(values, [place_of(key)[0] for _, key, *_ in members])
+            pointer = _pointer(path)
+            told = _column(values, [place_of(key)[0] for _, key, *_ in members])
+            if told is values:
+                same = known.same(values)
+                known.note(_pointer(("alike", *at, "but", pointer)), values)
+                told = {"same": same} if same else values
+            columns[pointer] = told
     return group | ({"but": columns} if columns else {})
 
 
@@ -294,9 +340,12 @@ def _pointer(path: Sequence[Any]) -> str:
 # --- reading ---
 
 
-def unfolded(group: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def unfolded(
+    group: Mapping[str, Any], keys: Sequence[str], groups: Mapping[str, Sequence[Group]] = {}
+) -> Iterator[tuple[str, Any]]:
     """(key, observation as JSON data) of a group; equal ones are one object, and so is every part
-    of them that no column changes. ValueError for what makes no sense."""
+    of them that no column changes. `groups`: all of them, since a column may be that of another.
+    ValueError for what makes no sense."""
     data, columns = group.get("as"), group.get("but", {})
     if not isinstance(data, dict) or not isinstance(columns, dict):
         raise ValueError("alike: a group without an observation")
@@ -306,22 +355,42 @@ def unfolded(group: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[st
     changes: dict[Any, Any] = {}
     nodes = [place_of(key)[0] for key in keys]
     for pointer, column in columns.items():
-        _put(changes, data, pointer, _values(column, nodes, pointer))
+        _put(changes, data, pointer, _values(column, nodes, pointer, groups))
     for number, key in enumerate(keys):
         yield key, _changed(data, changes, number)
 
 
-def _values(column: Any, nodes: Sequence[str], pointer: str) -> list[Any]:
+def _values(
+    column: Any, nodes: Sequence[str], pointer: str, groups: Mapping[str, Sequence[Group]]
+) -> list[Any]:
     """Inverse of _column()."""
     if isinstance(column, str):
         return [column.replace(NODE, node) for node in nodes]
-    if isinstance(column, dict):
+    if isinstance(column, dict) and isinstance(column.get("same"), list):
+        others = [_referred(one, groups) for one in column["same"][:AGAIN]]
+        turns = zip(*others, strict=True)  # a ValueError where one is longer
+        column = [value for turn in turns for value in turn]
+    elif isinstance(column, dict):
         column = column.get("again")
         if isinstance(column, list) and column:
             return [*itertools.islice(itertools.cycle(column), len(nodes))]
     if not isinstance(column, list) or len(column) != len(nodes):
         raise ValueError(f"alike: {pointer!r:.60} has not one value for each")
     return column
+
+
+def _referred(pointer: Any, groups: Mapping[str, Sequence[Group]]) -> list[Any]:
+    """The column at a place of the report that is a list itself."""
+    found: Any = None
+    try:
+        root, alike, check, number, but, name = map(_step, str(pointer).split("/"))
+        if (root, alike, but) == ("", "alike", "but"):
+            found = groups[check][_digits(number)]["but"][name]
+    except (LookupError, TypeError, ValueError):
+        pass
+    if not isinstance(found, list):
+        raise ValueError(f"alike: {pointer!r:.60} is no column")
+    return found
 
 
 def _put(changes: dict[Any, Any], data: Any, pointer: str, column: list[Any]) -> None:
@@ -331,7 +400,7 @@ def _put(changes: dict[Any, Any], data: Any, pointer: str, column: list[Any]) ->
         raise ValueError(f"alike: {pointer!r:.60} is no place in an observation")
     inner = changes
     for number, part in enumerate(parts):
-        step: Any = part.replace("~1", "/").replace("~0", "~")
+        step: Any = _step(part)
         try:
             if _is_numbered(data):
                 data = list(data if step[:1] == "#" else data.values())[_digits(step[1:])]
@@ -346,6 +415,11 @@ def _put(changes: dict[Any, Any], data: Any, pointer: str, column: list[Any]) ->
             inner = inner.setdefault(step, {})
             if not isinstance(inner, dict):
                 raise ValueError(f"alike: {pointer!r:.60} is within another column")
+
+
+def _step(part: str) -> str:
+    """A step of a JSON pointer."""
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _digits(text: str) -> int:

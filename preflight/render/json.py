@@ -101,6 +101,7 @@ def _folded(
     """The observations that stand for themselves, and the groups of those that are alike."""
     alone: dict[str, Any] = {}
     groups: dict[str, list[alike.Group]] = {}
+    columns = alike.Columns()
     for check, by_key in seen.checks.items():
         values: dict[int, Any] = {}
         made: dict[int, dict[str, Any]] = {}
@@ -108,7 +109,10 @@ def _folded(
             if id(one) not in made:  # of what many have in common there is one
                 made[id(one)] = _observation(one, values)
         data = {key: made[id(o)] for key, o in by_key.items()}
-        alone[check], found = alike.folded(data, places) if len(data) >= least else (data, [])
+        if len(data) < least:
+            alone[check] = data
+            continue
+        alone[check], found = alike.folded(data, places, columns, check)
         if found:
             groups[check] = found
     return alone, groups
@@ -286,7 +290,7 @@ def _parse_checks(
             if keys_left < 0 or not found.keys().isdisjoint(keys):
                 raise ValueError(f"alike: {check!r:.60} says too much, or twice of one")
             last: tuple[Any, Observation] | None = None
-            for key, said in alike.unfolded(group, keys):
+            for key, said in alike.unfolded(group, keys, data["alike"]):
                 if last is None or last[0] is not said:
                     last = said, _parse_observation(said)
                 found[key] = last[1]

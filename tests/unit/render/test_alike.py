@@ -117,6 +117,63 @@ def test_what_is_equal_is_one_object() -> None:
     assert len(values) == 1
 
 
+def test_what_another_check_has_said_is_written_once() -> None:
+    """UUIDs of GPUs: three checks speak of each, one of them by rank."""
+    uuid = {(p, n): f"GPU-{p * 7919 % 1009:08x}-{n}" for p in range(NODES) for n in range(RANKS)}
+    nodes = tuple(Node(f"n{p:03}", (p * RANKS, p * RANKS + 1)) for p in range(NODES))
+    gpus = {n.name: [{"uuid": uuid[p, g]} for g in range(RANKS)] for p, n in enumerate(nodes)}
+    seen = {
+        "site.a/b~c": {name: Seen({"gpus": of}) for name, of in gpus.items()},
+        "site.other": {name: Seen({"told": {"gpus": of}}) for name, of in gpus.items()},
+        "site.rank": {
+            f"n{p:03}/{p * RANKS + g}": Seen({"card": uuid[p, g], "own": str(p * g) * 9})
+            for p, g in uuid
+        },
+        # one of them is another one's here: no column that is known
+        "site.swapped": {
+            name: Seen({"gpus": gpus["n000"] if name == "n007" else of})
+            for name, of in gpus.items()
+        },
+    }
+    base = dataclasses.replace(observations(), checks=seen, topology=Topology(nodes=nodes))
+    made = verdict.judge(base, catalogue(), Expect())
+    text = as_json.render(made)
+    groups = json.loads(text)["alike"]
+    first = ["/alike/site.a~1b~0c/0/but/~1ok~1gpus~10~1uuid"]
+    second = ["/alike/site.a~1b~0c/0/but/~1ok~1gpus~11~1uuid"]
+    assert groups["site.other"][0]["but"]["/ok/told/gpus/1/uuid"] == {"same": second}
+    assert groups["site.rank"][0]["but"]["/ok/card"] == {"same": first + second}
+    assert type(groups["site.swapped"][0]["but"]["/ok/gpus/0/uuid"]) is list
+    assert [e.message for e in validator().iter_errors(json.loads(text))] == []
+    assert as_json.parse(text).observations == made.observations
+    assert as_json.render(as_json.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "pointers",
+    [
+        [],
+        ["/alike/site.node/0/but/~1ok~1number"] * 2,
+        ["/alike/site.node/9/but/~1ok~1number"],
+        ["/alike/site.node/-1/but/~1ok~1number"],
+        ["/alike/site.new/0/but/~1ok~1n"],
+        ["/alike/site.node/0/but"],
+        ["/alike/site.node/0/as/ok"],
+        ["/observations/site.node/0/but/x"],
+        [7],
+        [["/alike/site.node/0/but/~1ok~1number"]],
+        "/alike/site.node/0/but/~1ok~1number",
+        {"0": 1},
+    ],
+)
+def test_a_column_that_is_nowhere_is_refused(pointers: Any) -> None:
+    document = json.loads(as_json.render(report()))
+    group = {"nodes": "0-199", "as": {"ok": {"n": 0}}, "but": {"/ok/n": {"same": pointers}}}
+    document["alike"]["site.new"] = [group]
+    with pytest.raises(PreflightError, match="not a report"):
+        as_json.parse(json.dumps(document))
+
+
 def test_nothing_is_left_behind_for_the_collector() -> None:
     """It does not run while a report is made: whatever went in a circle would stay, some 60 kB of
     each node."""
