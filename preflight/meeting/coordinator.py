@@ -91,6 +91,8 @@ PONG_UNSENT = 1 << 16
 STAGES = 16
 BESIDE_MOST = 256
 """Agents for which another one speaks."""
+APART = 1.0
+"""Seconds after that one, from which on the roll says of each of them when it came."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +118,8 @@ class Guest:
     ranks: frozenset[int] = frozenset()
     beside: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By process, the ranks of other agents of its node for which it speaks; `hello` has them."""
+    came: dict[int, float] = field(default_factory=dict)
+    """When each of these processes came."""
     gone: dict[int, str] = field(default_factory=dict)
     """Which of these processes are lost, and why."""
     kept: int = 0
@@ -225,6 +229,7 @@ class Meeting:
         process = (guest.hello.identity, pid)
         if self._processes.setdefault(process, guest) is guest and pid != guest.hello.pid:
             guest.beside[pid] = tuple(sorted(ranks))
+            guest.came[pid] = time.monotonic() - self.began
             self._change_ranks(guest, guest.ranks | ranks)
             self._last_arrival = time.monotonic()
 
@@ -312,7 +317,8 @@ class Meeting:
         return (me, *(line for guest in self.guests for line in self._lines(guest)))
 
     def _lines(self, guest: Guest) -> Iterator[Arrival]:
-        """A guest's line in the roll, and one for each that it spoke for and that is lost."""
+        """A guest's line in the roll, and one for each that it speaks for of whom there is more to
+        be told: that it came later, or is lost."""
         line = guest.hello.arrival(
             guest.node or guest.hello.host,
             addr=guest.addr,
@@ -322,13 +328,12 @@ class Meeting:
             offset=guest.offset,
             uncertainty=guest.uncertainty,
         )
-        if not guest.gone:
-            yield line
-            return
-        gone = {rank for pid in guest.gone for rank in guest.beside[pid]}
-        yield replace(line, ranks=tuple(sorted(guest.ranks - gone)))
-        for pid, why in guest.gone.items():
-            yield replace(line, pid=pid, ranks=guest.beside[pid], mark="", lost=why)
+        own = [p for p in guest.beside if p in guest.gone or guest.came[p] - guest.at > APART]
+        told = {rank for pid in own for rank in guest.beside[pid]}
+        yield replace(line, ranks=tuple(sorted(guest.ranks - told))) if own else line
+        for pid in own:
+            at, lost = round(guest.came[pid], 3), guest.gone.get(pid, guest.lost)
+            yield replace(line, pid=pid, ranks=guest.beside[pid], at=at, mark="", lost=lost)
 
     # --- what guests say ---
 

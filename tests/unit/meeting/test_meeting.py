@@ -478,6 +478,24 @@ def test_equal_values_travel_once(party: Party) -> None:
     assert first.value is third.value, "and it is kept once"
 
 
+def test_what_was_kept_to_know_equal_values_goes_and_the_values_stay(party: Party) -> None:
+    guest = party.guest(1)
+    value = {"long": "x" * 1000, "n": [1000, 0.25]}
+    guest.send_seen("a.b", "n1/1", Seen(value))
+    guest.send_seen("a.c", "n1/1", Seen(value))
+    party.until(lambda: len(party.host.taken) == 2)
+    party.host.seats()
+    one, two = party.host.taken
+    assert one.observation == two.observation == Seen(value)
+    assert one.key is two.key, "one text for all checks"
+    party.host.forget()
+    assert party.host._shared.held == 0
+    guest.send_seen("a.d", "n1/1", Seen(value))
+    party.until(lambda: len(party.host.taken) == 3)
+    assert {t.key for t in party.host.taken} == {"n1/1"}
+    assert party.host.taken[2].observation == one.observation
+
+
 def test_the_only_one_who_has_a_value_leaves_before_it_was_sent(party: Party) -> None:
     """Then another one is asked that has offered the same."""
     one, other = party.guest(1), party.guest(2)

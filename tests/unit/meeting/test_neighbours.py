@@ -217,6 +217,23 @@ def test_all_are_told_the_end_and_one_of_them_says_the_line(party: Party, monkey
     party.until(lambda: party.host.gone)
 
 
+def test_who_comes_later_than_its_neighbours_is_told_by_itself(
+    party: Party, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("preflight.meeting.coordinator.APART", 0.4)
+    party.agent(1)
+    party.agent(2)
+    party.until(lambda: party.lines() == [(1001, (1, 2), False)])
+    later = time.monotonic() + 0.5
+    party.until(lambda: time.monotonic() > later)
+    party.agent(3)
+    party.until(party.host.complete)
+    assert connections(party) == 1
+    assert party.lines() == [(1001, (1, 2), False), (1003, (3,), False)]
+    first, second = party.host.arrivals(Arrival("n0", "n0", "id0", 1, (0,), SIZE))[1:]
+    assert second.at - first.at > 0.4
+
+
 # --- who dies ---
 
 
