@@ -479,11 +479,13 @@ class Meeting:
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_SECONDS
-        agents = max(len(self.guests), self.me.agents)
+        limit = silence(max(len(self.guests), self.me.agents))
         for guest in self.guests:
-            limit = silence(max(agents, guest.hello.agents))
-            if not guest.lost and not guest.over and now - guest.heard > limit:
-                self._lose(guest, f"{SILENT} for {now - guest.heard:.0f} s")
+            silent = now - guest.heard
+            # a neighbour beats as rarely as it would for a host of all
+            there = silent > limit and not guest.lost and not guest.over
+            if there and silent > silence(guest.hello.agents):
+                self._lose(guest, f"{SILENT} for {silent:.0f} s")
 
     def excuse(self, seconds: float) -> None:
         """We ourselves did not listen for so long."""
