@@ -34,7 +34,7 @@ TARGET = REPOSITORY / "docs/compatibility.md"
 SEEN = REPOSITORY / "docs/compatibility.json"
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
 
-from tables import say, table  # noqa: E402  it lies beside this file
+from tables import commit, say, table  # noqa: E402  it lies beside this file
 
 RUNS = int(os.environ.get("COMPAT_RUNS", "20"))
 """Of `run --nproc 2`, and as many again beside busy loops: one in twenty is to be seen."""
@@ -166,11 +166,6 @@ def here() -> dict[str, Any]:
         "attach": looked_at(),
     }
     return {**said, "minutes": round((time.monotonic() - began) / 60, 1)}
-
-
-def commit() -> str:
-    asked = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
-    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
 
 def ready() -> list[str]:

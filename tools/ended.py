@@ -1,10 +1,11 @@
 """Ends every command of preflight with a signal at a random moment of its life, many times: is a
 process or a file of it left, is a traceback shown, how long did it take? Writes docs/ended.md.
 
-python tools/ended.py [--seed N] [--lanes N] [--minutes M] [--rows FILE] [RUNS]
+python tools/ended.py [--seed N] [--lanes N] [--minutes M] [--signal NAME]… [RUNS]
 
-RUNS of each signal: 500. With --rows each run is a line of that file, and the page is about all
-that are in it: what was cut short goes on, with another seed.
+RUNS of each signal: 500. With --signal of these alone: `--signal SIGKILL`. What earlier calls have
+counted stands in docs/ended.json, each with its commit, and stays: the page is about all of it. Who
+begins anew removes that file. Another seed makes other runs.
 
 Each lane has a PID namespace and a /tmp and /dev/shm of its own, so that whatever is there after a
 run is of that run, whatever it calls itself. Needs root.
@@ -23,14 +24,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs/ended.md"
+COUNTED = REPOSITORY / "docs/ended.json"
+sys.path.append(str(REPOSITORY / "tools"))
+
+from tables import commit, table  # noqa: E402  it lies beside this file
+
 BIN = Path(sys.executable).parent
 PREFLIGHT, PYTHON = str(BIN / "preflight"), sys.executable
 
@@ -273,31 +279,33 @@ class Lane:
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def rounds(seed: int, lane: int) -> Iterator[tuple[Variant, signal.Signals]]:
-    """Every signal to every command in turn, without end."""
+def rounds(
+    seed: int, lane: int, signals: Sequence[signal.Signals]
+) -> Iterator[tuple[Variant, signal.Signals]]:
+    """Each of these signals to every command in turn, without end."""
     dice = random.Random(f"{seed}/{lane}")
     while True:
-        for number in SIGNALS:
+        for number in signals:
             for command in COMMANDS:
                 fitting = [v for v in VARIANTS if v.command == command]
                 (variant,) = dice.choices(fitting, [v.share for v in fitting])
                 yield variant, number
 
 
-def make_lane(seed: int, number: int) -> None:
+def make_lane(seed: int, number: int, signals: Sequence[signal.Signals]) -> None:
     """Runs until nobody reads what came of them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     lane = Lane()
     dice = random.Random(f"{seed}/{number}/when")
-    for variant, sent in rounds(seed, number):
+    for variant, sent in rounds(seed, number, signals):
         print(json.dumps(asdict(lane.run(variant, sent, dice))), flush=True)
 
 
 # --- all of them ---
 
 
-def lanes(seed: int, count: int) -> Iterator[Ended]:
+def lanes(seed: int, count: int, signals: Sequence[signal.Signals] = SIGNALS) -> Iterator[Ended]:
     """What comes of the runs of all lanes."""
     inside = (
         "mount -t tmpfs -o mode=1777 tmp /tmp && mount -t tmpfs -o mode=1777 shm /dev/shm && "
@@ -305,6 +313,7 @@ def lanes(seed: int, count: int) -> Iterator[Ended]:
     )
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     words += ["sh", "-c", inside, "sh", PYTHON, str(Path(__file__).resolve()), "--seed", str(seed)]
+    words += [word for one in signals for word in ("--signal", one.name)]
     begun = [
         subprocess.Popen([*words, "--lane", str(lane)], stdout=subprocess.PIPE, text=True)
         for lane in range(count)
@@ -360,6 +369,89 @@ def problems(run: Ended) -> Iterator[str]:
         yield "the job that attach looks at has lost a process"
 
 
+# --- what is counted of them ---
+
+
+@dataclass(slots=True)
+class Tally:
+    """Runs of one command that were ended by one signal."""
+
+    command: str
+    signal: str
+    runs: int = 0
+    codes: dict[str, int] = field(default_factory=dict)
+    slowest: float = 0.0
+    processes: int = 0
+    files: int = 0
+    early: int = 0
+
+    def add(self, other: Tally) -> None:
+        self.runs += other.runs
+        for code, times in other.codes.items():
+            self.codes[code] = self.codes.get(code, 0) + times
+        self.slowest = max(self.slowest, other.slowest)
+        self.processes += other.processes
+        self.files += other.files
+        self.early += other.early
+
+
+@dataclass(slots=True)
+class Batch:
+    """The runs of one call of this program. `where`: machine and versions; `early`: seconds from
+    the start of a run to the last SIGINT that came before Python had read a line of ours."""
+
+    commit: str
+    day: str
+    where: str
+    seed: int
+    early: float = 0.0
+    tallies: list[Tally] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def runs(self) -> int:
+        return sum(tally.runs for tally in self.tallies)
+
+    def count(self, run: Ended) -> None:
+        one = Tally(
+            *(run.command, run.signal, 1, {str(run.code): 1}, run.took),
+            *(len(run.processes), len(run.files), int(run.early)),
+        )
+        _add(self.tallies, one)
+        if run.early:
+            self.early = max(self.early, run.after)
+        if found := list(problems(run)):
+            last = found[0].strip().rpartition("\n")[2]
+            self.problems.append(
+                f"`{run.command}`, {run.signal} after {run.after:.2f} s: {last[:200]}"
+            )
+
+
+def _add(tallies: list[Tally], one: Tally) -> None:
+    same = (t for t in tallies if (t.command, t.signal) == (one.command, one.signal))
+    if (known := next(same, None)) is None:
+        tallies.append(known := Tally(one.command, one.signal))
+    known.add(one)
+
+
+def counted() -> list[Batch]:
+    """What earlier calls have counted."""
+    if not COUNTED.exists():
+        return []
+    read = json.loads(COUNTED.read_text())
+    return [Batch(**one | {"tallies": [Tally(**t) for t in one["tallies"]]}) for one in read]
+
+
+def begin(seed: int, lanes: int) -> Batch:
+    import preflight
+
+    where = f"preflight {preflight.__version__}, Python {platform.python_version()}, "
+    where += f"{os.cpu_count()} CPUs, Linux {platform.release()}, lanes: {lanes}"
+    return Batch(commit(), str(date.today()), where, seed)
+
+
+# --- the page ---
+
 HEAD = """\
 # Ended runs
 
@@ -371,10 +463,8 @@ there {soon:g} s later, under whatever name, was left ({later:g} s later where a
 killed, whose command has ten to end, or the script around a hook, which has seven). Most runs are
 light ones (`--only host.limits`, `--level quick`), one in ten starts torch.
 
-{where}.
-
-**{count} runs. {catchable} ended by SIGINT, SIGTERM or SIGHUP left {processes} processes and
-{files} files; {killed} ended by SIGKILL left {orphans} processes.** The longest took
+**{count:,} runs. {catchable:,} ended by SIGINT, SIGTERM or SIGHUP left {processes} processes and
+{files} files; {killed:,} ended by SIGKILL left {orphans} processes.** The longest took
 {longest:.1f} s to end. What was killed may leave files: a later run removes them when they are an
 hour old.
 
@@ -382,75 +472,69 @@ hour old.
 {early:.0f} ms after its start here. Python answers that with a traceback and exit code 1 or 130, as
 with any program written in it; there is no option or variable with which it would not.
 
+They were made in {batches}, with the program as it was then:
+
 """
 
 
-def table(runs: Sequence[Ended]) -> str:
-    by: dict[tuple[str, str], list[Ended]] = defaultdict(list)
-    for run in runs:
-        by[run.command, run.signal].append(run)
-    lines = [
-        "| Command | signal | runs | exit codes | slowest end | processes left | files left "
-        "| while Python starts |",
-        "|---|---|--:|---|--:|--:|--:|--:|",
-    ]
-    for (command, name), made in sorted(by.items()):
-        codes: dict[int, int] = defaultdict(int)
-        for run in made:
-            codes[run.code] += 1
-        spelt = ", ".join(f"{n} x {c}" for c, n in sorted(codes.items(), key=lambda p: -p[1]))
-        cells = [
-            f"`{command}`",
-            name,
-            len(made),
-            spelt,
-            f"{max(run.took for run in made):.1f} s",
-            sum(len(run.processes) for run in made),
-            "–" if name == "SIGKILL" else sum(len(run.files) for run in made),
-            sum(run.early for run in made),
-        ]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+def page(batches: Sequence[Batch]) -> str:
+    together: list[Tally] = []
+    for batch in batches:
+        for one in batch.tallies:
+            _add(together, one)
+    hard = [one for one in together if one.signal == "SIGKILL"]
+    soft = [one for one in together if one.signal != "SIGKILL"]
+    text = HEAD.format(
+        soon=SOON,
+        later=LATER,
+        count=sum(one.runs for one in together),
+        catchable=sum(one.runs for one in soft),
+        killed=sum(one.runs for one in hard),
+        processes=sum(one.processes for one in soft),
+        files=sum(one.files for one in soft),
+        orphans=sum(one.processes for one in hard),
+        longest=max(one.slowest for one in together),
+        early=1000 * max(batch.early for batch in batches),
+        batches="one go" if len(batches) == 1 else f"{len(batches)} goes",
+    )
+    text += table(("commit", "day", "runs", "of them SIGKILL", "seed", "where"), map(made, batches))
+    text += "\n" + table(COLUMNS, map(cells, sorted(together, key=lambda t: (t.command, t.signal))))
+    wrong = [(batch.commit, told) for batch in batches for told in batch.problems]
+    if wrong:
+        text += "\n## Runs with a problem\n\n"
+        text += "".join(f"- {told} (commit {of})\n" for of, told in wrong)
+    return text
 
 
-def kept(rows: Path | None) -> list[Ended]:
-    """The runs that are in a file of rows."""
-    if rows is None or not rows.exists():
-        return []
-    return [_run(json.loads(line)) for line in rows.read_text().splitlines()]
+def made(batch: Batch) -> list[str]:
+    killed = sum(one.runs for one in batch.tallies if one.signal == "SIGKILL")
+    numbers = (f"{batch.runs:,}", f"{killed:,}", str(batch.seed))
+    return [batch.commit, batch.day, *numbers, batch.where]
+
+
+COLUMNS = (
+    *("Command", "signal", "runs", "exit codes", "slowest end"),
+    *("processes left", "files left", "while Python starts"),
+)
+
+
+def cells(one: Tally) -> Iterator[str]:
+    codes = sorted(one.codes.items(), key=lambda pair: (-pair[1], int(pair[0])))
+    yield from (f"`{one.command}`", one.signal, str(one.runs))
+    yield ", ".join(f"{times} x {code}" for code, times in codes)
+    yield from (f"{one.slowest:.1f} s", str(one.processes))
+    yield "–" if one.signal == "SIGKILL" else str(one.files)
+    yield str(one.early)
+
+
+def write(batches: Sequence[Batch]) -> None:
+    """After every run: what is cut short has counted as far as it came."""
+    COUNTED.write_text(json.dumps([asdict(batch) for batch in batches], indent=1) + "\n")
+    PAGE.write_text(page(batches))
 
 
 def _run(made: dict[str, Any]) -> Ended:
     return Ended(**made | {name: tuple(made[name]) for name in ("processes", "files")})
-
-
-def write(runs: Sequence[Ended], seed: int, count: int) -> None:
-    import preflight
-
-    hard = [run for run in runs if run.signal == "SIGKILL"]
-    soft = [run for run in runs if run.signal != "SIGKILL"]
-    text = HEAD.format(
-        soon=SOON,
-        later=LATER,
-        where=f"preflight {preflight.__version__}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} CPUs, Linux {platform.release()}, {count} lanes, seed {seed}",
-        count=f"{len(runs):,}",
-        catchable=f"{len(soft):,}",
-        killed=f"{len(hard):,}",
-        processes=sum(len(run.processes) for run in soft),
-        files=sum(len(run.files) for run in soft),
-        orphans=sum(len(run.processes) for run in hard),
-        longest=max(run.took for run in runs),
-        early=1000 * max((run.after for run in runs if run.early), default=0.0),
-    )
-    text += table(runs) + "\n"
-    bad = [(run, found) for run in runs if (found := list(problems(run)))]
-    if bad:
-        text += "\n## Runs with a problem\n\n"
-        for run, found in bad:
-            last = found[0].strip().rpartition("\n")[2]
-            text += f"- `{run.command}`, {run.signal} after {run.after:.2f} s: {last[:200]}\n"
-    PAGE.write_text(text)
 
 
 def main() -> int:
@@ -459,35 +543,33 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=LANES)
     parser.add_argument("--lane", type=int)
-    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--signal", action="append", choices=[number.name for number in SIGNALS])
     parser.add_argument("--minutes", type=float, default=1e6, help="stop then, with fewer runs")
     given = parser.parse_args()
     if os.geteuid():
         print("can't be tried here: needs root, for namespaces")
         return 1
+    signals = [number for number in SIGNALS if not given.signal or number.name in given.signal]
     if given.lane is not None:
-        make_lane(given.seed, given.lane)
+        make_lane(given.seed, given.lane, signals)
         return 0
-    began, runs = time.monotonic(), kept(given.rows)
-    wanted = len(runs) + given.runs * len(SIGNALS)
-    for run in lanes(given.seed, given.lanes):
-        runs.append(run)
-        if given.rows:
-            with given.rows.open("a") as file:
-                file.write(json.dumps(asdict(run)) + "\n")
-        wrong = list(problems(run))
+    began, before = time.monotonic(), counted()
+    batch = begin(given.seed, given.lanes)
+    wanted = given.runs * len(signals)
+    for run in lanes(given.seed, given.lanes, signals):
+        batch.count(run)
+        write([*before, batch])
         print(
-            *(f"{len(runs)}/{wanted}", run.command, run.signal, run.after, run.took, run.code),
-            *wrong,
+            f"{batch.runs}/{wanted}",
+            *(run.command, run.signal, run.after, run.took, run.code),
+            *problems(run),
             sep=" | ",
             flush=True,
         )
-        if len(runs) >= wanted or time.monotonic() - began > given.minutes * 60:
+        if batch.runs >= wanted or time.monotonic() - began > given.minutes * 60:
             break
-    write(runs, given.seed, given.lanes)
-    bad = sum(any(problems(run)) for run in runs)
-    print(f"\n{bad} of {len(runs)} runs had a problem")
-    return int(bad > 0)
+    print(f"\n{len(batch.problems)} of {batch.runs} runs had a problem")
+    return int(bool(batch.problems))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 def say(*cells: object) -> None:
@@ -13,3 +15,9 @@ def say(*cells: object) -> None:
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *body]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def commit() -> str:
+    """Of this program, and whether something in it has been changed since."""
+    asked = ["git", "-C", str(Path(__file__).parents[1]), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
