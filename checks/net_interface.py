@@ -123,7 +123,7 @@ FINDINGS = {
         cause="a prefix or name that selects docker0, virbr0 or the loopback",
         means="the other nodes get an address that is their own or does not exist: 'Connection "
         "refused' in connectFullMesh or ncclCommInitRank, or a hang",
-        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME={exactly} GLOO_SOCKET_IFNAME={wanted}",
         text="set it to the interface that reaches the other nodes",
         commands=(ROUTE,),
     ),
@@ -132,7 +132,7 @@ FINDINGS = {
         who="job author",
         cause="several networks on one machine, and no setting that selects one",
         means="if the other nodes can't reach it, ncclCommInitRank or init_process_group hangs",
-        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME={exactly} GLOO_SOCKET_IFNAME={wanted}",
         text="set it to the interface that reaches the other nodes",
         commands=(ROUTE,),
         status=Status.WARN,
@@ -152,7 +152,7 @@ FINDINGS = {
         headline="{seen} on {where}",
         cause="two NICs in one subnet without policy routing",
         means="all traffic leaves through one NIC; connections over the other are slow or hang",
-        now="export NCCL_SOCKET_IFNAME=={wanted}",
+        now="export NCCL_SOCKET_IFNAME={exactly}",
         text="give each NIC its own subnet, or its own routing table and arp_ignore=1",
         commands=(Command("ip route show", "the node"), Command("ip rule show", "the node")),
         status=Status.WARN,
@@ -396,7 +396,7 @@ def _unusable_setting(
 
 def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[Found]:
     """Judge what matters between nodes only."""
-    fields = {"wanted": seen.wanted, "master": master}
+    fields = {"wanted": seen.wanted, "exactly": f"={seen.wanted}", "master": master}
     if seen.no_route:
         yield Found(
             "master-unroutable",
@@ -434,7 +434,7 @@ def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[
             saw=f"{first.name} and {second.name} are both in {subnet}, with one routing table",
             expected="one interface in each subnet",
             confidence=Confidence.LIKELY,
-            fields={"wanted": first.name},
+            fields={"exactly": f"={first.name}"},
         )
 
 

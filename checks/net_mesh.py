@@ -171,7 +171,7 @@ FINDINGS = {
         cause="a bridge, the loopback or a second network that the library selects by its own "
         "rules",
         means="'Connection refused' in connectFullMesh or ncclCommInitRank, or a hang",
-        now="export NCCL_SOCKET_IFNAME=={wanted} GLOO_SOCKET_IFNAME={wanted}",
+        now="export NCCL_SOCKET_IFNAME={exactly} GLOO_SOCKET_IFNAME={wanted}",
         text="name the interface that reaches the other nodes, or correct the hostname's address",
         commands=(Command("ip -brief address", "{node}"),),
         status=(Status.FAIL, Status.WARN),
@@ -310,7 +310,8 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
         saw=f"{view.shown} uses {', '.join(parts)}{more} · {results}{leads}",
         expected=OWN_ADDRESS if duplicate else "the interface that reaches the other nodes",
         confidence=Confidence.LIKELY,
-        fields=advice_fields(world, view, nodes[0], nodes[-1]) | {"wanted": meeting or ""},
+        fields=advice_fields(world, view, nodes[0], nodes[-1])
+        | {"wanted": meeting or "", "exactly": f"={meeting}"},
         status=edge_status(world, view, nodes),
     )
 

@@ -205,7 +205,7 @@ FINDINGS = {
         who=AUTHOR,
         cause="an HCA for storage or management that NCCL_IB_HCA includes",
         means="every all-reduce waits for the slowest port",
-        now="export NCCL_IB_HCA=={fast}",
+        now="export NCCL_IB_HCA={fast}",
         text="set NCCL_IB_HCA to the fast ports only",
         status=Status.WARN,
         blame=Blame.JOB,
@@ -216,7 +216,7 @@ FINDINGS = {
         who=AUTHOR,
         cause="NCCL uses every active port that NCCL_IB_HCA does not exclude",
         means="traffic of the job on the storage network",
-        now="export NCCL_IB_HCA=={ours}",
+        now="export NCCL_IB_HCA={ours}",
         text="set NCCL_IB_HCA to the ports of the job",
         status=Status.WARN,
         blame=Blame.JOB,
@@ -227,7 +227,7 @@ FINDINGS = {
         who=AUTHOR,
         cause="active InfiniBand and Ethernet ports, without an NCCL_IB_HCA that selects one kind",
         means="'Remote RoCE device is incompatible with the local', or a hang",
-        now="export NCCL_IB_HCA=={ours}",
+        now="export NCCL_IB_HCA={ours}",
         text="set NCCL_IB_HCA to ports of one kind only",
         status=Status.WARN,
         blame=Blame.JOB,
@@ -237,7 +237,7 @@ FINDINGS = {
         who=AUTHOR,
         cause="a name without `=`, which NCCL reads as the beginning of a name",
         means="traffic of the job on a slower port, or on the storage network",
-        now="export NCCL_IB_HCA=={named}",
+        now="export NCCL_IB_HCA={named}",
         text="put `=` before the list, and name every device of the job in full",
         commands=(Command("ibdev2netdev; ls /sys/class/infiniband", "the node"),),
         status=Status.WARN,
@@ -454,7 +454,7 @@ def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:
             (here,),
             saw=f"NCCL_IB_HCA={quoted(seen.rule)} takes {devices} of {extra[0].rate:g} Gb/s, too",
             expected=f"ports like {named[0].device} of {rate:g} Gb/s alone",
-            fields={"extra": devices, "named": ",".join(sorted({p.device for p in named}))},
+            fields={"extra": devices, "named": "=" + ",".join(sorted({p.device for p in named}))},
         )
 
 
@@ -512,7 +512,7 @@ class _PortFindings:
                 saw="; ".join(parts) + (f" and {more} more" if more else ""),
                 expected=expected,
                 fields={"device": first.device, "number": str(first.number)}
-                | ({"fast": fast} if fast else {}),
+                | ({"fast": f"={fast}"} if fast else {}),
                 **{"confidence": Confidence.LIKELY, **dict(unusual)},
             )
 
@@ -707,7 +707,7 @@ def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
             f"{parties([p.name for p in ethernet])}",
             expected="ports of one link layer",
             confidence=Confidence.LIKELY,
-            fields={"ours": _port_names(infiniband)},
+            fields={"ours": f"={_port_names(infiniband)}"},
         )
     if seen.ours and any(seen.claims(p) for p in seen.ports):
         foreign = [p for p in taken if not seen.claims(p)]
@@ -717,7 +717,7 @@ def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
                 tuple(_nic_subject(here, p) for p in foreign),
                 saw=f"NCCL would use {parties([p.name for p in foreign])} too",
                 expected=f"ports {seen.ours[:80]}",
-                fields={"ours": _port_names(p for p in seen.ports if seen.claims(p))},
+                fields={"ours": "=" + _port_names(p for p in seen.ports if seen.claims(p))},
             )
     if taken and seen.peering is False:
         yield Found(

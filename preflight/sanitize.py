@@ -26,6 +26,9 @@ LONGEST = 600
 WORD = 1024
 """Characters of a text that is pasted into a shell."""
 
+PATH_OF = re.compile("(?:^|[: ])=")
+"""What zsh takes for the path of a command, and refuses where there is none of that name."""
+
 SUBSCRIPT = re.compile(r"\[.*[$`]")
 """What `unset 'x[$(id)]'` runs in spite of its quotes."""
 
@@ -129,12 +132,14 @@ def shell_word(text: str) -> str:
     whole = text and len(text) <= WORD and not text.endswith("…")
     if not whole or not text.isprintable() or SUBSCRIPT.search(text):
         return ""
-    return shlex.quote(text)
+    word = shlex.quote(text)
+    return f"'{word}'" if word == text and PATH_OF.search(text) else word
 
 
 def shell_prose(text: str) -> str:
     """Words of a sentence, quoted only where a shell would find more in them."""
-    return text if PROSE.fullmatch(text) else shell_word(text)
+    plainly = PROSE.fullmatch(text) and not PATH_OF.search(text)
+    return text if plainly else shell_word(text)
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -21,6 +20,7 @@ from preflight.output import compressed, tasks, terminal
 from preflight.process.pool import Died, Raised, Returned, Target, Workers
 from preflight.process.signals import Interrupt
 from preflight.render import formats, human
+from preflight.sanitize import shell_word
 
 FILES = "files"
 """The server whose workers touch report files: it shares no fate with that of the checks."""
@@ -104,7 +104,8 @@ def _parts(saved: str, part: str) -> str:
     if not part or not saved or f".{part}." not in saved:
         return ""
     stem, _, extension = saved.rpartition(f".{part}.")
-    return f"{shlex.quote(stem)}.*.{extension}"
+    first, last = shell_word(stem), shell_word(extension)
+    return f"{first}.*.{last}" if first and last else ""
 
 
 def write_step_summary(workers: Workers, outputs: Iterable[Output], report: Report) -> None:

@@ -28,7 +28,7 @@ from preflight.render.findings import findings
 from preflight.render.layout import action, pasteable, wrapped
 from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
 from preflight.render.style import WIDTH, WORDS, Line, Look, flow
-from preflight.sanitize import plain
+from preflight.sanitize import plain, shell_word
 
 __all__ = ["WIDTH", "Look", "do_now", "lines", "render", "repair"]
 
@@ -290,9 +290,10 @@ def _verdict(report: Report, look: Look) -> Iterator[Line]:
         told = f"pid {process.pid}, state {look.say(process.state)}{where}"
         yield from _notes("left behind", told, look)
     if look.saved_as:
-        shown = look.say(shlex.quote(look.saved_as))
+        word = look.paste(shell_word(look.saved_as))
+        shown = word or look.say(look.saved_as)
         told = f"{shown}   (preflight show {shown})"
-        fits = len(told) <= look.width - 13
+        fits = word and len(told) <= look.width - 13
         yield [(f" {'report':<12}", "dim"), (told if fits else shown, "")]
     label, told = "do now", do_now(report)
     if not told:

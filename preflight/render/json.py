@@ -187,12 +187,21 @@ def remedy(advice: FindingType) -> dict[str, Any]:
         "means": advice.means,
         "remedy": {
             "who": advice.who,
-            "now": advice.now,
+            "now": _commented(advice.now),
             "text": advice.text,
             "cause": advice.cause,
             "commands": [encode(command) for command in advice.commands],
         },
     }
+
+
+REMARK = "   # "
+
+
+def _commented(now: str) -> str:
+    """A command with what is said of it as a comment: whoever pastes all of it runs only that."""
+    command, blanks, remark = now.partition("   ")
+    return f"{command}{REMARK}{remark.strip()}" if blanks else now
 
 
 def _observation(observation: Observation, values: dict[int, Any]) -> dict[str, Any]:
@@ -341,7 +350,7 @@ def _parse_finding(data: Mapping[str, Any]) -> Finding:
         who=decode(str, remedy.get("who", "")),
         cause=decode(str, remedy.get("cause", "")),
         means=decode(str, data.get("means", "")),
-        now=decode(str, remedy.get("now", "")),
+        now=decode(str, remedy.get("now", "")).replace(REMARK, "   ", 1),
         text=decode(str, remedy.get("text", "")),
         commands=decode(tuple[Command, ...], remedy.get("commands", [])),
     )

@@ -7,7 +7,6 @@ Nothing of it is said of ranks that have met: two jobs in one command meet at tw
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 
 from preflight.domains.job.load import rank_subject
@@ -126,7 +125,7 @@ def _stale(world: World[Life]) -> Found | None:
         f"{duration(first.stale)} before it began{_given(first)}",
         expected="a file that is not there before the job",
         confidence=LIKELY,
-        fields={"line": _line([first]), "path": shlex.quote(first.path)},
+        fields={"line": _line([first]), "path": first.path},
     )
 
 

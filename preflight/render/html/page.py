@@ -55,7 +55,7 @@ class FindingCard:
     where: str
     nodes: Sequence[str]
     told: Sequence[tuple[str, str]]
-    now: str
+    now: CardCommand | None
     actions: Sequence[CardCommand]
     link: str
 
@@ -166,11 +166,13 @@ def _card(report: Report, finding: Finding) -> FindingCard:
     told = [("saw", "" if finding.saw in finding.headline else finding.saw)]
     told += [("expected", finding.expected), ("explains", " · ".join(finding.folded))]
     told += [("could also be", " · ".join(finding.alternatives))]
-    actions, now = [], ""
+    actions, now = [], None
     if advice is not None:
         told += [("cause", advice.cause if finding.status in IN_FULL else "")]
         told += [("means", advice.means), ("fix", advice.text), ("who", advice.who)]
-        now = advice.now
+        if advice.now:
+            command, _, remark = advice.now.partition("   ")
+            now = CardCommand(command, remark.strip())
         alone = len(report.observations.topology.nodes) < 2
         node = finding.subjects[0].node
         actions = [

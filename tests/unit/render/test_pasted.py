@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+import shlex
 import shutil
 import string
 import subprocess
@@ -14,7 +18,9 @@ from support import scenarios
 from preflight import registry
 from preflight.model import FindingType
 from preflight.nodeset import hostlist
-from preflight.render import human
+from preflight.output import files
+from preflight.render import formats, human
+from preflight.render import json as as_json
 from preflight.render.layout import pasteable
 from preflight.render.style import Look
 from preflight.sanitize import shell_word
@@ -46,6 +52,8 @@ HOSTILE = (
     "a " * 100 + "; canary ;" + " b" * 100,
     "a" * 5000 + ";canary",
     "cut in its quotes' ;canary…",
+    "=canary",
+    "a:=canary",
 )
 
 # no program is found but the canary, nothing is written and no process ended: what is pasted is
@@ -130,6 +138,52 @@ def test_a_word_is_whole_or_none(hostile: str) -> None:
     if word:
         printf = [BASH, "-c", f"printf %s {word}"]
         assert subprocess.run(printf, capture_output=True, text=True).stdout == hostile
+
+
+ZSH = shutil.which("zsh") or ""
+
+
+def test_what_zsh_looks_up_as_a_command_is_quoted() -> None:
+    """NCCL's `=mlx5_0`: unquoted, `export NCCL_IB_HCA==mlx5_0` sets nothing there."""
+    assert shell_word("=mlx5_0") == "'=mlx5_0'"
+    assert shell_word("a:=b") == "'a:=b'"
+    assert shell_word("--x=y") == "--x=y"
+    fields = {n: "eth0" for a in DECLARED for n in names_in(a)}
+    lines = {line for advice in DECLARED for line in pasted(advice.filled(fields))}
+    assert [line for line in lines if "==" in line and "export" in line] == []
+
+
+@pytest.mark.skipif(not ZSH, reason="needs zsh")
+def test_zsh_takes_it_as_it_is() -> None:
+    for value in ("=mlx5_0", "a:=b", "^docker0", "=="):
+        said = f"export X={shell_word(value)}; printf %s $X"
+        assert subprocess.run([ZSH, "-fc", said], capture_output=True, text=True).stdout == value
+
+
+@pytest.mark.parametrize("name", scenarios.NAMES)
+def test_what_is_said_of_a_command_is_no_part_of_it(name: str) -> None:
+    """Also where all of it is copied: out of the JSON report, or by the button of the page."""
+    report = scenarios.judged(name)
+    advices = [finding.advice for finding in report.findings if finding.advice]
+    told = [finding["remedy"]["now"] for finding in json.loads(as_json.render(report))["findings"]]
+    remarked = [advice.now for advice in advices if "   " in advice.now]
+    assert [now.replace("   # ", "   ", 1) for now in told if "   " in now] == remarked
+    assert all("   # " in now for now in told if "   " in now)
+    read = as_json.parse(as_json.render(report))
+    assert [f.advice.now for f in read.findings if f.advice] == [a.now for a in advices]
+    shown = formats.render("html", report, Look())
+    copied = [html.unescape(code) for code in re.findall(r"<code>([^<]*)</code><button", shown)]
+    assert [code for code in copied if "   " in code] == []
+
+
+def test_every_part_of_a_file_s_name_is_a_word() -> None:
+    """A config file of the working directory chooses it."""
+    assert files._parts("out/r.n1.json.gz", "n1") == "out/r.*.json.gz"
+    for saved in ("r.n1.json;canary", "r.n1.$(canary)", "`canary`.n1.json"):
+        words = files._parts(saved, "n1")
+        assert "'" in words
+        assert "canary" in shlex.split(words)[0]
+    assert files._parts("r.n1.js\non", "n1") == ""
 
 
 def test_what_begins_like_an_option_is_none() -> None:

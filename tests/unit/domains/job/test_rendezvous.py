@@ -96,6 +96,14 @@ def test_what_differs_is_named(of: dict[str, Life], code: str, ranks: list[int],
     assert saw in found.saw
 
 
+def test_a_path_is_quoted_once() -> None:
+    """By whatever puts it into a command; twice, `rm` is told another file."""
+    path = "/tmp/a store"
+    found = conflict(lives(*(joins(r, how="file", port=0, path=path, stale=60.0) for r in (0, 1))))
+    assert found is not None
+    assert found.fields["path"] == path
+
+
 def test_one_rank_twice() -> None:
     twice = {**SAME, "n1/1": replace(SAME["n1/1"], twins=(joins(1, pid=7),))}
     elsewhere = {**SAME, "n2/0": replace(SAME["n1/1"], joins=joins(1, pid=9))}
