@@ -291,18 +291,11 @@ def _last_roll(seen_of_meeting: dict[str, Observation], company: Company, node: 
 
 
 def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:
-    """How the host says that it ended; None when it has not, or for what makes no sense."""
+    """How the host says that it ended; None when it has not."""
     if over is None:
         return None
-    try:
-        told = Verdict(str(over.get("verdict")))
-    except ValueError:
-        return None
-    codes = [over.get(name) for name in ("exit", "own")]
-    if not all(type(code) is int and 0 <= code < 256 for code in codes):
-        return None
     line = one_line(over.get("line", ""), 2 * verdict.LINE)  # whatever the host says
-    return Ending(told, int(codes[0] or 0), int(codes[1] or 0), None, chosen.outputs, line=line)
+    return Ending(over["verdict"], over["exit"], over["own"], None, chosen.outputs, line=line)
 
 
 def _last_words(report: Report, host: str) -> dict[str, dict[str, Any]]:

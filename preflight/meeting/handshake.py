@@ -19,7 +19,7 @@ from typing import Any
 from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
-from preflight.meeting.protocol import Hello, proof_of_guest
+from preflight.meeting.protocol import RANKS_MOST, Hello, proof_of_guest
 from preflight.roster import Stranger
 from preflight.sanitize import escaped
 from preflight.serde import decode
@@ -41,7 +41,6 @@ FILES_A_RANK = 4
 """Open files that checks need later on."""
 NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 KINDS_LIMIT = 32
-RANKS_LIMIT = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -253,9 +252,9 @@ class Door:
                 return "token"
         if hello.version != self._me.version:
             return "version"
-        if not hello.ranks or any(not 0 <= r < RANKS_LIMIT for r in hello.ranks):
+        if not hello.ranks or any(not 0 <= r < RANKS_MOST for r in hello.ranks):
             return "garbage"
-        if not 0 < hello.size <= RANKS_LIMIT:
+        if not 0 < hello.size <= RANKS_MOST:
             return "garbage"
         return "" if self._seats > 0 else "too many"
 

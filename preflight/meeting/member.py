@@ -24,17 +24,19 @@ from preflight.meeting.protocol import (
     Hello,
     Said,
     Seat,
+    end_of,
     observation_for,
     pause,
     proof_of_guest,
     proof_of_host,
+    seat_of,
     silence,
     slack,
 )
 from preflight.model import Observation
 from preflight.roster import SILENT, Attempt
 from preflight.sanitize import escaped
-from preflight.serde import decode, encode
+from preflight.serde import encode
 
 CONNECT_SECONDS = 4.0
 """For one address to answer: a host that is gone is known after 3 s of ARP."""
@@ -360,7 +362,7 @@ class Attendance:
                     self._beat = 0.0
                     self._keep_alive(self._heard)
             case {"seat": dict(seat)}:
-                self.seat = decode(Seat, seat)
+                self.seat = seat_of(seat, self.hello)
             case {"start": str(check)} if len(self.started) < STARTS:
                 self.started.append(check[:80])
             case {"want": list(digests)}:
@@ -374,7 +376,7 @@ class Attendance:
                     raise Gone("it said more than is kept of a host")
                 self.said.append(Said(group, rank, topic, value, numbers))
             case {"over": dict(ends)}:
-                self.over = ends
+                self.over = end_of(ends)
                 self.leave("")
 
     def _keep_alive(self, now: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.frozen import dataclass
-from preflight.model import Mark, Missing, Observation, Seen
+from preflight.model import Mark, Missing, Observation, Seen, Verdict
 from preflight.roster import Arrival
 from preflight.serde import decode, encode, finite
 
@@ -27,7 +27,12 @@ INLINE = 512
 """Bytes of a value that is sent at once: asking for it would cost more."""
 MARK_LIMIT = 200
 MARKS_LIMIT = 1000
+CODES = (0, 3, 4, 5, 129, 130, 143)
+"""The exit codes of a run: of its verdict, or of the signal that ended it."""
 RANKS_OF_AGENT = 4096
+RANKS_MOST = 1 << 20
+NODE_LIMIT = 80
+"""Characters of a node's name: those of its host, and what tells it from another one of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,29 @@ class Seat:
     voice: bool
     met: int
     size: int
+
+
+def seat_of(data: Mapping[str, Any], hello: Hello) -> Seat:
+    """The seat that a host gives to the agent of a hello; ValueError for one that can't be its."""
+    seat: Seat = decode(Seat, data)
+    ranks = set(seat.ranks)
+    if not set(hello.ranks) <= ranks or not all(0 <= rank < RANKS_MOST for rank in ranks):
+        raise ValueError("a seat with other ranks")
+    if not 0 <= seat.number < seat.nodes <= RANKS_MOST:
+        raise ValueError("a seat that there is not")
+    if not 0 < len(seat.node) <= NODE_LIMIT or "/" in seat.node:
+        raise ValueError("a node that can't be called so")
+    return seat
+
+
+def end_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """How a host says that it ended, see Meeting.over(); ValueError for what is no end of a run."""
+    verdict, codes = Verdict(str(data.get("verdict"))), (data.get("exit"), data.get("own"))
+    if not all(type(code) is int and code in CODES for code in codes):
+        raise ValueError("an exit code that there is not")
+    if codes[0] == 0 and verdict is not Verdict.READY:
+        raise ValueError(f"{verdict} with the exit code 0")
+    return {**data, "verdict": verdict}
 
 
 @dataclass(frozen=True, slots=True)

@@ -814,6 +814,53 @@ def test_everybody_hears_the_end_and_the_port_is_left_as_it_was(party: Party) ->
     assert sockets_of(party.port) == []
 
 
+SENSELESS: dict[str, Any] = {
+    "no ranks": {"seat": {"ranks": []}},
+    "the ranks of another": {"seat": {"ranks": [2]}},
+    "a rank that there is not": {"seat": {"ranks": [1, -1]}},
+    "a rank beyond all": {"seat": {"ranks": [1, 1 << 40]}},
+    "a place before the first": {"seat": {"number": -1}},
+    "a place after the last": {"seat": {"number": 2}},
+    "a node without a name": {"seat": {"node": ""}},
+    "a node called as its rank": {"seat": {"node": "n0/0"}},
+    "a node with a long name": {"seat": {"node": "x" * 1000}},
+    "no verdict": {"over": {"verdict": None}},
+    "another verdict": {"over": {"verdict": "splendid"}},
+    "no exit code": {"over": {"exit": None}},
+    "an exit code that there is not": {"over": {"exit": 255}},
+    "truth for an exit code": {"over": {"exit": True}},
+    "not ready, and all is well": {"over": {"verdict": "not_ready"}},
+}
+USUAL: dict[str, Any] = {
+    "seat": {
+        **{"node": "n1", "number": 1, "nodes": 2, "ranks": [1], "voice": True},
+        **{"met": 2, "size": 4},
+    },
+    "over": {"verdict": "ready", "exit": 0, "own": 0},
+}
+
+
+@pytest.mark.parametrize("what", SENSELESS)
+def test_a_host_that_makes_no_sense_is_lost(party: Party, what: str) -> None:
+    """Then this agent says what it has seen, as when its host is gone."""
+    guest = party.guest(1)
+    party.until(party.all_here)
+    ((word, said),) = SENSELESS[what].items()
+    party.guest_of(1).wire.send({word: {**USUAL[word], **said}})
+    party.until(lambda: bool(guest.lost))
+    assert guest.lost.startswith("it sent what makes no sense")
+    assert guest.seat is guest.over is None
+
+
+@pytest.mark.parametrize("word", USUAL)
+def test_and_one_that_does_is_believed(party: Party, word: str) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    party.guest_of(1).wire.send({word: USUAL[word]})
+    party.until(lambda: bool(guest.seat or guest.over))
+    assert guest.lost == ""
+
+
 def test_who_leaves_early_says_why(party: Party) -> None:
     guest = party.guest(1)
     party.until(party.all_here)
