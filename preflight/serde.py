@@ -32,6 +32,10 @@ TEXT_DEPTH = 60
 """The same of a text, whatever a check observes."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON escapes one half of a letter; the other half may follow."""
+VALUE_WEIGHT = 64
+"""Bytes that Python takes for a value beside those of its text: `[],[],` is small only as text."""
+WIDE, WIDTH = re.compile(rb"[\xc4-\xff]|\\u(?!00)"), 4
+"""A letter for which Python takes so many bytes for every other one of its string, too."""
 NO_NUMBERS = ("nan", "inf", "-inf")
 """How encode() spells what JSON has no number for."""
 PLAIN = frozenset((str, int, bool, type(None)))
@@ -52,6 +56,12 @@ def parsed(text: str | bytes) -> Any:
     if text.count("[") + text.count("{") > TEXT_DEPTH:
         _look_through(data)
     return _encodable(data) if SURROGATE.search(text) else data
+
+
+def weight(text: bytes) -> int:
+    """Bytes that Python takes to hold a JSON text and what it says, about and at most."""
+    letters = len(text) * (WIDTH if WIDE.search(text) else 1)
+    return letters + VALUE_WEIGHT * (text.count(b",") + text.count(b"[") + 3 * text.count(b"{"))
 
 
 def _no_number(name: str) -> NoReturn:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 import socket
 import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from preflight.process.lines import LineBuffer
-from preflight.serde import parsed
+from preflight.serde import parsed, weight
 
 PROTOCOL = 1
 
@@ -24,10 +23,6 @@ GREETING_LIMIT = 8192
 """Bytes of a line from somebody who has not said who he is."""
 LINE_LIMIT = 16 << 20
 """Weight of a line from an agent of this job: a value of observe() may have calls.ANSWER_LIMIT."""
-VALUE_WEIGHT = 64
-"""Bytes that Python takes for a value beside those of its text: `[],[],` is small only as text."""
-WIDE, WIDTH = re.compile(rb"[\xc4-\xff]|\\u(?!00)"), 4
-"""A letter for which Python takes so many bytes for every other one of its string, too."""
 HEARD_MOST = 48
 """Bytes kept of what a peer sent first, to say what it may be."""
 UNSENT_LIMIT = 64 << 20
@@ -179,12 +174,6 @@ class Wire:
             except OSError:
                 pass
         self.sock.close()
-
-
-def weight(line: bytes) -> int:
-    """Bytes that it takes to hold a line and what it says, about and at most."""
-    letters = len(line) * (WIDTH if WIDE.search(line) else 1)
-    return letters + VALUE_WEIGHT * (line.count(b",") + line.count(b"[") + 3 * line.count(b"{"))
 
 
 def line_of(message: Any) -> bytes:

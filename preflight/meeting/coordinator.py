@@ -31,7 +31,7 @@ from preflight.meeting.protocol import (
 )
 from preflight.model import Mark, Node, Observation, Seen, key_of, place_of
 from preflight.roster import SILENT, Arrival, Stranger
-from preflight.serde import Shared, encode, finite
+from preflight.serde import Shared, encode, finite, weight
 
 
 class Headcount:
@@ -392,7 +392,7 @@ class Meeting:
             case {"said": [str(group), int(rank), str(topic), value, to]}:
                 numbers = None if to is None else tuple(int(n) for n in to)
                 if rank in guest.ranks or rank == guest.number:
-                    self._hold(guest, guest.unread, wire.weight(wire.line_of(message)))
+                    self._hold(guest, guest.unread, weight(wire.line_of(message)))
                     self.said.append(Said(group, rank, topic, value, numbers))
             case {"with": list(others)} if self.closed_at is None:
                 for pid, ranks in others:
@@ -409,7 +409,7 @@ class Meeting:
             raise ValueError(f"{key!r:.60} is not its own")
         self._hold(guest, guest.unread, SEEN_WEIGHT + len(check))
         if "missing" in data:
-            self._hold(guest, guest.unread, wire.weight(wire.line_of(data)))
+            self._hold(guest, guest.unread, weight(wire.line_of(data)))
             self.taken.append(Taken(check, guest, rank, observation_from(data)))
             return
         seconds, marks = finite(data.get("seconds", 0.0)), self._marks_of(guest, data)

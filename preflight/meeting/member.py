@@ -36,7 +36,7 @@ from preflight.meeting.protocol import (
 from preflight.model import Observation
 from preflight.roster import SILENT, Attempt
 from preflight.sanitize import escaped
-from preflight.serde import encode
+from preflight.serde import encode, weight
 
 CONNECT_SECONDS = 4.0
 """For one address to answer: a host that is gone is known after 3 s of ARP."""
@@ -371,7 +371,7 @@ class Attendance:
                         line.send({"value": [digest, json.loads(text)]})
             case {"said": [str(group), int(rank), str(topic), value, to]}:
                 numbers = None if to is None else tuple(int(n) for n in to)
-                self._kept += connection.weight(connection.line_of(message))
+                self._kept += weight(connection.line_of(message))
                 if self._kept > HEARD:
                     raise Gone("it said more than is kept of a host")
                 self.said.append(Said(group, rank, topic, value, numbers))

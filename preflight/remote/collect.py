@@ -58,6 +58,8 @@ class Gathering:
     places: dict[str, RemoteNode]
     progress: Progress | None = None
     parcels: Parcels = field(default_factory=Parcels)
+    heard_out: set[str] = field(default_factory=set)
+    """Names under which one has come whole: an agent sends no other, and to open one takes time."""
 
     def hear(self, topic: str, value: Any) -> None:
         """What the worker says (launch_worker.py). It comes from elsewhere: it may be anything."""
@@ -67,7 +69,7 @@ class Gathering:
                     place.failed, place.parcel = place.name not in names, None
                 for number, name in enumerate(names):
                     self.places[str(name)] = RemoteNode(str(name), number)
-                self.parcels = Parcels()
+                self.parcels, self.heard_out = Parcels(), set()
             case "line", [str(name), str(line)]:
                 self._line(name, line)
             case "over", [str(name), code, str(words)] if name in self.places:
@@ -81,7 +83,14 @@ class Gathering:
                 self.progress = decode(Progress, told)
             except ValueError:
                 pass
-        elif isinstance(content := self.parcels.take(line), dict):
+            return
+        if name in self.heard_out:
+            return
+        tried = self.parcels.tried
+        content = self.parcels.take(line)
+        if self.parcels.tried > tried:
+            self.heard_out.add(name)
+        if isinstance(content, dict):
             said = self.places.get(str(content.get("place"))) if self.numbered else None
             place = said or self.places.get(name)
             if place is not None and place.parcel is None:

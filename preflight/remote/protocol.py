@@ -18,7 +18,7 @@ from typing import Any
 from preflight.config.resolve import Flags
 from preflight.frozen import dataclass
 from preflight.model import PreflightError
-from preflight.serde import decode, encode, parsed
+from preflight.serde import decode, encode, parsed, weight
 
 LIMIT = 8 << 20
 """Bytes of the line: a config file may have one million, which JSON can make six of."""
@@ -67,6 +67,8 @@ TOGETHER_MOST = 256 << 20
 """Bytes of all parcels of a stream that are kept."""
 OPENED_MOST = 64 << 20
 """Bytes of JSON that come out of one."""
+WEIGHT_MOST = 512 << 20
+"""Bytes that it takes to hold what they say; some 25,000 for each node of a job."""
 
 PIECE_LINE = re.compile(
     r"preflight-parcel 1 ([0-9a-f]{16}) ([1-9]\d{0,5})/([1-9]\d{0,5}) ([A-Za-z0-9+/]+={0,2})\s*$"
@@ -149,6 +151,11 @@ class Parcels:
         pieces = self._pieces.pop(name)
         return self._open(name, b"".join(pieces[n] for n in range(1, of + 1)))
 
+    @property
+    def tried(self) -> int:
+        """How many have come whole, whatever was in them."""
+        return len(self._opened)
+
     def incomplete(self) -> list[str]:
         """Why some have not been opened by now: pieces are missing."""
         return [
@@ -164,6 +171,8 @@ class Parcels:
             text = inflating.decompress(data, OPENED_MOST + 1)
             if len(text) > OPENED_MOST or not inflating.eof or inflating.unused_data:
                 return self._spoil(f"parcel {name}: not what we pack, or too much of it")
+            if weight(text) > WEIGHT_MOST:
+                return self._spoil(f"parcel {name}: it says more than is kept of one")
             return parsed(text)
         except (zlib.error, ValueError) as error:
             return self._spoil(f"parcel {name}: {error}")

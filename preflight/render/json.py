@@ -39,7 +39,7 @@ from preflight.model import (
 )
 from preflight.render import alike
 from preflight.sanitize import json_lines, json_text
-from preflight.serde import as_it_is, decode, encode, parsed
+from preflight.serde import as_it_is, decode, encode, parsed, weight
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 DRAWN_NODES = 1024
@@ -49,6 +49,8 @@ LIMIT_A_RANK = 4 << 10
 LIMIT_MOST = 512 << 20
 """Bytes of a report that is read back, unpacked: of any, more for each rank of the job that it says
 to be of, and of the largest. A rank takes some 300 bytes where all are alike."""
+WEIGHT, WEIGHT_OF_BYTE = 256 << 20, 12
+"""Bytes that it takes to hold what it says: of any, and for each of its own; ten are usual."""
 SAID = 300
 """Characters of why something is no report: it may be the words of whoever wrote it."""
 
@@ -225,6 +227,10 @@ def _observation(observation: Observation, values: dict[int, Any]) -> dict[str, 
 def parse(text: str) -> Report:
     """A saved report; PreflightError in one line when it is none."""
     try:
+        if len(text) > WEIGHT // 64:
+            written = text.encode("utf-8", "backslashreplace")
+            if weight(written) > max(WEIGHT, WEIGHT_OF_BYTE * len(written)):
+                raise ValueError("it says more than one of its size does")
         data = parsed(text)
     except ValueError as error:
         why = "not valid JSON" if isinstance(error, json.JSONDecodeError) else error

@@ -23,7 +23,7 @@ from preflight.meeting.protocol import Hello, Said
 from preflight.model import Cause, Mark, Missing, Seen
 from preflight.process.pool import Workers
 from preflight.roster import Arrival
-from preflight.serde import encode, parsed
+from preflight.serde import encode, parsed, weight
 
 HERE = "127.0.0.1"
 
@@ -639,7 +639,7 @@ SHAPES = {
 def test_what_a_line_says_takes_no_more_than_its_weight(shape: str) -> None:
     """One letter beyond Latin-1 makes Python take four bytes for each of its text."""
     line = SHAPES[shape].encode()
-    assert size_of(parsed(line), set()) <= 1.05 * connection.weight(line)
+    assert size_of(parsed(line), set()) <= 1.05 * weight(line)
 
 
 def size_of(value: object, counted: set[int]) -> int:

@@ -178,6 +178,20 @@ def test_any_word_may_come(topic: str, value: Any) -> None:
     assert [p.name for p in gathered.open] == list(NAMES)
 
 
+def test_an_agent_is_heard_out_once() -> None:
+    """Thousands of parcels, each of which takes a second to be opened, keep nobody busy."""
+    heard = gathering()
+    spoilt = "preflight-parcel 1 0123456789abcdef 1/1 AAAA"
+    heard.hear("line", ["n1", spoilt])
+    assert heard.parcels.tried == 1
+    for line in pack({"place": "n1"}):
+        heard.hear("line", ["n1", line])
+    assert (heard.parcels.tried, heard.places["n1"].parcel) == (1, None)
+    for line in pack({"place": "n2"}):
+        heard.hear("line", ["n2", line])
+    assert heard.places["n2"].parcel == {"place": "n2"}
+
+
 def test_how_far_the_first_agent_is() -> None:
     told = Progress(3, 15, 4.0, "net.mesh", 1.0, 20.0, "n2")
     gathered = gathering()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from preflight.remote import protocol
 from preflight.remote.protocol import Parcels, is_parcel_line, pack, progress, progress_of
+from preflight.serde import weight
 
 NOISE = (
     "Welcome to gpu-b08!  Last login: today",
@@ -129,6 +130,21 @@ def test_a_bomb_is_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too much of it" in taken.spoilt[0]
     with pytest.raises(ValueError, match="when it is opened"):
         list(pack("0" * (2 << 20)))
+
+
+def test_what_takes_much_room_is_not_parsed() -> None:
+    """Twenty million lists are 58 kB on their way, and 1.8 GiB in Python."""
+    text = b'{"report":[' + b"[]," * 8_000_000 + b"[]]}"
+    assert weight(text) > protocol.WEIGHT_MOST
+    data = zlib.compress(text)
+    parcels = Parcels()
+    of = -(-len(data) // protocol.PIECE)
+    for number in range(of):
+        piece = base64.b64encode(data[number * protocol.PIECE :][: protocol.PIECE]).decode()
+        line = f"preflight-parcel 1 {protocol._name(data)} {number + 1}/{of} {piece}"
+        assert parcels.take(line) is None
+    assert parcels.tried == 1
+    assert parcels.spoilt[0].endswith("it says more than is kept of one")
 
 
 def test_a_stream_of_pieces_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,13 @@ def test_the_nodes_of_a_world_are_whole() -> None:
     assert as_json.parse(json.dumps(document)).observations == report.observations
 
 
+def test_what_takes_more_room_than_a_report_is_refused() -> None:
+    """A file of 58 kB that becomes 1.8 GiB."""
+    text = '{"verdict":"ready","observations":[' + "[]," * 4_500_000 + "[]]}"
+    with pytest.raises(PreflightError, match="says more than one of its size does"):
+        as_json.parse(text)
+
+
 def test_readers_ignore_what_they_do_not_know() -> None:
     document = json.loads(as_json.render(judged("port-held")))
     for place in (document, document["world"], document["findings"][0], document["checks"][0]):
