@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -79,8 +80,12 @@ def publish(
                 "mode": mode,
                 "below": os.getcwd() if output.below else "",
             }
-            problem = _in_worker(workers, tasks.write_file, args, output.file, str, len(text))
-            if output.format == "json" and not problem:
+            handed = _handed_over(output.file)
+            if handed is not None:
+                problem = _to_descriptor(handed, output.file, text)
+            else:
+                problem = _in_worker(workers, tasks.write_file, args, output.file, str, len(text))
+            if output.format == "json" and not problem and handed is None:
                 saved = saved or output.file
             if not asked:
                 problem = ""
@@ -88,6 +93,22 @@ def publish(
             problems.append(problem)
             console.say(f"preflight: could not write the report: {problem}")
     return tuple(problems)
+
+
+HANDED_OVER = {"/dev/stdout": 1, "/dev/stderr": 2}
+DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,7})")
+
+
+def _handed_over(path: str) -> int | None:
+    """The number of a descriptor of this process, where a path names one: in a worker the same path
+    leads to one of its own."""
+    found = DESCRIPTOR.fullmatch(path)
+    return int(found[1]) if found else HANDED_OVER.get(path)
+
+
+def _to_descriptor(number: int, path: str, text: str) -> str:
+    problem = terminal.write(text) if number == 1 else terminal.write_to(number, text)
+    return f"{path}: {problem}" if problem else ""
 
 
 def _name_and_kind(path: str) -> tuple[str, str]:
@@ -188,6 +209,8 @@ def write_new(path: str, text: str) -> str:
 
 def write_report(path: str, text: str, new: bool = False) -> str:
     """Write a file; why it could not be done, or empty. `new`: one that is there stays as it is."""
+    if (handed := _handed_over(path)) is not None:
+        return _to_descriptor(handed, path, text)
     args = {"path": resolve.absolute(path), "text": text, "new": new}
     with session(Interrupt()) as workers:
         return str(_in_worker(workers, tasks.write_file, args, path, str))

@@ -53,10 +53,10 @@ def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> 
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())  # a full disk or quota is told here, if not before
-            os.chmod(temporary, _mode_of_new(args.get("mode")))
-            if there is not None:
-                _make_like(temporary, there)
+                os.fsync(handle)  # a full disk or quota is told here, if not before
+                os.fchmod(handle, _mode_of_new(args.get("mode")))
+                if there is not None:
+                    _make_like(handle, there)
             os.replace(temporary, target)
         except OSError:
             os.unlink(temporary)
@@ -122,17 +122,18 @@ def _mode_of_new(given: int | None) -> int:
     return 0o666 & ~umask if given is None else given
 
 
-def _make_like(temporary: str, there: os.stat_result) -> None:
-    """Give a file the owner and mode of the one that it replaces; where the group can't be kept,
-    its permissions go to nobody else."""
+def _make_like(handle: int, there: os.stat_result) -> None:
+    """Give an open file the owner and mode of the one that it replaces; where the group can't be
+    kept, its permissions go to nobody else. By its name it could be another one meanwhile: where
+    others may write, they can put a link in its place, to a file that is not theirs yet."""
     mode = stat.S_IMODE(there.st_mode) & 0o777
-    made = os.stat(temporary)
+    made = os.fstat(handle)
     if (there.st_uid, there.st_gid) != (made.st_uid, made.st_gid):
         try:
-            os.chown(temporary, there.st_uid, there.st_gid)
+            os.fchown(handle, there.st_uid, there.st_gid)
         except PermissionError:
             mode &= ~stat.S_IRWXG
-    os.chmod(temporary, mode)
+    os.fchmod(handle, mode)
 
 
 def append_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:

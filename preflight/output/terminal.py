@@ -118,6 +118,18 @@ def write(text: str) -> str:
     return ""
 
 
+def write_to(descriptor: int, text: str) -> str:
+    """The same to a descriptor that we were started with, such as that of `3>report.json`."""
+    try:
+        # ours are all closed on exec: nothing is written into one of them
+        if not os.get_inheritable(descriptor):
+            return os.strerror(errno.EBADF)
+        _send_bytes(descriptor, text.encode())
+    except OSError as error:
+        return "" if error.errno == errno.EPIPE else error.strerror or str(error)
+    return ""
+
+
 def _send(stream: TextIO, text: str) -> None:
     """All of it, or an OSError. A text stream under PYTHONUNBUFFERED drops silently what a
     full disk has not taken, and a pipe that was made non-blocking by its other users."""
@@ -131,6 +143,10 @@ def _send(stream: TextIO, text: str) -> None:
         data = text.encode(encoding, stream.errors or "strict")
     except UnicodeEncodeError:
         data = _escaped(text, encoding)
+    _send_bytes(descriptor, data)
+
+
+def _send_bytes(descriptor: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]

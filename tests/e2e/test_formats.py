@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +96,44 @@ def test_into_a_file_beside_the_screen(name: str, tmp_path: Path) -> None:
     assert done.code == 0
     assert " READY " in done.out
     assert READ[name](file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_into_what_a_shell_has_opened(path: str, tmp_path: Path) -> None:
+    """A worker has another stdout: what it wrote there would be lost, and nothing said of it."""
+    log = tmp_path / "log"
+    log.write_text("kept\n")
+    with log.open("a") as file:
+        words = [sys.executable, "-m", "preflight", "run", *LIMITS, "-o", f"json={path}"]
+        assert subprocess.run(words, stdout=file, stderr=subprocess.DEVNULL).returncode == 0
+    kept, _, rest = log.read_text().partition("\n")
+    assert kept == "kept"
+    assert json.JSONDecoder().raw_decode(rest)[0]["verdict"] == "ready"
+
+
+def test_into_a_descriptor_of_its_own(tmp_path: Path) -> None:
+    with (tmp_path / "report").open("w") as file:
+        number = file.fileno()
+        for path, code in ((f"/dev/fd/{number}", 0), ("/dev/fd/999", 74), ("/dev/stderr", 0)):
+            ended = subprocess.run(
+                [sys.executable, "-m", "preflight", "run", *LIMITS, "-o", f"json={path}"],
+                pass_fds=[number],
+                capture_output=True,
+                text=True,
+            )
+            assert ended.returncode == code, ended
+            if code:
+                assert "/dev/fd/999: Bad file descriptor" in ended.stderr
+    assert json.loads((tmp_path / "report").read_text())["verdict"] == "ready"
+    assert json.loads(ended.stderr[ended.stderr.index("{") :])["verdict"] == "ready"
+
+
+def test_no_report_goes_into_a_descriptor_of_ours() -> None:
+    reading, writing = os.pipe()  # closed on exec, as all of ours
+    assert files._to_descriptor(writing, "x", "report") == "x: Bad file descriptor"
+    os.close(writing)
+    assert os.read(reading, 9) == b""
+    os.close(reading)
 
 
 def test_all_at_once_and_from_the_config_file(tmp_path: Path) -> None:

@@ -105,6 +105,31 @@ def test_and_its_owner(tmp_path: Path) -> None:
     assert (file.read_text(), there.st_uid, there.st_gid) == ("report", STRANGER, STRANGER)
 
 
+def test_what_is_put_in_its_place_meanwhile_is_left_as_it_is(
+    tmp_path: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others may write, they can put a link to any file in the place of the temporary one:
+    by its name, mode and owner would be those of that."""
+    file = tmp_path / "report.json"
+    file.write_text("old")
+    file.chmod(0o666)
+    if not os.geteuid():
+        os.chown(file, STRANGER, STRANGER)
+    sync = os.fsync
+
+    def swap(handle: int) -> None:
+        sync(handle)
+        (temporary,) = tmp_path.glob(".preflight-*")
+        temporary.unlink()
+        temporary.symlink_to(precious)
+
+    monkeypatch.setattr(os, "fsync", swap)
+    written(file)
+    there = precious.stat()
+    assert (there.st_uid, stat.S_IMODE(there.st_mode)) == (os.geteuid(), 0o600)
+    assert precious.read_text() == "keys"
+
+
 def test_below_the_working_directory_is_below_it(tmp_path: Path) -> None:
     work, out = tmp_path / "work", tmp_path / "home"
     for folder in (work, work / "reports", out):
