@@ -27,27 +27,62 @@ WINDOW = 8192
 # folder
 WORDS = (
     r"token(?!iz)|secret|passw|passphrase|credential|authorization|signature|cookie|webhook|"
-    r"connection_?string|(?<![a-z])(?:auth|pass|jwt|dsn)(?![a-z])|(?<=[_-])(?:pwd(?![a-z])|pat(?!\w))"
+    r"connection_?string|bearer|mnemonic|session_?id|sshpass|"
+    r"(?<![a-z])(?:auth|pass|jwt|dsn|creds?|sas|otp|pw)(?![a-z])|(?<=[a-z]pw)(?![a-z])|"
+    r"(?<=[_-])(?:pwd(?![a-z])|pat(?!\w))"
 )
 # in the name of a variable; InfiniBand's partition key is no secret
 SECRET_NAME = rf"(?i){WORDS}|(?:^|[^A-Z])(?!PKEYS?(?![A-Z]))[A-Z]*KEY"
 # a variable that says where a secret is
 PLACE_NAME = r"(?i)(?:FILE|PATH|DIR|FOLDER|HOME|SOCK)$"
 # name=value inside a value, as in a URL's query or an option
-SECRET_PART = rf"(?i)([\w-]{{0,40}}(?:{WORDS}|key)[\w-]{{0,40}}=)[^\s&;,]+"
+QUOTED = r"'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\""
+SECRET_PART = (
+    rf"(?i)([\w-]{{0,40}}(?:{WORDS}|key|(?<![a-z])sig(?![a-z])|(?<=;)\s?pwd)[\w-]{{0,40}}=)"
+    rf"(?:{QUOTED}|[^\s&;,]+)"
+)
+# what is said otherwise: group 1 stays
+SECRET_FORMS = (
+    r"(?s)(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).+?(?=-----END|\Z)",
+    # of .netrc
+    r"(?i)(\blogin\s{1,4}\S{1,128}\s{1,4}passw\w{0,3}\s{1,4})\S+",
+    r"(?i)(\bbearer\s{1,4})[\w.~+/=-]{8,}",
+    r"(?i)(\bbasic\s{1,4})(?=[\w+/-]{0,200}[\d=])[\w+/-]{12,}={0,2}",
+    # options within a text
+    rf"(?i)((?:^|\s)--?[\w-]{{0,40}}(?:{WORDS}|(?:api|access|private)[_-]?key)[\w-]{{0,20}}"
+    rf"\s{{1,4}})(?!-)(?:{QUOTED}|\S+)",
+    r"(\s(?:-u|--user)[ =])(?!\d{1,9}:\d{1,9}(?!\S))[^\s:]{1,64}:\S+",
+    r"(\bsshpass\s{1,4}-p\s{0,4}|\b(?:mysql\w{0,20}|mariadb\w{0,20})\s[^\n]{0,200}?\s-p(?=\S))\S+",
+    # "token": "…", password: …, Password = …
+    rf"(?i)([\"'][\w-]{{0,40}}(?:(?:{WORDS}|private_key)[\w-]{{0,20}}|key)[\"']\s{{0,4}}:\s{{0,4}})"
+    rf"(?:{QUOTED}|[^\s,}}]+)",
+    r"(?i)((?:passw\w{0,3}|passphrase|secret|(?:api|access|private|account)[_-]?key)"
+    rf"\s{{0,4}}(?::\s{{0,4}}|\s=\s))(?![*\s])(?:{QUOTED}|[^\s;,]{{4,}})",
+    r"(?i)(\btoken\s{0,4}:\s{0,4})(?=\S{0,200}\d)[^\s'\"]{8,}",
+    r"(?i)(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]{8,}",
+    r"(?i)(api\.telegram\.org/bot|[?&]code=)[\w:.-]{16,}",
+)
 # `Authorization: Basic …`, `X-Api-Key: …`: a header to its end; and what goes by its scheme
 SECRET_HEADER = (
     r"(?im)\b((?:proxy-)?authorization|(?:set-)?cookie|[\w-]{0,40}-(?:key|token|secret|password))"
-    r"\s{0,4}:[^\n\"']+"
+    r"\s{0,4}:(?:\s{0,4}digest\b[^\n]+|[^\n\"']+)"
 )
-SECRET_SCHEME = r"(?i)\b(bearer\s{1,4})[\w.~+/=-]{8,}"
-# tokens that are known by their first letters: Hugging Face, GitHub, OpenAI, Slack, AWS, JWT
-SECRET_SHAPE = r"(?a)\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[abp]-|AKIA|eyJ)[\w.-]{16,}"
-# what SECRET_PART and SECRET_SHAPE need to match at all: most environments compile no pattern
+# tokens that are known by their first letters: of Hugging Face, GitHub, GitLab, OpenAI, Slack, AWS,
+# Google, SendGrid, PyPI, DigitalOcean, NVIDIA, Replicate, Stripe, Vault, age, npm, Databricks; JWT
+SECRET_SHAPE = (
+    r"(?a)\b(?:(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[a-z]-|xapp-|AKIA|ASIA|AIza|ya29\.|SG\.|"
+    r"pypi-|do[opr]_v1_|nvapi-|r8_|[srp]k_(?:live|test)_|hv[sb]\.|AGE-SECRET-KEY-|eyJ)[\w.-]{16,}|"
+    r"npm_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32})"
+)
+# what any of these needs to match at all: most values are compared with no pattern
 SECRET_SIGNS = (
     *("token", "secret", "passw", "passphrase", "credential", "auth", "signature", "cookie", "key"),
     *("webhook", "connection", "jwt", "dsn", "pass", "pat=", "pwd", "bearer"),
     *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "sk-", "xox", "akia", "eyj"),
+    *("mnemonic", "session", "creds", "sas", "otp", "pw", "sig=", "-----begin", "basic", "login"),
+    *("-u", "--user", "mysql", "mariadb", "hooks.slack", "discord", "telegram", "code=", "glpat-"),
+    *("xapp-", "asia", "aiza", "ya29.", "sg.", "pypi-", "_v1_", "nvapi-", "r8_", "k_live_"),
+    *("k_test_", "hvs.", "hvb.", "npm_", "dapi"),
 )
 USERS = ("-u", "--user")
 """Options that take `user:password`."""
@@ -76,20 +111,33 @@ def redact(name: str, value: str, limit: int = LIMIT) -> str:
         value = value[: scheme + 3] + HIDDEN + value[at:]
     elif 0 <= value.find(":") < at:
         value = HIDDEN + value[at:]
+    if not _may_hold_one(value):
+        return clip(value if len(value) <= WINDOW else value[:WINDOW] + "…", limit)
     text = re.sub(SECRET_HEADER, rf"\1: {HIDDEN}", value[:WINDOW])
-    text = re.sub(SECRET_SCHEME, rf"\1{HIDDEN}", text)
-    text = re.sub(SECRET_PART, rf"\1{HIDDEN}", text)
+    for form in (*SECRET_FORMS, SECRET_PART):
+        text = re.sub(form, rf"\1{HIDDEN}", text)
     text = re.sub(SECRET_SHAPE, HIDDEN, text)
     return clip(text if len(value) <= WINDOW else text + "…", limit)
+
+
+def _may_hold_one(value: str) -> bool:
+    head = value[:WINDOW].lower()
+    return any(sign in head for sign in SECRET_SIGNS)
 
 
 def command_line(words: Sequence[str]) -> list[str]:
     """A command line as it may be shown and stored: `--api-key X` as `--api-key=X` without X, as
     well as `-p X` and `-u user:X`."""
-    return [
-        HIDDEN if _takes_secret(flag, word) else redact("", word)
-        for flag, word in zip(["", *words], words, strict=False)
-    ]
+    shown = []
+    for flag, word in zip(["", *words], words, strict=False):
+        name, sign, _ = word.partition("=")
+        if _takes_secret(flag, word):
+            shown.append(HIDDEN)
+        elif sign and name.startswith("-") and secret(name):  # whatever blanks are in it
+            shown.append(f"{name}={HIDDEN}")
+        else:
+            shown.append(redact("", word))
+    return shown
 
 
 def _takes_secret(flag: str, word: str) -> bool:
@@ -121,10 +169,11 @@ def secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tuple[str,
             found |= {value[scheme + 3 : at], value[scheme + 3 : at].partition(":")[2]}
         elif 0 <= value.find(":") < at and "/" not in value[:at]:
             found |= {value[:at], value[:at].partition(":")[2]}
-        head = value[:WINDOW].lower()
-        if any(sign in head for sign in SECRET_SIGNS):
-            parts = re.finditer(SECRET_PART, value[:WINDOW])
-            found |= {part[0][len(part[1]) :] for part in parts}
+        if _may_hold_one(value):
+            for form in (*SECRET_FORMS, SECRET_PART):
+                for part in re.finditer(form, value[:WINDOW]):
+                    said = part[0][len(part[1]) :].strip("'\"")
+                    found |= {said, *said.rpartition(":")[2:], *re.split(r"\s+|\\n", said)}
             headers = re.finditer(SECRET_HEADER, value[:WINDOW])
             for header in headers:
                 words_of = header[0].partition(":")[2].split()

@@ -66,6 +66,13 @@ INSIDE = {
     "NCCL_TOPO_FILE": f"Authorization: Bearer {of(54)}",
     "NCCL_IB_HCA": f"AKIA{of(55).replace('-', '')}",
     "GLOO_SOCKET_IFNAME": f"eyJ{of(56)}.eyJ{of(56)}.x",
+    "NCCL_TUNER_CONFIG_PATH": f"Server=h;Uid=u;Pwd={of(71)};",
+    "NCCL_COMM_ID": f'{{"token": "{of(72)}"}}',
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"machine h login u password {of(73)}",
+    "GLOO_DEVICE_TRANSPORT": f"glpat-{of(74)}",
+    "NCCL_HOSTID": f"-----BEGIN PRIVATE KEY-----\nMIIE{of(75)}\n-----END PRIVATE KEY-----",
+    "NCCL_GRAPH_FILE": f"https://hooks.slack.com/services/T0/B0/{of(76)}",
+    "TORCH_CUDA_ARCH_LIST": f"password: {of(77)}",
     # a secret by its name, and in the value of another variable
     "NCCL_ALGO": of(1),
     "TORCH_LOGS": f"x{of(3)}x",
@@ -75,7 +82,8 @@ SECRETS = {name: of(number) for number, name in enumerate(NAMED)} | INSIDE
 TYPED = (
     *("--api-key", of(60), f"--passphrase={of(61)}", "-p", of(62), "-u", f"user:{of(63)}"),
     *("--header", f"Authorization: Basic {of(64)}", f"https://user:{of(65)}@host/x"),
-    *("--auth-token", of(66), f"password={of(67)}"),
+    *("--auth-token", of(66), f"password={of(67)}", f"--db-password=a {of(68)} b"),
+    f"https://api.telegram.org/bot12345678:{of(69)}",
 )
 """Words of a command line."""
 
@@ -90,6 +98,7 @@ MEANT = (
         "TORCH_LOGS",
     ),
     *("OMP_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "SLURM_JOB_ID", "GLOO_SOCKET_IFNAME"),
+    "GLOO_DEVICE_TRANSPORT",
 )
 """Those with which a script would not begin."""
 SCRIPT = """\

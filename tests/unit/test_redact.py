@@ -35,6 +35,12 @@ from preflight.sanitize import LIMIT
         "SESSION_COOKIE",
         "HTTP_AUTHORIZATION",
         "AZURE_STORAGE_CONNECTION_STRING",
+        "SSHPASS",
+        "LDAP_BIND_PW",
+        "ADMINPW",
+        "AZURE_STORAGE_SAS",
+        "DB_CREDS",
+        "SESSIONID",
     ],
 )
 def test_secret_names(name: str) -> None:
@@ -106,11 +112,89 @@ def test_any_bytes_can_be_written() -> None:
     redact("X", "\ud800" * 1000).encode()
 
 
-@pytest.mark.parametrize("value", ["://", "a-", "key", "token=", "aaaa:", "@"])
+@pytest.mark.parametrize(
+    "value",
+    ["://", "a-", "key", "token=", "aaaa:", "@", "login a ", "mysql ", "-u a:", '"key":"\\'],
+)
 def test_hostile_values_cost_nothing(value: str) -> None:
     began = time.process_time()
     redact("X", value * (1 << 19))
     assert time.process_time() - began < 1.0
+
+
+ONE = "Pl4nted9XyZabcQwErTy0123456"
+FORMS = {
+    "a connection string": f"Server=h; Uid=u; Pwd={ONE};",
+    "one with blanks": f"Server=h; Password = {ONE}; x=1",
+    "of a storage account": f"AccountName=a;AccountKey={ONE}==;EndpointSuffix=x",
+    "a shared access signature": f"https://a.blob/c?sv=2020&sp=r&sig={ONE}%3D",
+    "a database without a user": f"redis://:{ONE}@h:6379/0",
+    "of GitLab": f"glpat-{ONE[:20]}",
+    "of Google": f"AIza{ONE}01234567",
+    "of OAuth": f"ya29.{ONE}",
+    "of SendGrid": f"SG.{ONE}.{ONE}",
+    "of npm": f"npm_{ONE}0123456789",
+    "of PyPI": f"pypi-AgEIcHlwaS5vcmc{ONE}",
+    "of DigitalOcean": f"dop_v1_{ONE}",
+    "of NVIDIA": f"nvapi-{ONE}",
+    "of Replicate": f"r8_{ONE}",
+    "of Stripe": f"sk_live_{ONE}",
+    "of Vault": f"hvs.{ONE}",
+    "of Slack": f"xapp-1-{ONE}",
+    "of a .netrc": f"machine api.wandb.ai login user password {ONE}",
+    "of one with lines": f"machine h\n login u\n password {ONE}\n",
+    "a header of Digest": f'Authorization: Digest username="u", response="{ONE}"',
+    "a header in JSON": f'{{"Authorization": "Bearer {ONE}"}}',
+    "a header by itself": f"Basic {ONE}QQ==",
+    "JSON": f'{{"token": "{ONE}", "a": 1}}',
+    "repr()": f"{{'api_key': '{ONE}'}}",
+    "YAML": f"password: {ONE}",
+    "an error": f"bad token: {ONE}",
+    "a PEM": f"-----BEGIN PRIVATE KEY-----\nMIIE{ONE}\n{ONE}AA\n-----END PRIVATE KEY-----",
+    "a PEM in one line": f"-----BEGIN EC PRIVATE KEY-----\\nMI{ONE}\\n-----END EC PRIVATE KEY-----",
+    "a PEM that was cut": f"-----BEGIN RSA PRIVATE KEY-----\nMIIE{ONE}",
+    "an account of Google": f'{{"private_key_id": "{ONE}", "private_key": "-----BEGIN {ONE}"}}',
+    "a webhook of Slack": f"https://hooks.slack.com/services/T0AAAAAAA/B0AAAAAAA/{ONE}",
+    "a webhook of Discord": f"https://discord.com/api/webhooks/123456789/{ONE}",
+    "a bot of Telegram": f"https://api.telegram.org/bot123456789:{ONE}abcdefg/send",
+    "a code of OAuth": f"https://h/?code={ONE}&x=1",
+    "mysql": f"mysql -u root -p{ONE}",
+    "sshpass": f"sshpass -p {ONE} ssh h",
+    "curl": f"curl -u me:{ONE} https://h",
+    "an option": f"prog --token {ONE} x",
+    "one in quotes": f"prog --password='a {ONE} b'",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_secret_by_its_form_is_in_no_text(form: str) -> None:
+    value = FORMS[form]
+    assert ONE[:20] not in redact("X", value, 4000)
+    assert ONE[:20] not in " ".join(command_line(["sh", "-c", value]))
+    assert ONE[:20] not in without(f"error: {value} !", secrets({"X": value}))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "docker run -u 1000:1000 -p 8080:80",
+        "ValueError: tokens: 12 of 13",
+        "RuntimeError: invalid token: unexpected end",
+        "KeyError: 'layer.0'",
+        "basic configuration of the machine",
+        "key = self.k_proj(x)",
+        "mysqldump -p db",
+        "login node7",
+        "npm_config_user_agent",
+        "exit code=3",
+        "-----BEGIN CERTIFICATE-----",
+        "/opt/tokenizers/bin:/usr/bin/basic",
+        "--tokenizer gpt2 --lr 0.1",
+    ],
+)
+def test_what_only_sounds_like_one_stays(value: str) -> None:
+    assert redact("X", value) == value
+    assert secrets({"X": value}) == ()
 
 
 # --- secrets that may stand anywhere in a report ---
