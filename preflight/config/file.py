@@ -72,7 +72,9 @@ def _look_at(place: str) -> Iterator[tuple[str, Any]]:
     yield "file", os.path.isfile(place)
     if os.path.isfile(place):
         try:
-            yield "why", _untrusted(place) or _untrusted(os.path.dirname(place))
+            # whoever may write to the folder that a link leads to chooses what is there
+            folders = dict.fromkeys(map(os.path.dirname, (place, os.path.realpath(place))))
+            yield "why", next(filter(None, map(_untrusted, (place, *folders))), "")
         except OSError as error:
             yield "why", str(error.strerror)
 

@@ -133,6 +133,20 @@ def test_a_file_that_another_may_have_written_is_not_taken(
     assert found(given="preflight.toml") == "preflight.toml", "what is named is trusted"
 
 
+@ROOT
+@needs_no_etc
+def test_nor_one_that_a_link_leads_to_where_another_may_write(
+    places: dict[str, Path], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    places["cwd"].rename(theirs / "x.toml")
+    places["cwd"].symlink_to(theirs / "x.toml")
+    assert found() == "./preflight.toml"
+    os.chown(theirs, STRANGER, STRANGERS)
+    assert found() == ""
+
+
 def test_a_group_of_ones_own_is_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the umask is 002 and everybody has a group alone; not with an ACL for others."""
     mine = SimpleNamespace(pw_name="eve", gr_name="eve", gr_mem=["eve"])
