@@ -12,6 +12,9 @@ import time
 from collections.abc import Mapping
 
 PR_SET_PDEATHSIG = 1
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+"""What a scheduler warns a job with (`sbatch --signal=USR1@90`), which then saves a checkpoint. It
+would end us, and with us the command."""
 
 TERM_SECONDS = 10.0
 """How long it may take to end after a signal: torchrun first ends its own."""
@@ -62,6 +65,9 @@ class Running:
                 raise  # it is we who may open no more
             raise NotStarted(error) from error
         self.began = time.monotonic()
+        for number in PASSED_ON:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, lambda number, frame: self.signal(number))
 
     @property
     def pid(self) -> int:

@@ -107,6 +107,37 @@ print("times:", len(times), flush=True)
 """
 
 
+WARNED = """\
+import signal, time
+
+got = []
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, lambda number, frame: got.append(number))
+print("ready", flush=True)
+until = time.monotonic() + 60
+while len(got) < 2 and time.monotonic() < until:
+    time.sleep(0.05)
+print("got:", *map(int, got), flush=True)
+"""
+
+
+def test_the_warning_of_a_scheduler_reaches_the_command(tmp_path: Path) -> None:
+    """It saves its state then, and goes on."""
+    with (tmp_path / "out").open("wb") as out:
+        words = ("rehearse", "--", sys.executable, "-c", WARNED)
+        running = command.start(*words, stdout=out, stderr=out)
+        until = time.monotonic() + 60
+        while b"ready" not in (tmp_path / "out").read_bytes() and time.monotonic() < until:
+            time.sleep(0.1)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(running.process.pid, number)
+            time.sleep(0.3)
+        done = running.end(60)
+    said = (tmp_path / "out").read_text()
+    assert f"got: {int(signal.SIGUSR1)} {int(signal.SIGUSR2)}" in said
+    assert done.code == 0, said
+
+
 @pytest.mark.parametrize("stdin", ["the terminal", "nothing"])
 def test_ctrl_c_reaches_the_command_once(stdin: str) -> None:
     """The terminal sends it to both of us, whatever stdin is."""
