@@ -106,6 +106,12 @@ def _handed_over(path: str) -> int | None:
     return int(found[1]) if found else HANDED_OVER.get(path)
 
 
+def _for_a_worker(path: str) -> str:
+    """A path to be read as a worker finds it: `preflight show <(zcat …)` hands us /dev/fd/63."""
+    handed = 0 if path == "/dev/stdin" else _handed_over(path)
+    return resolve.absolute(path) if handed is None else f"/proc/{os.getpid()}/fd/{handed}"
+
+
 def _to_descriptor(number: int, path: str, text: str) -> str:
     problem = terminal.write(text) if number == 1 else terminal.write_to(number, text)
     return f"{path}: {problem}" if problem else ""
@@ -154,7 +160,7 @@ def read_report(path: str) -> Report:
     from preflight.render import json as as_json
 
     args = {
-        "path": resolve.absolute(path),
+        "path": _for_a_worker(path),
         "limit": as_json.LIMIT,
         "more": as_json.LIMIT_A_RANK,
         "most": as_json.LIMIT_MOST,
@@ -182,7 +188,7 @@ def read_log(path: str) -> str:
     """The end of a log, or of stdin where `path` is `-`; PreflightError where it can't be had."""
     if path == "-":
         return sys.stdin.buffer.read(LOG_LIMIT).decode("utf-8", "replace") if sys.stdin else ""
-    args = {"path": resolve.absolute(path), "limit": LOG_LIMIT}
+    args = {"path": _for_a_worker(path), "limit": LOG_LIMIT}
     with session(Interrupt()) as workers:
         found = _in_worker(workers, tasks.read_end, args, path, lambda why: {"error": why})
     if problem := found.get("error", ""):

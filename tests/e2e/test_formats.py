@@ -128,6 +128,19 @@ def test_into_a_descriptor_of_its_own(tmp_path: Path) -> None:
     assert json.loads(ended.stderr[ended.stderr.index("{") :])["verdict"] == "ready"
 
 
+def test_from_what_a_shell_has_opened(tmp_path: Path) -> None:
+    """`preflight show <(zcat report.json.gz)`, and a report through a pipe."""
+    saved = tmp_path / "r.json"
+    assert preflight("run", *LIMITS, "-o", f"json={saved}").code == 0
+    for command in ("show <(cat {0})", "cat {0} | {1} show /dev/stdin", "show /dev/stdin <{0}"):
+        tool = f"{sys.executable} -m preflight"
+        text = command.format(saved, tool)
+        text = text if "|" in text else f"{tool} {text}"
+        ended = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert " READY " in ended.stdout
+
+
 def test_no_report_goes_into_a_descriptor_of_ours() -> None:
     reading, writing = os.pipe()  # closed on exec, as all of ours
     assert files._to_descriptor(writing, "x", "report") == "x: Bad file descriptor"
