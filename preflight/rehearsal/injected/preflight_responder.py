@@ -22,6 +22,7 @@ from collections import deque
 FRAMES = 40
 DISPATCHED = os.sep + "preflight_dispatched_calls.py"
 TEXT = 300
+DEVICES = 32
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -39,6 +40,7 @@ class Responder:
     folder = here = ""
     pid = main = inode = 0
     listener = fault = c10d = binding = None
+    gpus = {}  # number -> what torch knows of it
 
 
 def begin():
@@ -367,10 +369,48 @@ def pulse():
     )
     told["raised"] = uncaught_exception() is not None
     told["between"] = bool(Responder.phases["Phases"].stepped)
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_initialized():
-        told["gpu"] = [int(cuda.memory_allocated()), int(cuda.mem_get_info()[1])]
+    if (used := gpu_in_use()) is not None:
+        told["gpu"] = [used.pop("allocated"), used.pop("total")]
+        told["device"] = used
     return told
+
+
+def gpu_in_use():
+    """The GPU on which torch has the most memory, as it knows that one. Not the current one: each
+    thread has its own, and this one's is 0. To ask CUDA anything of that would make a context
+    there, of half a GiB, beside the rank whose GPU it is."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda.is_initialized():
+        return None
+    if getattr(cuda, "get_allocator_backend", lambda: "native")() != "native":
+        return None  # cudaMallocAsync's statistics are the driver's
+    most = None
+    for number in range(min(cuda.device_count(), DEVICES)):
+        stats = cuda.memory_stats_as_nested_dict(number)
+        reserved, allocated = (
+            int(stats.get(name, {}).get("all", {}).get("current", 0))
+            for name in ("reserved_bytes", "allocated_bytes")
+        )
+        if most is None or reserved > most["reserved"]:
+            most = {"number": number, "reserved": reserved, "allocated": allocated}
+    if most is None or not most["reserved"]:
+        return None
+    if most["number"] not in Responder.gpus:
+        Responder.gpus[most["number"]] = describe_gpu(
+            cuda.get_device_properties(most["number"]), os.environ.get("CUDA_VISIBLE_DEVICES")
+        )
+    return dict(most, **Responder.gpus[most["number"]])
+
+
+def describe_gpu(properties, mask):
+    """torch before 2.5 knows neither a UUID nor a place on the bus."""
+    known = {"total": int(properties.total_memory), "mask": mask and mask[:4096]}
+    if hasattr(properties, "uuid"):
+        known["uuid"] = str(properties.uuid)[:80]
+    places = [getattr(properties, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
+    if all(isinstance(place, int) for place in places):
+        known["bus"] = "%04x:%02x:%02x.0" % tuple(places)
+    return known
 
 
 def rank_and_world():
