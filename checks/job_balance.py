@@ -2,44 +2,56 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command: samples and elements of the batches that its
-             DataLoader gave for its steps, what it has allocated on the GPU, and on the host the
-             time in DDP's forward, from there to the optimizer, in the optimizer, and from there
+             DataLoader gave for its steps; what torch has reserved on its GPU, and what the driver
+             tells of that once a second: utilisation, SM clock, memory, power; on the host the time
+             in DDP's forward, from there to the optimizer, in the optimizer, and from there
              to the next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences); a rank has 30 % and 1 GiB more on its GPU than most,
-             and half of the GPU's memory; on the CPU, every rank spends 40 % of its usual step and
-             30 ms in own code between the optimizer and the next forward, but for the DataLoader
+             and half of the GPU's memory; a loaded GPU's SM clock is a fifth below that of at least
+             two others of its model; in 30 % of the looks a rank waits for its GPU (.item(),
+             .cpu(), synchronize(), a tensor that is printed), which idles in 20 % of the time; on
+             the CPU, every rank spends 40 % of its usual step and 30 ms in own code between the
+             optimizer and the next forward, but for the DataLoader
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; padding (padded elements count
-             as others); GPU utilisation, clocks and power; the GPU's own time of each part, and
-             what .item() or synchronize() keeps it waiting
+             as others); parts of a GPU (MIG); the GPU's own time of each part
 Seen as      no error at all: all ranks wait for the one with the most work; "CUDA out of memory" on
-             one rank alone; a gradient that is not the mean over all samples
+             one rank alone; "GPU-Util" of nvidia-smi low on some; a gradient that is not the mean
+             over all samples
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from preflight.check import Context
 from preflight.domains.job.frame import Frame
+from preflight.domains.job.gpu_use import GpuUse, slow_clocks
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
-from preflight.domains.job.step_parts import StepParts
+from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, rank_list, size
 from preflight.model import (
+    Blame,
+    Command,
     Confidence,
+    Doing,
+    FindingType,
     Found,
+    Lanes,
     Measured,
     NotApplicable,
+    Span,
     Status,
     Subject,
+    Swimlane,
     World,
 )
 
@@ -54,10 +66,16 @@ SURE = 4.0
 SAME_STEPS = 0.8
 """Ranks that do other work, such as to evaluate, make other numbers of steps."""
 MEMORY, MEMORY_LEAST, MEMORY_PART = 1.3, 1 << 30, 0.5
+CLOCK = 0.8
+"""Of the peers' clock. Under the same load and power limit GPUs of a model differ by a few
+percent."""
 BLOCKED, BLOCKED_LEAST = 0.4, 0.03
 """Part of a usual step, and seconds of it, in which every rank does something else."""
 MOST = 128
-"""Ranks in the report."""
+"""Ranks in the report, and those of a job of which each step is drawn."""
+LOOKS, SYNCED, MISSED, DATA = 20, 0.3, 0.2, 0.3
+"""Looks at a rank; parts of them in which it waited for its GPU, and of the time that the GPU
+missed by that, before it is worth a word. Where it waits for data that long, the GPU does so."""
 ROWS = 8
 """Ranks that have a row of the table: of more those with the longest steps."""
 
@@ -78,6 +96,26 @@ FINDINGS = {
         "to GPU 0, longer samples",
         means="'CUDA out of memory' on this rank alone, while the others have room",
         text="load checkpoints with map_location='cpu'; put what only one rank needs on the CPU",
+        status=Status.WARN,
+    ),
+    "gpu-clock-low": FindingType(
+        headline="{at} has a GPU that runs slower than the others: {seen}",
+        who="cluster administrator",
+        cause="heat, a lower power limit or a locked clock, a power brake of the chassis",
+        means="no error at all: all ranks wait in every step for this one",
+        text="look at the reasons in the output, then at fans and at the settings of the other "
+        "GPUs; preflight run --only gpu compares them",
+        commands=(Command("nvidia-smi -q -d CLOCK,PERFORMANCE,POWER", "the node"),),
+        status=Status.WARN,
+        blame=(Blame.NODE,),
+    ),
+    "gpu-synchronised": for_author(
+        headline="the host waits for the GPU in its steps, then the GPU for the host: {seen}",
+        cause="the loss read or printed in every step, torch.cuda.synchronize() for timing or left "
+        "from a search for an error, metrics on the CPU",
+        means="no error at all: steps could be up to {saved!s} shorter",
+        text="keep {call!s} at {line!s} out of most steps: sum the loss on the GPU and read it "
+        "every 100 steps; time with torch.cuda.Event; copy with non_blocking=True",
         status=Status.WARN,
     ),
     "step-blocked": for_author(
@@ -107,6 +145,25 @@ class Work:
     between: Frame | None = None
     asynchronous: bool = False
     """Its model is on a GPU, which may work while the host does something else."""
+    use: GpuUse = GpuUse()
+    looks: int = 0
+    synced: float = 0.0
+    sync: str = ""
+    sync_at: Frame | None = None
+
+    @property
+    def missed(self) -> float:
+        """Part of the time in which its GPU does nothing for the host's waiting: the host waits for
+        the GPU instead of preparing what it could do next, and then the GPU for the host."""
+        share = self.use.share
+        if share is None or not self.asynchronous or self.looks < LOOKS or self.loader >= DATA:
+            return 0.0
+        return min(self.synced, 1.0 - share)
+
+    @property
+    def held(self) -> int:
+        """Bytes on its GPU that are torch's, with what it keeps for later."""
+        return max(self.gpu, self.use.reserved)
 
 
 def observe(host: Host, ctx: Context) -> Work:
@@ -116,7 +173,7 @@ def observe(host: Host, ctx: Context) -> Work:
     calls = sum(group.enqueued for group in seen.calls.groups)
     return Work(
         rank=seen.life.rank,
-        parts=seen.parts,
+        parts=seen.parts if seen.life.world <= MOST else replace(seen.parts, latest=()),
         steps=seen.calls.steps,
         step=seen.pace.step,
         loader=seen.pace.loader,
@@ -124,7 +181,12 @@ def observe(host: Host, ctx: Context) -> Work:
         gpu=max((used for *_, used in seen.growth.samples), default=0),
         limit=seen.growth.gpu_limit,
         between=seen.pace.between,
-        asynchronous=any(device != "cpu" for device in seen.backends.models),
+        asynchronous=bool(seen.gpu.reserved) or any(d != "cpu" for d in seen.backends.models),
+        use=seen.gpu,
+        looks=seen.pace.looks,
+        synced=seen.pace.synced,
+        sync=seen.pace.sync,
+        sync_at=seen.pace.sync_at,
     )
 
 
@@ -135,7 +197,9 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     ranks = [(rank_subject(here, seen.rank), seen) for here, seen in world.each()]
     yield from _batches(ranks)
     yield from _memory(ranks)
+    yield from _clocks(ranks)
     yield from _blocked(ranks)
+    yield from _synchronised(ranks)
 
 
 def _batches(ranks: Sequence[Rank]) -> Iterator[Found]:
@@ -177,22 +241,41 @@ def _uneven(
 
 
 def _memory(ranks: Sequence[Rank]) -> Iterator[Found]:
-    known = [(s, w) for s, w in ranks if w.gpu and w.limit]
+    known = [(s, w) for s, w in ranks if w.held and w.limit]
     if len(known) < 3:
         return
-    usual = median(work.gpu for _, work in known)
+    usual = median(work.held for _, work in known)
     more = [
         (s, w)
         for s, w in known
-        if w.gpu > MEMORY * usual and w.gpu - usual > MEMORY_LEAST and w.gpu > MEMORY_PART * w.limit
+        if w.held > max(MEMORY * usual, usual + MEMORY_LEAST, MEMORY_PART * w.limit)
     ]
     if more:
-        worst = max(more, key=lambda rank: rank[1].gpu)[1]
+        worst = max(more, key=lambda rank: rank[1].held)[1]
+        others = (
+            f" · {size(worst.use.used)} in use on GPU {worst.use.index}" if worst.use.used else ""
+        )
         yield Found(
             "gpu-memory-uneven",
             tuple(subject for subject, _ in more),
-            saw=f"{size(worst.gpu)} of {size(worst.limit)}, the others {size(int(usual))}",
+            saw=f"{size(worst.held)} of {size(worst.limit)}, the others {size(int(usual))}{others}",
             expected="about as much on every rank",
+            confidence=Confidence.CERTAIN,
+        )
+
+
+def _clocks(ranks: Sequence[Rank]) -> Iterator[Found]:
+    by_key = {str(place): (subject, work) for place, (subject, work) in enumerate(ranks)}
+    uses = {key: work.use for key, (_, work) in by_key.items() if work.use.index is not None}
+    for key, usual in slow_clocks(uses, CLOCK).items():
+        subject, work = by_key[key]
+        use = work.use
+        yield Found(
+            "gpu-clock-low",
+            (subject,),
+            saw=f"GPU {use.index} at {use.clock or 0:.0f} MHz while it computes, the others at "
+            f"{usual:.0f} MHz (SM clock)",
+            expected="about the same clock on GPUs of one model under the same load",
             confidence=Confidence.CERTAIN,
         )
 
@@ -220,6 +303,27 @@ def _is_blocked(work: Work) -> bool:
     return enough and between >= BLOCKED_LEAST and between >= BLOCKED * work.step > 0
 
 
+def _synchronised(ranks: Sequence[Rank]) -> Iterator[Found]:
+    waiting = [(s, w) for s, w in ranks if w.missed >= MISSED and w.synced >= SYNCED]
+    if not waiting:
+        return
+    worst = max(waiting, key=lambda rank: rank[1].missed)[1]
+    line = str(worst.sync_at) if worst.sync_at else ""
+    yield Found(
+        "gpu-synchronised",
+        tuple(subject for subject, _ in waiting),
+        saw=f"at {_part(worst.synced)} of {worst.looks} looks in {worst.sync}, mostly at {line}, "
+        f"while the GPU was busy {_part(worst.use.share or 0.0)} of the time",
+        expected="the next step's work queued before the GPU has done this one's",
+        confidence=Confidence.LIKELY,
+        fields={"line": line, "call": worst.sync, "saved": _part(worst.missed)},
+    )
+
+
+def _part(number: float) -> str:
+    return f"{100 * number:.0f} %"
+
+
 COLUMNS = ("rank", "step", "data", "forward", "backward", "optimizer", "other", "CPU", "batch")
 
 
@@ -236,13 +340,38 @@ def _table(works: Sequence[Work]) -> list[str]:
         times = [duration(took) if took else "-" for took in each]
         rank = "?" if work.rank is None else str(work.rank)
         rows.append((rank, *times, parts.shape.replace(", ", "x") or "-"))
+    more = len(works) - len(told)
+    return [*_aligned(rows), *([f"and {more} more"] if more else [])] if told else []
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    return [
         "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    more = len(works) - len(told)
-    return [*lines, *([f"and {more} more"] if more else [])] if told else []
+
+
+def _gpu_table(works: Sequence[Work]) -> list[str]:
+    """A row per rank whose GPU was looked at, the least busy ones where there are many."""
+    told = [w for w in works if w.use.looks and w.use.index is not None]
+    rows: list[tuple[str, ...]] = [("rank", "GPU", "busy", "SM clock", "power", "used", "torch")]
+    least = sorted(told, key=lambda work: work.use.busy or 0.0)[:ROWS]
+    for work in sorted(least, key=lambda work: work.rank or 0):
+        use = work.use
+        rows.append(
+            (
+                "?" if work.rank is None else str(work.rank),
+                str(use.index),
+                "-" if use.busy is None else _part(use.busy),
+                f"{use.clock:.0f} MHz" if use.clock else "-",
+                "-" if use.power is None else f"{use.power:.0f} W",
+                size(use.used) if use.used else "-",
+                size(use.reserved),
+            )
+        )
+    more = len(told) - len(least)
+    return [*_aligned(rows), *([f"and {more} more"] if more else [])] if told else []
 
 
 def measured(world: World[Work]) -> Measured:
@@ -271,7 +400,38 @@ def measured(world: World[Work]) -> Measured:
         values["collective_bytes_a_step"] = int(summed)
     rows = {str(w.rank): _row(w) for w in works if w.rank is not None}
     values["ranks"] = dict(list(rows.items())[:MOST])
-    return Measured(" · ".join(told), values, notes=tuple(_table(works)))
+    notes = (*_table(works), *_gpu_table(works))
+    return Measured(" · ".join(told), values, notes=notes, lanes=_timeline(world.seen))
+
+
+def _timeline(works: Mapping[str, Work]) -> Lanes | None:
+    """The latest steps of each rank, from the last begin that all ranks still know."""
+    latest = {key: work.parts.latest for key, work in works.items() if work.parts.latest}
+    if len(latest) < 2:
+        return None
+    start = max(timed[0].start for timed in latest.values())
+    lanes = tuple(Swimlane(key, _spans(timed, start)) for key, timed in latest.items())
+    if not all(lane.spans for lane in lanes):
+        return None  # they trained one after the other, or their clocks differ
+    return Lanes("the latest steps of each rank, as its host saw them", "s", lanes)
+
+
+def _spans(latest: Sequence[Timed], start: float) -> tuple[Span, ...]:
+    found = []
+    for timed in latest:
+        began, ended = timed.start - start, timed.start - start + timed.seconds
+        if began < 0:
+            continue
+        waits = ended - min(timed.waits, timed.seconds)
+        doing = Doing.DATA if timed.part is StepPart.DATA else Doing.WORK
+        text = "waits for data" if timed.part is StepPart.DATA else str(timed.part)
+        for first, last, what, said in (
+            (began, waits, doing, text),
+            (waits, ended, Doing.WAIT, "waits for its collectives"),
+        ):
+            if last > first:
+                found.append(Span(round(first, 6), round(last, 6), what, said))
+    return tuple(found)
 
 
 def _row(work: Work) -> dict[str, Any]:
@@ -280,4 +440,9 @@ def _row(work: Work) -> dict[str, Any]:
     each |= {"optimizer": work.parts.optimizer / steps, "step": work.step}
     each |= {"data": work.loader * work.step, "other": work.parts.between, "cpu": work.parts.cpu}
     told = {f"{name}_s": round(took, 6) for name, took in each.items()}
-    return {**told, "batch": work.parts.shape, "gpu_bytes": work.gpu}
+    row = {**told, "batch": work.parts.shape, "gpu_bytes": work.gpu}
+    use = work.use
+    if use.looks:
+        row |= {"gpu": use.index, "gpu_busy": use.busy, "gpu_sm_mhz": use.clock}
+        row |= {"gpu_watts": use.power, "gpu_used_bytes": use.used, "reserved_bytes": use.reserved}
+    return row

@@ -107,7 +107,7 @@ def observe(host: Host, ctx: Context) -> Cost:
         raise NotApplicable("no step with a model that DDP wraps and an optimizer of torch's")
     cost = Cost(
         rank=seen.life.rank,
-        parts=seen.parts,
+        parts=replace(seen.parts, latest=()),
         step=seen.pace.step,
         steps=seen.pace.steps,
         loader=seen.pace.loader,

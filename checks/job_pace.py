@@ -6,9 +6,10 @@ Looks at     of each rank of a rehearsed command, over its steps after the first
              which it was in a collective or had one open, the line at which it was otherwise, and
              how many collectives of which size it called
 Fails if     never: a slow job still trains
-Warns if     a rank waits for its DataLoader in 30 % of its time; 50 collectives per step, half of
-             them below 64 KiB, and all ranks in them in 30 % of the samples; one or a few ranks
-             hardly ever wait for a collective while the others do so in 40 % of the samples
+Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
+             compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
+             per step, half of them below 64 KiB, and all ranks in them in 30 % of the samples; a
+             rank or a few hardly ever wait for a collective while the others do in 40 %
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  overlap on a GPU: a rank seems to wait when it only has nothing to launch; steps
              without an optimizer; a rank that is slow now and then; why a rank is slow
@@ -60,6 +61,9 @@ evaluation or a checkpoint does: looks and waits are theirs then, not those of e
 LOADER = 0.3
 LOADER_GPU = 0.5
 """With a GPU, which computes while the process waits: only what can hardly be hidden behind it."""
+GPU_IDLE, GPU_BUSY = 0.5, 0.9
+"""Part of the time that its GPU computes, where the driver tells. Below, what the rank waits for is
+missed there; above, it is hidden."""
 LOADER_LEAST = 0.01
 """Seconds a step. To hand over a batch from process to process takes milliseconds by itself: where
 less is lost, workers do not make it faster."""
@@ -136,8 +140,19 @@ class Rank:
     @property
     def starved(self) -> bool:
         pace = self.pace
-        least = LOADER_GPU if pace.cuda else LOADER
-        return self.regular and pace.loader >= least and pace.loader * pace.step >= LOADER_LEAST
+        if pace.busy is not None and pace.busy >= GPU_BUSY:
+            return False
+        return (
+            self.regular
+            and pace.loader >= self.loader_least
+            and pace.loader * pace.step >= LOADER_LEAST
+        )
+
+    @property
+    def loader_least(self) -> float:
+        busy = self.pace.busy
+        idle = busy is not None and busy < GPU_IDLE
+        return LOADER if idle or not self.pace.cuda else LOADER_GPU
 
     @property
     def held(self) -> float:
@@ -147,7 +162,8 @@ class Rank:
 
 
 def observe(host: Host, ctx: Context) -> Pace:
-    pace = load_rank(host, ctx).pace
+    seen = load_rank(host, ctx)
+    pace = replace(seen.pace, busy=seen.gpu.share)
     if not enough(pace):
         raise NotApplicable(
             f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'sample')}: too few to tell "
@@ -197,6 +213,8 @@ def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
 def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
     worst = max(starved, key=lambda rank: rank.pace.loader)
     pace = worst.pace
+    gpu = f" · its GPU busy {_parts([pace.busy])} of it" if pace.busy is not None else ""
+    unsure = pace.cuda and worst.loader_least == LOADER_GPU
     advised = max(1, min(WORKERS_MAX, int(pace.cpus))) if pace.cpus else 0
     cpus = f", {plural(int(pace.cpus) or 1, 'CPU')} per rank" if pace.cpus else ""
     idle = f" · the others {_parts([r.pace.loader for r in others])}" if others else ""
@@ -210,11 +228,12 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
         "loader-bound",
         tuple(rank.subject for rank in starved),
         saw=f"{_who(starved)} {_parts([r.pace.loader for r in starved])} of the time for the "
-        f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} per step{idle}"
+        f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} per step{gpu}"
+        f"{idle}"
         f" · num_workers={pace.workers}{cpus}",
-        expected=f"less than {_parts([LOADER_GPU if pace.cuda else LOADER])}",
-        confidence=Confidence.POSSIBLE if pace.cuda else Confidence.LIKELY,
-        alternatives=("the GPU computes at the same time, and sets the pace",) if pace.cuda else (),
+        expected=f"less than {_parts([worst.loader_least])}",
+        confidence=Confidence.POSSIBLE if unsure else Confidence.LIKELY,
+        alternatives=("the GPU computes at the same time, and sets the pace",) if unsure else (),
         fields={"workers": workers},
     )
 

@@ -16,6 +16,8 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              CPU; NCCL is requested without a GPU; DETAIL debugging will crash DDP over Gloo;
              hard-coded addresses, ranks or devices contradict the launcher; an NCCL process group
              is never destroyed
+             A loss that is read or printed in every step (.item(), synchronize()) is mentioned,
+             where there is a GPU
 Undecided    the script can't be read
 Not covered  what only shows at run time; collectives in their own group; what installed libraries
              do: if Lightning, Accelerate or the like is imported, or data is distributed in a
@@ -233,6 +235,9 @@ FINDINGS = {
     ),
 }
 
+NOTED = "waits-each-step"
+"""A rule whose places are only mentioned: to read a loss in every step is common, and what it costs
+a rehearsal on the GPU tells (job.balance)."""
 EXPECTED = {
     "syntax-error": "a script that Python can read",
     "collective-under-rank": "every collective on all ranks, in the same order",
@@ -332,6 +337,8 @@ def judge(world: World[Script], expect: Expect) -> Iterator[Found]:
 
 
 def _applies(hit: Hit, seen: Script) -> bool:
+    if hit.rule == NOTED:
+        return False
     if hit.rule == "nccl-on-cpu":
         return not seen.gpu
     if hit.rule in ("batch-not-moved", "destroy-missing"):
@@ -365,4 +372,13 @@ def measured(world: World[Script]) -> Measured:
     places = sum(_applies(hit, seen) for hit in seen.hits)
     text = f"{seen.name} · {plural(seen.files, 'file')}, {plural(seen.lines, 'line')}"
     text += f" · {plural(places, 'place')} to look at" if places else ""
-    return Measured(text, {"files": seen.files, "lines": seen.lines, "places": places})
+    values = {"files": seen.files, "lines": seen.lines, "places": places}
+    return Measured(text, values, notes=_notes(seen))
+
+
+def _notes(seen: Script) -> tuple[str, ...]:
+    waits = [f"{hit.file}:{hit.line}" for hit in seen.hits if hit.rule == NOTED and seen.gpu]
+    if not waits:
+        return ()
+    more = f" and {plural(len(waits) - SHOWN, 'more place')}" if len(waits) > SHOWN else ""
+    return (f"the host waits for the GPU in every step: {', '.join(waits[:SHOWN])}{more}",)

@@ -62,7 +62,7 @@ MAY_IMPORT: Mapping[str, Set[str]] = {
     "slurm": {"output", "render", "engine", "process", "config", "identity", "domains.net"},
     "rehearsal": {
         "output", "engine", "process", "config", "identity", "domains.job", "domains.settings",
-        "domains.collectives",
+        "domains.collectives", "domains.gpu",
     },
     "attach": {"rehearsal", "engine", "process", "config", "domains.job", "domains.net"},
     "cli": {"*"},

@@ -158,6 +158,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     looks = history.looks
     own = history.own.most_common(1)
     between = history.between.most_common(1)
+    synced = history.synced.most_common(1)
     enough = len(durations) >= STEADY
     since = durations[0][0] if durations else 0.0
     waited = sum(seconds for at, seconds in waits if at > since)
@@ -174,6 +175,9 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         own=own[0][0] if own else None,
         own_part=own[0][1] / looks if own else 0.0,
         between=between[0][0] if between and between[0][1] else None,
+        synced=history.synced.total() / looks if looks else 0.0,
+        sync=synced[0][0][0] if synced else "",
+        sync_at=synced[0][0][1] if synced else None,
         collectives=calls / steps if steps > 0 and calls > 0 else 0.0,
         size=float(statistics.median(sizes)) if sizes else 0.0,
         mean_size=statistics.fmean(sizes) if sizes else 0.0,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.domains.collectives.nccl_log import NcclLog
+from preflight.domains.job.gpu_use import GpuUse, WatchedGpu, use_of
 from preflight.domains.job.record import (
     CLOSING,
     End,
@@ -20,6 +21,7 @@ from preflight.domains.job.record import (
 )
 from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
+from preflight.rehearsal.gpu_looks import gpu_of
 from preflight.rehearsal.history import History
 from preflight.rehearsal.replicas import backends_of, parts_of, replicas_of
 
@@ -33,6 +35,8 @@ OF_ANOTHER = (
     "SignalException",
 )
 """How exceptions begin that say no more than that another process failed, or that one was ended."""
+
+BEFORE = 1.0
 
 Answer = Mapping[str, Any]
 """What preflight_responder.py tells: hostile."""
@@ -57,6 +61,7 @@ class Watched:
     problem      why less was seen than usual
     memory       limit and what is left; `shm`: bytes that came in /dev/shm, `shm_free`: left there
     nccl         what NCCL logged in each rank
+    gpus         those of this node, with what they did meanwhile
     """
 
     command: WatchedCommand
@@ -83,6 +88,7 @@ class Watched:
     shm: int
     shm_free: int
     nccl: Mapping[int, NcclLog]
+    gpus: tuple[WatchedGpu, ...] = ()
 
 
 def record_of(seen: Watched) -> RehearsalRecord:
@@ -132,9 +138,19 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 replicas_of(dump),
                 parts_of(dump),
                 seen.nccl.get(history.pid),
+                _gpu_use(seen, history),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))
+
+
+def _gpu_use(seen: Watched, history: History) -> GpuUse:
+    """What its GPU did while it trained. A driver tells of up to a second before."""
+    if not history.device:
+        return GpuUse()
+    since = history.began + BEFORE if history.looks else seen.over
+    gpu = gpu_of(history.device, seen.gpus)
+    return use_of(gpu, history.reserved, since, history.changed)
 
 
 def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:

@@ -29,6 +29,7 @@ COLLECTIVES = (
 MEETING = "/torch/distributed/rendezvous.py"
 INIT = ("init_process_group", "rendezvous", "_store_based_barrier", "_new_process_group_helper")
 LOADING = "/torch/utils/data/"
+PRINTING = "/torch/_tensor_str.py"
 
 OPEN_SECONDS = 3.0
 """A collective that is open for so long without a change is waited for, wherever the main thread
@@ -45,6 +46,8 @@ BULK = 32 << 10
 server now and then."""
 PATIENT = 3
 """How many times as long is waited for an answer from elsewhere, which nobody here can hasten."""
+SYNCHRONISING = frozenset({"item", "tolist", "cpu", "numpy"})
+"""Methods of a tensor that wait until its GPU has got as far, and copy it."""
 IDLE = 0.05
 """Part of a CPU below which a process does nothing: an answer to a look takes a thousandth."""
 CPU_SECONDS = 2.0
@@ -141,6 +144,9 @@ class History:
     unrecorded: str = ""
     """Calls.unrecorded"""
     gpu_limit: int = 0
+    device: Mapping[str, Any] = field(default_factory=dict)
+    """How its torch knows the GPU that it uses; `reserved`: bytes taken there at most."""
+    reserved: int = 0
     raised: bool = False
     answered: float = 0.0
     samples: list[tuple[float, int, int, int]] = field(default_factory=list)
@@ -155,6 +161,8 @@ class History:
     own: Counter[Frame] = field(default_factory=Counter)
     between: Counter[Frame] = field(default_factory=Counter)
     """The same of looks between the optimizer and the next forward."""
+    synced: Counter[tuple[str, Frame]] = field(default_factory=Counter)
+    """Looks at which it waited for its GPU: by which call, at which line of the user's."""
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
     _burnt: list[ProcessSample] = field(default_factory=list)
@@ -180,6 +188,9 @@ class History:
             self.at = "unknown"
         gpu = look.pulse.get("gpu") if look.pulse is not None else None
         used, self.gpu_limit = _two_counts(gpu) if gpu else (0, self.gpu_limit)
+        if isinstance(device := (look.pulse or {}).get("device"), dict):
+            self.device = device
+            self.reserved = max(self.reserved, count_of(device, "reserved"))
         if not self.samples or look.at - self.samples[-1][0] >= self._every:
             self.samples.append((round(look.at, 2), self.done, look.rss, used))
             self.shm.append((round(look.at, 2), self.done, look.shm))
@@ -253,7 +264,7 @@ class History:
         self.loader = _loader(pulse.get("loader")) or self.loader
         self.at = self._place(at)
         if self.done >= WARM and not last:
-            self._keep_pace(at, pulse.get("between") is True)
+            self._keep_pace(at, pulse.get("between") is True, str(pulse.get("calls", "")))
 
     def _place(self, at: float) -> str:
         waits = any(enqueued > completed for enqueued, completed in self.groups.values())
@@ -271,7 +282,7 @@ class History:
             return max(self.changed, self.stood, self.worked)
         return self.moved
 
-    def _keep_pace(self, at: float, between: bool) -> None:
+    def _keep_pace(self, at: float, between: bool, calls: str) -> None:
         if not self.looks:
             self.first = (self.done, self.collectives)
             self.began = at
@@ -283,6 +294,9 @@ class History:
         if self.at == "own" and mine is not None and len(self.own) < KEPT:
             self.own[mine] += 1
             self.between[mine] += between
+        how = synchronises(self.stack, calls)
+        if how and mine is not None and len(self.synced) < KEPT:
+            self.synced[how, mine] += 1
 
     @property
     def watched(self) -> str:
@@ -319,6 +333,17 @@ def activity(stack: Iterable[Frame]) -> str:
     if inner[0].file.endswith(COLLECTIVES):
         return "collective"
     return "loader" if any(LOADING in f.file for f in inner) else "own"
+
+
+def synchronises(stack: Iterable[Frame], calls: str) -> str:
+    """By which call a thread waits for a GPU, as the user writes it; empty: it does not. `calls`:
+    the method that the innermost frame calls."""
+    inner = _library(stack)
+    if any(f.file.endswith(PRINTING) for f in inner):
+        return "print of a tensor"
+    if any(f.function == "synchronize" and "/torch/cuda/" in f.file for f in inner):
+        return "synchronize()"
+    return f".{calls}()" if calls in SYNCHRONISING else ""
 
 
 def _library(stack: Iterable[Frame]) -> list[Frame]:

@@ -4,7 +4,6 @@ what they say at the end. For workers only: this looks at /dev and reads files."
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from preflight.domains.collectives.nccl_log import ASKED, FILE, LINE, NcclLog, p
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.host import Host
 from preflight.redact import redact
+from preflight.rehearsal import procfs
 
 NAME = "nccl"
 LEVEL = "NCCL_DEBUG"
@@ -73,16 +73,6 @@ def _files(folder: str, pids: Collection[int]) -> Iterator[tuple[int, str]]:
 
 
 def _lines(path: str, most: int) -> list[str]:
-    """The whole lines at the beginning of a regular file; none where there is no such one: a rank
-    may put there what it likes, and reading a FIFO would never end."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        data = os.pread(file, most, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-    except OSError:
-        return []
-    finally:
-        os.close(file)
+    """The whole lines at the beginning of a file."""
+    data = procfs.read_regular(path, most)
     return [line[:LINE].decode(errors="replace") for line in data.split(b"\n")[:-1]]

@@ -9,13 +9,14 @@ from typing import Any
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Replica, Sampled
-from preflight.domains.job.step_parts import Backward, Sent, StepParts
+from preflight.domains.job.step_parts import Backward, Sent, StepPart, StepParts, Timed
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
 from preflight.rehearsal.history import count_of
 from preflight.sanitize import one_line
 
 MODELS, NAMES, CHECKS = 8, 4096, 48
 NAME = 120
+LATEST, PARTS = 64, frozenset(map(str, StepPart))
 PASSES, ERA, SINGLE = 48, 1e11, " Float"
 """Backward passes; wall clock times lie before; 32 bits, as the flight recorder calls them."""
 
@@ -104,6 +105,7 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         between=_seconds(told.get("between")),
         cpu=_seconds(told.get("cpu")),
         passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
+        latest=tuple(_latest(told.get("latest"), mapping_or_empty(dump.get("recorded")))),
     )
 
 
@@ -133,6 +135,28 @@ def _passes(told: object, recorded: Mapping[str, Any]) -> Iterator[Backward]:
                 calls = [(at - began, *of) for at, *of in sent if began <= at <= began + seconds]
                 if len(calls) <= CALLS // 4:
                     yield Backward(seconds, tuple(Sent(round(a, 6), b, s) for a, b, s in calls))
+
+
+def _latest(told: object, recorded: Mapping[str, Any]) -> Iterator[Timed]:
+    """Parts of the latest steps. What is left of a backward pass after its last collective was
+    begun is waiting."""
+    begun = [
+        _seconds(call.get("at"), ERA)
+        for calls in recorded.values()
+        if isinstance(calls, list)
+        for call in calls[-CALLS:]
+        if isinstance(call, dict) and call.get("p2p") is not True
+    ]
+    for entry in told[-LATEST:] if isinstance(told, list) else ():
+        match entry:
+            case [str(name), int() | float() as start, int() | float() as took] if (
+                name in PARTS and 0 <= start < ERA
+            ):
+                seconds, waits = _seconds(took), 0.0
+                if name == StepPart.BACKWARD:
+                    inside = [at for at in begun if start <= at <= start + seconds]
+                    waits = start + seconds - max(inside) if inside else 0.0
+                yield Timed(StepPart(name), float(start), seconds, round(waits, 6))
 
 
 def _seconds(told: object, most: float = 1e7) -> float:

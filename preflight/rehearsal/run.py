@@ -39,7 +39,7 @@ from preflight.output import terminal
 from preflight.process.call import Told
 from preflight.process.pool import Call, Returned, Workers
 from preflight.process.signals import Interrupt
-from preflight.rehearsal import nccl_logs, watcher, workdir
+from preflight.rehearsal import gpu_looks, nccl_logs, watcher, workdir
 from preflight.rehearsal.command import Running, variables
 from preflight.rehearsal.job_checks import (
     GRACE,
@@ -63,6 +63,10 @@ BEAT, BEAT_IN_PIPE = 5.0, 10.0
 terminal is the command's, too."""
 LAST_LOOK = 3.0
 """Seconds for what the ranks say when the command is interrupted, before it gets the signal."""
+GPUS = "gpus"
+"""The group of the call that looks at the node's GPUs."""
+LOOKS_END, LOOKS_KILLED = 0.5, 2.0
+"""Seconds for it to end by itself, and for the pool to kill it or to leave it behind."""
 HOLD, TICK = 5.0, 0.1
 """Seconds for which a part of a command is left as it is when its watch is over: agents of other
 nodes may have begun that much later, and their ranks should not lose their peers before."""
@@ -202,6 +206,9 @@ def _rehearsed(
         group=SERVER,
         limit=RECORD_LIMIT,
     )
+    looks = workers.call(
+        SERVER, gpu_looks.look_until_over, args, seconds=asked.seconds + GRACE, group=GPUS
+    )
     lines = Lines(asked, quiet)
     passed_on = ""
     lived = 0.0
@@ -223,6 +230,7 @@ def _rehearsed(
                 running.signal(signal.Signals[passed_on])
             break
     workers.relaying = False
+    _end_looks(workers, looks)
     held = time.monotonic() + HOLD
     while not asked.alone and running.exit is None and not interrupt.name:
         if time.monotonic() >= held:
@@ -238,6 +246,15 @@ def _rehearsed(
             running.end()
     seconds = round(lived or time.monotonic() - running.began, 2)
     return _recorded(call, running, ended, asked, interrupt.name, seconds)
+
+
+def _end_looks(workers: Workers, looks: Call) -> None:
+    """Nothing is taken from it any more. One that a driver holds is killed, and told at the end if
+    it stays."""
+    workers.tell(GPUS, Told(-1, OVER, time.monotonic()))
+    if wait(workers, looks, LOOKS_END) is None:
+        looks.due = 0.0
+        wait(workers, looks, LOOKS_KILLED)
 
 
 def _recorded(

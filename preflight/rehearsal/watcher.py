@@ -13,7 +13,7 @@ from typing import Any
 from preflight.domains.job.record import WatchedCommand
 from preflight.process import scratch
 from preflight.process.worker import Channel
-from preflight.rehearsal import client, nccl_logs, procfs, pyspy
+from preflight.rehearsal import client, gpu_looks, nccl_logs, procfs, pyspy
 from preflight.rehearsal.addresses import unreached
 from preflight.rehearsal.conclusion import Watched, record_of
 from preflight.rehearsal.crashes import Crashes
@@ -415,6 +415,7 @@ class Watcher:
             shm=shm - self.shm,
             shm_free=free,
             nccl=nccl_logs.read_logs(self.folder, {h.pid: h.rank for h in ranks}),
+            gpus=gpu_looks.read_looks(self.folder),
         )
 
     def _last_answers(self) -> Mapping[int, Mapping[str, Any]]:

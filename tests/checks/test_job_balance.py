@@ -11,7 +11,8 @@ from preflight.check import conforms
 from preflight.checks import job_balance
 from preflight.checks.job_balance import Work
 from preflight.domains.job.frame import Frame
-from preflight.domains.job.step_parts import StepParts
+from preflight.domains.job.gpu_use import GpuUse
+from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.model import Cause, Missing, Node, Status, Topology
 
 conforms(job_balance)
@@ -43,6 +44,22 @@ ONE = Work(0, parts(), 40, 0.03, 0.1, 1e6)
 LARGER = replace(ONE, parts=parts(samples=64))
 LONGER = replace(ONE, parts=parts(length=180))
 SAVES = replace(ONE, parts=replace(parts(), between=0.25), step=0.3)
+
+
+def on_gpu(
+    busy: float = 0.95, clock: float = 1980, reserved: int = 30 * GIB, index: int = 0
+) -> GpuUse:
+    return GpuUse(index, "H100", 30, 28, busy, clock, 550.0, 50 * GIB, 80 * GIB, reserved)
+
+
+OF_GPU = replace(ONE, asynchronous=True, looks=60, use=on_gpu())
+READS = replace(
+    OF_GPU,
+    synced=0.5,
+    sync=".item()",
+    sync_at=Frame("train.py", 31, "main", True),
+    use=on_gpu(busy=0.6),
+)
 CASES = (
     Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
     Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),
@@ -87,6 +104,44 @@ CASES = (
         ranks(*(replace(ONE, gpu=n * GIB, limit=80 * GIB) for n in (30, 10, 10, 10))),
         topology=FOUR,
     ),
+    Case(
+        "more is reserved on one",
+        ranks(
+            *(replace(OF_GPU, limit=80 * GIB, use=on_gpu(reserved=n * GIB)) for n in (70, 40, 40))
+        ),
+        "gpu-memory-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "a slow clock",
+        ranks(*(replace(OF_GPU, use=on_gpu(clock=c)) for c in (1980, 1950, 1200, 1965))),
+        "gpu-clock-low",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "clocks that differ a little",
+        ranks(*(replace(OF_GPU, use=on_gpu(clock=c)) for c in (1980, 1950, 1650, 1965))),
+        topology=FOUR,
+    ),
+    Case("the loss is read in every step", ranks(READS, READS), "gpu-synchronised", WARN),
+    Case(
+        "one prints it",
+        ranks(replace(READS, sync="print of a tensor"), OF_GPU, OF_GPU),
+        "gpu-synchronised",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 0",
+    ),
+    Case("the GPU has no gaps", ranks(*[replace(READS, use=on_gpu(busy=0.93))] * 2)),
+    Case("nobody tells what the GPU does", ranks(*[replace(READS, use=GpuUse())] * 2)),
+    Case("now and then", ranks(*[replace(READS, synced=0.1)] * 2)),
+    Case("on a CPU there is nothing to wait for", ranks(*[replace(READS, asynchronous=False)] * 2)),
+    Case("it waits for data", ranks(*[replace(READS, loader=0.45)] * 2)),
+    Case("too few looks", ranks(*[replace(READS, looks=15)] * 2)),
     Case("all save in every step", ranks(SAVES, SAVES), "step-blocked", WARN),
     Case("only one does: the others wait for it", ranks(SAVES, SAVES, ONE), topology=FOUR),
     Case("a GPU may work meanwhile", ranks(*[replace(SAVES, asynchronous=True)] * 2)),
@@ -111,6 +166,30 @@ def test_what_each_has_is_told() -> None:
 
 def test_what_is_kept_survives_its_way() -> None:
     round_trips(ONE)
+    round_trips(READS)
+
+
+def test_where_the_host_waits_and_what_it_costs() -> None:
+    (found,) = judged(job_balance, Case("", ranks(READS, READS)))
+    assert found.saw == (
+        "at 50 % of 60 looks in .item(), mostly at train.py:31, while the GPU was busy 60 % of the "
+        "time"
+    )
+    assert found.fields == {"line": "train.py:31", "call": ".item()", "saved": "40 %"}
+
+
+def test_gpus_have_a_table_only_where_they_were_looked_at() -> None:
+    cards = [replace(OF_GPU, use=on_gpu(index=3 - n, busy=0.9 - 0.1 * n)) for n in range(4)]
+    seen = job_balance.measured(world("job.balance", ranks(*cards), FOUR))
+    assert seen.notes[-5:] == (
+        "rank  GPU  busy  SM clock  power    used   torch",
+        "   0    3  90 %  1980 MHz  550 W  50 GiB  30 GiB",
+        "   1    2  80 %  1980 MHz  550 W  50 GiB  30 GiB",
+        "   2    1  70 %  1980 MHz  550 W  50 GiB  30 GiB",
+        "   3    0  60 %  1980 MHz  550 W  50 GiB  30 GiB",
+    )
+    assert seen.values["ranks"]["1"]["gpu"] == 2
+    assert "GPU" not in str(job_balance.measured(world("job.balance", ranks(ONE), FOUR)).notes)
 
 
 def test_the_line_is_named_and_every_rank_has_a_row() -> None:
@@ -135,3 +214,47 @@ def test_of_many_ranks_the_slowest_have_a_row() -> None:
     notes = job_balance.measured(world("job.balance", many)).notes
     assert [line.split()[0] for line in notes[1:-1]] == [str(n) for n in range(4, 12)]
     assert notes[-1] == "and 4 more"
+
+
+def stepping(at: float, loader: float = 0.1, waits: float = 0.2) -> Work:
+    """Two steps of a second, from `at` on the wall clock."""
+    latest = []
+    for step in (at, at + 1):
+        begin = step
+        for part, took, wait in (
+            (StepPart.DATA, loader, 0.0),
+            (StepPart.FORWARD, 0.2, 0.0),
+            (StepPart.BACKWARD, 0.3 + waits, waits),
+            (StepPart.OPTIMIZER, 0.1, 0.0),
+        ):
+            latest.append(Timed(part, begin, took, wait))
+            begin += took
+    return replace(ONE, parts=replace(parts(), latest=tuple(latest)))
+
+
+def drawn(*works: Work) -> dict[str, list[tuple[float, float, str]]]:
+    lanes = job_balance.measured(world("job.balance", ranks(*works), FOUR)).lanes
+    made = lanes.lanes if lanes else ()
+    return {
+        lane.key: [(round(s.start, 3), round(s.end, 3), str(s.doing)) for s in lane.spans]
+        for lane in made
+    }
+
+
+def test_the_latest_steps_are_on_one_axis() -> None:
+    """It begins with the first part that all of them still know."""
+    lanes = drawn(stepping(1e9), stepping(1e9 + 0.2, loader=0.3, waits=0.0))
+    assert lanes["n1/1"][:5] == [
+        (0.0, 0.3, "data"),
+        (0.3, 0.5, "work"),
+        (0.5, 0.8, "work"),
+        (0.8, 0.9, "work"),
+        (1.0, 1.3, "data"),
+    ]
+    assert lanes["n1/0"][:3] == [(0.1, 0.4, "work"), (0.4, 0.6, "wait"), (0.6, 0.7, "work")]
+
+
+def test_what_can_not_be_on_one_axis_is_not_drawn() -> None:
+    assert drawn(stepping(1e9)) == {}
+    assert drawn(ONE, ONE) == {}
+    assert drawn(stepping(1e9), stepping(1e9 + 3600)) == {}

@@ -50,6 +50,19 @@ def pace(**changes: Any) -> Pace:
     return dataclasses.replace(FINE, **changes)
 
 
+def test_what_the_driver_says_of_the_gpu_decides_about_the_loader() -> None:
+    def codes(**changes: Any) -> list[str]:
+        two = ranks(*[pace(cuda=True, **changes)] * 2)
+        return [found.code for found in judged(job_pace, Case("", two))]
+
+    assert codes(loader=0.4) == []
+    assert codes(loader=0.4, busy=0.35) == ["loader-bound"]
+    assert codes(loader=0.4, busy=0.7) == []
+    assert codes(loader=0.6) == codes(loader=0.6, busy=0.7) == ["loader-bound"]
+    assert codes(loader=0.6, busy=0.95) == []
+    assert codes(loader=0.2, busy=0.35) == []
+
+
 def ranks(*paces: Pace | Missing) -> dict[str, Pace | Missing]:
     return {
         f"n1/{i}": p if isinstance(p, Missing) else dataclasses.replace(p, rank=i)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.cases import Case, assert_case, context, judged, round_trips
+from support.cases import Case, assert_case, context, judged, round_trips, world
 
 from preflight.check import conforms
 from preflight.checks import job_script
@@ -195,3 +195,13 @@ def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
     source(tmp_path, "dev/kfd", "")
     seen = job_script.observe(Host(str(tmp_path)), context(options=options))
     assert judged(job_script, Case("", seen)) == []
+
+
+def test_a_loss_that_is_read_in_every_step_is_mentioned_only() -> None:
+    read = with_hits(of("waits-each-step", 12), of("waits-each-step", 40))
+    assert judged(job_script, Case("", read)) == []
+    told = job_script.measured(world("job.script", {"n1": read}))
+    assert told.notes == ("the host waits for the GPU in every step: train.py:12, train.py:40",)
+    assert "to look at" not in told.text
+    on_cpu = replace(read, gpu=False)
+    assert job_script.measured(world("job.script", {"n1": on_cpu})).notes == ()

@@ -11,6 +11,7 @@
  *                                  virtual; reasons (0x8), and reasons2 from the second time on;
  *                                  numa (else not supported); power_limit (mW), ecc, clock (MHz),
  *                                  generation_max, vbios, board, ecc_corrected
+ *   gpu2.busy = 95                 percent; clock_now (MHz), power (mW)
  *   gpu2.field.230 = 1             a field value (field.ID.SCOPE for one scope), else not supported
  *   gpu2.processes = 4242:2147483648,77:0       pid:bytes of compute programs; graphics: of others
  *   fabric_state = 3               and fabric_status, fabric_mask, fabric_summary, fabric_clique,
@@ -283,6 +284,21 @@ CALL("nvmlDeviceGetPciInfo", nvmlDeviceGetPciInfo_v3, (gpu_t gpu, struct pci *ou
      snprintf(out->bus_id, sizeof out->bus_id, "%08X:%02X:%02X.0", out->domain, out->bus,
               out->device);
      memcpy(out->old_bus_id, out->bus_id + 4, 13);)
+
+/* --- what it does --- */
+
+CALL("nvmlDeviceGetUtilizationRates", nvmlDeviceGetUtilizationRates,
+     (gpu_t gpu, unsigned out[2]),
+     out[0] = (unsigned)number(index_of(gpu), "busy", 0);
+     out[1] = out[0] / 2;)
+
+/* of the SMs only */
+CALL("nvmlDeviceGetClockInfo", nvmlDeviceGetClockInfo, (gpu_t gpu, int kind, unsigned *out),
+     if (kind != 1)
+         return NOT_SUPPORTED;
+     *out = (unsigned)number(index_of(gpu), "clock_now", 1980);)
+
+NUMBER(nvmlDeviceGetPowerUsage, "power", 600000)
 
 /* --- how well it is --- */
 

@@ -48,6 +48,9 @@ FSDP2_ON_CPU = "torch 2.8"
 """Before, torch has no fully_shard there, or one that asks a CPU for its streams."""
 
 RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
+GPUS: tuple[tuple[str, object], ...] = (("count", 4), ("busy", 95))
+"""H100s that are busy. The ranks of gpu_steps.py use them from the last one on."""
+GPU_SITE = "gpu_site/site-packages"
 BACKEND, MODEL, BALANCE = "job.backend", "job.model", "job.balance"
 MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
 """What a rank of Open MPI's gets to know, from a script of that name."""
@@ -74,6 +77,7 @@ class Row:
     launcher what stands before the script
     path     a folder of scripts/ that the user has in PYTHONPATH
     word     tells rows of one script apart
+    gpus     lines of a scenario for the lab's NVML (fake_nvml.c); without any there is none
     needs    a library of others, "torch 2.8" for that or a newer one: without it the row is not run
     """
 
@@ -94,6 +98,7 @@ class Row:
     launcher: tuple[str, ...] = TORCHRUN
     path: str = ""
     word: str = ""
+    gpus: tuple[tuple[str, object], ...] = ()
     needs: str = ""
 
     @property
@@ -334,6 +339,28 @@ FAULTS = (
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("buffers_scaled", "buffers-differ", 0, 1, check=MODEL, launcher=SHELL),
+    *(
+        warned(
+            *("gpu_steps", code, *ranks),
+            check=check,
+            nproc=3,
+            args=(mode,),
+            word=mode,
+            line=mode in ("item", "synchronize", "prints"),
+            launcher=SHELL,
+            path=GPU_SITE,
+            limit=150.0,
+            gpus=(*GPUS, *more),
+        )
+        for mode, code, ranks, check, more in (
+            ("clock", "gpu-clock-low", (1,), BALANCE, (("gpu2.clock_now", 1200),)),
+            ("memory", "gpu-memory-uneven", (2,), BALANCE, (("gpu1.used", 72 << 30),)),
+            ("starves", "loader-bound", (0,), PACE, (("gpu3.busy", 35),)),
+            ("item", "gpu-synchronised", (0, 1, 2), BALANCE, (("busy", 55),)),
+            ("synchronize", "gpu-synchronised", (1,), BALANCE, (("gpu2.busy", 40),)),
+            ("prints", "gpu-synchronised", (0,), BALANCE, (("gpu3.busy", 40),)),
+        )
+    ),
     warned("step_saves", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("step_tokenises", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("memory_grows", "memory-growth", 0, 1, check=MEMORY, line=False, launcher=SHELL),
@@ -375,6 +402,29 @@ HEALTHY = (
     Row("fsdp1", launcher=SHELL, needs=FSDP2_ON_CPU, limit=150.0, stuck=60.0),
     Row("tensor_parallel", launcher=SHELL, needs=FSDP2_ON_CPU, limit=150.0, stuck=60.0),
     Row("step_saves_seldom", launcher=SHELL),
+    *(
+        Row(
+            "gpu_steps",
+            nproc=3,
+            args=(mode,),
+            word=word,
+            launcher=SHELL,
+            path=GPU_SITE,
+            limit=150.0,
+            gpus=(*GPUS, *more),
+        )
+        for word, mode, more in (
+            ("alike", "plain", (("gpu2.clock_now", 1850), ("gpu1.power", 500_000))),
+            # it idles, since nothing is left to compute there: no clock of a load
+            ("idle", "plain", (("gpu2.clock_now", 300), ("gpu2.busy", 10))),
+            ("two-models", "plain", (("gpu2.clock_now", 1200), ("gpu2.name", "NVIDIA L40S"))),
+            ("hidden-loader", "starves-all", ()),
+            ("seldom", "item-seldom", (("busy", 55),)),
+            ("hidden-item", "item", ()),
+            ("dead", "plain", (("error.nvmlInit", 999),)),
+            ("hangs", "plain", (("hang.nvmlDeviceGetUtilizationRates", 1),)),
+        )
+    ),
     Row("backend_meshes", nproc=4, launcher=SHELL),
     Row("backend_named_by_some", launcher=SHELL),
     Row("asks_api", args=("1.5", "8"), launcher=SHELL),

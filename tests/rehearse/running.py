@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import nvml
 from rehearse.catalogue import SCRIPTS, Row
 from support import command
 
@@ -60,6 +61,8 @@ def rehearse(row: Row, python: Path = Path(sys.executable)) -> Told:
         planted, report = folder / "planted", folder / "report.json"
         path = [str(command.REPOSITORY), *([str(SCRIPTS / row.path)] if row.path else [])]
         environ = {"PLANTED": str(planted), "PYTHONPATH": os.pathsep.join(path)}
+        if row.gpus:
+            environ |= nvml.environment(dict(row.gpus), folder / "scenario")
         with (folder / "in").open("rb") as given, (folder / "out").open("wb") as out:
             running = command.start(
                 "rehearse",

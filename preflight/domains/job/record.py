@@ -10,6 +10,7 @@ from __future__ import annotations
 from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.backends import Backends
 from preflight.domains.job.frame import Frame as Frame
+from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
 from preflight.domains.job.replica import Replica
@@ -317,6 +318,13 @@ class Pace:
     """Bytes of a collective, on average."""
     between: Frame | None = None
     """The user's line at which it was most often between the optimizer and the next forward."""
+    synced: float = 0.0
+    """Part of the looks at which the main thread waited for its GPU: in `sync`, which is .item(),
+    synchronize() or the print of a tensor, most often at `sync_at`."""
+    sync: str = ""
+    sync_at: Frame | None = None
+    busy: float | None = None
+    """Part of the time in which its GPU computed, where the driver tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +361,7 @@ class Rehearsed:
     parts: StepParts = StepParts()
     nccl: NcclLog | None = None
     """What its NCCL logged; None where it logged nothing to us."""
+    gpu: GpuUse = GpuUse()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from preflight.frozen import dataclass
+from preflight.strenum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,34 @@ class Backward:
     sent: tuple[Sent, ...] = ()
 
 
+class StepPart(StrEnum):
+    """Of a step."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A part of one of the latest steps: when it began, on the wall clock, how many seconds it
+    took, and in how many of them, at its end, it only waited for its collectives."""
+
+    part: StepPart
+    start: float
+    seconds: float
+    waits: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class StepParts:
     """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
     a forward of DDP and the optimizer, its collectives included. between: median seconds from the
     optimizer to the next forward, but for waiting for data; cpu: seconds of CPU per step, all
     threads of the process together. forwards: how many there were;
-    passes: the latest backward passes of which all collectives are known. samples, elements,
+    passes: the latest backward passes of which all collectives are known; latest: parts of the
+    latest steps. samples, elements,
     squares, bytes: sums over `batches` of the steps; shape: of the latest one's first tensor."""
 
     forward: float = 0.0
@@ -49,6 +71,7 @@ class StepParts:
     passes: tuple[Backward, ...] = ()
     between: float = 0.0
     cpu: float = 0.0
+    latest: tuple[Timed, ...] = ()
 
     @property
     def size(self) -> float:

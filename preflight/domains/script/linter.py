@@ -41,6 +41,7 @@ def hits(
         step_rules.clip_scaled(program, seen),
         step_rules.batch_not_moved(program, seen),
         step_rules.apex_amp(program),
+        step_rules.waits_each_step(program, seen),
         agreement_rules.collective_swallowed(program, seen),
         agreement_rules.wrapped_under_rank(program, seen),
         agreement_rules.early_stop_per_rank(program, seen),

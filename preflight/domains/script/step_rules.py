@@ -4,7 +4,7 @@ while they are still scaled, batches that stay on the CPU, a mixed precision of 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from preflight.domains.script.placement import LOOPS, Placement, places
 from preflight.domains.script.rules import (
@@ -106,6 +106,48 @@ def _always(statement: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.Match, *LOOPS, *SCOPES)):
             yield node
             waiting += ast.iter_child_nodes(node)
+
+
+READING = name_set("item tolist cpu")
+
+
+def waits_each_step(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """The loss read or printed in every step, or synchronize(): on a GPU the host waits there."""
+    if not ("cuda" in seen.names or any(text.startswith("cuda") for text in seen.texts)):
+        return
+    for module in program.modules:
+        for scope in module.scopes:
+            for loop in (n for n in scope.nodes if isinstance(n, LOOPS)):
+                each = [n for statement in loop.body for n in _always(statement)]
+                if any(map(_stepped, each)):
+                    losses = {name for n in each if (name := _differentiated(n))}
+                    for node in (n for n in each if _waits_for(n, losses)):
+                        yield from module.hit("waits-each-step", node, scope)
+
+
+def _differentiated(node: ast.AST) -> str:
+    """`loss` of loss.backward() and of scaler.scale(loss).backward()."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return ""
+    owner = node.func.value
+    if isinstance(owner, ast.Call) and owner.args and last_part(ast.unparse(owner.func)) == "scale":
+        owner = owner.args[0]
+    return owner.id if node.func.attr == "backward" and isinstance(owner, ast.Name) else ""
+
+
+def _waits_for(node: ast.AST, losses: Collection[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if ast.unparse(node.func).endswith("cuda.synchronize"):
+        return True
+    if isinstance(node.func, ast.Name) and node.func.id in ("float", "print"):
+        return any(isinstance(arg, ast.Name) and arg.id in losses for arg in node.args)
+    if not (isinstance(node.func, ast.Attribute) and node.func.attr in READING):
+        return False
+    read = node.func.value
+    if isinstance(read, ast.Call) and isinstance(read.func, ast.Attribute):
+        read = read.func.value if read.func.attr == "detach" else read
+    return isinstance(read, ast.Name) and read.id in losses
 
 
 def _is_backward(node: ast.AST) -> bool:

@@ -14,6 +14,8 @@ TENSORS, DEPTH, PENDING = 16, 4, 256
 """Of a batch that are looked at; batches of one step."""
 WINDOWS = 48
 """Backward passes of which begin and end are kept, the latest."""
+LATEST = 64
+"""Parts of steps of which begin and length are kept."""
 BETWEEN = 256
 """Times between two steps."""
 
@@ -28,6 +30,7 @@ class Phases:
     between = deque(maxlen=BETWEEN)
     pending, sums = [], [0, 0, 0, 0]
     windows = deque(maxlen=WINDOWS)
+    latest = deque(maxlen=LATEST)
     shape = ""
 
 
@@ -39,6 +42,7 @@ def begin():
     Phases.cpu = [0.0, 0.0, 0]
     Phases.between = deque(maxlen=BETWEEN)
     Phases.windows = deque(maxlen=WINDOWS)
+    Phases.latest = deque(maxlen=LATEST)
     Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
 
 
@@ -59,6 +63,7 @@ def follow_ddp(module, unless_compiled):
         Phases.ended = now = time.monotonic()
         Phases.at = time.time()  # the clock of torch's flight recorder
         Phases.forward += now - began
+        Phases.latest.append(("forward", began, now))
         Phases.forwards += 1
         return result
 
@@ -70,6 +75,7 @@ def leave_backward(now):
     if Phases.ended:
         Phases.backward += now - Phases.ended
         Phases.windows.append((Phases.at, now - Phases.ended))
+        Phases.latest.append(("backward", Phases.ended, now))
         Phases.ended = 0.0
 
 
@@ -91,6 +97,7 @@ def after_step():
     if Phases.began:
         Phases.stepped, Phases.waited = time.monotonic(), 0.0
         Phases.optimizer += Phases.stepped - Phases.began
+        Phases.latest.append(("optimizer", Phases.began, Phases.stepped))
         Phases.began = 0.0
         Phases.steps += 1
         Phases.cpu[1] = time.process_time()
@@ -110,7 +117,9 @@ def batch(given, fresh, took):
     """Samples, elements and bytes of a batch: of its tensors, the samples of the first one that has
     any. `fresh`: of another pass than the one before, which may have been an evaluation; took:
     seconds that the program waited for it."""
+    now = time.monotonic()
     Phases.waited += took
+    Phases.latest.append(("data", now - took, now))
     if fresh:
         Phases.pending = []
     tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]
@@ -140,7 +149,12 @@ def median(values):
 
 
 def told():
+    ahead = time.time() - time.monotonic()
     return {
+        "latest": [
+            [what, round(began + ahead, 6), round(ended - began, 6)]
+            for what, began, ended in list(Phases.latest)
+        ],
         "forward": round(Phases.forward, 6),
         "backward": round(Phases.backward, 6),
         "optimizer": round(Phases.optimizer, 6),

@@ -11,6 +11,7 @@ library only.
 
 import _thread
 import atexit
+import dis
 import functools
 import json
 import os
@@ -23,6 +24,7 @@ FRAMES = 40
 DISPATCHED = os.sep + "preflight_dispatched_calls.py"
 TEXT = 300
 DEVICES = 32
+CODES = 64
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -41,6 +43,7 @@ class Responder:
     pid = main = inode = 0
     listener = fault = c10d = binding = None
     gpus = {}  # number -> what torch knows of it
+    methods = {}  # code -> offset -> the method without arguments that is called there
 
 
 def begin():
@@ -356,11 +359,13 @@ def is_file(listener, inode):
 
 def pulse():
     """What is requested at every look: counts and the stack of the main thread."""
+    frame = sys._current_frames().get(Responder.main)
     told = {
         "steps": max(Responder.steps.values()) if Responder.steps else 0,
         "batches": Responder.batches,
         "loader": Responder.loader,
-        "stack": stack(sys._current_frames().get(Responder.main)),
+        "stack": stack(frame),
+        "calls": method_called(frame),
         "groups": Responder.recorder["counts"](Responder.c10d, Responder.binding),
     }
     told.update(rank_and_world())
@@ -373,6 +378,33 @@ def pulse():
         told["gpu"] = [used.pop("allocated"), used.pop("total")]
         told["device"] = used
     return told
+
+
+def method_called(frame):
+    """`item` where the innermost function is at `loss.item()`: native code has no frame."""
+    if frame is None:
+        return ""
+    if frame.f_code not in Responder.methods:
+        if len(Responder.methods) >= CODES:
+            Responder.methods.clear()
+        Responder.methods[frame.f_code] = dict(methods_in(frame.f_code))
+    return Responder.methods[frame.f_code].get(frame.f_lasti, "")
+
+
+def methods_in(code):
+    """Where methods are called without arguments: (offset, name). From Python 3.11 on a call has a
+    cache behind it, and a frame may stand at the end of that."""
+    name, called, since = "", "", 0
+    for one in dis.get_instructions(code):
+        if called and one.opname != "CACHE":
+            yield from ((offset, called) for offset in range(since, one.offset, 2))
+            called = ""
+        if one.opname in ("LOAD_METHOD", "LOAD_ATTR"):
+            name = str(one.argval)
+        elif one.opname in ("CALL", "CALL_METHOD", "CALL_FUNCTION") and not one.arg:
+            called, since = name, one.offset
+        elif one.opname not in ("PRECALL", "PUSH_NULL", "CACHE"):
+            name = ""
 
 
 def gpu_in_use():

@@ -191,7 +191,8 @@ class DrawnLane:
 @dataclass(frozen=True, slots=True)
 class LanesDrawn:
     """Lanes on one axis. `left`: how many are not drawn; `dense`: there is no room for all names;
-    `kinds`: what the legend has to explain; `end`: of the axis, in words."""
+    `kinds`: what the legend has to explain; `end`: of the axis, in words; `last`: what is said of
+    each lane."""
 
     title: str
     end: str
@@ -199,6 +200,7 @@ class LanesDrawn:
     left: int
     dense: bool
     kinds: Sequence[tuple[str, str]]
+    last: str
 
 
 LEGEND = {
@@ -229,6 +231,7 @@ def lanes_of(lanes: Lanes, accused: Sequence[Subject]) -> LanesDrawn | None:
         left=len(odd) - len(chosen),
         dense=len(chosen) > NAMED,
         kinds=[(str(kind), told) for kind, told in LEGEND.items() if kind in kinds],
+        last="Longest" if lanes.unit[:1] == "s" else "At the end",
     )
 
 

@@ -83,6 +83,47 @@ def test_all_in_their_own_code_is_no_hang() -> None:
     assert not all_stuck([standing(SLEEP), standing(SLEEP)], (), 10.0, 6.0)
 
 
+LIBRARY = "/venv/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("stack", "calls", "how"),
+    [
+        (SLEEP, "item", ".item()"),
+        (SLEEP, "cpu", ".cpu()"),
+        (SLEEP, "items", ""),
+        (SLEEP, "", ""),
+        (
+            [[f"{LIBRARY}/torch/cuda/__init__.py", 1040, "synchronize", False], *SLEEP],
+            "",
+            "synchronize()",
+        ),
+        (
+            [[f"{LIBRARY}/torch/cuda/streams.py", 220, "synchronize", False], *SLEEP],
+            "",
+            "synchronize()",
+        ),
+        ([["/job/tools.py", 9, "synchronize", True], *SLEEP], "", ""),
+        ([[f"{LIBRARY}/torch/_tensor_str.py", 99, "_str", False], *SLEEP], "", "print of a tensor"),
+        # a library reads the value for the user's line
+        ([[f"{LIBRARY}/torchmetrics/metric.py", 9, "compute", False], *SLEEP], "item", ".item()"),
+    ],
+)
+def test_what_waits_for_a_gpu(stack: list[Any], calls: str, how: str) -> None:
+    history = standing(stack, steps=9, calls=calls, device={"number": 0, "reserved": 5})
+    line = Frame("/job/train.py", 20, "tokenise", True)
+    if "/job/tools.py" in str(stack):
+        assert not history.synced
+    else:
+        assert dict(history.synced) == ({(how, line): history.looks} if how else {})
+    assert history.reserved == 5
+
+
+@pytest.mark.parametrize("device", [None, 3, {"reserved": -1}, {"reserved": "much"}])
+def test_a_device_that_is_none(device: Any) -> None:
+    assert standing(SLEEP, steps=9, device=device, calls=["item"]).reserved == 0
+
+
 def test_a_gpu_that_spins_in_a_collective_is_waiting() -> None:
     """NCCL's waiting costs a whole CPU."""
     gpu = [5 << 30, 80 << 30]

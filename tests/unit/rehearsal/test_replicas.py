@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from preflight.domains.job.record import CALLS, End
-from preflight.domains.job.step_parts import Backward, Sent
-from preflight.rehearsal.replicas import backends_of, parts_of, replicas_of
+from preflight.domains.job.step_parts import Backward, Sent, StepPart, Timed
+from preflight.rehearsal.replicas import LATEST, backends_of, parts_of, replicas_of
 
 TOLD = {
     "kind": "ddp",
@@ -85,3 +85,30 @@ def test_passes_from_before_the_first_known_call_are_left_out() -> None:
     # more than a pass is worth
     dump["parts"]["windows"] = [[100.0, 80.0]]  # type: ignore[index]
     assert parts_of(dump).passes == ()
+
+
+def test_what_follows_the_last_collective_of_a_backward_pass_is_waiting() -> None:
+    calls = [call(100.5), call(100.7), call(100.9, p2p=True), call(103.0)]
+    latest = [
+        ["data", 99.0, 0.25],
+        ["forward", 100.0, 0.1],
+        ["backward", 100.25, 0.75],
+        ["backward", 101.5, 0.5],
+        ["optimizer", 102.0, 1],
+    ]
+    rubbish = [
+        ["backward", "x", 1],
+        ["sleep", 1.0, 1.0],
+        ["data", -1.0, 1.0],
+        3,
+        ["data", 1e300, 1.0],
+    ]
+    dump = {"parts": {"latest": latest + rubbish}, "recorded": {"0": calls, "1": 3}}
+    assert parts_of(dump).latest == (
+        Timed(StepPart.DATA, 99.0, 0.25),
+        Timed(StepPart.FORWARD, 100.0, 0.1),
+        Timed(StepPart.BACKWARD, 100.25, 0.75, 0.3),
+        Timed(StepPart.BACKWARD, 101.5, 0.5),
+        Timed(StepPart.OPTIMIZER, 102.0, 1.0),
+    )
+    assert len(parts_of({"parts": {"latest": latest * 100}}).latest) == LATEST

@@ -41,6 +41,12 @@ class AmdSmiTemperatureType(IntEnum):
     EDGE, HOTSPOT, JUNCTION, VRAM = range(4)
 
 
+class AmdSmiClkType(IntEnum):
+    SYS = 0
+    GFX = 0
+    DF = 1
+
+
 class AmdSmiTemperatureMetric(IntEnum):
     CURRENT, MAX, MIN, MAX_HYST, MIN_HYST, CRITICAL = range(6)
 
@@ -79,6 +85,10 @@ HEALTHY: dict[str, Any] = {
         "active_hbm_thrm": "N/A",
     },
     "amdsmi_get_gpu_process_list": [],
+    "amdsmi_get_gpu_activity": {"gfx_activity": 0, "umc_activity": 0, "mm_activity": "N/A"},
+    "amdsmi_get_clock_info": {"clk": 132, "min_clk": 132, "max_clk": 2100, "clk_locked": "N/A"},
+    "amdsmi_get_gpu_vram_usage": {"vram_total": 196592, "vram_used": 283},
+    "amdsmi_get_power_info": {"current_socket_power": 750, "average_socket_power": "N/A"},
 }
 
 
@@ -136,6 +146,23 @@ def amdsmi_get_pcie_info(handle: str) -> Any:
 
 def amdsmi_get_violation_status(handle: str) -> Any:
     return _played("amdsmi_get_violation_status", handle)
+
+
+def amdsmi_get_gpu_activity(handle: str) -> Any:
+    return _played("amdsmi_get_gpu_activity", handle)
+
+
+def amdsmi_get_clock_info(handle: str, kind: AmdSmiClkType) -> Any:
+    assert isinstance(kind, AmdSmiClkType)
+    return _played("amdsmi_get_clock_info", handle)
+
+
+def amdsmi_get_gpu_vram_usage(handle: str) -> Any:
+    return _played("amdsmi_get_gpu_vram_usage", handle)
+
+
+def amdsmi_get_power_info(handle: str) -> Any:
+    return _played("amdsmi_get_power_info", handle)
 
 
 def amdsmi_get_gpu_process_list(handle: str) -> Any:

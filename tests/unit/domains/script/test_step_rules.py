@@ -13,6 +13,7 @@ from preflight.domains.script.step_rules import (
     apex_amp,
     batch_not_moved,
     clip_scaled,
+    waits_each_step,
 )
 
 Rule = Callable[..., Iterator[Hit]]
@@ -174,3 +175,41 @@ DDP = (
 )
 def test_batches_are_where_the_model_is(text: str, found: list[int]) -> None:
     assert lines(batch_not_moved, DDP + text) == found
+
+
+CUDA = "model.cuda()\n"
+STEP = "  loss.backward()\n  opt.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n{STEP}  total += loss.item()\n", [6]),
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n{STEP}  losses.append(loss.detach().cpu())\n", [6]),
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n{STEP}  bar.set_postfix(l=float(loss))\n", [6]),
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n{STEP}  print('loss', loss)\n", [6]),
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n{STEP}  print(f'{{loss.item():.3f}}')\n", [6]),
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n{STEP}  torch.cuda.synchronize()\n", [6]),
+        (
+            "dev = torch.device('cuda:0')\nfor b in dl:\n  with autocast():\n    loss = f(b)\n"
+            "  scaler.scale(loss).backward()\n  scaler.step(opt)\n  n += loss.item()\n",
+            [7],
+        ),
+        # every 100 steps
+        (
+            f"{CUDA}for i, b in enumerate(dl):\n{STEP}  if i % 100 == 0:\n    print(loss.item())\n",
+            [],
+        ),
+        (f"{CUDA}for i, b in enumerate(dl):\n{STEP}  l = loss.item() if i % 9 == 0 else l\n", []),
+        # after the loop, and in an evaluation
+        (f"{CUDA}for b in dl:\n{STEP}print(loss.item())\n", []),
+        (f"{CUDA}for b in dl:\n  loss = f(b)\n  total += loss.item()\n", []),
+        # another tensor, which may be on the CPU
+        (f"{CUDA}for b in dl:\n{STEP}  seen += lengths.item()\n", []),
+        (f"{CUDA}for b in dl:\n{STEP}  print('step')\n", []),
+        # no GPU: nothing is waited for
+        (f"for b in dl:\n{STEP}  total += loss.item()\n", []),
+    ],
+)
+def test_what_waits_for_the_gpu_in_every_step(text: str, found: list[int]) -> None:
+    assert lines(waits_each_step, text) == found
