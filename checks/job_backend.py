@@ -14,7 +14,8 @@ Fails if     a backend was asked for that torch was built without or that has no
              RoCE ports
 Warns if     Gloo carries the gradients of a model on a GPU; NCCL chose TCP although there are slow
              RoCE ports; GPUs connected by NVLink don't use it; GPUDirect RDMA is off on some nodes
-             only
+             only; without NCCL_IB_HCA, NCCL uses at most half of a node's active InfiniBand ports,
+             or fewer than on nodes with the same
 Undecided    no rank called init_process_group; not a rehearsal (preflight rehearse -- CMD)
 Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath; between
              which ranks NCCL takes which transport in a job that has groups of some ranks only;
@@ -129,7 +130,8 @@ FINDINGS = {
 
 NAMES = {
     "srun": "SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID",
-    "mpirun": "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK",
+    "mpirun": "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK, or with "
+    "MPICH PMI_RANK, PMI_SIZE, MPI_LOCALRANKID",
 }
 
 

@@ -11,10 +11,12 @@ Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong;
              different networks; TCP was chosen between nodes that all have InfiniBand, EFA or fast
              RoCE ports
 Warns if     TCP was chosen although there are slow RoCE ports; GPUs connected by NVLink don't use
-             it; GPUDirect RDMA is off on some nodes only; NCCL prints a warning with a known cause;
-             its own diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1) found
-             something. A size was left out and the smaller ones show less than 12.5 MB/s; never for
-             less: an all-reduce is as slow on every rank as its slowest connection
+             it; GPUDirect RDMA is off on some nodes only; without NCCL_IB_HCA, NCCL uses at most
+             half of a node's active InfiniBand ports, or fewer than on nodes with the same; NCCL
+             prints a warning with a known cause; its own diagnostics (from 2.31, where the job sets
+             NCCL_RUN_DIAGNOSTICS=1) found something. A size was left out and the smaller ones show
+             less than 12.5 MB/s; never for less: an all-reduce is as slow on every rank as its
+             slowest connection
 Undecided    torch is not installed, or has no NCCL or no GPU for every rank where the job is given
              GPUs
 Not covered  the bandwidth at the size of gradients (from 1 GiB on); the transport of collectives

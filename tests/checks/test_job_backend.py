@@ -80,6 +80,7 @@ P2P_OFF = capture("v100-p2p-off-2.28")
 # job, and that NVLink joins the two says nothing of the job's ranks
 OF_A_PART = over("IB", Link(1, "SHM", 2), Link(1, "NET/IB", 2), nvlink=(1,))
 
+HCAS = ("mlx5_0:1/IB", "mlx5_1:1/IB")
 NCCL_CASES = (
     Case("NCCL over InfiniBand", **network(4, "IB", IB)),
     Case("NCCL over TCP, and there is nothing else", **network(4, "Socket", NONE)),
@@ -182,6 +183,17 @@ NCCL_CASES = (
         code="nets-differ",
         status=FAIL,
         **job(*(logged(r, 3, over("Socket" if r == 2 else "IB"), IB) for r in range(3))),
+    ),
+    Case(
+        "an InfiniBand port that one node does not use",
+        code="hcas-unused",
+        status=WARN,
+        **job(
+            *(
+                logged(r, 3, over("IB", ring(r, 3, "NET/IB"), devices=HCAS[: 2 - r // 2]), IB)
+                for r in range(3)
+            )
+        ),
     ),
     Case(
         "GPUDirect RDMA on three of four nodes",

@@ -108,6 +108,7 @@ def gdr(*on: bool, far: str = "NET/IB") -> dict[str, Any]:
     return nodes(*(heard(over("IB", ring(r, len(on), far, g)), IB) for r, g in enumerate(on)))
 
 
+HCAS = ("mlx5_0:1/IB", "mlx5_1:1/IB")
 WAYS = (
     many("InfiniBand", net(4, "IB", IB)),
     many("RoCE", net(4, "IB", ROCE)),
@@ -208,6 +209,15 @@ WAYS = (
         "gdr-off",
         Status.WARN,
         subject="n3",
+    ),
+    many(
+        "an InfiniBand port that one of two does not use",
+        nodes(
+            *(heard(over("IB", ring(r, 2, "NET/IB"), devices=HCAS[: 2 - r]), IB) for r in range(2))
+        ),
+        "hcas-unused",
+        Status.WARN,
+        subject="n2",
     ),
     many("GPUDirect RDMA on one of two", gdr(True, False), "gdr-off", Status.WARN, subject="n2"),
     many(

@@ -55,6 +55,9 @@ BACKEND, MODEL, BALANCE = "job.backend", "job.model", "job.balance"
 MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
 """What a rank of Open MPI's gets to know, from a script of that name."""
 
+MPIEXEC = ("bash", str(SCRIPTS / "mpiexec"), "{nproc}", "{python}")
+"""The same of MPICH's."""
+
 SRUN = ("bash", str(SCRIPTS / "srun"), "{nproc}", "{python}")
 """The same of a task of SLURM's."""
 
@@ -176,6 +179,23 @@ FAULTS = (
     ),
     gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=MPIRUN),
     gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=SRUN, word="srun"),
+    gone("reads_rank", "launcher-unread", 0, 1, check=BACKEND, launcher=MPIEXEC, word="mpich"),
+    *(
+        Row(
+            *("mpi_ranks", 2, (mode, "{port}"), code, check, ranks),
+            word=word,
+            launcher=launcher,
+            line=line,
+        )
+        for word, mode, code, check, ranks, line, launcher in (
+            ("raises", "raises", ("rank-raised",), RANKS, (1,), True, MPIRUN),
+            ("raises-mpich", "raises", ("rank-raised",), RANKS, (1,), True, MPIEXEC),
+            ("size", "size", ("rank-absent",), RANKS, (2,), False, MPIRUN),
+            ("same", "same", ("rank-duplicate",), RANKS, (0,), False, MPIRUN),
+            ("late", "late", ("rank-stuck",), COLLECTIVES, (1,), True, MPIRUN),
+            ("mpi", "mpi", ("backend-unavailable",), BACKEND, (0, 1), True, MPIRUN),
+        )
+    ),
     gone("backend_uncarried", "device-uncarried", 0, 1, check=BACKEND, launcher=SHELL),
     gone(
         *("backend_by_rank", "backend-differs", 1),
@@ -394,6 +414,15 @@ HEALTHY = (
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
     Row("backend_chosen", launcher=SHELL),
+    *(
+        Row("mpi_ranks", args=(mode, "{port}"), word=word, launcher=launcher)
+        for word, mode, launcher in (
+            ("given", "given", MPIRUN),
+            ("local", "local", MPIRUN),
+            ("given-mpich", "given", MPIEXEC),
+            ("env-mpich", "env", MPIEXEC),
+        )
+    ),
     Row("nccl_log", launcher=SHELL, args=("l40s-shm-2.21",), word="shm"),
     Row("nccl_log", launcher=SHELL, args=("nvls-refused-2.28",), word="warns"),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),

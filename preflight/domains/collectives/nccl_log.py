@@ -59,6 +59,7 @@ class NcclLog:
     network              the network that was chosen: IB, Socket, a plugin's name; empty: unsaid
     plugin, provider     an external network plugin that was loaded; libfabric's provider in it
     devices              the devices of that network, as `mlx5_0:1/IB`
+    hcas                 NCCL_IB_HCA, where it was set
     links                the connections that were made, by peer and way
     gdr_on, gdr_off      devices that can, and can't, reach the GPUs' memory
     nvlink               ranks whose GPU NVLink (AMD: XGMI) joins with this rank's, switch included
@@ -77,6 +78,7 @@ class NcclLog:
     plugin: str = ""
     provider: str = ""
     devices: tuple[str, ...] = ()
+    hcas: str = ""
     links: tuple[Link, ...] = ()
     gdr_on: tuple[str, ...] = ()
     gdr_off: tuple[str, ...] = ()
@@ -115,7 +117,9 @@ _NETWORK = re.compile(r"Using network (\S.*)")
 _PLUGIN = re.compile(r"NET/Plugin ?: Loaded net plugin (.+?)(?: \(v\d+\))?$")
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;.-]+)")
 _DEVICES = re.compile(r"NET/([^:]{1,64}?) : Using\b(.*)")
-_DEVICE = re.compile(r"\[\d+\]([^\s\[\]]+)")
+# devices that 2.20 to 2.22 put together stand in braces: [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}
+_DEVICE = re.compile(r"\[\d+\] ?([^\s\[\]={},]+)")
+_HCAS = re.compile(r"NCCL_IB_HCA set (?:by environment )?to (\S+)")
 _GDR = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA \d+ '([^']*)'")
 _BEGUN = re.compile(r"\bcomm 0x\w+ rank (\d{1,9}) nranks (\d{1,9}) .*\bInit START")
 _NODES = re.compile(r"nRanks \d+ nNodes (\d+) localRanks")
@@ -188,6 +192,8 @@ class _Reader:
             self._once("plugin", found[1])
         elif found := _PROVIDER.search(text):
             self._once("provider", found[1])
+        elif found := _HCAS.search(text):
+            self._once("hcas", found[1])
         elif found := _GDR.search(text):
             # a line for each communicator: one that can is one that can
             name = clip(found[2], NAME)
@@ -258,6 +264,7 @@ class _Reader:
             network=network,
             plugin=self.first.get("plugin", ""),
             provider=self.first.get("provider", ""),
+            hcas=self.first.get("hcas", ""),
             devices=self.devices.get(network) or self.devices.get(kin, ()),
             links=tuple(
                 Link(peer, way, count, gdr)

@@ -27,6 +27,7 @@ CONCERNS = (
     "NCCL_NET_PLUGIN",
     "NCCL_IB_DISABLE",
     "NCCL_IB_HCA",
+    "MELLANOX_VISIBLE_DEVICES",
     "NCCL_NET_GDR_LEVEL",
     "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL",
@@ -120,17 +121,18 @@ def nccl_report(host: Host, log: NcclLog) -> NcclReport:
 
 def _rdma_ports(host: Host) -> RdmaPorts:
     ports: dict[str, list[str]] = {"InfiniBand": [], "Ethernet": [], "EFA": []}
-    fastest = 0
+    gbits: dict[str, list[int]] = {kind: [] for kind in ports}
     for port, layer in rdma_ports(host):
         device, _, number = port.partition(":")
         top = f"/sys/class/infiniband/{device}"
         # EFA has a link layer of its own, which sysfs calls Unknown (drivers/infiniband/hw/efa)
         kind = "EFA" if host.readlink(f"{top}/device/driver").endswith("/efa") else layer
-        if kind in ports:
-            ports[kind].append(clip(port, 40))
-        if kind == "Ethernet":
-            # "400 Gb/sec (4X NDR)" (Documentation/ABI/stable/sysfs-class-infiniband)
-            rate = (host.read_or_none(f"{top}/ports/{number}/rate") or "").partition(" ")[0]
-            fastest = max(fastest, int(rate) if rate.isdecimal() else 0)
+        if kind not in ports:
+            continue
+        ports[kind].append(clip(port, 40))
+        # "400 Gb/sec (4X NDR)" (Documentation/ABI/stable/sysfs-class-infiniband)
+        rate = (host.read_or_none(f"{top}/ports/{number}/rate") or "").partition(" ")[0]
+        gbits[kind].append(int(rate) if rate.isdecimal() and len(rate) < 8 else 0)
     kept = {kind: tuple(names[:32]) for kind, names in ports.items()}
-    return RdmaPorts(kept["InfiniBand"], kept["Ethernet"], kept["EFA"], fastest)
+    fastest, rates = max(gbits["Ethernet"], default=0), tuple(gbits["InfiniBand"][:32])
+    return RdmaPorts(kept["InfiniBand"], kept["Ethernet"], kept["EFA"], fastest, rates)

@@ -34,6 +34,10 @@ FAST = 200
 ones are often a cloud's or a server's plain network card, whose network carries no RoCE."""
 
 SHOWN = 4
+MANY = 32
+"""Devices and ports that are known: of as many some may be missing."""
+CHOSEN = ("NCCL_IB_HCA", "MELLANOX_VISIBLE_DEVICES")
+"""Settings that say which HCAs a job is to use."""
 MAY_FORBID = "NCCL_IB_DISABLE NCCL_NET NCCL_IB_HCA"
 """What is left set where none of it was seen, as in a file of NCCL's."""
 
@@ -78,6 +82,19 @@ FINDINGS = {
         blame=(Blame.UNKNOWN, Blame.JOB),
         explains=(),
     ),
+    "hcas-unused": FindingType(
+        headline="{seen}",
+        who="job author",
+        cause="a container that was given some of /dev/infiniband/uverbs* only, or other "
+        "permissions on the rest",
+        means="no error: the network between nodes is slower by as much, and all nodes wait",
+        text="expose all of /dev/infiniband (docker, podman: --device=/dev/infiniband; pod: one "
+        "RDMA resource per HCA); if the other ports are for storage, say so with "
+        "NCCL_IB_HCA={used!s}",
+        commands=(Command("ls -l /dev/infiniband; ibv_devices", "the container"),),
+        status=Status.WARN,
+        explains=("world.bandwidth",),
+    ),
     "nccl-diagnostics": FindingType(
         headline="{seen}",
         cause="a link, GPU or NIC that NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1) found "
@@ -106,12 +123,22 @@ FINDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class RdmaPorts:
-    """Active RDMA ports by kind, as `mlx5_0:1`; `gbits` is the rate of the fastest Ethernet one."""
+    """Active RDMA ports by kind, as `mlx5_0:1`; `gbits` is the rate of the fastest Ethernet one,
+    `rates` those of the InfiniBand ones."""
 
     infiniband: tuple[str, ...] = ()
     ethernet: tuple[str, ...] = ()
     efa: tuple[str, ...] = ()
     gbits: int = 0
+    rates: tuple[int, ...] = ()
+
+    @property
+    def fast(self) -> tuple[str, ...]:
+        """The InfiniBand ports but for those that are much slower than the fastest: they are there
+        for something else."""
+        rates = self.rates or (0,) * len(self.infiniband)
+        best = max(rates, default=0)
+        return tuple(p for p, r in zip(self.infiniband, rates, strict=True) if 2 * r >= best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +160,11 @@ def findings(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Fou
     """What is wrong with the ways that the ranks of `heard` took."""
     if humanize.several(world):
         differ = list(_nets_differ(world, heard))
-        yield from differ or (*_sockets(world, heard), *_gdr_off(world, heard))
+        yield from differ or (
+            *_sockets(world, heard),
+            *_gdr_off(world, heard),
+            *_hcas_unused(heard),
+        )
     yield from _p2p_unused(world, heard)
     yield from _diagnosed(heard)
 
@@ -282,6 +313,43 @@ def _gdr_off(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Fou
         expected="NICs with access to GPU memory on all nodes",
         confidence=Confidence.LIKELY,
     )
+
+
+def _hcas_unused(heard: Mapping[str, NcclReport]) -> Iterator[Found]:
+    """Nodes whose NCCL found at most half of the active InfiniBand ports, or fewer than it found on
+    nodes with the same ones. What a setting says is meant so; a few that are left out everywhere
+    are storage's."""
+    found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+    for key, h in heard.items():
+        active = frozenset(h.fabric.fast)
+        names = {device.partition("/")[0] for device in h.log.devices}
+        said = h.log.hcas or any(t.startswith(CHOSEN) for t in h.told)
+        many = max(len(h.log.devices), len(h.fabric.infiniband)) >= MANY
+        if said or many or not h.log.network.startswith("IB") or not names & active:
+            continue
+        used = active & names | found.get(place_of(key)[0], (active, frozenset()))[1]
+        found[place_of(key)[0]] = active, used
+    for node, (active, used) in found.items():
+        peers = [u for a, u in found.values() if a == active]
+        if 2 * len(used) > len(active) and not any(used < u for u in peers):
+            continue
+        left, taken = (sorted(ports, key=_by_number) for ports in (active - used, used))
+        more = ", …" if len(left) > SHOWN else ""
+        yield Found(
+            "hcas-unused",
+            (Subject(Kind.NODE, node),),
+            saw=f"NCCL on {node} uses {len(used)} of {len(active)} active InfiniBand ports, not "
+            f"{', '.join(left[:SHOWN])}{more}",
+            expected="every active port of that speed, without NCCL_IB_HCA",
+            blame=Blame.UNKNOWN,
+            confidence=Confidence.POSSIBLE,
+            alternatives=("ports that are there for storage",),
+            fields={"used": ",".join(port.partition(":")[0] for port in taken[:MANY])},
+        )
+
+
+def _by_number(port: str) -> tuple[int, ...]:
+    return tuple(int(digits[:9]) for digits in re.findall(r"\d+", port))
 
 
 def _p2p_unused(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Found]:

@@ -42,7 +42,7 @@ def test_the_fabric_is_read_from_sysfs(tmp_path: Path) -> None:
     host = Host(str(tmp_path), {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"})
     assert nccl_log_capture.nccl_report(host, NcclLog()) == NcclReport(
         NcclLog(),
-        RdmaPorts(("mlx5_0:1",), ("mlx5_2:1",), ("rdmap0s6:1",), 25),
+        RdmaPorts(("mlx5_0:1",), ("mlx5_2:1",), ("rdmap0s6:1",), 25, (400,)),
         ("NCCL_IB_DISABLE=1",),
     )
     assert nccl_log_capture.nccl_report(Host(str(tmp_path / "none"), {}), NcclLog()) == NcclReport(

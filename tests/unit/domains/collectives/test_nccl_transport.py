@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.cases import topology, world
@@ -13,13 +14,14 @@ from support.nccl_reports import (
     JOINED,
     NONE,
     REFUSED,
+    ROCE,
     capture,
     nodes,
     over,
     ring,
 )
 
-from preflight.domains.collectives.nccl_log import Link, NcclLog
+from preflight.domains.collectives.nccl_log import Link, NcclLog, parse
 from preflight.domains.collectives.nccl_transport import (
     NcclReport,
     RdmaPorts,
@@ -45,6 +47,10 @@ def ranks(heard: Mapping[str, NcclReport]) -> World[NcclReport]:
         met.setdefault(node, []).append(rank)
     made = tuple(Node(node, tuple(own)) for node, own in met.items())
     return world("world.nccl", heard, topology(len(heard), nodes=made))
+
+
+def everything(heard: Mapping[str, NcclReport]) -> list[Found]:
+    return list(findings(ranks(heard), heard))
 
 
 def found(heard: Mapping[str, NcclReport]) -> Found:
@@ -158,3 +164,118 @@ def test_the_ways_are_shown_the_farthest_first() -> None:
     assert summary(*mixed) == "transport NET/IB", "GPUDirect RDMA is shown where all have it"
     assert summary(over("IB"), over("Socket")) == "network IB, Socket", "nothing was connected"
     assert summary(NcclLog()) == ""
+
+
+# --- HCAs that are there and that NCCL does not use ---
+
+FOUR = RdmaPorts(tuple(f"mlx5_{n}:1" for n in range(4)), rates=(400,) * 4)
+TEN = RdmaPorts(tuple(f"mlx5_{n}:1" for n in range(10)), rates=(200,) * 10)
+TWO_SLOW = replace(FOUR, rates=(400, 400, 100, 100))
+
+
+def listing(*lines: str) -> NcclLog:
+    """Of a rank that reaches the other node; the lines are as reports have them."""
+    return replace(parse([*lines, "n1:1:1 [0] NCCL INFO Using network IB"], 0), nodes=2)
+
+
+def using(*numbers: int, line: str = "") -> NcclLog:
+    names = " ".join(f"[{i}]mlx5_{n}:1/IB" for i, n in enumerate(numbers))
+    return listing(
+        *([line] if line else []),
+        f"n1:1:1 [0] NCCL INFO NET/IB : Using {names} [RO]; OOB ib0:10.0.0.1<0>",
+    )
+
+
+def two(one: NcclLog, other: NcclLog, fabric: RdmaPorts, *told: str) -> dict[str, Any]:
+    return nodes(NcclReport(one, fabric, told), NcclReport(other, fabric, told))
+
+
+def test_half_of_the_ports_everywhere() -> None:
+    # one of them in the container: kvcache-ai/Mooncake#102
+    one, other = everything(two(using(0), using(0), FOUR))
+    assert one.code == other.code == "hcas-unused"
+    assert one.saw == (
+        "NCCL on n1 uses 1 of 4 active InfiniBand ports, not mlx5_1:1, mlx5_2:1, mlx5_3:1"
+    )
+    assert (one.confidence, one.status or Status.WARN) == (Confidence.POSSIBLE, Status.WARN)
+    assert one.fields["used"] == "mlx5_0"
+
+
+def test_one_node_that_uses_fewer_than_the_others() -> None:
+    (one,) = everything(two(using(0, 1, 2, 3), using(0, 1, 3), FOUR))
+    assert one.saw == "NCCL on n2 uses 3 of 4 active InfiniBand ports, not mlx5_2:1"
+
+
+@pytest.mark.parametrize(
+    "saw",
+    [
+        two(using(0, 1, 2, 3), using(0, 1, 2, 3), FOUR),
+        # two for storage on every node, as on a DGX
+        two(using(*range(8)), using(*range(8)), TEN),
+        two(using(0, 1), using(0, 1), TWO_SLOW),
+        # it was said so
+        two(using(0), using(0), FOUR, "NCCL_IB_HCA=mlx5_0"),
+        two(using(0), using(0), FOUR, "MELLANOX_VISIBLE_DEVICES=0"),
+        two(*[using(0, line="n1:1:1 [0] NCCL INFO NCCL_IB_HCA set to mlx5_0")] * 2, FOUR),
+        # the fabric of the machine is not seen, or is another
+        two(using(0), using(0), NONE),
+        two(using(0), using(0), ROCE),
+    ],
+    ids=range(8),
+)
+def test_ports_that_are_left_out_for_a_reason(saw: dict[str, Any]) -> None:
+    assert everything(saw) == []
+
+
+def test_one_node_alone_needs_no_network() -> None:
+    assert everything(nodes(*[NcclReport(using(0), FOUR)] * 2, each=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "devices", "hcas"),
+    [
+        (  # NVIDIA/nccl-tests#182
+            [
+                "testgpu2:3255:3262 [1] NCCL INFO NCCL_IB_HCA set to mlx5_0",
+                "testgpu2:3255:3262 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; "
+                "OOB ibs65:10.10.10.101<0>",
+            ],
+            ["mlx5_0:1/IB"],
+            "mlx5_0",
+        ),
+        (  # ROCm/rccl#419
+            [
+                "e05r3n09:929:929 [2] NCCL INFO NET/IB : Using [0]mlx5_3:1/IB [1]mlx5_2:1/IB "
+                "[2]mlx5_1:1/IB [3]mlx5_0:1/IB ; OOB ib0:11.5.5.50<0>"
+            ],
+            ["mlx5_3:1/IB", "mlx5_2:1/IB", "mlx5_1:1/IB", "mlx5_0:1/IB"],
+            "",
+        ),
+        (  # NVIDIA/pyxis#60
+            [
+                "n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_1:1/IB/SHARP [1]mlx5_3:1/IB/SHARP "
+                "[2]mlx5_6:1/IB/SHARP [3]mlx5_8:1/IB/SHARP [4]mlx5_4:1/RoCE [5]mlx5_10:1/RoCE ; "
+                "OOB enp226s0:10.16.2.21<0>"
+            ],
+            [
+                *(f"mlx5_{n}:1/IB/SHARP" for n in (1, 3, 6, 8)),
+                *("mlx5_4:1/RoCE", "mlx5_10:1/RoCE"),
+            ],
+            "",
+        ),
+        (
+            [
+                "n:1:1 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} "
+                "[1]mlx5_2:1/IB [RO]; OOB ib0:10.0.0.1<0>"
+            ],
+            ["mlx5_0:1/IB", "mlx5_1:1/IB", "mlx5_2:1/IB"],
+            "",
+        ),
+    ],
+    ids=["nccl-tests-182", "rccl-419", "pyxis-60", "merged"],
+)
+def test_the_lines_of_reports(lines: list[str], devices: list[str], hcas: str) -> None:
+    log = listing(*lines)
+    assert (list(log.devices), log.hcas) == (devices, hcas)
+    active = tuple(d.partition("/")[0] for d in devices if "/IB" in d)
+    assert everything(two(log, log, RdmaPorts(active, rates=(200,) * len(active)))) == []
