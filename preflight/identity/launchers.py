@@ -98,8 +98,9 @@ PMI = Launcher(
     sign=("PMI_RANK", "PMI_SIZE"),
     rank=("PMI_RANK",),
     size=("PMI_SIZE",),
-    local_rank=("MPI_LOCALRANKID",),
-    local_size=("MPI_LOCALNRANKS",),
+    # Hydra of MPICH and Intel MPI; Cray's PMI; PALS of HPE
+    local_rank=("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+    local_size=("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
     job=("SLURM_JOB_ID",),
     hosts=JOB_LIST,
 )

@@ -103,11 +103,18 @@ def test_a_batch_script_is_no_task() -> None:
             "Open MPI",
         ),
         ({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"}, "MPI (PMI)"),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4", "PMI_LOCAL_RANK": "0"}, "MPI (PMI)"),
+        (
+            {"PMI_RANK": "2", "PMI_SIZE": "4", "PALS_RANKID": "2", "PALS_LOCAL_RANKID": "0"},
+            "MPI (PMI)",
+        ),
     ],
 )
 def test_mpi(environ: dict[str, str], launcher: str) -> None:
     top = found(environ | {"MASTER_ADDR": "h1", "MASTER_PORT": "29500"})
     assert (top.launcher, top.size, top.ranks_of("n1")) == (launcher, 4, (2,))
+    (local,) = (name for name in environ if "LOCAL" in name)
+    assert top.facts["local_rank"].source == f"env {local}"
 
 
 def test_trainer_v2() -> None:
