@@ -10,7 +10,10 @@ Warns if     over several nodes, on every rank 30 % of a step and 20 ms are spen
 Undecided    fewer than 8 steps or 6 backward passes; not a rehearsal (preflight rehearse -- CMD)
 Not covered  models on a GPU, which computes while the host goes on; FSDP; time between the backward
              pass and the optimizer (clipping) counts as waiting; predictions take the network to be
-             one channel that is as fast on more ranks, and all-reduce to be a ring
+             one channel that is as fast on more ranks, and all-reduce to be a ring; their range
+             holds for the load that the machine had: a step that takes 1.5 times as long under
+             another load does so with every change, too. What is saved can't be told where a
+             message takes about 10 ms or less
 Seen as      no error at all: adding nodes makes training hardly faster
 """
 
@@ -24,11 +27,13 @@ from typing import Any
 from preflight.check import Context
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.step_cost import (
+    LATENCY,
     Price,
     TrainingStep,
     accumulated,
     efficiency,
     halved,
+    halved_slowly,
     joined,
     price_of,
 )
@@ -56,6 +61,8 @@ PART, LEAST = 0.3, 0.02
 """Of a step, and seconds of it, that are worth a word."""
 SAVED = 0.05
 """Of a step: less than that is lost in what steps differ by themselves."""
+RUNS = 0.05
+"""Of a step, by which its median differs from run to run on a machine that is not quiet."""
 BATCHES = 4
 """Over which no_sync() is said to save."""
 FORMULA = (
@@ -132,28 +139,54 @@ class Predicted:
     nodes: int
 
     @property
-    def saved(self) -> dict[str, float]:
-        """Seconds per step, or per batch for no_sync, with one thing changed."""
+    def saved(self) -> dict[str, tuple[float, float, float]]:
+        """Seconds per step, or per batch for no_sync, with one thing changed: the usual, the least
+        and the most. The most is what it would take if each message took LATENCY whatever its size,
+        and its CPU were busy; both have the quartiles of what was seen."""
         step, price = self.step, self.price
         told = {}
         if all(s.single for one in step.sending for s in one.sent) and price.byte:
-            told["16-bit gradients"] = step.with_messages(price, halved)
+            fixed = price_of(step.passes, LATENCY) or price
+            told["16-bit gradients"] = self._spread(
+                step.with_messages(price, halved), halved_slowly(step, fixed), step.whole
+            )
         if step.syncs >= 0.99 * step.forwards:
             batches = BATCHES if step.forwards < 1.5 else round(step.forwards)
-            told[f"no_sync over {batches} batches"] = accumulated(step, batches)
+            took = accumulated(step, batches)
+            whole = step.whole / max(1.0, step.forwards)
+            told[f"no_sync over {batches} batches"] = self._spread(took, took, whole)
         if price.call and any(len(one.sent) > 1 for one in step.sending):
-            told["one message"] = step.with_messages(price, joined)
+            took = step.with_messages(price, joined)
+            told["one message"] = self._spread(took, took, step.whole)
         return told
+
+    def _spread(self, took: float, most: float, whole: float) -> tuple[float, float, float]:
+        """What is saved lies between the quartiles of what messages took, and a step differs from
+        run to run."""
+        least = whole - (whole - took) * max(1.0, self.price.high) - RUNS * whole
+        most = whole - max(0.0, whole - most) * min(1.0, self.price.low) + RUNS * whole
+        return took, max(0.0, least), max(took, most)
 
     @property
     def worth_a_word(self) -> list[str]:
-        """`67 ms with no_sync over 4 batches`, of what saves enough to be seen."""
+        """`60 ms to 70 ms with no_sync over 4 batches`, of what surely saves enough to be seen."""
         whole = self.step.whole / max(1.0, self.step.forwards)
         each = {n: whole if n.startswith("no_sync") else self.step.whole for n in self.saved}
         return [
-            f"{duration(took)} with {name}"
-            for name, took in self.saved.items()
-            if took <= (1 - SAVED) * each[name]
+            f"{_range(least, most)} with {name}"
+            for name, (_, least, most) in self.saved.items()
+            if most <= (1 - SAVED) * each[name]
+        ]
+
+    @property
+    def untold(self) -> list[str]:
+        """What may save as much, or nothing: a message takes as little as a round trip may."""
+        whole = self.step.whole / max(1.0, self.step.forwards)
+        each = {n: whole if n.startswith("no_sync") else self.step.whole for n in self.saved}
+        return [
+            name
+            for name, (_, least, most) in self.saved.items()
+            if least <= (1 - SAVED) * each[name] < most
         ]
 
     @property
@@ -221,6 +254,8 @@ def measured(world: World[Cost]) -> Measured:
         values |= _predictions(made)
         if told := made.worth_a_word:
             notes.append(f"a step would take {' · '.join(told)}")
+        if untold := made.untold:
+            notes.append(f"too little or too unsteady to tell what is saved by {', '.join(untold)}")
         if shown := [
             (n, efficiency(made.step, made.price, made.cost.world, n)) for n in made.sizes
         ]:
@@ -244,13 +279,22 @@ def _part(number: float) -> str:
     return f"{round(100 * number)} %"
 
 
+def _range(least: float, most: float) -> str:
+    """`60 ms to 70 ms`, or `60 ms` where both are the same as it is written."""
+    first, last = duration(least), duration(most)
+    return f"{first} to {last}" if first != last else first
+
+
 def _predictions(made: Predicted) -> dict[str, Any]:
     by_ranks = {
         str(n): [round(e, 4) for e in efficiency(made.step, made.price, made.cost.world, n)]
         for n in made.sizes
     }
     return {
-        "predicted_step_s": {name: round(took, 6) for name, took in made.saved.items()},
+        "predicted_step_s": {name: round(took, 6) for name, (took, *_) in made.saved.items()},
+        "predicted_range_s": {
+            name: [round(least, 6), round(most, 6)] for name, (_, least, most) in made.saved.items()
+        },
         "per_byte_s": made.price.byte,
         "per_call_s": made.price.call,
         "price_quartiles": [round(made.price.low, 3), round(made.price.high, 3)],

@@ -54,10 +54,21 @@ def test_judge(case: Case) -> None:
 
 
 def test_what_is_advised_has_its_seconds() -> None:
-    (found,) = judged(job_cost, CASES[0])
+    (found,) = judged(job_cost, Case("", nodes(cost(0, 0.6), cost(1, 0.6)), topology=TWO))
     assert found.fields["advice"] == (
-        "a step would take 80 ms with 16-bit gradients, 68 ms with no_sync over 4 batches"
+        "a step would take 317 ms to 477 ms with 16-bit gradients, "
+        "169 ms to 235 ms with no_sync over 4 batches"
     )
+
+
+def test_what_a_busy_cpu_may_take_back_is_not_promised() -> None:
+    """At 9 ns a byte to make 16 bits of 32 and to add them up in software may take as long as is
+    saved on the way."""
+    (found,) = judged(job_cost, CASES[0])
+    assert found.fields["advice"] == "a step would take 62 ms to 74 ms with no_sync over 4 batches"
+    seen = job_cost.measured(world("job.cost", CASES[0].saw, TWO))
+    assert seen.notes[2] == ("too little or too unsteady to tell what is saved by 16-bit gradients")
+    assert seen.values["predicted_range_s"]["16-bit gradients"][1] > 0.12
     assert found.saw == "60 ms of 120 ms per step, with 8 MiB in collectives"
 
 
@@ -65,7 +76,7 @@ def test_measured() -> None:
     seen = job_cost.measured(world("job.cost", nodes(cost(0), cost(1)), TWO))
     assert seen.text == "120 ms per step · 50 % waiting for 8 MiB of collectives"
     assert seen.notes[0] == "forward 20 ms · backward 30 ms · optimizer 10 ms · collectives 60 ms"
-    assert seen.notes[2].startswith("scaling efficiency to expect: 2 ranks 50 % · 4 ranks 38 %")
+    assert seen.notes[3].startswith("scaling efficiency to expect: 2 ranks 50 % · 4 ranks 38 %")
     assert seen.values["efficiency_by_ranks"]["2"] == [0.5, 0.5, 0.5]
     assert "max_j" in seen.values["formula"]
 

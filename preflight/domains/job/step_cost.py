@@ -21,6 +21,12 @@ from preflight.frozen import dataclass
 
 SMALL = 64 << 10
 """Bytes of a message whose time is that of a round trip, as in job.pace."""
+LATENCY = 0.01
+"""Seconds that a message may take whatever its size: its round trips, and the CPU's turn on a busy
+machine. Passes whose messages are alike don't tell how much of a price that is."""
+SUMMED = 10e-9
+"""Seconds for each byte of 32 bits that a busy CPU may take to make 16 of them, to add those up in
+software and to go back. A GPU does that in no time; Gloo's tensors are on the CPU."""
 LEAST = 6
 """Backward passes from which a price is taken."""
 
@@ -48,27 +54,29 @@ def finish(sent: Sequence[Sent], price: Price) -> float:
     return end
 
 
-def price_of(passes: Sequence[Backward]) -> Price | None:
-    """What messages cost in these passes; None of too few, and where they take no time."""
+def price_of(passes: Sequence[Backward], call: float = 0.0) -> Price | None:
+    """What messages cost in these passes; None of too few, and where they take no time. call: what
+    each of them costs whatever its size, so that the rest is for its bytes."""
     sending = [one for one in passes if one.sent and sum(s.bytes for s in one.sent) > 0]
     if len(sending) < LEAST:
         return None
     small = all(sent.bytes < SMALL for one in sending for sent in one.sent)
-    found = [_least(one, small) for one in sending]
+    found = [_least(one, small, call) for one in sending]
     usual = median(found)
     if usual <= 0:
-        return None
+        return Price(0.0, call) if call else None
     low, _, high = quantiles(found, n=4)
     spread = (low / usual, high / usual)
-    return Price(0.0, usual, *spread) if small else Price(usual, 0.0, *spread)
+    return Price(0.0, usual, *spread) if small else Price(usual, call, *spread)
 
 
-def _least(one: Backward, small: bool) -> float:
-    left, least = 0, float("inf")
+def _least(one: Backward, small: bool, call: float) -> float:
+    left, least, fixed = 0, float("inf"), 0.0
     for sent in reversed(one.sent):
         left += 1 if small else sent.bytes
+        fixed += 0.0 if small else call
         if left:
-            least = min(least, max(0.0, one.seconds - sent.after) / left)
+            least = min(least, max(0.0, one.seconds - sent.after - fixed) / left)
     return least
 
 
@@ -130,6 +138,11 @@ class TrainingStep:
 def halved(sent: Sequence[Sent]) -> list[Sent]:
     """The same in 16 bits."""
     return [Sent(s.after, s.bytes // 2) if s.single else s for s in sent]
+
+
+def halved_slowly(step: TrainingStep, price: Price) -> float:
+    """Seconds of a step with messages in 16 bits on a CPU that is busy."""
+    return step.with_messages(price, halved) + SUMMED * step.bytes
 
 
 def joined(sent: Sequence[Sent]) -> list[Sent]:

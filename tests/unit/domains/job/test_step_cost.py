@@ -119,3 +119,17 @@ def test_efficiency_falls_and_is_uncertain() -> None:
     assert two[0] == pytest.approx(0.3 / 0.5)
     assert four[0] == pytest.approx(0.3 / 0.65)
     assert four[1] < four[0] < four[2]
+
+
+def test_what_each_message_costs_by_itself_is_not_its_bytes() -> None:
+    """Messages of one size don't tell the two apart: the price of a byte is the most that it can
+    be, or what is left beside so much for each."""
+    both = Price(1 / (10 * MB), 0.02)
+    seen = passes(both)
+    most, rest = price_of(seen), price_of(seen, 0.02)
+    assert most is not None
+    assert rest is not None
+    assert most.byte > both.byte
+    assert (rest.byte, rest.call) == (pytest.approx(both.byte), 0.02)
+    # a message that takes less than that costs nothing for its bytes
+    assert price_of(seen, 9.0) == Price(0.0, 9.0)
