@@ -24,7 +24,7 @@ WHOLE = bool(os.environ.get("STEP_COST"))
 """All sizes and networks, ten minutes: STEP_COST=1 pytest -n 0 tests/rehearse/test_step_cost.py."""
 WIDTHS = (128, 256, 384, 512) if WHOLE else (128, 384)
 """Of four square layers: 0.25, 1, 2.25 and 4 MiB of gradients."""
-MEGABITS = (50.0, 150.0) if WHOLE else (50.0,)
+MEGABITS = (50.0, 150.0, 400.0) if WHOLE else (50.0,)
 HALF, ACCUMULATED = "16-bit gradients", "no_sync over 4 batches"
 KINDS = ("plain", HALF, ACCUMULATED)
 WITHIN = 0.25
@@ -65,8 +65,9 @@ def cost(report: Mapping[str, Any]) -> Mapping[str, Any]:
     (row,) = (row for row in report["checks"] if row["id"] == "job.cost")
     codes = {found["code"] for found in report["findings"]}
     assert codes <= {"communication-bound"}, report["findings"]
-    slow = row["measured"]["collectives_s"] > 0.3 * row["measured"]["step_s"]
-    assert slow == bool(codes), row
+    part = row["measured"]["collectives_s"] / row["measured"]["step_s"]
+    if not 0.25 < part < 0.35:  # the finding is about one rank, this is the median of both
+        assert (part > 0.3) == bool(codes), row
     return dict(row["measured"])
 
 
@@ -84,6 +85,9 @@ def test_predictions_come_true(megabits: float) -> None:
         took_by_four = job(lab, WIDTHS, ["plain"], rehearse=False)
     found = []
     for width, known in told.items():
+        # the machine's load is another in each run: a step with a change is compared with one
+        # without that was made in the same run
+        load = took[f"{width}, plain"] / known["step_s"]
         predicted = known["predicted_step_s"]
         alone = known["step_s"] * known["efficiency_by_ranks"]["2"][0]
         of = {
@@ -94,12 +98,14 @@ def test_predictions_come_true(megabits: float) -> None:
                 took_by_four[f"{width}, plain"],
             ),
         }
-        found += [(width, what, known["step_s"], *two) for what, two in of.items()]
+        found += [
+            (width, what, known["step_s"], s, is_, s * load / is_) for what, (s, is_) in of.items()
+        ]
     at = f"{megabits:g} Mbit/s"
     shown = "\n".join(
         f"{at}, width {width}, {what}: {1e3 * now:.0f} ms, predicted {1e3 * said:.0f}"
-        f", measured {1e3 * is_:.0f} ({said / is_ - 1:+.0%})"
-        for width, what, now, said, is_ in found
+        f", measured {1e3 * is_:.0f} ({ratio - 1:+.0%} in the load of that run)"
+        for width, what, now, said, is_, ratio in found
     )
     print(shown)
-    assert all(abs(said / is_ - 1) <= WITHIN for *_, said, is_ in found), shown
+    assert all(abs(ratio - 1) <= WITHIN for *_, ratio in found), shown
