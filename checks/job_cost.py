@@ -11,9 +11,8 @@ Undecided    fewer than 8 steps or 6 backward passes; not a rehearsal (preflight
 Not covered  models on a GPU, which computes while the host goes on; FSDP; time between the backward
              pass and the optimizer (clipping) counts as waiting; predictions take the network to be
              one channel that is as fast on more ranks, and all-reduce to be a ring; their range
-             holds for the load that the machine had: a step that takes 1.5 times as long under
-             another load does so with every change, too. What is saved can't be told where a
-             message takes about 10 ms or less
+             holds for the load that the machine had: under another load a step takes longer with
+             every change as well. What is saved is not known where a message takes about 10 ms
 Seen as      no error at all: adding nodes makes training hardly faster
 """
 
@@ -61,7 +60,7 @@ PART, LEAST = 0.3, 0.02
 """Of a step, and seconds of it, that are worth a word."""
 SAVED = 0.05
 """Of a step: less than that is lost in what steps differ by themselves."""
-RUNS = 0.05
+RUNS = 0.1
 """Of a step, by which its median differs from run to run on a machine that is not quiet."""
 BATCHES = 4
 """Over which no_sync() is said to save."""
@@ -255,7 +254,7 @@ def measured(world: World[Cost]) -> Measured:
         if told := made.worth_a_word:
             notes.append(f"a step would take {' · '.join(told)}")
         if untold := made.untold:
-            notes.append(f"too little or too unsteady to tell what is saved by {', '.join(untold)}")
+            notes.append(f"too short or too unsteady to know what is saved by {', '.join(untold)}")
         if shown := [
             (n, efficiency(made.step, made.price, made.cost.world, n)) for n in made.sizes
         ]:

@@ -108,4 +108,5 @@ def test_predictions_come_true(megabits: float) -> None:
         for width, what, now, said, is_, ratio in found
     )
     print(shown)
+    print({width: known["predicted_range_s"] for width, known in told.items()})
     assert all(abs(ratio - 1) <= WITHIN for *_, ratio in found), shown
