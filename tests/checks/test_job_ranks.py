@@ -214,6 +214,7 @@ KILLED = (
     kills("/dev/shm", 1, told(), signal(7)),
     kills("asked to end", None, TERM, TERM, exit=-15),
     kills("a signal without a name", 1, told(), signal(60)),
+    kills("it had failed before it aborted", 1, told(), end("exited", 100.0, -6, "3")),
     kills("killed by status", 1, told(), end("vanished", 100.0, 139)),
     fails("rank-oom", "out of memory", job(told(), signal(9), oom_kills=2), 1),
     fails("rank-oom", "out of memory, vanished", job(told(), end("vanished"), oom_kills=1), 1),

@@ -306,6 +306,7 @@ FAULTS = (
         ranks=(0, 1),
         exact=False,
     ),
+    gone("aborts_at_teardown", "rank-exited", 1),
     Row(
         "gathers_on_zero",
         code=("rank-exited", "data-uneven", "collective-mismatch"),

@@ -260,7 +260,8 @@ def _ended(key: str, life: Life, end: End) -> Ended:
     what = end.how
     # whoever has said that an exception ends it may still crash, or be ended by its launcher, while
     # its interpreter is taken down
-    done = end.how == EXITED and end.code is not None and end.code < 0
+    # with a text it had left by sys.exit(text): it had failed
+    done = end.how == EXITED and not end.text and end.code is not None and end.code < 0
     if name and end.how != RAISED:
         what = KILLED
     elif end.how == VANISHED and end.code is not None:
