@@ -210,6 +210,7 @@ FINDINGS: Mapping[str, FindingType] = {
         text="check what happened on {host} then: journalctl, vmstat 1; exclude it if it happens "
         "there again",
         blame=Blame.NODE,
+        status=(Status.FAIL, Status.UNDECIDED),
         was=("stood-still",),
     ),
     "cut-off": FindingType(

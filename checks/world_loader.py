@@ -7,7 +7,8 @@ Looks at     a small data set of images that takes about a millisecond per item,
 Fails if     a worker dies (SIGBUS: /dev/shm is full), can't hand over its batch, or twice does not
              start or returns no batch in time; memory can't be pinned
 Warns if     never: the speed of the job's own data set only shows in the job
-Undecided    torch is not installed; loading without workers takes too long
+Undecided    torch is not installed; loading without workers takes too long; the workers waited for
+             a CPU for half of the time or more
 Not covered  the job's own data set and its storage; all ranks loading at once
 Seen as      "DataLoader worker (pid 123) is killed by signal: Bus error. It is possible that
              dataloader's workers are out of shared memory", "unable to allocate shared memory(shm)
@@ -28,6 +29,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.cpu_wait import cpu_wait
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -35,6 +37,7 @@ from preflight.host import Host
 from preflight.humanize import duration, plural
 from preflight.model import (
     Blame,
+    CannotObserve,
     Cause,
     Command,
     Confidence,
@@ -42,6 +45,7 @@ from preflight.model import (
     Found,
     Measured,
     World,
+    too_little_cpu,
 )
 
 CHECK = Check(
@@ -236,11 +240,21 @@ def _read_patiently(ctx: Context, steps: Steps, workers: int, pinned: bool) -> L
     steps.at(step)
     try:
         return _read_batches(workers, pinned, ctx.seconds * first)
+    except CannotObserve:
+        pass
     except RuntimeError as error:
         if not re.search(LATE, str(error)):
             raise
     steps.at(f"{step}, again")
     return _read_batches(workers, pinned, ctx.seconds * second)
+
+
+def _starved(seconds: float) -> str:
+    """Why the workers are no further after so many seconds, where it is that they had no CPU."""
+    from torch.multiprocessing import active_children
+
+    waits = [cpu_wait(f"/proc/{worker.pid}/schedstat") for worker in active_children()]
+    return too_little_cpu(max(waits, default=0.0), seconds)
 
 
 def _end_workers() -> None:
@@ -283,8 +297,11 @@ def _read_batches(workers: int, pinned: bool, patience: float) -> LoaderRate:
         first = time.perf_counter()
         for _ in batches:
             pass
-    except RuntimeError:
+    except RuntimeError as error:
+        why = _starved(time.perf_counter() - began)
         _end_workers()
+        if why and re.search(LATE, str(error)):
+            raise CannotObserve(why) from error
         raise
     seconds = time.perf_counter() - first
     rate = (BATCHES - 1) * makers / max(seconds, 1e-6)

@@ -288,6 +288,20 @@ class Seen(Generic[T]):
     marks: tuple[Mark, ...] = ()
 
 
+NO_CPU = "it got too little CPU time"
+STARVED = 0.5
+"""From this part of its time on that it waited for a CPU, one that was not done in time was late
+for that."""
+
+
+def too_little_cpu(waited: float, seconds: float) -> str:
+    """Why an observation of so many seconds was not done in time that waited for a CPU for so many
+    of them; empty where that was not why."""
+    if seconds <= 0 or waited < STARVED * seconds:
+        return ""
+    return f"{NO_CPU}: it waited for a CPU for {waited:.1f} of its {seconds:.1f} s"
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """An observation that there is not, and why. `by` is the check that blocked it."""
@@ -301,6 +315,11 @@ class Missing:
     @property
     def last_mark(self) -> str:
         return self.marks[-1].name if self.marks else ""
+
+    @property
+    def starved(self) -> bool:
+        """Whether it was only late, on a machine that had no CPU for it."""
+        return self.cause is Cause.CANNOT_OBSERVE and self.detail.startswith(NO_CPU)
 
 
 Observation = Seen[Any] | Missing

@@ -104,6 +104,7 @@ class Roll:
     lost        why it is in the meeting no more, empty while it is
     began       when it went there, by its own wall clock; 0: nobody said
     stood       the longest time for which this agent itself did nothing at all, seconds
+    starved     for how many of them it was ready to go on, and had no CPU
     offset      as in Arrival, measured by this agent itself against the host's clock
     """
 
@@ -129,6 +130,7 @@ class Roll:
     lost: str = ""
     began: float = 0.0
     stood: float = 0.0
+    starved: float = 0.0
     offset: float | None = None
     uncertainty: float | None = None
     marks: tuple[Mark, ...] = field(default=())

@@ -27,6 +27,7 @@ LEAVES = frozenset(
         "sanitize",
         "nodeset",
         "console",
+        "cpu_wait",
         "strenum",
     }
 )

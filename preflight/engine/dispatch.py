@@ -12,7 +12,7 @@ from preflight.engine.plan import Plan
 from preflight.expect import numbers
 from preflight.frozen import dataclass
 from preflight.humanize import duration
-from preflight.model import Cause, Mark, Missing, Observation, Seen, key_of
+from preflight.model import Cause, Mark, Missing, Observation, Seen, key_of, too_little_cpu
 from preflight.process.call import Call, Died, Raised, Returned, TimedOut
 from preflight.process.pool import NOT_STARTED, Workers
 from preflight.process.servers import LIGHT, TORCH, TORCH_MODULES
@@ -109,6 +109,8 @@ def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -
         if NOT_STARTED in lost:
             return Missing(Cause.CANNOT_OBSERVE, lost)
         seconds = preloaded[""]["seconds"]
+        if why := too_little_cpu(preloaded[""].get("cpu_wait", 0.0), seconds):
+            return Missing(Cause.CANNOT_OBSERVE, why, seconds)
         cause = Cause.TIMED_OUT if "did not end within" in lost else Cause.CRASHED
         return Missing(cause, lost, seconds, (Mark("import torch", 0.0),))
     if Requirement.TORCH not in loaded.check.requires:
@@ -136,6 +138,8 @@ def observation_of(call: Call) -> Observation:
                 where = f", in {left.wchan}" if left.wchan else ""
                 detail = f"pid {left.pid} can't be killed: state {left.state}{where}; left behind"
                 return Missing(Cause.UNKILLABLE, detail, result.seconds, result.marks)
+            if why := too_little_cpu(result.cpu_wait, result.seconds):
+                return Missing(Cause.CANNOT_OBSERVE, why, result.seconds, result.marks)
             stack = f"{result.stderr.strip()}\n" if result.stderr.strip() else ""
             detail = f"{stack}no answer in {duration(call.seconds)}, killed"
             return Missing(Cause.TIMED_OUT, detail, result.seconds, result.marks)

@@ -9,6 +9,7 @@ from typing import Any
 
 from preflight.headline import begun
 from preflight.model import (
+    NO_CPU,
     Blame,
     Cause,
     Confidence,
@@ -102,6 +103,12 @@ GENERIC: Mapping[Cause, tuple[str, Blame, FindingType]] = {
 """Cause -> code, blame and advice; the other causes are no findings."""
 
 FITTING: Sequence[tuple[str, str, str]] = (
+    (
+        f"^({NO_CPU}|no CPU was left)",
+        "other programs that use all CPUs of the machine, or a CPU limit that is too low",
+        "re-run when the machine is less busy or with more time (--timeout {check}=60s), or leave "
+        "the check out: --skip {check}",
+    ),
     (
         r"(?i)permi(t|ss)|denied|readable|does not tell|not authori[sz]ed",
         "a permission, or a sandbox that hides what the check reads",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preflight.check import Scope, Stage
+from preflight.cpu_wait import cpu_wait
 from preflight.meeting import handshake, neighbours
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
@@ -71,6 +72,8 @@ class Company:
     taken: list[tuple[str, str, Observation]] = field(default_factory=list)
     here: Whereabouts = field(default_factory=Whereabouts)
     stood: float = 0.0
+    starved: float = 0.0
+    _cpu_wait: float = field(default_factory=cpu_wait)
     _tended: float = field(default_factory=time.monotonic)
     _board: Board = field(init=False)
     _hello: Hello | None = None
@@ -190,6 +193,7 @@ class Company:
             failed=self._failed,
             began=round(self.began_at, 3),
             stood=round(self.stood, 3),
+            starved=round(self.starved, 3),
         )
         if self.hosting is not None and self._hello is not None:
             node = self.nodes[self.number].name if self.nodes else self._hello.host
@@ -241,8 +245,10 @@ class Company:
         said meanwhile has yet to be read, and their silence was none."""
         now = time.monotonic()
         pause, self._tended = now - self._tended, now
+        wait = cpu_wait()
+        waited, self._cpu_wait = wait - self._cpu_wait, wait
         if pause >= PAUSE_NOTED:
-            self.stood = max(self.stood, pause)
+            self.stood, self.starved = max((self.stood, self.starved), (pause, waited))
             for line in (self.hosting, self.attending, self._neighbours):
                 if line is not None:
                     line.excuse(pause)

@@ -63,12 +63,14 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """Killed at its deadline; `left_behind` when even that did not end it."""
+    """Killed at its deadline; `left_behind` when even that did not end it. `cpu_wait`: for how many
+    of the seconds it was ready to go on and had no CPU."""
 
     seconds: float
     marks: tuple[Mark, ...]
     stderr: str = ""
     left_behind: LeftBehind | None = None
+    cpu_wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Call:
     answer: Mapping[str, Any] | None = None
     code: int | None = None
     overdue: bool = False
+    cpu_wait: float = 0.0
     unsent: bytearray = field(default_factory=bytearray)
     tail: bytes = b""
     _received: int = 0
@@ -228,7 +231,7 @@ class Call:
         if self.answer is not None and "value" in self.answer:
             return Returned(self.answer["value"], seconds, marks, tail)
         if self.overdue or left is not None:
-            return TimedOut(seconds, marks, tail, left)
+            return TimedOut(seconds, marks, tail, left, self.cpu_wait)
         return Died(self.code, seconds, marks, tail or lost)
 
 

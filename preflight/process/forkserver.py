@@ -55,6 +55,7 @@ class ForkServer:
         self.pid = 0
         self.ready: Mapping[str, Any] | None = None
         self.lost = ""
+        self.cpu_wait = 0.0
         self.tail = b""
         self.python = ""
         self.control, self._theirs = socket.socketpair()

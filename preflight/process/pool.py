@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from preflight.cpu_wait import cpu_wait
 from preflight.model import LeftBehind
 from preflight.process.call import (
     ANSWER_LIMIT,
@@ -151,7 +152,8 @@ class Workers:
             return None
         if server.lost:
             seconds = time.monotonic() - server.began
-            return {"": {"seconds": seconds, "error": server.lost, "absent": False}}
+            late = {"seconds": seconds, "cpu_wait": server.cpu_wait}
+            return {"": {**late, "error": server.lost, "absent": False}}
         return server.ready
 
     def importing(self, name: str) -> tuple[float, float] | None:
@@ -486,6 +488,7 @@ class Workers:
                 self._lose(self._servers[call.server], f"no fork within {FORK_LIMIT:.0f} s")
             elif call.state is State.RUNNING:
                 call.overdue = True
+                call.cpu_wait = cpu_wait(f"/proc/{call.pid}/schedstat")
                 call.state = State.TERMINATED
                 call.due = now + TERM_GRACE
                 _signal_group(call.pid, signal.SIGTERM)
@@ -501,6 +504,7 @@ class Workers:
                 foreign = [name for name in server.preload if not name.startswith(OURS)]
                 names = ", ".join(foreign) or "the interpreter"
                 waited = now - server.began
+                server.cpu_wait = cpu_wait(f"/proc/{server.pid}/schedstat")
                 self._lose(server, f"importing {names} did not end within {waited:.0f} s")
 
     def _end(self, call: Call, left: LeftBehind | None = None) -> None:

@@ -41,6 +41,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from preflight.cpu_wait import cpu_wait
 from preflight.process import scratch
 
 PR_SET_PDEATHSIG = 1
@@ -139,16 +140,6 @@ def work(request: Mapping[str, Any], channel: Channel, preloaded: Mapping[str, A
     os._exit(0)
 
 
-def _cpu_wait() -> float:
-    """Seconds for which this thread was ready to run and had no CPU (schedstat, its second number);
-    0 where the kernel does not count them."""
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read(100).split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
 class Server:
     """Forks workers, reports their ends, reaps them when told to."""
 
@@ -170,7 +161,7 @@ class Server:
 
     def preload(self, names: list[str]) -> None:
         for name in names:
-            began, waited = time.monotonic(), _cpu_wait()
+            began, waited = time.monotonic(), cpu_wait()
             error = version = ""
             absent = False
             try:
@@ -180,7 +171,7 @@ class Server:
                 absent = isinstance(problem, ModuleNotFoundError) and problem.name == name
             self.preloaded[name] = {
                 "seconds": round(time.monotonic() - began, 4),
-                "cpu_wait": round(_cpu_wait() - waited, 4),
+                "cpu_wait": round(cpu_wait() - waited, 4),
                 "error": error,
                 "absent": absent,
                 "version": version,

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import misbehave
 from support.cases import Case, assert_case, context, world
 from support.ranks import run_ranks
 
@@ -20,7 +21,7 @@ from preflight.checks.world_loader import LoaderRate, Loading, usable_cpus
 from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.model import Cause, Mark, Missing, Status
+from preflight.model import CannotObserve, Cause, Mark, Missing, Status
 from preflight.serde import decode
 
 conforms(world_loader)
@@ -137,6 +138,22 @@ def test_the_quota_counts_as_well_as_the_mask(tmp_path: Path) -> None:
     assert usable_cpus(Host(str(tmp_path))) == 16
     (group / "cpu.max").write_text("250000 100000\n")
     assert usable_cpus(Host(str(tmp_path))) == 2.5
+
+
+class Starving(world_loader.Pictures):
+    """Its workers have no CPU for their first item."""
+
+    def __getitem__(self, index: int) -> object:
+        misbehave.spin_beside(20.0)
+        return super().__getitem__(index)
+
+
+@pytest.mark.torch
+def test_a_worker_that_has_no_cpu_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_loader, "Pictures", Starving)
+    ctx = context(seconds=3.0)
+    with pytest.raises(CannotObserve, match="too little CPU time"):
+        world_loader._read_patiently(ctx, Steps(ctx), 1, False)
 
 
 @pytest.mark.torch

@@ -36,6 +36,25 @@ def stop(args: Any, channel: Any, preloaded: Any) -> Any:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def starve(args: Any, channel: Any, preloaded: Any) -> Any:
+    """Ready all the time, on a CPU that another process uses."""
+    channel.mark("starving")
+    spin_beside(600.0)
+
+
+def spin_beside(seconds: float) -> None:
+    """Compute for so long, at the lowest priority and beside a child that does the same at ours."""
+    until, here = time.monotonic() + seconds, os.getpid()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if os.fork() == 0:
+        while os.getppid() == here and time.monotonic() < until:
+            pass
+        os._exit(0)
+    os.nice(19)  # SCHED_IDLE waits for seconds, which are counted once it runs again
+    while time.monotonic() < until:
+        pass
+
+
 def segfault(args: Any, channel: Any, preloaded: Any) -> Any:
     channel.mark("about to crash")
     ctypes.string_at(0)

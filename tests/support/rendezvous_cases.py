@@ -799,6 +799,19 @@ DISCONNECTED: tuple[Row, ...] = (
         says=("was stopped (no CPU time) for 9.0 s", f"n1 had lost it: {QUIET}"),
     ),
     row(
+        "a guest had no CPU for a while",
+        here(
+            hosting(*ALL[:3], came(4, lost=QUIET)),
+            n4=guest(4, lost="reset", stood=9.0, starved=7.5, pid=104),
+        ),
+        "agent-paused",
+        status=Status.UNDECIDED,
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.CERTAIN,
+        says=("waited for a CPU that others used for 9.0 s",),
+    ),
+    row(
         "by itself: the host was lost",
         {"n2": guest(2, lost=QUIET)},
         "lost",

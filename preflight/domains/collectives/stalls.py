@@ -190,6 +190,9 @@ class _Stall:
         crashed = world.missing(Cause.CRASHED)
         self.died = {k: m for k, m in crashed.items() if _fate(m)}
         self.no_evidence = len(self.died) < len(crashed) or bool(world.missing(Cause.INTERRUPTED))
+        # the others complain of one that would have gone on, had there been a CPU for it
+        late = world.missing(Cause.CANNOT_OBSERVE).values()
+        self.no_evidence = self.no_evidence or any(m.starved for m in late)
         self.marks = {
             k: (*o.marks, Mark(THROUGH, o.seconds)) if self._through(k, o) else o.marks
             for k, o in world.observations.items()

@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from preflight.domains.rendezvous.arrivals import MeetingView, node_of, who
 from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach, host_port, main_outcome
 from preflight.humanize import duration, rank_list
-from preflight.model import Blame, Confidence, Found, Kind, Subject, World
+from preflight.model import (
+    STARVED,
+    Blame,
+    Confidence,
+    Found,
+    Kind,
+    Status,
+    Subject,
+    World,
+)
 from preflight.nodeset import folded, same_host
 from preflight.roster import SILENT, Arrival, Roll
 
@@ -71,10 +80,13 @@ def _paused(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
         if roll.stood < PAUSED or not (lost if roll.hosts else roll.lost):
             continue
         agent = f"the agent on {here.node} (pid {roll.pid})"
+        starved = roll.starved >= STARVED * roll.stood
+        did = "waited for a CPU that others used" if starved else "was stopped (no CPU time)"
         yield Found(
             "agent-paused",
             (Subject(Kind.NODE, here.node, ranks=roll.ranks),),
-            saw=f"{agent} was stopped (no CPU time) for {duration(roll.stood)}"
+            status=Status.UNDECIDED if starved else Status.FAIL,
+            saw=f"{agent} {did} for {duration(roll.stood)}"
             + (f", and was given up by {folded(lost)}" if roll.hosts else _and_then(roll, view)),
             expected="every agent runs to the end",
             fields={"host": here.node, "pid": str(roll.pid)},

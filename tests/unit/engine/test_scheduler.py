@@ -313,6 +313,12 @@ def call(result: Any, seconds: float = 5.0) -> Call:
             Cause.UNKILLABLE,
             "pid 7 can't be killed: state D; left behind",
         ),
+        (
+            TimedOut(20.0, MARKS, "", None, 11.0),
+            Cause.CANNOT_OBSERVE,
+            "it got too little CPU time: it waited for a CPU for 11.0 of its 20.0 s",
+        ),
+        (TimedOut(5.3, MARKS, "", None, 2.0), Cause.TIMED_OUT, "no answer in 5.0 s, killed"),
         (Raised("CannotObserve", "no", "t", 1.0, MARKS), Cause.CANNOT_OBSERVE, "no"),
         (Raised("NotApplicable", "no", "t", 1.0, MARKS), Cause.NOT_APPLICABLE, "no"),
         (Raised("KeyError", "'x'", "trace\n", 1.0, MARKS), Cause.CRASHED, "trace\nKeyError: 'x'"),

@@ -6,10 +6,19 @@ import pytest
 from support.cases import topology
 
 from preflight.judge.fallbacks import GENERIC, NOT_LOADED, UNJUDGED, missing
-from preflight.model import OF_ANY_CHECK, Cause, Finding, FindingType, Missing, World
+from preflight.model import (
+    OF_ANY_CHECK,
+    Cause,
+    Finding,
+    FindingType,
+    Missing,
+    World,
+    too_little_cpu,
+)
 
 PERMISSION = "run it with that permission"
 MEMORY = "stop that program"
+BUSY = "re-run when the machine is less busy"
 OTHER = "fix what the message names"
 
 
@@ -32,7 +41,8 @@ def unseen(why: str, cause: Cause = Cause.CANNOT_OBSERVE) -> Finding:
         ("matmul bf16 on GPU 0: CUDA out of memory. Tried to allocate 2 GiB", MEMORY),
         ("the package nvidia-ml-py is not installed", OTHER),
         ("the round trip is too unsteady", OTHER),
-        ("no CPU was left to touch the places: this machine is too busy", OTHER),
+        ("no CPU was left to touch the places: this machine is too busy", BUSY),
+        (too_little_cpu(11.0, 20.0), BUSY),
     ],
 )
 def test_the_advice_fits_the_reason(why: str, text: str) -> None:

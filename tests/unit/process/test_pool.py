@@ -84,6 +84,14 @@ def test_killed_at_the_deadline(workers: Workers, name: str) -> None:
     assert time.monotonic() - began < 0.5 + pool.TERM_GRACE + pool.KILL_GRACE + 1
 
 
+@pytest.mark.parametrize(("name", "least", "most"), [("starve", 0.5, 1.0), ("stop", 0.0, 0.3)])
+def test_how_long_it_had_no_cpu(workers: Workers, name: str, least: float, most: float) -> None:
+    """As parts of its time: a process that is stopped does not wait for one."""
+    found = result(workers, name, seconds=3.0)
+    assert isinstance(found, TimedOut)
+    assert least <= found.cpu_wait / found.seconds <= most
+
+
 def test_a_hang_leaves_its_stack(workers: Workers) -> None:
     assert "in hang" in result(workers, "hang", seconds=0.5).stderr
 

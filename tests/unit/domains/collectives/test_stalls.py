@@ -34,6 +34,7 @@ from preflight.model import (
     Missing,
     Observation,
     Seen,
+    too_little_cpu,
 )
 
 
@@ -66,6 +67,11 @@ def test_our_own_bug_is_nobodys_fault() -> None:
 def test_a_run_that_is_cut_short_is_no_evidence(why: str) -> None:
     cut = Missing(Cause.INTERRUPTED, why, 3.0, marked("store"))
     assert findings(cut, cut, gave_up("store init")) == []
+
+
+def test_a_rank_that_had_no_cpu_is_no_evidence() -> None:
+    late = Missing(Cause.CANNOT_OBSERVE, too_little_cpu(9.0, 10.0), 10.0, marked("store"))
+    assert findings(late, gave_up("store init"), gave_up("store init")) == []
 
 
 def test_a_rank_that_can_not_be_killed() -> None:
