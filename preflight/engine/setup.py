@@ -56,12 +56,22 @@ def world(workers: Workers, chosen: Config, wake: Callable[[], bool]) -> Topolog
         gpus=gpus,
         gpus_source=source,
         cpus=len(os.sched_getaffinity(0)),
+        typed=_typed(),
     )
 
 
 def _counts_gpus(chosen: Config) -> bool:
     """Whether only NVML or KFD can say how many ranks there are to be here."""
-    return chosen.nproc is None and MASK not in os.environ and wants_gpus(os.environ)
+    typed = chosen.nodes is None and _typed()
+    return chosen.nproc is None and MASK not in os.environ and wants_gpus(os.environ, typed)
+
+
+def _typed() -> bool:
+    """Whether this was typed at the prompt of a shell that is itself a task of SLURM's: such a
+    shell leads its session and, unlike a script, gives each command a process group of its own."""
+    leader = os.getsid(0)
+    task = os.environ.get("SLURM_TASK_PID") == str(leader)
+    return task and os.getpgid(0) != leader and os.isatty(0)
 
 
 def meets(chosen: Config, here: Topology) -> bool:

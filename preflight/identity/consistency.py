@@ -11,7 +11,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.identity import slurm_hosts
 from preflight.identity.addresses import flaw, loopback
-from preflight.identity.launchers import OPEN_MPI, OUTER, PMI, PMIX, SLURM
+from preflight.identity.launchers import OPEN_MPI, OUTER, PMI, PMIX, SLURM, leftovers
 from preflight.model import Confidence, Found, Status, Subject, Topology
 from preflight.nodeset import expand
 from preflight.sanitize import quoted
@@ -237,7 +237,8 @@ def _several_nodes(env: Env, name: str, top: Topology) -> tuple[str, Status | No
         names = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
         if (total := env.number(names[0])) and (here := env.number(names[1])):
             return (env.say(*names), None) if total > here else None
-        if nodes := env.number("SLURM_STEP_NUM_NODES"):
+        nodes = env.number("SLURM_STEP_NUM_NODES")
+        if nodes and "job_nodes" not in top.facts:  # this machine alone, of the step's
             return (env.say("SLURM_STEP_NUM_NODES"), None) if nodes > 1 else None
         if (env.number("SLURM_NNODES") or 1) > 1:
             # in a batch script: it may use its first node alone
@@ -284,7 +285,10 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
         return
     yield from _pod_faults(env)
     nodes, node = env.number("SLURM_STEP_NUM_NODES") or 1, env.number("SLURM_NODEID")
-    for launcher in OUTER:
+    left = leftovers(env.values)
+    if PMI.rank[0] in left or PMI.size[0] in left:
+        yield _left_over(env, left)
+    for launcher in (one for one in OUTER if not {one.rank[0], one.size[0]} & set(left)):
         rank, size = env.number(launcher.rank[0]), env.number(launcher.size[0])
         if rank is None or size is None:
             continue
@@ -301,6 +305,17 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
         said = env.number(name)
         if nodes > 1 and None not in (said, node) and said != node:
             yield _disagreement(env, name, "SLURM_NODEID")
+
+
+def _left_over(env: Env, left: tuple[str, ...]) -> Found:
+    """torch does not read them; an MPI library that is imported beside it does (mpi4py)."""
+    mine = [name for name in left if name in (*PMI.rank, *PMI.size)]
+    saw = env.say(*mine, SLURM.rank[0], SLURM.size[0])
+    goal = "what SLURM says of this task, or not set"
+    status, present = Status.WARN, " ".join(mine)
+    return env.fault(
+        "launcher-disagrees", saw, goal, status, Confidence.LIKELY, present=present
+    ).with_(alternatives=("PMI_* are left over from an earlier MPI launch",))
 
 
 def _pod_faults(env: Env) -> Iterator[Found]:

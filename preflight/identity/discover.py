@@ -117,14 +117,16 @@ def discover(
     gpus: int = 0,
     gpus_source: str = "",
     cpus: int = 1,
+    typed: bool = False,
 ) -> Topology:
     """The world as this agent sees it: its own node with the ranks that it owns, and how many
     ranks there are in all. `nproc`, `nodes`, `node_rank`, `meet` are the flags; `gpus` stands in
     for nproc where neither a flag nor a launcher says it, `cpus` where torchrun is to count them.
+    `typed`: see detect(); --nodes says that others will type it, too.
 
     PreflightError for what contradicts itself so that no run makes sense.
     """
-    launcher = detect(environ)
+    launcher = detect(environ, typed and nodes is None)
     reading = _Reading(environ, launcher)
     flags = _Flags(nproc, nproc_source, nodes, node_rank, meet, gpus, gpus_source, cpus)
     reading.text("job", launcher.job)

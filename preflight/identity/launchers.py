@@ -191,12 +191,27 @@ LAUNCHERS = (
 LOCAL = Launcher("local", sign=(), job=("SLURM_JOB_ID",), per_node=True)
 
 
-def detect(environ: Mapping[str, str]) -> Launcher:
-    """The launcher that started this process, LOCAL when none did."""
-    if not environ.get("PMIX_NAMESPACE"):
-        # PMIx_Init takes both: a PMIX_RANK alone was left over, and torch does not read it
-        environ = {name: value for name, value in environ.items() if name != "PMIX_RANK"}
-    return next((launcher for launcher in LAUNCHERS if _fits(launcher, environ)), LOCAL)
+def detect(environ: Mapping[str, str], typed: bool = False) -> Launcher:
+    """The launcher that started this process, LOCAL when none did. `typed`: at the prompt of a
+    shell that is itself a task of SLURM's (srun --pty bash): what was started there is no task."""
+    left = leftovers(environ)
+    environ = {name: value for name, value in environ.items() if name not in left}
+    found = next((launcher for launcher in LAUNCHERS if _fits(launcher, environ)), LOCAL)
+    return LOCAL if typed and found is SLURM else found
+
+
+def leftovers(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables of an MPI launch that is not this one, which torch does not read either."""
+    found = []
+    if "PMIX_RANK" in environ and not environ.get("PMIX_NAMESPACE"):
+        found.append("PMIX_RANK")  # PMIx_Init takes both
+    # SLURM's own PMI says the same as SLURM does; Hydra, below a step, gives local ranks as well
+    slurms = _fits(replace(SLURM, same=()), environ)
+    if slurms and not any(environ.get(name) for name in PMI.local_rank):
+        pairs = (("PMI_RANK", "SLURM_PROCID"), ("PMI_SIZE", "SLURM_STEP_NUM_TASKS"))
+        if any(environ.get(mine, environ[theirs]) != environ[theirs] for mine, theirs in pairs):
+            found += [name for name, _ in pairs if name in environ]
+    return tuple(found)
 
 
 def _fits(launcher: Launcher, environ: Mapping[str, str]) -> bool:
@@ -215,8 +230,8 @@ def _has(environ: Mapping[str, str], wanted: str) -> bool:
     return environ.get(name) == value if sign else bool(environ.get(name))
 
 
-def wants_gpus(environ: Mapping[str, str]) -> bool:
+def wants_gpus(environ: Mapping[str, str], typed: bool = False) -> bool:
     """Whether the GPUs of this node stand in for the number of ranks, where no flag says it."""
-    launcher = detect(environ)
+    launcher = detect(environ, typed)
     said = [environ.get(name, "") for name in launcher.local_size]
     return launcher.per_node and not any(text.isdecimal() or text == "cpu" for text in said)

@@ -129,6 +129,13 @@ HEALTHY = (
     Case("plain srun", each(*(srun(r) for r in range(8)))),
     Case("srun with a wrapper", each(*(mapped(r) for r in range(8)))),
     Case("srun --mpi=pmi2", one(mapped(5, PMI_RANK="5", PMI_SIZE="8"), rank=5)),
+    Case(
+        "hydra in a step of two nodes",
+        one(
+            srun(1, 2, 2, PMI_RANK="5", PMI_SIZE="8", MPI_LOCALRANKID="1", MPI_LOCALNRANKS="4"),
+            rank=5,
+        ),
+    ),
     Case("mpirun with a wrapper", one(mpirun(5) | ENV | {"RANK": "5", "WORLD_SIZE": "8"})),
     Case(
         "mpirun under SLURM", one(mpirun(5) | ENV | srun(1, 2) | {"RANK": "5", "WORLD_SIZE": "8"})
@@ -294,6 +301,18 @@ LAUNCHERS = (
         one(ENV | {"PMI_RANK": "3", "PMI_SIZE": "4"}),
         "launcher-disagrees",
         FAIL,
+    ),
+    Case(
+        "PMI_* of an earlier launch",
+        one(srun(5, PMI_RANK="0", PMI_SIZE="1"), rank=5),
+        "launcher-disagrees",
+        WARN,
+    ),
+    Case(
+        "the size alone",
+        one(srun(0, PMI_RANK="0", PMI_SIZE="1")),
+        "launcher-disagrees",
+        WARN,
     ),
     Case("node rank", one(srun(1, 2, 2, NODE_RANK="0")), "launcher-disagrees", FAIL),
     Case("torchrun's node rank", one(srun(1, 2, PET_NODE_RANK="0")), "launcher-disagrees", FAIL),

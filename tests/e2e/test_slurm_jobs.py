@@ -117,6 +117,38 @@ def test_a_task_a_node(cluster: Cluster) -> None:
     ]
 
 
+def test_variables_of_an_earlier_mpi_launch(cluster: Cluster) -> None:
+    """A shell of `srun --mpi=pmi2 --pty` leaves PMI_RANK=0 of 1 to all that is typed in it."""
+    env = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1", "PMI_FD": "9"}
+    job = ["srun", "-Q", "-N4", "--ntasks-per-node=2", PREFLIGHT, "run", *LIGHT, "-o", "json"]
+    report = document(cluster.run(job, timeout=WITHIN, env=env))
+    assert (report["world"]["source"], report["world"]["met"]) == ("SLURM", 8), says(report)
+    (found,) = report["findings"]
+    assert (found["code"], found["status"]) == ("launcher-disagrees", "warn"), says(report)
+    assert "PMI_SIZE='1' · SLURM_PROCID='1'" in found["saw"]
+
+
+PTY = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+def test_typed_in_a_shell_that_is_a_task(cluster: Cluster, tmp_path: Path) -> None:
+    """One of four: the other three have no terminal, and nobody will type it there."""
+    kept = tmp_path / "report.json"
+    typed = shlex.join([PREFLIGHT, "run", "--nproc", "2", *LIGHT, "-o", f"json={kept}"])
+    shell = ["srun", "-Q", "-N4", "--ntasks-per-node=1", "--pty", "bash", "--norc", "-i"]
+    words = shlex.join([sys.executable, "-c", PTY, *shell])
+    # an end of file would end the terminal
+    script = f"(echo {shlex.quote(typed)}; echo 'touch {kept}.over; exit'; sleep 60) | {words} & "
+    script += f"while ! [ -e {kept}.over ]; do sleep 0.1; done; kill $(jobs -p)"
+    done = ended(cluster["ctl"].begin(["timeout", "60", "bash", "-c", script], cwd="/tmp"))
+    assert kept.exists(), (done.code, done.out[-2000:], done.err[-2000:])
+    report = json.loads(kept.read_bytes())
+    assert (report["verdict"], report["world"]["size"]) == ("ready", 2), says(report)
+    assert report["world"]["source"] == "local"
+    row = next(r for r in report["checks"] if r["id"] == "env.identity")
+    assert "this machine alone, of a job of 4 nodes" in row["text"]
+
+
 REHEARSED = """
 import os, time
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.launcher_environments import processes
 
@@ -385,3 +387,54 @@ def test_a_shell_that_was_a_step_of_one_task_may_start_a_nodes_ranks() -> None:
     """`srun --mpi=pmi2 --pty bash` leaves its variables to all that is started from it."""
     top = found({"PMI_RANK": "0", "PMI_SIZE": "1"}, nproc=4)
     assert (top.size, top.ranks_of("n1")) == (4, (0, 1, 2, 3))
+
+
+STALE = {"PMI_RANK": "0", "PMI_SIZE": "1", "PMI_FD": "9"}
+HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("more", "launcher", "size"),
+    [
+        ({}, "SLURM", 2),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "SLURM", 2),  # srun --mpi=pmi2
+        (STALE, "SLURM", 2),
+        ({"PMI_RANK": "0"}, "SLURM", 2),
+        (HYDRA, "MPI (PMI)", 8),
+    ],
+)
+def test_pmi_in_a_task_of_slurm(more: dict[str, str], launcher: str, size: int) -> None:
+    """Of an earlier launch, where it is neither SLURM's own nor that of an mpirun below it."""
+    task = {
+        "SLURM_PROCID": "1",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+    }
+    top = found(task | more)
+    assert (top.launcher, top.size) == (launcher, size)
+
+
+@pytest.mark.parametrize(
+    ("flags", "launcher", "size"),
+    [
+        ({"typed": True}, "local", 1),
+        ({"typed": True, "nproc": 2}, "local", 2),
+        ({"typed": True, "nproc": 2, "nodes": 4}, "SLURM", 8),
+        ({"nproc": 2}, "SLURM", 8),
+    ],
+)
+def test_typed_in_a_shell_that_is_a_task(flags: dict[str, Any], launcher: str, size: int) -> None:
+    task = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_NUM_NODES": "4",
+        "SLURM_NODEID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
+        "SLURM_JOB_NUM_NODES": "4",
+        "SLURM_STEP_NODELIST": "n[1-4]",
+    }
+    top = found(task, **flags)
+    assert (top.launcher, top.size) == (launcher, size)
+    assert ("job_nodes" in top.facts) == (launcher == "local")
