@@ -4,8 +4,8 @@ Level        standard
 Looks at     bytes per second in both directions and round trips between pairs of nodes, over the
              address that NCCL or Gloo uses, one TCP connection per pair: up to five rounds in which
              every node gets another partner, all pairs of a round at once; retransmissions;
-             decisive values are measured twice; error counters of the network cards before and
-             after that, their duplex mode, and the members of a bond
+             decisive values are measured twice; error counters of the network cards and of their
+             drivers before and after that, their duplex mode, and the members of a bond
 Fails if     a node or a link moves less than is expected (--expect tcp_gbits); never without that:
              a slow network does not prevent a start
 Warns if     one node sends or receives at less than 40 % of the rate of the others, with each of
@@ -216,7 +216,26 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     names = {here.node: seen.interface for here, seen in world.each()}
     for finding in _judge(world, expect):
         interface = names.get(finding.fields.get("node", ""), "")
+        if finding.code in EXPLAINED:
+            finding = finding.with_(saw=finding.saw + _held_up(world, finding))
         yield finding.with_(fields={"interface": interface, **finding.fields})
+
+
+EXPLAINED = ("node-slow", "link-slow", "packets-lost", "speed-low")
+"""Findings for which a card below may give the reason."""
+
+
+def _held_up(world: World[Speed], finding: Found) -> str:
+    """What the cards at its ends have held up or dropped meanwhile."""
+    ends = [node for s in finding.subjects for node in (s.node, s.to) if node]
+    cards = {here.node: seen.cards for here, seen in world.each()}
+    told = [
+        f" · {card.name} of {node}: {card.held_up}"
+        for node in dict.fromkeys(ends)
+        for card in cards.get(node, ())
+        if card.held_up
+    ]
+    return "".join(told[:2])
 
 
 def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:

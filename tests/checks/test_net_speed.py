@@ -84,6 +84,7 @@ def loses(bad: int, share: float) -> Callable[[int, int], Burst]:
     return lambda a, b: burst(5, lost=share) if b == bad else burst(5)
 
 
+FULL = {"rx_out_of_buffer": 812}
 CRC = {"rx_crc_errors": 57, "rx_errors": 57}
 
 
@@ -162,6 +163,7 @@ CASES = (
         subject="n1 · eth0",
     ),
     case("one damaged frame", 3, cards(Card("eth0", {"rx_crc_errors": 1, "rx_errors": 1}, "full"))),
+    case("a fast sender fills the buffers of a card", 3, cards(Card("eth0", FULL))),
     case("half duplex", 3, cards(Card("eth0", {}, "half")), "duplex-half", WARN),
     case("a virtual card has no duplex", 3, cards(Card("eth0", {}, "unknown"))),
     case(
@@ -504,3 +506,14 @@ def test_cannot_tell_without_an_address() -> None:
     host = Host(environ={"GLOO_SOCKET_IFNAME": "nosuch0"})
     with pytest.raises(CannotObserve):
         net_speed.observe(host, context(world_size=2))
+
+
+def test_the_card_may_say_why() -> None:
+    """What a card dropped is said where packets are lost at its node, and not of another's."""
+    lossy = Case("", cards(Card("eth0", FULL), fabric(4, loses(1, 0.04))), topology=nodes(4))
+    (found,) = judged(net_speed, lossy)
+    assert found.code == LOST
+    assert found.saw.endswith(" · eth0 of n1: 812 packets dropped for lack of receive buffers")
+    other = Case("", cards(Card("eth0", FULL), fabric(4, loses(2, 0.04))), topology=nodes(4))
+    (found,) = judged(net_speed, other)
+    assert "buffers" not in found.saw

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from preflight.domains.net.ethtool import driver_counts
 from preflight.frozen import dataclass
 from preflight.host import Host
 
@@ -22,9 +23,35 @@ DAMAGED = {
     "collisions": "collisions",
     "rx_errors": "receive errors",
     "tx_errors": "send errors",
+    "rx_symbol_err_phy": "symbols that error correction could not repair",
 }
 """Counters of /sys/class/net/*/statistics that stand still on a good cable. Not dropped or missed
-packets: those are a busy CPU's, or of protocols that nobody listens to."""
+packets: those are a busy CPU's, or of protocols that nobody listens to. The last is mlx5's."""
+SAME = {
+    "rx_crc_errors_phy": "rx_crc_errors",  # mlx5
+    "rx_crc_errors.nic": "rx_crc_errors",  # ice
+    "port.rx_crc_errors": "rx_crc_errors",  # i40e
+    "rx_fcs_err_frames": "rx_crc_errors",  # bnxt
+    "rx_align_err_frames": "rx_frame_errors",
+}
+"""How drivers call what is above: some of them leave out the kernel's own counter."""
+NO_BUFFER = "packets dropped for lack of receive buffers"
+HELD_UP = {
+    "bw_in_allowance_exceeded": "packets beyond the instance's inbound bandwidth",  # ena
+    "bw_out_allowance_exceeded": "packets beyond the instance's outbound bandwidth",
+    "pps_allowance_exceeded": "packets beyond the instance's packets per second",
+    "conntrack_allowance_exceeded": "packets beyond the instance's tracked connections",
+    "tx_pause_storm_error_events": "pause storms that stopped its transmission",  # mlx5
+    "tx_pause_storm_warning_events": "pause storms",
+    "outbound_pci_buffer_overflow": "packets dropped since PCIe took them too slowly",
+    "rx_discards_phy": "packets dropped at its port, whose buffer was full",
+    "rx_out_of_buffer": NO_BUFFER,
+    "rx_dropped.nic": NO_BUFFER,  # ice
+    "port.rx_dropped": NO_BUFFER,  # i40e
+    "port.rx_discards": NO_BUFFER,
+}
+"""What drivers count where packets wait or are dropped, though the cable is good. It says why a
+transfer is slow or loses packets, and nothing by itself: a fast sender is enough for some."""
 LEAST = 3
 """So many errors in a second or two of traffic are no accident."""
 
@@ -43,7 +70,15 @@ class Card:
     @property
     def damaged(self) -> str:
         """What was counted, in words, the most telling first; empty where it is nothing."""
-        told = [f"{n} {DAMAGED[c]}" for c in DAMAGED if (n := self.errors.get(c, 0)) >= LEAST]
+        return self._words(DAMAGED)
+
+    @property
+    def held_up(self) -> str:
+        """The same of what it held up or dropped."""
+        return self._words(HELD_UP)
+
+    def _words(self, names: Mapping[str, str]) -> str:
+        told = [f"{n} {names[c]}" for c in names if (n := self.errors.get(c, 0)) >= LEAST]
         return ", ".join(told[:2])
 
 
@@ -64,14 +99,21 @@ def below(host: Host, interface: str) -> tuple[tuple[str, str], ...]:
 
 def read_errors(host: Host, interface: str) -> dict[str, dict[str, int]]:
     """card -> counter -> its count now."""
-    return {
-        name: {
-            counter: count
-            for counter in DAMAGED
-            if (count := host.read_int(f"{FOLDER}/{name}/statistics/{counter}")) is not None
-        }
-        for name, _ in below(host, interface)
+    return {name: _counts(host, name) for name, _ in below(host, interface)}
+
+
+def _counts(host: Host, name: str) -> dict[str, int]:
+    found = {
+        counter: count
+        for counter in DAMAGED
+        if (count := host.read_int(f"{FOLDER}/{name}/statistics/{counter}")) is not None
     }
+    if host.live:
+        told = driver_counts(name, {*SAME, *HELD_UP, *DAMAGED})
+        for counter, count in told.items():
+            known = SAME.get(counter, counter)
+            found[known] = max(count, found.get(known, 0))
+    return found
 
 
 def cards_since(
