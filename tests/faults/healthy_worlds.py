@@ -10,7 +10,7 @@ from typing import Any
 
 from faults.accelerators import RAILS
 from faults.inject import way_for_others
-from faults.network import CLOSED_SECOND, GPU, LOSSY, USB
+from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -210,6 +210,15 @@ WORLDS = (
         "two interfaces that both lead to the others, NCCL takes both",
         machines=machines(3, nics=2, setup=GPU),
         env={"NCCL_SOCKET_IFNAME": "eth"},
+        args=NETWORK,
+    ),
+    healthy(
+        "a VLAN below eth0 is for something else, and ^ leaves it out",
+        machines=tuple(
+            Machine(n, setup=GPU + aside("eth0.2093", f"172.30.{i}"))
+            for i, n in enumerate(THREE, 1)
+        ),
+        env={"NCCL_SOCKET_IFNAME": "^eth0.2093,lo"},
         args=NETWORK,
     ),
     healthy(

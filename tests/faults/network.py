@@ -66,6 +66,16 @@ done
 """
 
 
+def aside(nic: str, subnet: str) -> str:
+    """A further interface with an address, on a network that ends at this machine."""
+    return (
+        f"ip link add {nic} type veth peer name aside0; ip addr add {subnet}.1/24 dev {nic}\n"
+        f"for end in {nic} aside0; do\n"
+        "    ip link set $end addrgenmode none; ip link set $end up\n"
+        "done\n"
+    )
+
+
 def vpn(number: int) -> str:
     """An interface of a VPN whose other nodes are not those of the job."""
     return (
@@ -595,6 +605,28 @@ ADDRESSES = (
         slower=16,
         machines=tuple(Machine(n, setup=GPU + vpn(i)) for i, n in enumerate(THREE, 1)),
         env={"NCCL_SOCKET_IFNAME": "^docker,lo"},
+    ),
+    # as they were reported (nccl-tests#9, nccl#913), and built without a look at what finds them
+    mesh(
+        "eth0 takes the VLAN below it, too, which is for something else",
+        "interface-wrong",
+        "n1 · eth0.2093",
+        subjects=("n2 · eth0.2093",),
+        slower=16,
+        machines=tuple(
+            Machine(f"n{i}", setup=GPU + aside("eth0.2093", f"172.30.{i}")) for i in (1, 2)
+        ),
+        env={"NCCL_SOCKET_IFNAME": "eth0"},
+    ),
+    mesh(
+        "NCCL takes a container's veth, too, by its own choice",
+        "interface-wrong",
+        "n1 · veth9a1",
+        subjects=("n2 · veth9a1",),
+        slower=16,
+        machines=tuple(
+            Machine(f"n{i}", setup=GPU + aside("veth9a1", f"172.17.{i}")) for i in (1, 2)
+        ),
     ),
     mesh(
         "the second interface of one node is closed, and NCCL takes both",
