@@ -50,6 +50,9 @@ SYNCHRONISING = frozenset({"item", "tolist", "cpu", "numpy"})
 """Methods of a tensor that wait until its GPU has got as far, and copy it."""
 IDLE = 0.05
 """Part of a CPU below which a process does nothing: an answer to a look takes a thousandth."""
+UNIX_WAIT = "unix_"
+"""How the kernel's functions begin in which a thread waits at a Unix socket. It counts no bytes of
+those, so that what comes shows by the thread's waking up."""
 CPU_SECONDS = 2.0
 """Over how long its use of the CPU is averaged."""
 ALL_IN_INIT = 3
@@ -87,6 +90,8 @@ class ProcessSample:
     rss: int
     state: str = ""
     wchan: str = ""
+    wakes: int = 0
+    """Of one that waits at a Unix socket, as procfs.wakes() counts them."""
     children: tuple[ChildProcess, ...] = ()
     pulse: Mapping[str, Any] | None = None
     shm: int = 0
@@ -213,7 +218,8 @@ class History:
         # R: it would go on if it were given a CPU
         if self.cpu >= IDLE or look.state == "R":
             self.moved = look.at
-        if self._works_elsewhere():
+        before = self._burnt[-2] if len(self._burnt) > 1 else look
+        if self._works_elsewhere() or (self.asks and 0 < before.wakes < look.wakes):
             self.moved = self.worked = look.at
 
     def _works_elsewhere(self) -> bool:

@@ -123,6 +123,16 @@ def wchan(pid: int) -> str:
     return "" if where == "0" else where
 
 
+def wakes(pid: int) -> int:
+    """How often its main thread has gone to sleep by itself so far: where it waits without a
+    time-out, as often as what it waits for has come."""
+    for line in read(f"/proc/{pid}/task/{pid}/status", 8192).splitlines():
+        name, _, value = line.partition(":")
+        if name == "voluntary_ctxt_switches":
+            return number(value.strip()) or 0
+    return 0
+
+
 def children(pid: int) -> list[int]:
     """Those of all its threads."""
     found: list[int] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from preflight.rehearsal import procfs
-from preflight.rehearsal.history import NOTHING, History, Moved, ProcessSample
+from preflight.rehearsal.history import NOTHING, UNIX_WAIT, History, Moved, ProcessSample
 
 
 def sample_process(
@@ -28,12 +28,14 @@ def sample_process(
     ]
     further = [s for p in tree_below(pid, apart) if (s := procfs.stat(p)) is not None]
     burnt = sum(s.cpu for s in further)
+    waits = procfs.wchan(pid)
     return ProcessSample(
         at=time.monotonic(),
         cpu=found.cpu + burnt,
         rss=found.rss + sum(s.rss for s in below),
         state=found.state,
-        wchan=procfs.wchan(pid),
+        wchan=waits,
+        wakes=procfs.wakes(pid) if waits.startswith(UNIX_WAIT) else 0,
         children=tuple(procfs.child_process(s) for s in below),
         pulse=pulse,
         shm=procfs.shared_memory()[0],

@@ -327,6 +327,7 @@ FAULTS = (
     hangs("loader_hangs", "loader-stuck", 1),
     # it waits for a server or a child that does nothing either, whatever else goes on meanwhile
     hangs("asks_dead_server", "rank-stuck", 0, launcher=SHELL, extra=10.0),
+    hangs("asks_unix", "rank-stuck", 0, args=("2", "silent"), launcher=SHELL, extra=12.0),
     hangs("waits_for_child", "rank-stuck", 1, launcher=SHELL),
     hangs("tracker", "rank-stuck", 1, launcher=SHELL),
     # calls that need everybody, hidden in what one rank does
@@ -460,6 +461,7 @@ HEALTHY = (
     Row("asks_api", args=("1.5", "8"), launcher=SHELL),
     # one answer that takes longer than --stuck
     Row("asks_api", args=("9", "1"), launcher=SHELL, word="one-long"),
+    Row("asks_unix", args=("22", "done"), launcher=SHELL, word="streams"),
     Row("uploads", args=("main",), launcher=SHELL),
     Row("uploads", args=("thread",), launcher=SHELL, word="thread"),
     *(

@@ -258,6 +258,25 @@ def test_work_that_no_stack_shows(history: History, works: bool) -> None:
     assert all_stuck([waits, history], (), 10.0, 3.0) is not works
 
 
+@pytest.mark.parametrize(
+    ("stack", "wakes", "works"),
+    [
+        (ASKS, (7, 8), True),  # an answer that comes in parts, over a Unix socket
+        (ASKS, (7, 7), False),
+        (ASKS, (0, 8), False),  # it waited for something else before
+        (WAITING, (7, 8), False),
+    ],
+)
+def test_what_wakes_a_thread_at_a_unix_socket(
+    stack: list[Any], wakes: tuple[int, int], works: bool
+) -> None:
+    history = standing(stack)
+    for at, count in zip((10.5, 11.0), wakes, strict=True):
+        told = pulse(stack)
+        history.add_sample(ProcessSample(at, 0.0, 0, "S", "unix_wait", count, pulse=told))
+    assert (history.worked == 11.0) is works
+
+
 def test_an_answer_from_elsewhere_may_take_its_time() -> None:
     waits = standing(WAITING, groups={"0": [6, 5]})
     assert not all_stuck([waits, elsewhere(ASKS)], (), 10.0, 4.0)
