@@ -123,6 +123,7 @@ def differs(name: str, saw: Mapping[str, Calls], of: int | None = None) -> Case:
 
 OTHER = rank("collective", group(call(7, "broadcast", 40)))
 BARRIER = rank("collective", group(call(7, "barrier", 80, "")))
+M, M0 = group(call(3, "barrier", 80, ""), done=2, name="m"), group(done=2, name="m")
 X, Y = pair(call(3), done=2, name="x"), group(call(5), done=4, name="y")
 
 SWALLOWS = (Caught("ValueError: bad sample", at(9)),)
@@ -193,6 +194,18 @@ DIFFERS = (
             rank("collective", Y),
         ),
         0,
+    ),
+    differs(
+        "one in another group of the same ranks",
+        job(rank("collective", M, group(done=4, name="y")), *[rank("collective", M0, Y)] * 3),
+        0,
+    ),
+    differs(
+        "two of four in another group of the same ranks",
+        job(
+            *[rank("collective", M, group(done=4, name="y"))] * 2,
+            *[rank("collective", M0, Y)] * 2,
+        ),
     ),
     differs("nobody receives", job(rank("collective", SENDER), WAITS, WAITS), 0),
     differs(
@@ -432,6 +445,20 @@ def test_a_rank_that_hangs_in_its_end_says_so() -> None:
 def test_who_is_to_blame_for_storage() -> None:
     assert found("NFS").blame is Blame.NETWORK
     assert found("a disk").blame is Blame.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("one in another group of the same ranks", [(0,)]),
+        ("two of four in another group of the same ranks", [(0,), (1,), (2,), (3,)]),
+    ],
+)
+def test_most_are_right_where_the_groups_have_the_same_ranks(
+    name: str, named: list[tuple[int, ...]]
+) -> None:
+    assert sorted(s.ranks for s in found(name).subjects) == named
+    assert bool(found(name).alternatives) is (len(named) > 1)
 
 
 def test_the_group_is_said_where_it_is_not_that_of_all() -> None:

@@ -41,6 +41,12 @@ ALONE = (
 )
 """Which starts one process, without a rank."""
 
+DEEPSPEED = (
+    *("{python}", "-m", "deepspeed.launcher.runner", "--num_accelerators={nproc}"),
+    "--master_port={port}",
+)
+"""With processes of its own, each with --local_rank on its command line."""
+
 WAYS = ("forkserver", "spawn", "os.fork", "mp.spawn")
 """How a script may start its ranks itself, beside fork."""
 
@@ -342,6 +348,32 @@ FAULTS = (
     # frameworks: Lightning's rank 0 is the command, and the parent of rank 1
     raised("lightning_raised", 1, launcher=PYTHON, needs="lightning"),
     # it ends on SIGTERM after the batch only, so that ten seconds pass before SIGKILL
+    raised("deepspeed_zero", 1, args=("raises",), needs="deepspeed", extra=10.0),
+    raised(
+        "deepspeed_zero",
+        1,
+        args=("raises",),
+        launcher=DEEPSPEED,
+        needs="deepspeed",
+        extra=10.0,
+        limit=120.0,
+        word="launcher",
+    ),
+    *(
+        hangs(
+            "deepspeed_zero",
+            "collective-mismatch rank-exited",
+            rank,
+            nproc=3,
+            args=(fault,),
+            needs="deepspeed",
+            extra=10.0,
+            line=False,
+            check="",
+            word=fault,
+        )
+        for fault, rank in (("skips", 1), ("saves", 0))
+    ),
     hangs("lightning_waits", "rank-stuck", 0, launcher=PYTHON, needs="lightning", extra=10.0),
     hangs("lightning_barrier", "collective-mismatch", 0, needs="lightning", extra=10.0),
     # Lightning counts its batches and never asks for one too many
@@ -462,6 +494,7 @@ HEALTHY = (
     # one answer that takes longer than --stuck
     Row("asks_api", args=("9", "1"), launcher=SHELL, word="one-long"),
     Row("asks_unix", args=("22", "done"), launcher=SHELL, word="streams"),
+    Row("deepspeed_zero", args=("none",), needs="deepspeed", word="none"),
     Row("uploads", args=("main",), launcher=SHELL),
     Row("uploads", args=("thread",), launcher=SHELL, word="thread"),
     *(

@@ -306,7 +306,7 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
     ends = [{r, w.mate} for r in alone for w in found.waits[r] if w.call.p2p and w.mate is not None]
     shared = set.intersection(*ends) if len(ends) > 1 else set()
     # the one end that all calls without a partner have in common has turned to the wrong one
-    wrong = [r for r in alone if shared == {r}]
+    wrong = [r for r in alone if shared == {r}] or _few(found, ranks)
     return Found(
         "collective-mismatch",
         hang.subjects(wrong or alone or ranks),
@@ -316,6 +316,21 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
         alternatives=() if wrong else hang.either(ranks),
         fields={"line": str(call.frame) if call is not None and call.frame else "that line"},
     )
+
+
+def _few(found: WaitGraph, ranks: Sequence[int]) -> list[int]:
+    """The few that are in another group's call than most, where the groups have the same members:
+    DeepSpeed and FSDP make a copy of the group of all ranks."""
+    inside: dict[tuple[str, tuple[int, ...], str], list[int]] = {}
+    for rank in ranks:
+        waits = found.waits.get(rank, ())
+        if len(waits) != 1 or waits[0].call.p2p or not waits[0].group[1]:
+            return []
+        (name, members), call = waits[0].group, waits[0].call
+        inside.setdefault((name, members, call.op), []).append(rank)
+    most = max(inside.values(), key=len)
+    alike = len({frozenset(members) for _, members, _ in inside}) == 1
+    return [r for r in ranks if r not in most] if alike and 2 * len(most) > len(ranks) else []
 
 
 def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
