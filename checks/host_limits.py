@@ -8,7 +8,8 @@ Fails if     locked memory is limited below 1 GiB while RDMA devices can be used
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
              store of all ranks needs; less than 512 MiB of memory is left per rank
 Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
-             rank of the job, for the connections of NCCL and Gloo; several nodes with GPUs
+             rank of the job, for the connections of NCCL and Gloo (more with NCCL_SOCKET_NTHREADS
+             and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP); several nodes with GPUs
              have active InfiniBand (or EFA), but no permission to open its devices
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
@@ -67,6 +68,10 @@ FILES_AT_LEAST, FILES_PER_RANK = 128, 256
 # NCCL over TCP has two connections a channel and neighbour, and more of the bootstrap and proxy;
 # the store of rank 0 has at least one of every rank
 FILES_PER_PEER, FILES_OF_STORE = 16, 64
+# with these NCCL opens more data connections for each of its own over TCP, and one beside them
+# (net_socket.cc: MAX_THREADS, MAX_SOCKETS)
+THREADS, SOCKETS = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"
+THREADS_MOST, SOCKETS_MOST = 16, 64
 # fs.nr_open as the kernel has it: nobody may have more, nor does NCCL open all that many
 FILES_MOST = 1 << 20
 MEMORY_PER_RANK = 512 * MIB
@@ -182,6 +187,7 @@ class ProcessLimits:
     fabric    active ports of a network made for it, as `mlx5_0:1`; Ethernet's are not among them:
               many a card offers RDMA that its network can't carry
     inside    the kind of container that this is, or empty
+    sockets   data connections that NCCL opens for each of its own over TCP, by its variables
     """
 
     memlock: int
@@ -201,6 +207,7 @@ class ProcessLimits:
     gpus: bool = False
     inside: str = ""
     files_hard: int | None = None
+    sockets: int = 1
 
 
 def observe(host: Host, ctx: Context) -> ProcessLimits:
@@ -235,7 +242,15 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         gpus=bool(host.gpu_files()),
         inside=container.kind(host),
         files_hard=limits["max open files"].hard,
+        sockets=_sockets(host),
     )
+
+
+def _sockets(host: Host) -> int:
+    """Only what is set: by itself NCCL takes one, in some clouds as many as 16."""
+    said = (number(host.environ.get(name, "").strip()) for name in (THREADS, SOCKETS))
+    threads, each = (max(1, count or 1) for count in said)
+    return min(min(threads, THREADS_MOST) * each, SOCKETS_MOST)
 
 
 def _may_open(host: Host) -> bool:
@@ -340,7 +355,9 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
             )
         yield from _judge_shm(here, limits, ranks, expect, blame)
         peers = world.topology.size
-        usual = min(FILES_PER_RANK + FILES_PER_PEER * peers, FILES_MOST)
+        away = peers - ranks if limits.gpus and not (limits.rdma and limits.verbs) else 0
+        open_at_once = max(FILES_PER_PEER * peers, 2 * (limits.sockets + 1) * away)
+        usual = min(FILES_PER_RANK + open_at_once, FILES_MOST)
         files = int(expect.number("nofile") or usual)
         if limits.files != UNLIMITED and limits.files < files:
             least = max(FILES_AT_LEAST, FILES_OF_STORE + peers)
@@ -359,7 +376,12 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                     if hard not in (None, limits.files)
                     else ""
                 ),
-                expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
+                expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}"
+                + (
+                    f" · {THREADS} x {SOCKETS} = {limits.sockets}"
+                    if files == usual and open_at_once > FILES_PER_PEER * peers
+                    else ""
+                ),
                 fields={"wanted": str(wanted)},
                 status=Status.WARN if enough else None,
             )

@@ -125,7 +125,7 @@ def wchan(pid: int) -> str:
 
 def wakes(pid: int) -> int:
     """How often its main thread has gone to sleep by itself so far: where it waits without a
-    time-out, as often as what it waits for has come."""
+    timeout, as often as what it waits for has come."""
     for line in read(f"/proc/{pid}/task/{pid}/status", 8192).splitlines():
         name, _, value = line.partition(":")
         if name == "voluntary_ctxt_switches":

@@ -95,6 +95,23 @@ CASES = (
     Case("1024 files for 4 ranks", but(files=1024)),
     Case("1024 files for 1024 ranks", but(files=1024), "nofile-low", Status.FAIL, topology=MANY),
     Case("4096 files for 1024 ranks", but(files=4096), "nofile-low", Status.WARN, topology=MANY),
+    Case(
+        "8 threads of 8 sockets for each connection of NCCL",  # NVIDIA/nccl#550
+        but(files=1024, gpus=True, rdma=(), sockets=64),
+        "nofile-low",
+        Status.WARN,
+        topology=topology(8, size=16),
+    ),
+    Case(
+        "of no matter with RDMA",
+        but(files=1024, gpus=True, sockets=64),
+        topology=topology(8, size=16),
+    ),
+    Case(
+        "nor on one machine",
+        but(files=1024, gpus=True, rdma=(), sockets=64),
+        topology=topology(8, size=8),
+    ),
     Case("64 files", but(files=64), "nofile-low", Status.FAIL),
     Case("files floor", but(files=1024), "nofile-low", Status.FAIL, expect={"nofile": 65536}),
     Case("pids", but(threads_left=100, threads_limit="pids.max"), "threads-low", Status.FAIL),
@@ -263,3 +280,12 @@ def test_a_device_that_can_not_be_opened_is_none(tmp_path: Path, refusal: str) -
 def test_cannot_tell_without_proc(tmp_path: Path) -> None:
     with pytest.raises(CannotObserve):
         host_limits.observe(Host(str(tmp_path)), context())
+
+
+@pytest.mark.parametrize(
+    ("threads", "each", "sockets"),
+    [("8", "8", 64), ("", "4", 4), ("16", "16", 64), ("99", "2", 32), ("x", "-1", 1)],
+)
+def test_the_sockets_of_nccl(threads: str, each: str, sockets: int, tmp_path: Path) -> None:
+    given = {"NCCL_SOCKET_NTHREADS": threads, "NCCL_NSOCKS_PERTHREAD": each}
+    assert host_limits._sockets(Host(str(tmp_path), given)) == sockets
