@@ -375,13 +375,13 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                     f" (soft limit; the hard limit is {most})"
                     if hard not in (None, limits.files)
                     else ""
-                ),
-                expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}"
+                )
                 + (
                     f" · {THREADS} x {SOCKETS} = {limits.sockets}"
                     if files == usual and open_at_once > FILES_PER_PEER * peers
                     else ""
                 ),
+                expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
                 fields={"wanted": str(wanted)},
                 status=Status.WARN if enough else None,
             )

@@ -638,6 +638,19 @@ ADDRESSES = (
         breaks={"n2": [CLOSED_SECOND]},
         innocent=("n1", "n3"),
     ),
+    # as in nccl#550
+    WorldFault(
+        "320 files where NCCL is to open 64 sockets for each connection",
+        "host.limits",
+        "nofile-low",
+        "n1",
+        subjects=("n2", "n3"),
+        status="warn",
+        exit=0,
+        says="NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD = 64",
+        machines=machines(3, setup=GPU, limits={"nofile": "320"}),
+        env={"NCCL_SOCKET_NTHREADS": "8", "NCCL_NSOCKS_PERTHREAD": "8"},
+    ),
     WorldFault(
         "n3 has n2's address as well",
         "agree.hardware",
