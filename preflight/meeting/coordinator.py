@@ -14,7 +14,7 @@ from typing import Any
 from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
-from preflight.meeting.handshake import RANKS_LIMIT, Door, Visit
+from preflight.meeting.handshake import Door, Visit
 from preflight.meeting.protocol import (
     MARK_LIMIT,
     RANKS_OF_AGENT,
@@ -222,7 +222,7 @@ class Meeting:
 
     def _speaks_for(self, guest: Guest, pid: int, ranks: frozenset[int]) -> None:
         """Another agent of a guest's node has come to it, if it has not come here by itself."""
-        fits = all(0 <= rank < RANKS_LIMIT for rank in ranks) and not ranks & guest.ranks
+        fits = all(0 <= rank < self.me.size for rank in ranks) and not ranks & guest.ranks
         many = len(guest.beside) >= BESIDE_MOST or len(guest.ranks) + len(ranks) > RANKS_OF_AGENT
         if many or not (ranks and fits):
             raise ValueError(f"process {pid} can't have these ranks")
