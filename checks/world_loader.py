@@ -25,7 +25,7 @@ import select
 import signal
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
@@ -74,6 +74,7 @@ BATCHES = 6
 # too little, new workers get the second
 PATIENCE = (0.25, 0.4)
 
+SHM = "/dev/shm"
 NO_WORKERS = "0 workers"
 IMPORTS = "imports of workers"
 
@@ -268,6 +269,19 @@ def _end_workers() -> None:
         worker.join(1.0)
 
 
+def _unlink_left(pids: Sequence[int]) -> None:
+    """Remove what torch leaves in /dev/shm where that is full: it makes a file of the name
+    torch_PID_…, and fails before it has unlinked it. The processes are ours, and have ended."""
+    own = re.compile(f"torch_({'|'.join(map(str, pids))})_[0-9_]+")
+    for name in os.listdir(SHM) if os.path.isdir(SHM) else ():
+        path = os.path.join(SHM, name)
+        try:
+            if own.fullmatch(name) and os.lstat(path).st_uid == os.geteuid():
+                os.unlink(path)
+        except OSError:
+            continue  # it is gone
+
+
 def _read_batches(workers: int, pinned: bool, patience: float) -> LoaderRate:
     """Read BATCHES batches of each worker. When the first has come each of them has made about
     one: the others are timed."""
@@ -300,6 +314,7 @@ def _read_batches(workers: int, pinned: bool, patience: float) -> LoaderRate:
     except RuntimeError as error:
         why = _starved(time.perf_counter() - began)
         _end_workers()
+        _unlink_left([os.getpid(), *(worker.pid for worker in getattr(batches, "_workers", ()))])
         if why and re.search(LATE, str(error)):
             raise CannotObserve(why) from error
         raise
