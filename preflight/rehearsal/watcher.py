@@ -153,7 +153,8 @@ class Watcher:
         ended = {pid: at for pid, (at, _) in self.ends.items() if at <= now}
         living = [h for h in self.ranks() if h.pid not in ended]
         hung = now - max(ended.values(), default=0.0) >= self.patience
-        return hung and bool(living) and all_idle(living, now, self.patience)
+        # one that is still on its way is waited for by those that are there
+        return hung and bool(living) and all_idle([*living, *self.starting()], now, self.patience)
 
     @property
     def over_at(self) -> float:
