@@ -574,6 +574,8 @@ AT_LENGTH = frozenset(
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
         *("replica_local", "replica_parts", "replica_unused_allowed", "batch_longer"),
+        *("deepspeed_zero", "deepspeed_zero-none", "deepspeed_zero-launcher"),
+        *("deepspeed_zero-skips", "deepspeed_zero-saves"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -113,13 +113,12 @@ def after_step():
     Phases.pending = []
 
 
-def batch(given, fresh, took):
+def batch(given, fresh, asked, came):
     """Samples, elements and bytes of a batch: of its tensors, the samples of the first one that has
-    any. `fresh`: of another pass than the one before, which may have been an evaluation; took:
-    seconds that the program waited for it."""
-    now = time.monotonic()
-    Phases.waited += took
-    Phases.latest.append(("data", now - took, now))
+    any. `fresh`: of another pass than the one before, which may have been an evaluation. For it the
+    program waited from `asked` to `came`; no clock is read here, since Dynamo may look at this."""
+    Phases.waited += came - asked
+    Phases.latest.append(("data", asked, came))
     if fresh:
         Phases.pending = []
     tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]

@@ -299,7 +299,7 @@ def watch_loader(iterator):
         Responder.batches += 1
         loader["given"] += 1
         try:
-            Responder.phases["batch"](batch, fresh, now - began)
+            Responder.phases["batch"](batch, fresh, began, now)
         except Exception:
             pass
         return batch

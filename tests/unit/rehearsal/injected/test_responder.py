@@ -93,7 +93,7 @@ def test_a_pass_at_the_address_of_the_one_before_is_another(
     monkeypatch.setattr(Responder, "loader", None, raising=False)
     monkeypatch.setattr(Responder, "batches", 0, raising=False)
     monkeypatch.setattr(Responder, "waits", [], raising=False)
-    phases = {"leave_backward": lambda at: None, "batch": lambda b, fresh, s: noted.append(fresh)}
+    phases = {"leave_backward": lambda at: None, "batch": lambda b, fresh, *at: noted.append(fresh)}
     monkeypatch.setattr(Responder, "phases", phases, raising=False)
     monkeypatch.setattr(preflight_responder, "unless_compiled", lambda ours, its: ours)
     monkeypatch.setattr(preflight_responder, "id", lambda one: 1, raising=False)
