@@ -80,9 +80,15 @@ def _wait(
     members: Mapping[int, Group],
     missing: dict[tuple[Key, int], frozenset[int]],
 ) -> Wait | None:
-    call, key = group.open, (group.name, group.ranks)
-    if call is None:
+    key = (group.name, group.ranks)
+    opened = [call for call in group.calls if not call.done]
+    # a record may miss that a call came to its end: where a later one is open, and all others have
+    # done with this one, it is no wait
+    while len(opened) > 1 and _done_elsewhere(rank, opened[0], members):
+        opened.pop(0)
+    if not opened:
         return None
+    call = opened[0]
     everybody = frozenset(group.ranks or members)
     if call.p2p:
         return Wait(key, call, mate=other_end(rank, group, call))
@@ -90,6 +96,16 @@ def _wait(
         entered = {r for r, of in members.items() if last_seq(of) >= call.seq}
         missing[key, call.seq] = everybody - entered
     return Wait(key, call, missing[key, call.seq] - {rank})
+
+
+def _done_elsewhere(rank: int, call: Collective, members: Mapping[int, Group]) -> bool:
+    """Whether all others have done with a collective."""
+    others = [of for other, of in members.items() if other != rank]
+    return (
+        not call.p2p
+        and bool(others)
+        and all(any(c.seq == call.seq and c.done and not c.p2p for c in of.calls) for of in others)
+    )
 
 
 def other_end(rank: int, group: Group, call: Collective) -> int | None:

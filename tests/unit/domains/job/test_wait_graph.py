@@ -31,3 +31,15 @@ def test_calls_between_two_are_no_collectives() -> None:
     ahead = rank("own", replace(pair(), enqueued=8, completed=8, calls=sent))
     seen = wait_graph({0: rank("collective", pair(call(1))), 1: ahead})
     assert seen.behind[0] == {1}
+
+
+def test_a_call_that_the_others_have_done_is_no_wait_where_a_later_one_is_open() -> None:
+    """Its end was not recorded; it waits in the barrier, to which the other did not come."""
+    waits = rank("collective", pair(call(6), call(7, "barrier"), done=5))
+    sleeps = rank("own", pair(done=6))
+    seen = wait_graph({0: sleeps, 1: waits})
+    assert seen.behind == {1: frozenset({0})}
+    assert seen.roots == (0,)
+    # alone it is what hangs: the network may have taken the answer of this one only
+    alone = wait_graph({0: sleeps, 1: rank("collective", pair(call(6), done=5))})
+    assert (alone.roots, alone.alone) == ((), (1,))
