@@ -101,7 +101,7 @@ FINDINGS = {
     "gpu-clock-low": FindingType(
         headline="{at} has a GPU that runs slower than the others: {seen}",
         who="cluster administrator",
-        cause="heat, a lower power limit or a locked clock, a power brake of the chassis",
+        cause="heat, a lower power limit, locked clocks, or an HW Power Brake Slowdown",
         means="no error at all: all ranks wait in every step for this one",
         text="look at the reasons in the output, then at fans and at the settings of the other "
         "GPUs; preflight run --only gpu compares them",

@@ -10,8 +10,8 @@ Fails if     a rank raised, was killed, ran out of memory, or left while others 
              never arrived; ranks that don't meet have different ports, files or world sizes, the
              same rank, the file of an earlier job, or an address where nothing answers; the others
              gave up waiting for one that was at something else; the command failed for another
-             reason. The first cause is named: errors that only say that a peer
-             is gone, and signals of the launcher, are consequences
+             reason. The first cause is named: errors that only say that a peer is gone, and
+             signals of the launcher, are consequences
 Warns if     a rank failed and the command still succeeded, e.g. after a restart
 Undecided    no process of the command could be watched; a rank left silently at the very end;
              missing nodes or ranks were waited for less than 10 s
@@ -129,8 +129,8 @@ FINDINGS = {
         headline="{seen}",
         cause="work on one rank only (tokenising, a download, an evaluation, a checkpoint) that "
         "takes longer than the others may wait; or a rank that hangs there",
-        means="'Timed out waiting 1800000ms for recv operation to complete', 'Watchdog caught "
-        "collective operation timeout' on the ranks that wait, which are not to blame",
+        means="'Timed out waiting 1800000ms for recv operation to complete' on the ranks that "
+        "wait, which are not to blame",
         text="run what is at {line!s} before init_process_group, or share it among all ranks; or "
         "raise init_process_group(timeout=…) above what it takes",
     ),

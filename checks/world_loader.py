@@ -251,7 +251,7 @@ def _read_patiently(ctx: Context, steps: Steps, workers: int, pinned: bool) -> L
 
 
 def _starved(seconds: float) -> str:
-    """Why the workers are no further after so many seconds, where it is that they had no CPU."""
+    """That the workers had no CPU for half of these seconds; empty where they had."""
     from torch.multiprocessing import active_children
 
     waits = [cpu_wait(f"/proc/{worker.pid}/schedstat") for worker in active_children()]

@@ -295,8 +295,8 @@ for that."""
 
 
 def too_little_cpu(waited: float, seconds: float) -> str:
-    """Why an observation of so many seconds was not done in time that waited for a CPU for so many
-    of them; empty where that was not why."""
+    """Why an observation timed out that waited for a CPU for `waited` of its `seconds`; empty where
+    it had a CPU."""
     if seconds <= 0 or waited < STARVED * seconds:
         return ""
     return f"{NO_CPU}: it waited for a CPU for {waited:.1f} of its {seconds:.1f} s"

@@ -35,7 +35,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 VALUE_WEIGHT = 64
 """Bytes that Python takes for a value beside those of its text: `[],[],` is small only as text."""
 WIDE, WIDTH = re.compile(rb"[\xc4-\xff]|\\u(?!00)"), 4
-"""A letter for which Python takes so many bytes for every other one of its string, too."""
+"""Letters that make Python store their whole string with 2 or 4 bytes a letter."""
 NO_NUMBERS = ("nan", "inf", "-inf")
 """How encode() spells what JSON has no number for."""
 PLAIN = frozenset((str, int, bool, type(None)))

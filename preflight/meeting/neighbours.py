@@ -100,8 +100,8 @@ class Neighbours:
         self.meeting.said.clear()
 
     def _introduce(self, host: Attendance) -> None:
-        """Tell the host who has come since. A rank that is there already goes to the host itself,
-        which has to know that there are two."""
+        """Tell the host who has come since. Who has a rank that another one has goes to the host
+        itself, which reports the duplicate."""
         known = set(host.hello.ranks).union(*(guest.ranks for guest in self._told))
         new = []
         for guest in self.meeting.guests:
@@ -154,6 +154,6 @@ class Neighbours:
 
 
 def asked(loop: Loop, hello: Hello, ranks: int, token: str, name: str) -> Attendance:
-    """The way of an agent to the one that speaks for its node. As few as there are there answer
-    fast; once it has a seat it is as patient as with a host of so many."""
+    """The connection of an agent to the one that speaks for its node, with the timeouts of a small
+    meeting; once it has a seat, with those of the whole job."""
     return Attendance(loop, hello, token, (name,), 0, began=time.monotonic(), agents=ranks)

@@ -87,19 +87,19 @@ def seat_of(data: Mapping[str, Any], hello: Hello) -> Seat:
     seat: Seat = decode(Seat, data)
     ranks = set(seat.ranks)
     if not set(hello.ranks) <= ranks or not all(0 <= rank < RANKS_MOST for rank in ranks):
-        raise ValueError("a seat with other ranks")
+        raise ValueError("its seat is for other ranks")
     if not 0 <= seat.number < seat.nodes <= RANKS_MOST:
-        raise ValueError("a seat that there is not")
+        raise ValueError("its seat has an invalid number")
     if not 0 < len(seat.node) <= NODE_LIMIT or "/" in seat.node:
-        raise ValueError("a node that can't be called so")
+        raise ValueError("its seat has an invalid node name")
     return seat
 
 
 def end_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """How a host says that it ended, see Meeting.over(); ValueError for what is no end of a run."""
+    """How a host says that it ended, see Meeting.over(); ValueError for anything else."""
     verdict, codes = Verdict(str(data.get("verdict"))), (data.get("exit"), data.get("own"))
     if not all(type(code) is int and code in CODES for code in codes):
-        raise ValueError("an exit code that there is not")
+        raise ValueError("an invalid exit code")
     if codes[0] == 0 and verdict is not Verdict.READY:
         raise ValueError(f"{verdict} with the exit code 0")
     return {**data, "verdict": verdict}

@@ -202,7 +202,7 @@ def test_a_full_dev_shm_is_named() -> None:
     (finding,) = world_loader.judge(world("world.loader", seen), Expect())
     assert finding.code == "shm-full"
     assert "with 1 worker: " in finding.saw
-    assert not left, "torch makes its files before it knows that there is no room"
+    assert not left, "torch creates a file, and leaves it when /dev/shm is full"
 
 
 @pytest.mark.parametrize(
