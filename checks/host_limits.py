@@ -6,7 +6,8 @@ Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids
 Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
              missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
-             store of all ranks needs; less than 512 MiB of memory is left per rank
+             store of all ranks needs; less than 512 MiB of memory is left per rank; a limit on
+             processes lets not even this check start
 Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
              rank of the job, for the connections of NCCL and Gloo (more with NCCL_SOCKET_NTHREADS
              and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP); several nodes with GPUs
@@ -16,6 +17,7 @@ Not covered  limits that the launcher changes after this check; disk quotas (hos
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
              "failed to extend /dev/shm/nccl-", "unable to open shared memory object",
              "pthread_create failed: Resource temporarily unavailable", "Too many open files",
+             "fork: retry: Resource temporarily unavailable", "can't start new thread",
              "NET/IB : Unable to open device", "NET/IB : No device found" inside a container,
              exit code 137 of one rank
 """
@@ -32,8 +34,10 @@ from preflight.frozen import dataclass
 from preflight.host import UNLIMITED, Host, number
 from preflight.humanize import GIB, MIB, count, plural, size
 from preflight.model import (
+    NO_PROCESS,
     Blame,
     CannotObserve,
+    Cause,
     Command,
     Confidence,
     FindingType,
@@ -160,7 +164,17 @@ FINDINGS = {
         means="'pthread_create failed: Resource temporarily unavailable' in OpenBLAS or NCCL",
         now="export OMP_NUM_THREADS=1",
         text="raise {limit!s}; docker, podman: --pids-limit=-1; pod: podPidsLimit of the kubelet",
-        explains=("host.software", "rdzv.*", "world.*"),
+        explains=("host.software", "rdzv.*", "world.*", "*:no-process"),
+    ),
+    "fork-refused": FindingType(
+        headline="{at} starts no more process: {seen}",
+        cause="a small pids.max of the cgroup or `ulimit -u`, or processes that use it up",
+        means="fork() fails with 'Resource temporarily unavailable': no rank can be started",
+        text="raise that limit (docker, podman: --pids-limit=-1; pod: podPidsLimit of the "
+        "kubelet; service: TasksMax), or end the processes that nobody needs",
+        commands=(Command("ps -eLo user,pid,nlwp,args --sort=-nlwp", "the node"),),
+        blame=Blame.UNKNOWN,
+        explains=("host.software", "rdzv.*", "world.*", "*:no-process"),
     ),
     "memory-low": FindingType(
         headline="{at} has too little memory: {seen}",
@@ -283,15 +297,8 @@ def _shm(host: Host) -> tuple[int | None, int | None, str]:
 
 
 def _threads(host: Host) -> Iterator[tuple[int, str]]:
-    for path, text in host.cgroup_files("pids", "pids.max"):
-        used = host.read_int(path.removesuffix("max") + "current")
-        if (most := number(text)) is not None and used is not None:
-            yield most - used, path
-    # RLIMIT_NPROC counts all threads of the user and doesn't bind root; what the user already
-    # runs isn't counted here, a whole /proc walk is too dear for what it tells
-    limit = host.limits().get("max processes")
-    if limit is not None and limit.soft != UNLIMITED and not host.is_root():
-        yield limit.soft, "ulimit -u"
+    for name, most, used in host.process_limits():
+        yield most - (used or 0), name
 
 
 def _memory(host: Host) -> Iterator[tuple[int, str]]:
@@ -325,6 +332,10 @@ def _least(candidates: Iterator[tuple[int, str]]) -> tuple[int | None, str]:
 
 
 def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
+    for key, missing in world.missing(Cause.CANNOT_OBSERVE).items():
+        what, _, limit = missing.detail.partition(": ")
+        if what == NO_PROCESS:
+            yield Found("fork-refused", (world.subject(key),), saw=limit)
     for here, limits in world.each():
         ranks = max(1, world.topology.ranks_on(here.node))
         # a container's limits are what it was started with

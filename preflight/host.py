@@ -295,6 +295,18 @@ class Host:
                     break
                 inside = inside.rpartition("/")[0]
 
+    def process_limits(self) -> Iterator[tuple[str, int, int | None]]:
+        """What limits how many processes and threads there may be: its name, the limit, and how
+        many there are below it, where that is known. RLIMIT_NPROC counts all threads of the user
+        and doesn't bind root; a whole walk of /proc would be too dear for what it tells."""
+        for path, text in self.cgroup_files("pids", "pids.max"):
+            used = self.read_int(path.removesuffix("max") + "current")
+            if (most := number(text)) is not None and used is not None:
+                yield path, most, used
+        limit = self.limits().get("max processes")
+        if limit is not None and limit.soft != UNLIMITED and not self.is_root():
+            yield "ulimit -u", limit.soft, None
+
     def cpu_quotas(self) -> Iterator[tuple[float, str]]:
         """The quota of every cgroup of this process that has one, as a number of CPUs, with its
         folder."""

@@ -288,6 +288,9 @@ class Seen(Generic[T]):
     marks: tuple[Mark, ...] = ()
 
 
+NO_PROCESS = "no process or thread can be started"
+"""How the reason begins of whatever could not look since fork() or clone() was refused."""
+
 NO_CPU = "it got too little CPU time"
 STARVED = 0.5
 """From this part of its time on that it waited for a CPU, one that was not done in time was late
@@ -541,7 +544,7 @@ class Found:
 OF_ANY_CHECK = frozenset(
     {
         *("no-answer", "unkillable", "crashed", "not-observable", "interrupted"),
-        *("unjudged", "not-loaded"),
+        *("no-process", "unjudged", "not-loaded"),
     }
 )
 """Codes of judge/fallbacks.py, which no check declares."""

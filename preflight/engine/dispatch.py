@@ -12,7 +12,16 @@ from preflight.engine.plan import Plan
 from preflight.expect import numbers
 from preflight.frozen import dataclass
 from preflight.humanize import duration
-from preflight.model import Cause, Mark, Missing, Observation, Seen, key_of, too_little_cpu
+from preflight.model import (
+    NO_PROCESS,
+    Cause,
+    Mark,
+    Missing,
+    Observation,
+    Seen,
+    key_of,
+    too_little_cpu,
+)
 from preflight.process.call import Call, Died, Raised, Returned, TimedOut
 from preflight.process.pool import NOT_STARTED, Workers
 from preflight.process.servers import LIGHT, TORCH, TORCH_MODULES
@@ -106,6 +115,8 @@ def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -
     if lost:
         if Requirement.TORCH in loaded.check.requires:
             return Missing(Cause.BLOCKED, by=of_torch)
+        if lost.startswith(NO_PROCESS):
+            return Missing(Cause.CANNOT_OBSERVE, lost.partition("\n")[0])
         if NOT_STARTED in lost:
             return Missing(Cause.CANNOT_OBSERVE, lost)
         seconds = preloaded[""]["seconds"]
@@ -145,11 +156,17 @@ def observation_of(call: Call) -> Observation:
             return Missing(Cause.TIMED_OUT, detail, result.seconds, result.marks)
         case Raised(kind="CannotObserve"):
             return Missing(Cause.CANNOT_OBSERVE, result.message, result.seconds, result.marks)
+        case Raised(kind="RuntimeError", message="can't start new thread"):
+            why = f"{NO_PROCESS}: {result.message}"
+            return Missing(Cause.CANNOT_OBSERVE, why, result.seconds, result.marks)
         case Raised(kind="NotApplicable"):
             return Missing(Cause.NOT_APPLICABLE, result.message, result.seconds, result.marks)
         case Raised():
             detail = f"{result.traceback.strip()}\n{result.kind}: {result.message}".strip()
             return Missing(Cause.CRASHED, detail, result.seconds, result.marks)
+        case Died(code=None) if result.stderr.startswith(NO_PROCESS):
+            why = result.stderr.partition("\n")[0]
+            return Missing(Cause.CANNOT_OBSERVE, why, result.seconds, result.marks)
         case Died():
             return Missing(Cause.CRASHED, _fate(result), result.seconds, result.marks)
     raise AssertionError(f"{call.label} has not ended")

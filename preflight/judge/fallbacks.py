@@ -10,6 +10,7 @@ from typing import Any
 from preflight.headline import begun
 from preflight.model import (
     NO_CPU,
+    NO_PROCESS,
     Blame,
     Cause,
     Confidence,
@@ -25,6 +26,7 @@ from preflight.model import (
 
 UNJUDGED = "unjudged"
 NOT_LOADED = "not-loaded"
+UNSTARTED = "no-process"
 
 SAW_LIMIT = 300
 """Characters of a text that may be a stranger's."""
@@ -102,6 +104,15 @@ GENERIC: Mapping[Cause, tuple[str, Blame, FindingType]] = {
 }
 """Cause -> code, blame and advice; the other causes are no findings."""
 
+NO_ROOM = FindingType(
+    headline="{check} could not start on {at}: {seen}",
+    who="whoever runs this node",
+    cause="a small pids.max of the cgroup or `ulimit -u`, or processes that use it up",
+    means=BLIND,
+    text="raise the limit that the message names, or end processes that nobody needs: ps -eLf",
+)
+"""Of a check whose process or thread the kernel refused."""
+
 FITTING: Sequence[tuple[str, str, str]] = (
     (
         f"^({NO_CPU}|no CPU was left)",
@@ -131,6 +142,8 @@ def missing(check_id: str, cause: Cause, keys: Sequence[str], world: World[Any])
     mark = f' · last mark "{first.last_mark}"' if first.last_mark else ""
     last_line = first.detail.strip().splitlines()[-1:] or [str(cause)]
     if cause is Cause.CANNOT_OBSERVE:
+        if last_line[0].startswith(NO_PROCESS):
+            code, advice = UNSTARTED, NO_ROOM
         advice = _fitting(advice, last_line[0])
     saw, fields = f"{last_line[0]}{mark}"[:SAW_LIMIT], {"check": check_id}
     return Finding(

@@ -48,7 +48,10 @@ def _symptom(effect: Finding) -> bool:
 
 def _named(cause: Finding, effect: Finding) -> bool:
     codes = _codes(effect)
-    return any(matches(effect.check, p) or p in codes for p in cause.explains)
+    return any(
+        matches(effect.check, p) or any(fnmatch.fnmatchcase(c, p) for c in codes)
+        for p in cause.explains
+    )
 
 
 def _codes(effect: Finding) -> frozenset[str]:

@@ -15,6 +15,7 @@ killed.
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -43,6 +44,7 @@ from preflight.process.call import (
     unobserved,
 )
 from preflight.process.forkserver import ForkServer
+from preflight.process.refused import why_refused
 
 __all__ = ["Call", "Died", "Raised", "Result", "Returned", "Target", "TimedOut", "Workers"]
 
@@ -133,7 +135,10 @@ class Workers:
         try:
             how()
         except OSError as error:
-            self._lose(server, f"the {server.name} fork server {NOT_STARTED}: {error}")
+            if error.errno == errno.EAGAIN:
+                self._lose(server, why_refused(error))
+            else:
+                self._lose(server, f"the {server.name} fork server {NOT_STARTED}: {error}")
 
     def _add(self, server: ForkServer) -> ForkServer:
         self._servers[server.name] = server

@@ -25,6 +25,7 @@ last {"value": …} or {"raised": {"kind", "message", "traceback"}}; in: {"args"
 from __future__ import annotations
 
 import ctypes
+import errno
 import faulthandler
 import gc
 import importlib
@@ -43,6 +44,7 @@ from typing import Any, NoReturn
 
 from preflight.cpu_wait import cpu_wait
 from preflight.process import scratch
+from preflight.process.refused import why_refused
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -50,6 +52,11 @@ PR_SET_CHILD_SUBREAPER = 36
 LINE_LIMIT = 1 << 20
 TEXT_LIMIT = 8192
 CHUNK = 1 << 18
+
+FORK_PATIENCE = 3.0
+"""Seconds for which a fork that a limit on processes refuses is tried again while others of ours
+are there, whose end makes room: below pool.FORK_LIMIT."""
+RETRY_SECONDS = 0.05
 
 
 class Channel:
@@ -151,6 +158,7 @@ class Server:
         self.ended: set[int] = set()
         self.rest = b""
         self.descriptors: deque[int] = deque()
+        self.refused: list[tuple[Mapping[str, Any], int, int, float]] = []
         self.afterwards: list[tuple[Callable[[Any], object], Any]] = []
 
     def tell(self, message: Mapping[str, Any]) -> None:
@@ -187,7 +195,7 @@ class Server:
         poll.register(self.control, select.POLLIN)
         poll.register(wake, select.POLLIN)
         while True:
-            for descriptor, _ in poll.poll():
+            for descriptor, _ in poll.poll(1000 * RETRY_SECONDS if self.refused else None):
                 if descriptor == wake:
                     try:
                         os.read(wake, 4096)
@@ -196,6 +204,7 @@ class Server:
                 elif not self.receive():
                     self.quit()
             self.notice_ends()
+            self.fork_refused()
 
     def receive(self) -> bool:
         """Handle what came over the control socket; False when the parent is gone."""
@@ -221,17 +230,27 @@ class Server:
 
     def fork(self, request: Mapping[str, Any]) -> None:
         answer, output = self.descriptors.popleft(), self.descriptors.popleft()
+        self._fork(request, answer, output, time.monotonic() + FORK_PATIENCE)
+
+    def _fork(self, request: Mapping[str, Any], answer: int, output: int, until: float) -> None:
         server = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:  # a limit on processes: that is an answer, not our end
-            self._refuse(request["id"], answer, output, f"no process can be started: {error}")
+            ours = self.alive | self.ended
+            if error.errno == errno.EAGAIN and ours and time.monotonic() < until:
+                self.refused.append((request, answer, output, until))  # till one of ours has ended
+            else:
+                self._refuse(request["id"], answer, output, why_refused(error))
             return
         if pid == 0:
             os.setpgid(0, 0)
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != server:
                 os._exit(1)
+            for _, *others, _ in self.refused:
+                for descriptor in others:
+                    os.close(descriptor)
             self._become_worker(output)
             os.environ.update(request.get("env") or {})
             for name in request.get("unset") or ():
@@ -240,6 +259,12 @@ class Server:
             channel = Channel(socket.socket(fileno=answer), request.get("rank") or 0)
             work(request, channel, self.preloaded)
         self._joined(pid, request["id"], (answer, output))
+
+    def fork_refused(self) -> None:
+        """Try again those that could not be forked while others were there."""
+        again, self.refused = self.refused, []
+        for request, answer, output, until in again:
+            self._fork(request, answer, output, until)
 
     def fork_server(self, request: Mapping[str, Any]) -> None:
         control, output = self.descriptors.popleft(), self.descriptors.popleft()
@@ -293,7 +318,10 @@ class Server:
     def _dump_stack_before(seconds: float) -> None:
         """Just before the deadline the Python stacks of all threads go to the tail of stderr."""
         faulthandler.enable(2)
-        faulthandler.dump_traceback_later(max(0.05, seconds - 0.1), file=2)
+        try:
+            faulthandler.dump_traceback_later(max(0.05, seconds - 0.1), file=2)
+        except RuntimeError:  # it takes a thread, and a limit may leave none: then without it
+            pass
 
     def notice_ends(self) -> None:
         for pid in list(self.alive):

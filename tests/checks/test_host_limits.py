@@ -14,7 +14,7 @@ from preflight.check import conforms
 from preflight.checks import host_limits
 from preflight.host import Host
 from preflight.humanize import GIB, MIB
-from preflight.model import Blame, CannotObserve, Status
+from preflight.model import NO_PROCESS, Blame, CannotObserve, Cause, Missing, Status
 
 conforms(host_limits)
 
@@ -116,6 +116,13 @@ CASES = (
     Case("files floor", but(files=1024), "nofile-low", Status.FAIL, expect={"nofile": 65536}),
     Case("pids", but(threads_left=100, threads_limit="pids.max"), "threads-low", Status.FAIL),
     Case("memory", but(memory_left=GIB), "memory-low", Status.FAIL),
+    Case(
+        "no process",
+        Missing(Cause.CANNOT_OBSERVE, f"{NO_PROCESS}: pids.max is 3, and 3 are there"),
+        "fork-refused",
+        Status.FAIL,
+    ),
+    Case("no /proc", Missing(Cause.CANNOT_OBSERVE, "/proc/self/limits: No such file")),
 )
 
 

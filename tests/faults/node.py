@@ -107,7 +107,13 @@ LIMITS = (
         "threads-low",
         says="pids.max",
         cgroup=("pids", "8"),
-        missed="not even preflight's workers can be forked: undecided, exit code 4",
+    ),
+    Fault(
+        "pids.max of 2: no process of preflight can be forked",
+        "host.limits",
+        "fork-refused",
+        says="pids.max is 2",
+        cgroup=("pids", "2"),
     ),
     Fault(
         "pids.max of 30, with torch",
@@ -120,6 +126,14 @@ LIMITS = (
     ),
     Fault(
         "ulimit -u 120", "host.limits", "threads-low", user=NOBODY, wrap=("prlimit", "--nproc=120")
+    ),
+    Fault(
+        "ulimit -u 2",
+        "host.limits",
+        "fork-refused",
+        says="ulimit -u is 2",
+        user=NOBODY,
+        wrap=("prlimit", "--nproc=2"),
     ),
     Fault(
         "no /proc: nothing can be said of the limits",

@@ -17,7 +17,7 @@ from typing import Any
 from preflight.domains.system.fs_probe import ProbeResult, probe_in_children
 from preflight.frozen import dataclass
 from preflight.host import Host, Mount, Space
-from preflight.model import CannotObserve
+from preflight.model import NO_PROCESS, CannotObserve
 from preflight.sanitize import escaped
 from preflight.strenum import StrEnum
 
@@ -114,7 +114,7 @@ def probe_paths(host: Host, options: Mapping[str, Any], seconds: float) -> tuple
     try:
         answers = probe_in_children(work, seconds)
     except OSError as error:
-        raise CannotObserve(f"no process could be forked: {error.strerror}") from None
+        raise CannotObserve(f"{NO_PROCESS}: {error.strerror}") from None
     return tuple(_result(host, *w, a, seconds) for w, a in zip(wanted, answers, strict=True))
 
 

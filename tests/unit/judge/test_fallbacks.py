@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from support.cases import topology
 
-from preflight.judge.fallbacks import GENERIC, NOT_LOADED, UNJUDGED, missing
+from preflight.judge.fallbacks import GENERIC, NOT_LOADED, UNJUDGED, UNSTARTED, missing
 from preflight.model import (
+    NO_PROCESS,
     OF_ANY_CHECK,
     Cause,
     Finding,
@@ -59,8 +60,16 @@ def test_what_was_killed_is_no_matter_of_a_permission() -> None:
     assert PERMISSION not in found.advice.text
 
 
+def test_what_the_kernel_refuses_a_process_names_the_limit() -> None:
+    found = unseen(f"{NO_PROCESS}: ulimit -u is 120 for user 1000")
+    assert found.code == UNSTARTED
+    assert isinstance(found.advice, FindingType)
+    assert found.advice.text.startswith("raise the limit")
+    assert "ulimit -u is 120 for user 1000" in found.headline
+
+
 def test_the_codes_of_any_check_are_these() -> None:
     """`preflight explain` takes the check's name for them."""
-    codes = {code for code, _, _ in GENERIC.values()} | {UNJUDGED, NOT_LOADED}
+    codes = {code for code, _, _ in GENERIC.values()} | {UNSTARTED, UNJUDGED, NOT_LOADED}
     assert codes == OF_ANY_CHECK
     assert unseen("no such file").explained_as == "x.y"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 from support import misbehave
 
+from preflight.model import NO_PROCESS
 from preflight.process import call as calls
-from preflight.process import pool
+from preflight.process import pool, worker
 from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
 
 TESTS = str(Path(__file__).parents[2])
@@ -230,6 +232,49 @@ def test_a_stopped_server_does_not_stop_us(
     # it may stop before it says that it has forked: then that call is the one that times out
     found = [result(workers, "stop_server"), result(workers, "double", 1)]
     assert any(isinstance(f, TimedOut) for f in found)
+
+
+def refusing_more_than(most: int) -> Callable[[], int]:
+    """fork() where a limit lets no process but this one have more than `most` children."""
+    fork, mine = os.fork, os.getpid()
+
+    def limited() -> int:
+        if os.getpid() != mine:
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            if len(children) >= most:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    return limited
+
+
+def test_what_a_limit_refuses_is_started_when_another_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "fork", refusing_more_than(2))
+    with_limit = Workers()
+    with_limit.fork("light")
+    for number in range(9):
+        with_limit.call("light", misbehave.double, number, seconds=5)
+    answers = [c.result.value for c in until_ended(with_limit, 20)]
+    with_limit.close()
+    assert sorted(answers) == [2 * number for number in range(9)]
+
+
+def test_what_a_limit_refuses_for_good_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "FORK_PATIENCE", 0.3)
+    monkeypatch.setattr(os, "fork", refusing_more_than(1))
+    with_limit = Workers()
+    with_limit.fork("light")
+    hanging = with_limit.call("light", misbehave.hang, None, seconds=2)
+    refused = with_limit.call("light", misbehave.double, 1, seconds=5)
+    ended = until_ended(with_limit, 20)
+    with_limit.close()
+    assert ended == [refused, hanging]
+    assert isinstance(refused.result, Raised)
+    assert refused.result.kind == "CannotObserve"
+    assert refused.result.message.startswith(NO_PROCESS)
+    assert isinstance(hanging.result, TimedOut)
 
 
 def test_a_preload_that_fails_is_told(workers: Workers, tmp_path: Path) -> None:
