@@ -299,11 +299,13 @@ def test_who_starts_and_ends_processes() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os":
                 used.setdefault(node.attr, set()).add(name.removeprefix("preflight."))
-    # fs_probe: in a worker, a child for each place that may be on a dead file system
-    probe = "domains.system.fs_probe"
-    assert used["fork"] == {"process.forkserver", "process.worker", probe}
+    # fs_probe: in a worker, a child for each place that may be on a dead file system;
+    # group_signals: one in the process group of the rehearsed command
+    probe, noting = "domains.system.fs_probe", "rehearsal.group_signals"
+    assert used["fork"] == {"process.forkserver", "process.worker", probe, noting}
     # signals: itself, of the second signal; workdir: in a worker, what was rehearsed
-    ends = {"process.pool", "process.worker", probe, "process.signals", "rehearsal.workdir"}
+    ends = {"process.pool", "process.worker", probe, noting}
+    ends |= {"process.signals", "rehearsal.workdir"}
     assert used["kill"] | used["killpg"] == ends
     assert used["execvp"] == {"cli.main"}
     assert used["execv"] == {"process.worker"}  # a fork server becomes the job's Python

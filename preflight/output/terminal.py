@@ -48,20 +48,6 @@ def encodes_glyphs(stream: TextIO | None) -> bool:
     return True
 
 
-def in_foreground() -> bool:
-    """Whether Ctrl-C at our terminal reaches all of our process group, whatever stdin is."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return False  # there is none
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
 def is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()

@@ -354,7 +354,7 @@ class Server:
             time.sleep(0.001)  # the end of one may hand us the next
             _reap()
         if self.afterwards:
-            _close_from(3)  # where few may be open, what follows needs all of them
+            close_from(3)  # where few may be open, what follows needs all of them
         for target, args in self.afterwards:
             try:
                 target(args)
@@ -426,13 +426,13 @@ def become_server(control: socket.socket, output: int, parent: int) -> NoReturn:
         sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
         kept = os.dup2(control.fileno(), 3, inheritable=False) if control.fileno() != 3 else 3
         control.detach()
-        _close_from(4)
+        close_from(4)
         main_loop(socket.socket(fileno=kept), [])
     finally:
         os._exit(1)  # whatever goes wrong: never back into the parent's code
 
 
-def _close_from(lowest: int) -> None:
+def close_from(lowest: int) -> None:
     """Close all descriptors from this one on. By /proc, since a kernel before 5.9 would be asked
     for each number up to the limit, which may be 2^30."""
     try:

@@ -11,6 +11,8 @@ import subprocess
 import time
 from collections.abc import Mapping
 
+from preflight.rehearsal.group_signals import GroupSignals
+
 PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """What a scheduler warns a job with (`sbatch --signal=USR1@90`), which then saves a checkpoint. It
@@ -58,16 +60,18 @@ class Running:
             if os.getppid() != parent:
                 os._exit(1)
 
+        self._group = GroupSignals()
         try:
             self._process = subprocess.Popen(argv, env=dict(environ), preexec_fn=tie)
         except OSError as error:
+            self._group.close()
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise  # it is we who may open no more
             raise NotStarted(error) from error
         self.began = time.monotonic()
         for number in PASSED_ON:
             if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, lambda number, frame: self.signal(number))
+                signal.signal(number, lambda number, frame: self.pass_on(number))
 
     @property
     def pid(self) -> int:
@@ -77,15 +81,24 @@ class Running:
     def exit(self) -> int | None:
         return self._process.poll()
 
-    def signal(self, number: int) -> None:
-        """To the command itself, which passes it on or not, as it would without us."""
+    def pass_on(self, number: int) -> None:
+        """What we have had, to the command itself, unless it has had it as well. It passes it on or
+        not, as it would without us."""
+        if not self._group.has(number):
+            self._signal(number)
+
+    def _signal(self, number: int) -> None:
         if self._process.poll() is None:
             self._process.send_signal(number)
 
     def end(self) -> None:
         """SIGTERM, and some seconds for it."""
-        self.signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         self.wait()
+
+    def close(self) -> None:
+        """Its signals are not looked at any more."""
+        self._group.close()
 
     def wait(self) -> None:
         """The seconds that it may take to end after a signal; it may still be there then."""

@@ -225,9 +225,7 @@ def _rehearsed(
             passed_on = interrupt.name
             workers.tell(SERVER, Told(-1, OVER, interrupt.at))
             wait(workers, call, LAST_LOOK)
-            # a terminal has sent it SIGINT itself
-            if passed_on != "SIGINT" or not terminal.in_foreground():
-                running.signal(signal.Signals[passed_on])
+            running.pass_on(signal.Signals[passed_on])
             break
     workers.relaying = False
     _end_looks(workers, looks)
@@ -244,6 +242,7 @@ def _rehearsed(
             console.say(f" preflight: ends the command with SIGTERM: {ENDED}")
         if passed_on != "SIGTERM":  # it has had that, and its time
             running.end()
+    running.close()
     seconds = round(lived or time.monotonic() - running.began, 2)
     return _recorded(call, running, ended, asked, interrupt.name, seconds)
 

@@ -97,7 +97,8 @@ COUNTS = """\
 import signal, time
 
 times = []
-signal.signal(signal.SIGINT, lambda *_: times.append(1))
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda *_: times.append(1))
 print("ready", flush=True)
 until = time.monotonic() + 60
 while not times and time.monotonic() < until:
@@ -136,6 +137,26 @@ def test_the_warning_of_a_scheduler_reaches_the_command(tmp_path: Path) -> None:
     said = (tmp_path / "out").read_text()
     assert f"got: {int(signal.SIGUSR1)} {int(signal.SIGUSR2)}" in said
     assert done.code == 0, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("whom", ["us", "our group", "us and our group"])
+def test_a_signal_reaches_the_command_once(number: int, whom: str, tmp_path: Path) -> None:
+    """Slurm's and kill's goes to all of the group, that of timeout(1) to us and then to all."""
+    with (tmp_path / "out").open("wb") as out:
+        words = ("rehearse", "--", sys.executable, "-c", COUNTS)
+        running = command.start(*words, stdout=out, stderr=out, start_new_session=True)
+        until = time.monotonic() + 60
+        while b"ready" not in (tmp_path / "out").read_bytes() and time.monotonic() < until:
+            time.sleep(0.1)
+        if whom != "our group":
+            os.kill(running.process.pid, number)
+        if whom != "us":
+            os.killpg(running.process.pid, number)
+        done = running.end(60)
+    said = (tmp_path / "out").read_text()
+    assert re.findall("times: .*", said) == ["times: 1"], said
+    assert not done.left
 
 
 @pytest.mark.parametrize("stdin", ["the terminal", "nothing"])

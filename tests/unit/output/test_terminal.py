@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import termios
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,22 +259,3 @@ def test_a_run_in_ci_is_plain_and_silent() -> None:
     ended = in_pipe((*PREFLIGHT, "run", "--level", "quick", "--nproc", "1"), {"CI": "true"})
     assert ended.stderr == b""
     assert ESCAPE.encode() not in ended.stdout
-
-
-def test_ctrl_c_reaches_the_group_in_front_of_a_terminal_whatever_stdin_is() -> None:
-    code = (
-        "import os; from preflight.output.terminal import in_foreground; "
-        "os.write(1, b'yes' if in_foreground() else b'no')"
-    )
-    words = [sys.executable, "-c", code]
-    without = subprocess.run(words, start_new_session=True, capture_output=True, timeout=20)
-    assert without.stdout == b"no"
-    pid, end = pty.fork()
-    if pid == 0:  # stdin is not the terminal there
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.execv(sys.executable, words)
-    try:
-        assert os.read(end, 100) == b"yes"
-    finally:
-        os.waitpid(pid, 0)
-        os.close(end)
