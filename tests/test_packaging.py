@@ -168,7 +168,7 @@ def test_the_installed_command_runs_beside_foreign_modules(installed: Path, tmp_
 
 def test_workers_are_not_shadowed_either(installed: Path, tmp_path: Path) -> None:
     project = foreign(tmp_path / "project", *THEIRS, "preflight/__init__.py")
-    only = ["--only", "host.limits", "--only", "env.vars", "-o", "json"]
+    only = ["-q", "--only", "host.limits", "--only", "env.vars", "-o", "json"]
     said = run(installed / "bin/preflight", "run", *only, cwd=project, PYTHONPATH=installed)
     assert {row["id"]: row["status"] for row in json.loads(said)["checks"]} == {
         "env.vars": "pass",
@@ -180,7 +180,7 @@ def test_workers_are_not_shadowed_either(installed: Path, tmp_path: Path) -> Non
 def test_torch_is_the_environments_own(installed: Path, tmp_path: Path) -> None:
     """The process that imports it is started in the job's working directory, too."""
     project = foreign(tmp_path / "project", *THEIRS)
-    only = ["--only", "host.software", "-o", "json"]
+    only = ["-q", "--only", "host.software", "-o", "json"]
     said = run(installed / "bin/preflight", "run", *only, cwd=project, PYTHONPATH=installed)
     (row,) = (row for row in json.loads(said)["checks"] if row["id"] == "host.software")
     assert row["status"] in ("pass", "warn"), said
