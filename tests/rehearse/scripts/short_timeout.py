@@ -10,7 +10,7 @@ import torch.distributed as dist
 def prepare(seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        sorted(range(100_000))  # <- here: so long that no look finds the line above
+        sorted(range(100_000))  # so long that no look finds the line above  <- here
 
 
 def main() -> None:
