@@ -1,17 +1,22 @@
-"""Are the limits high enough: locked memory, open files, threads, /dev/shm?
+"""Are the limits high enough: locked memory, open files, threads, CPU time, /dev/shm?
 
 Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids of the cgroup and
-             its ancestors, /proc/meminfo, RDMA devices in /sys/class/infiniband and whether
-             /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK, signs of a container
+             its ancestors, /proc/meminfo, vm.overcommit_memory, RDMA devices in
+             /sys/class/infiniband and whether /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK,
+             signs of a container
 Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
              missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
-             store of all ranks needs; less than 512 MiB of memory is left per rank; a limit on
-             processes lets not even this check start
+             store of all ranks needs; less than 512 MiB of memory is left per rank, or may be
+             committed where the kernel does not overcommit; a process may use less than an hour of
+             CPU time, less than 64 GiB of address space beside GPUs (1 GiB without), or write
+             files of less than 10 MiB; a limit on processes lets not even this check start
 Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
              rank of the job, for the connections of NCCL and Gloo (more with NCCL_SOCKET_NTHREADS
              and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP); several nodes with GPUs
-             have active InfiniBand (or EFA), but no permission to open its devices
+             have active InfiniBand (or EFA), but no permission to open its devices; a process may
+             use less than a week of CPU time, less than 1 TiB of address space beside GPUs (4 GiB
+             without), or write files of less than 100 GiB
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
@@ -19,12 +24,14 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
              "pthread_create failed: Resource temporarily unavailable", "Too many open files",
              "fork: retry: Resource temporarily unavailable", "can't start new thread",
              "NET/IB : Unable to open device", "NET/IB : No device found" inside a container,
-             exit code 137 of one rank
+             exit code 137 of one rank, "CPU time limit exceeded", "File too large", "CUDA error:
+             out of memory" at the first call of CUDA, "Cannot allocate memory" with memory free
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.rdma import rdma_ports
@@ -32,7 +39,7 @@ from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import UNLIMITED, Host, number
-from preflight.humanize import GIB, MIB, count, plural, size
+from preflight.humanize import GIB, MIB, count, duration, plural, size
 from preflight.model import (
     NO_PROCESS,
     Blame,
@@ -79,11 +86,32 @@ THREADS_MOST, SOCKETS_MOST = 16, 64
 # fs.nr_open as the kernel has it: nobody may have more, nor does NCCL open all that many
 FILES_MOST = 1 << 20
 MEMORY_PER_RANK = 512 * MIB
+# a rank's threads use several seconds of CPU time in one
+CPU_AT_LEAST, CPU_PLENTY = 3600, 7 * 86400
+# CUDA maps all of the memory of the node and of its GPUs into one address space, before it has
+# allocated anything; without it torch with its threads takes some hundred MiB
+ADDRESSES_AT_LEAST, ADDRESSES_PLENTY = GIB, 4 * GIB
+CUDA_AT_LEAST, CUDA_PLENTY = 64 * GIB, 1024 * GIB
+# what is written at once: a checkpoint; NCCL's segment in /dev/shm is a file, too
+FILE_AT_LEAST, FILE_PLENTY = SHM_PER_RANK, 100 * GIB
+# vm.overcommit_memory: what is not backed by memory and swap is refused (proc_sys_vm(5))
+NEVER_OVERCOMMIT = 2
 
 # its bit in CapEff (capabilities(7)): whoever has it may lock memory beyond the limit, as pods for
 # RDMA do; the kernel asks for it in the first user namespace only
 IPC_LOCK = 14
 FIRST_USER_NAMESPACE = ["0", "0", "4294967295"]
+
+PROPAGATED = FindingType(
+    who="job author",
+    cause="a limit of the login node or of a profile, which sbatch and srun carry along",
+    means="",
+    text="raise it where jobs are started: /etc/security/limits.conf, the unit of the daemon that "
+    "starts them, PropagateResourceLimits=NONE in slurm.conf",
+    commands=(Command("ulimit -Ha; ulimit -Sa", "the job script"),),
+    status=(Status.FAIL, Status.WARN),
+    explains=("world.*",),
+)
 
 FINDINGS = {
     "memlock-low": FindingType(
@@ -185,6 +213,30 @@ FINDINGS = {
         commands=(Command("ps -eo rss,user,pid,args --sort=-rss | head", "the node"),),
         explains=("host.software", "rdzv.*", "world.*"),
     ),
+    "cpu-time-low": replace(
+        PROPAGATED,
+        headline="{seen} on {at}: then it is killed",
+        means="the kernel ends each rank when its threads together have computed for so long: "
+        "'CPU time limit exceeded', SIGXCPU or SIGKILL, and the others wait for it",
+        now="ulimit -t unlimited   in the job script; if refused: sbatch --propagate=NONE",
+    ),
+    "address-space-low": replace(
+        PROPAGATED,
+        headline="{seen} on {at}: too little",
+        cause="`ulimit -v` in a profile, or h_vmem of Grid Engine, which limits virtual memory "
+        "in place of memory",
+        means="CUDA does not start ('out of memory', 'initialization error'), mmap and threads "
+        "fail, while most of the memory is free",
+        now="ulimit -v unlimited   in the job script; if refused: sbatch --propagate=NONE, or "
+        "for Grid Engine a larger h_vmem",
+    ),
+    "file-size-low": replace(
+        PROPAGATED,
+        headline="{seen} on {at}: too little for checkpoints",
+        means="torch.save and NCCL's segments in /dev/shm fail at this size: 'File too large', or "
+        "SIGXFSZ",
+        now="ulimit -f unlimited   in the job script; if refused: sbatch --propagate=NONE",
+    ),
 }
 
 
@@ -202,6 +254,8 @@ class ProcessLimits:
               many a card offers RDMA that its network can't carry
     inside    the kind of container that this is, or empty
     sockets   data connections that NCCL opens for each of its own over TCP, by its variables
+    cpu_seconds, addresses, file_bytes      what one process may use of CPU time, of address space,
+              and write to one file
     """
 
     memlock: int
@@ -222,6 +276,9 @@ class ProcessLimits:
     inside: str = ""
     files_hard: int | None = None
     sockets: int = 1
+    cpu_seconds: int = UNLIMITED
+    addresses: int = UNLIMITED
+    file_bytes: int = UNLIMITED
 
 
 def observe(host: Host, ctx: Context) -> ProcessLimits:
@@ -236,6 +293,7 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
     ctx.mark("limits")
     threads_left, threads_limit = _least(_threads(host))
     memory_left, memory_limit = _least(_memory(host))
+    soft = {name: limit.soft for name, limit in limits.items()}
     return ProcessLimits(
         memlock=limits["max locked memory"].soft,
         files=limits["max open files"].soft,
@@ -257,6 +315,9 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         inside=container.kind(host),
         files_hard=limits["max open files"].hard,
         sockets=_sockets(host),
+        cpu_seconds=soft.get("max cpu time", UNLIMITED),
+        addresses=soft.get("max address space", UNLIMITED),
+        file_bytes=soft.get("max file size", UNLIMITED),
     )
 
 
@@ -302,10 +363,18 @@ def _threads(host: Host) -> Iterator[tuple[int, str]]:
 
 
 def _memory(host: Host) -> Iterator[tuple[int, str]]:
-    for line in (host.read_or_none("/proc/meminfo") or "").splitlines():
-        name, _, amount = line.partition(":")
-        if name == "MemAvailable" and (left := number(amount.removesuffix("kB"))) is not None:
-            yield left * 1024, name
+    kilobytes = {
+        name: number(amount.removesuffix("kB"))
+        for name, _, amount in (
+            line.partition(":") for line in (host.read_or_none("/proc/meminfo") or "").splitlines()
+        )
+    }
+    if (left := kilobytes.get("MemAvailable")) is not None:
+        yield left * 1024, "MemAvailable"
+    most, promised = kilobytes.get("CommitLimit"), kilobytes.get("Committed_AS")
+    strict = host.read_int("/proc/sys/vm/overcommit_memory") == NEVER_OVERCOMMIT
+    if strict and most is not None and promised is not None:
+        yield max(0, most - promised) * 1024, "vm.overcommit_memory=2 (CommitLimit - Committed_AS)"
     for file, used_file in (
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -313,10 +382,10 @@ def _memory(host: Host) -> Iterator[tuple[int, str]]:
         for path, text in host.cgroup_files("memory", file):
             used = host.read_int(path.removesuffix(file) + used_file)
             # v1 says "no limit" as a number near 2^63; page cache counts as used but yields
-            most = number(text)
-            if most is not None and most < 1 << 60 and used is not None:
+            limit = number(text)
+            if limit is not None and limit < 1 << 60 and used is not None:
                 cache = _reclaimable(host, path.removesuffix(file))
-                yield most - used + cache, path
+                yield limit - used + cache, path
 
 
 def _reclaimable(host: Host, folder: str) -> int:
@@ -365,6 +434,7 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 blame=blame,
             )
         yield from _judge_shm(here, limits, ranks, expect, blame)
+        yield from _judge_process(here, limits)
         peers = world.topology.size
         away = peers - ranks if limits.gpus and not (limits.rdma and limits.verbs) else 0
         open_at_once = max(FILES_PER_PEER * peers, 2 * (limits.sockets + 1) * away)
@@ -412,6 +482,30 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 saw=f"{size(limits.memory_left)} of memory left by {limits.memory_limit}",
                 expected=f"{size(MEMORY_PER_RANK)} for each of {ranks} ranks",
                 confidence=Confidence.LIKELY,
+            )
+
+
+def _judge_process(here: Subject, limits: ProcessLimits) -> Iterator[Found]:
+    """What is unlimited nearly everywhere."""
+    least, plenty = (
+        (CUDA_AT_LEAST, CUDA_PLENTY) if limits.gpus else (ADDRESSES_AT_LEAST, ADDRESSES_PLENTY)
+    )
+    seconds, addresses, length = limits.cpu_seconds, limits.addresses, limits.file_bytes
+    for code, limit, enough, wanted, can in (
+        ("cpu-time-low", seconds, CPU_AT_LEAST, CPU_PLENTY, f"use {duration(seconds)} of CPU time"),
+        ("address-space-low", addresses, least, plenty, f"map {size(addresses)} of address space"),
+        ("file-size-low", length, FILE_AT_LEAST, FILE_PLENTY, f"write files of {size(length)}"),
+    ):
+        if limit != UNLIMITED and limit < wanted:
+            beside = " beside GPUs" if limits.gpus and code == "address-space-low" else ""
+            yield Found(
+                code,
+                (here,),
+                saw=f"a process may {can} at most{beside}",
+                expected="unlimited",
+                # how much CUDA maps depends on its version, the node and its GPUs
+                confidence=Confidence.LIKELY if beside else Confidence.CERTAIN,
+                status=Status.WARN if limit >= enough else None,
             )
 
 

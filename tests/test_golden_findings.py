@@ -21,6 +21,7 @@ from preflight.serde import encode
 CHECKS = (
     "gpu.health",
     "gpu.visible",
+    "host.limits",
     "job.backend",
     "job.balance",
     "job.cost",

@@ -123,6 +123,27 @@ CASES = (
         Status.FAIL,
     ),
     Case("no /proc", Missing(Cause.CANNOT_OBSERVE, "/proc/self/limits: No such file")),
+    Case("ten minutes of CPU time", but(cpu_seconds=600), "cpu-time-low", Status.FAIL),
+    Case("a day of CPU time", but(cpu_seconds=86400), "cpu-time-low", Status.WARN),
+    Case("a month of CPU time", but(cpu_seconds=30 * 86400)),
+    Case("20 GiB of addresses do without CUDA", but(addresses=20 * GIB)),
+    Case(
+        "20 GiB of addresses beside GPUs",
+        but(addresses=20 * GIB, gpus=True),
+        "address-space-low",
+        Status.FAIL,
+    ),
+    Case(
+        "what a queue gives each job as h_vmem, beside GPUs",
+        but(addresses=512 * GIB, gpus=True),
+        "address-space-low",
+        Status.WARN,
+    ),
+    Case("2 GiB of addresses", but(addresses=2 * GIB), "address-space-low", Status.WARN),
+    Case("half a GiB of addresses", but(addresses=GIB // 2), "address-space-low", Status.FAIL),
+    Case("files of 100 MiB", but(file_bytes=100 * MIB), "file-size-low", Status.WARN),
+    Case("files of 1 MiB", but(file_bytes=MIB), "file-size-low", Status.FAIL),
+    Case("files of 1 TiB", but(file_bytes=1024 * GIB)),
 )
 
 
@@ -178,6 +199,9 @@ def test_observe_reads_this_machine() -> None:
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              600                  unlimited            seconds
+Max file size             104857600            104857600            bytes
+Max address space         21474836480          unlimited            bytes
 Max processes             unlimited            unlimited            processes
 Max open files            1024                 524288               files
 Max locked memory         8388608              8388608              bytes
@@ -209,7 +233,24 @@ def test_observe_takes_the_least_of_all_cgroups(tmp_path: Path) -> None:
     assert seen.memory_limit == "/sys/fs/cgroup/slice/memory.max"
     assert (seen.threads_left, seen.threads_limit) == (50, "/sys/fs/cgroup/slice/pids.max")
     assert seen.shm_leftovers == 1
+    assert (seen.cpu_seconds, seen.file_bytes, seen.addresses) == (600, 100 * MIB, 20 * GIB)
     round_trips(seen)
+
+
+def test_what_may_be_committed_where_the_kernel_does_not_overcommit(tmp_path: Path) -> None:
+    proc = tmp_path / "proc/self"
+    proc.mkdir(parents=True)
+    (proc / "limits").write_text(LIMITS)
+    (tmp_path / "proc/meminfo").write_text(
+        "MemAvailable: 99000000 kB\nCommitLimit: 8000000 kB\nCommitted_AS: 7000000 kB\n"
+    )
+    vm = tmp_path / "proc/sys/vm"
+    vm.mkdir(parents=True)
+    left = {}
+    for mode in ("0", "1", "2"):
+        (vm / "overcommit_memory").write_text(f"{mode}\n")
+        left[mode] = host_limits.observe(Host(str(tmp_path)), context()).memory_left
+    assert left == {"0": 99000000 << 10, "1": 99000000 << 10, "2": 1000000 << 10}
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,26 @@ VARIANTS = (
     healthy("one rank on one CPU", wrap=("taskset", "-c", "1"), nproc=1),
     healthy("another user than root", user=NOBODY),
     healthy(
+        "limits that others have as well: no core files, 8 MiB of stack, a month of CPU time",
+        wrap=("prlimit", "--core=0", "--stack=8388608", "--cpu=2592000"),
+    ),
+    healthy(
+        "a queue's 20 GiB of address space, without GPUs", wrap=("prlimit", "--as=21474836480")
+    ),
+    healthy(
+        "the kernel does not overcommit, and there is room",
+        setup="echo 2 > mode; mount --bind mode /proc/sys/vm/overcommit_memory\n"
+        "sed -e 's/^CommitLimit:.*/CommitLimit: 64000000 kB/' "
+        "-e 's/^Committed_AS:.*/Committed_AS: 7500000 kB/' /proc/meminfo > left\n"
+        "mount --bind left /proc/meminfo\n",
+    ),
+    healthy(
+        "the kernel overcommits, and has promised more than there is",
+        setup="sed -e 's/^CommitLimit:.*/CommitLimit: 8000000 kB/' "
+        "-e 's/^Committed_AS:.*/Committed_AS: 95000000 kB/' /proc/meminfo > left\n"
+        "mount --bind left /proc/meminfo\n",
+    ),
+    healthy(
         "another user, and /proc shows him his own processes only",
         setup="mount -o remount,hidepid=2 /proc",
         user=NOBODY,

@@ -70,6 +70,54 @@ LIMITS = (
         args=("--level", "standard"),
         seconds=30,
     ),
+    Fault(
+        "ten minutes of CPU time for each process",
+        "host.limits",
+        "cpu-time-low",
+        says="use 10 min of CPU time",
+        wrap=("prlimit", "--cpu=600"),
+    ),
+    Fault(
+        "a login node's day of CPU time, which sbatch has carried along",
+        "host.limits",
+        "cpu-time-low",
+        status="warn",
+        exit=0,
+        wrap=("prlimit", "--cpu=86400"),
+    ),
+    Fault(
+        "files of at most 100 MiB",
+        "host.limits",
+        "file-size-low",
+        status="warn",
+        exit=0,
+        wrap=("prlimit", "--fsize=104857600"),
+    ),
+    Fault(
+        "20 GiB of address space beside GPUs",
+        "host.limits",
+        "address-space-low",
+        wrap=("prlimit", "--as=21474836480"),
+        setup=": > /dev/nvidia0\n",
+        args=("--level", "quick", "--only", "host.limits"),
+    ),
+    Fault(
+        "the kernel does not overcommit, and half a GiB is left to be promised",
+        "host.limits",
+        "memory-low",
+        says="vm.overcommit_memory=2",
+        setup="echo 2 > mode; mount --bind mode /proc/sys/vm/overcommit_memory\n"
+        "sed -e 's/^CommitLimit:.*/CommitLimit: 8000000 kB/' "
+        "-e 's/^Committed_AS:.*/Committed_AS: 7500000 kB/' /proc/meminfo > left\n"
+        "mount --bind left /proc/meminfo\n",
+    ),
+    Fault(
+        "/dev/shm has no inodes left",
+        "host.limits",
+        "shm-full",
+        setup="mount -t tmpfs -o size=2g,nr_inodes=3,mode=1777 shm /dev/shm\n"
+        "touch /dev/shm/a /dev/shm/b\n",
+    ),
     Fault("/dev/shm of 1 MiB", "host.limits", "shm-full", machine=Machine(shm="1m")),
     Fault(
         "/dev/shm of 64 MiB, docker's default",

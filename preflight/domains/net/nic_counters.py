@@ -23,10 +23,17 @@ DAMAGED = {
     "collisions": "collisions",
     "rx_errors": "receive errors",
     "tx_errors": "send errors",
-    "rx_symbol_err_phy": "symbols that error correction could not repair",
+    "rx_symbol_err_phy": "frames dropped for symbol errors",
+    "rx_pcs_symbol_err_phy": "symbols that error correction could not repair",
+    "rx_jabbers_phy": "long frames with a wrong CRC",
+    "rx_fragments_phy": "short frames with a wrong CRC",
+    "rx_oversize_pkts_phy": "frames longer than its MTU, so that the other end has a larger one",
+    "rx_out_of_range_len_phy": "frames longer than allowed, so that the other end has a larger MTU",
+    "link_down_events_phy": "times the link went down",
 }
 """Counters of /sys/class/net/*/statistics that stand still on a good cable. Not dropped or missed
-packets: those are a busy CPU's, or of protocols that nobody listens to. The last is mlx5's."""
+packets: those are a busy CPU's, or of protocols that nobody listens to. Those with `phy` are
+mlx5's, by the kernel's own description of them (mlx5/counters.rst, en_stats.c)."""
 SAME = {
     "rx_crc_errors_phy": "rx_crc_errors",  # mlx5
     "rx_crc_errors.nic": "rx_crc_errors",  # ice
