@@ -46,7 +46,7 @@ from preflight.domains.net.fault_localisation import (
     untested_edges,
 )
 from preflight.domains.net.interfaces import LIBRARIES, MORE
-from preflight.domains.net.mesh_probe import OK, Flows, flows_of_an_edge, joined
+from preflight.domains.net.mesh_probe import OK, TIMED_OUT, Flows, flows_of_an_edge, joined
 from preflight.domains.net.mesh_view import (
     LibraryMesh,
     Mesh,
@@ -91,7 +91,8 @@ CHECK = Check(
 )
 
 OWN_ADDRESS = "a different address for each machine"
-# ranks whose connections the burst stands for; with more it would be our own limit that is tested
+# ranks of a node whose connections the burst stands for: each of them is connected to each of
+# another node's, and of two nodes half are dialled by the one
 RANKS_OF_BURST = 8
 # a single lost packet among many happens in healthy networks
 LOST_SYNS, LOST_SHARE = 2, 0.02
@@ -238,9 +239,12 @@ def observe(host: Host, ctx: Context) -> Mesh:
     with peer:
         each = flows_of_an_edge(ctx.world_size)
         met = peer.meet(flows=each)
-        fine = [d.target for d in met if d.edge.result == OK]
-        ranks = len(ctx.topology.ranks_of(ctx.node))
-        opened = peer.burst(fine, max(1, min(RANKS_OF_BURST, ranks)))
+        # what loses some connections for good has no use for more of them
+        again = {target for target, _, more in peer.flows if more}
+        thin = {target for target, result, _ in peer.flows if result == TIMED_OUT} - again
+        fine = [d.target for d in met if d.edge.result == OK and d.target not in thin]
+        ranks = min(RANKS_OF_BURST, len(ctx.topology.ranks_of(ctx.node)))
+        opened = peer.burst(fine, max(1, ranks, ranks * ranks // 2))
     ports = (host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or "").split()[:2]
     place, numbers = (
         pairing.NodeNumber(ctx.rank, ctx.world_size),

@@ -11,6 +11,7 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              NCCL_IB_HCA matches no port; RoCE has no GID, or InfiniBand no partition key, at the
              index that NCCL uses
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
+             or slower than the others where there are as many as the GPUs ask for,
              or one whose link has not been up since boot; NCCL would use InfiniBand and Ethernet
              together, a slow port that was named or that NCCL_IB_HCA takes by a prefix,
              or one that is not in `ports`; a GID is link-local or RoCE v1; nodes have RoCE with
@@ -199,6 +200,7 @@ FINDINGS = {
         text="exclude this node, then reseat or swap the cable; compare the port's settings with "
         "those on another node",
         commands=(Command("ibstat {device} {number}; mlxlink -d {device} -m", "the node"),),
+        status=(Status.FAIL, Status.WARN),
     ),
     "slow-port-selected": FindingType(
         headline="NCCL_IB_HCA includes a slower RDMA port: {seen}",
@@ -597,6 +599,12 @@ def _judge_rate(here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma) 
         if len(like) > 2 and agreed.value and port.rate < agreed.value:
             wanted = f"{agreed.value:g} Gb/s, as on {parties(agreed.holders, 3)}"
             slow.add(port, "rate-low", _describe_rate(port), wanted)
+            continue
+        twins = hca_selection.faster_twins(seen, port)
+        if twins:
+            wanted = f"{twins[0].rate:g} Gb/s, as {parties([p.name for p in twins], 3)}"
+            status = Status.WARN
+            slow.add(port, "rate-low", _describe_rate(port), wanted, status=status)
             continue
         mine = {p.name: p.rate for p in taken if p.rate}
         usual = consensus(mine)

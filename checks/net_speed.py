@@ -12,8 +12,10 @@ Warns if     one node sends or receives at less than 40 % of the rate of the oth
              its partners; one link has less than 40 % of the rate of its ends with other nodes; a
              round trip takes over 1 ms and ten times that of the others; 0.6 % of the segments of
              one node or link are retransmitted, and of the others less than a quarter of that; a
-             card counts damaged frames during the check, or is half duplex; a member of a bond has
-             no link; with nothing to compare with: less than 100 Mbit/s, or 2 % retransmitted
+             card counts damaged frames during the check, or is half duplex; its link goes down
+             meanwhile, or went down ten times since boot and no other node's did a fifth as often;
+             a member of a bond has no link; with nothing to compare with: less than 100 Mbit/s, or
+             2 % retransmitted
 Undecided    a node exchanged no data with any partner
 Not covered  RDMA and NVLink (world.bandwidth); a switch that is slow under full load only; links
              faster than 8 Gbit/s, where one TCP stream measures the CPU
@@ -29,7 +31,7 @@ from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import pairing as pairs
 from preflight.domains.net import slow_pairs as speeds
 from preflight.domains.net.interfaces import listen_addresses
-from preflight.domains.net.nic_counters import Card, cards_since, read_errors
+from preflight.domains.net.nic_counters import DOWNS, Card, cards_since, flapping, read_errors
 from preflight.domains.net.rounds import ROUNDS, PairRounds, Trial
 from preflight.domains.net.slow_pairs import IN, OUT, Edge, EdgeRate, PairSpeeds
 from preflight.expect import Expect
@@ -147,6 +149,21 @@ FINDINGS = {
         text="check the cable and transceiver of {interface} on {node!s}, then try another switch "
         "port",
         commands=(CARD,),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=("net.mesh", "world.bandwidth", *SLOWER),
+    ),
+    "link-flapped": FindingType(
+        headline="the link of {interface} on {node} goes down: {seen}",
+        cause="a bad cable, transceiver or switch port, or a bond that the switch does not know",
+        means="each time it is away for a second or more: connections stall, RDMA queue pairs "
+        "break, and a job may end with a timeout hours after its start",
+        text="check the cable and transceiver of {interface} on {node!s}, then try another switch "
+        "port",
+        commands=(
+            Command("dmesg -T | grep -iE '{interface}.*link'", "{node}, as root"),
+            CARD,
+        ),
         status=Status.WARN,
         blame=Blame.NODE,
         explains=("net.mesh", "world.bandwidth", *SLOWER),
@@ -470,12 +487,26 @@ def _lossy_everywhere(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Fou
 
 def _bad_cards(world: World[Speed]) -> Iterator[Found]:
     """What the cards themselves say of their cables."""
+    all_cards = [(here.node, card) for here, seen in world.each() for card in seen.cards]
+    flapped = {(node, card.name): most for node, card, most in flapping(all_cards)}
     for here, seen in world.each():
         for card in seen.cards:
             nic = Subject(Kind.NIC, here.node, card.name, world.topology.ranks_of(here.node))
             fields = {"node": here.node, "to": "", "interface": card.name}
             what: tuple[str, str, str] | None = None
-            if card.damaged:
+            sure = Confidence.CERTAIN
+            if now := card.errors.get(DOWNS):
+                what = (
+                    "link-flapped",
+                    f"{plural(now, 'time')} within this check",
+                    "a link that stays",
+                )
+            elif (here.node, card.name) in flapped:
+                most = flapped[here.node, card.name]
+                saw = f"{plural(card.downs, 'time')} since its driver was loaded"
+                what = "link-flapped", saw, f"{most} at most, as on the others"
+                sure = Confidence.LIKELY
+            elif card.damaged:
                 what = "nic-errors", f"{card.damaged} within this check", "no damaged frames"
             elif card.duplex == "half":
                 what = "duplex-half", f"{card.name} is half duplex", "full duplex"
@@ -483,7 +514,6 @@ def _bad_cards(world: World[Speed]) -> Iterator[Found]:
                 what = "bond-degraded", f"{card.name} of {card.bond} is down", "a link"
             if what is not None:
                 code, saw, expected = what
-                sure = Confidence.CERTAIN
                 yield Found(code, (nic,), saw, expected, confidence=sure, fields=fields)
 
 

@@ -341,7 +341,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         elsewhere=elsewhere,
         routes=routes,
         agent=agent,
-        hosts_line=_hosts_line(host, roll.name) if outside else "",
+        hosts_line=_hosts_line(host, roll.name) if outside or 0 not in roll.ranks else "",
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
     )
@@ -427,6 +427,7 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     yield from leader_address.cannot_listen(world)
     misplaced = list(leader_address.leader_elsewhere(world, view))
     yield from misplaced
+    yield from leader_address.met_themselves(world, view)
     if view is not None:
         yield from _who_came(world, view, misplaced)
     if not misplaced:

@@ -34,6 +34,11 @@ AER = re.compile(
     rf"(?:message )?received(?: from)?:? ({ADDRESS})",
     re.ASCII,
 )
+# drivers/pci/pcie/err.c, and until Linux 5.8 aer's: after an uncorrected error anywhere above it
+# the link of this device was reset, and its driver can't go on (NVIDIA's has no handlers)
+UNRECOVERED = re.compile(
+    rf"nvidia ({ADDRESS}): (?:AER: can't recover|device has no AER-aware driver)", re.ASCII
+)
 # drivers/net/ethernet/mellanox/mlx5/core/health.c and cmd.c: what the HCA does not recover from by
 # itself, and the end of a recovery
 MLX5 = re.compile(rf"mlx5_core ({ADDRESS}): (.*)", re.ASCII)
@@ -61,6 +66,9 @@ class DeviceError:
 def pcie_errors(text: str) -> DeviceError | None:
     """A line about the PCIe link of a device (Advanced Error Reporting)."""
     told = AER.search(text)
+    if not told and (lost := UNRECOVERED.search(text)):
+        words = "not recovered from an uncorrected PCIe error"
+        return DeviceError(lost[1], words, True, 1, 0.0)
     if not told:
         return None
     words = f"uncorrected ({told[2].lower()})" if told[1] and told[2] else "corrected"

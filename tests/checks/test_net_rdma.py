@@ -16,6 +16,7 @@ from support.hcas import LOCAL, ROCE, V1, V2, V4, gpus, hca, write
 from preflight.check import conforms
 from preflight.checks import net_rdma
 from preflight.domains.kernel_log import DeviceError
+from preflight.domains.net import rdma
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, RdmaPort
 from preflight.host import Host
@@ -261,8 +262,26 @@ CASES = (
         subject="n1 · mlx5_3 · port 1",
     ),
     Case(
-        "of two nodes neither is the one that differs",
+        "two of eight came up with half their speed, beside eight GPUs",
+        fabric(*rails(8, port(3, rate=200.0), port(6, rate=200.0))),
+        "rate-low",
+        WARN,
+        subject="n1 · mlx5_3 · port 1",
+    ),
+    Case("two more than the GPUs ask for", fabric(*rails(10, port(3, rate=200.0)))),
+    Case("half of them are slower", fabric(*rails(8, *(port(n, rate=200.0) for n in range(4))))),
+    Case("another make is slower", fabric(*rails(8, port(3, rate=200.0, kind="MT4125 S")))),
+    Case(
+        "of two nodes the twins in the box tell which one is slower",
         nodes(fabric(*rails(8, port(3, rate=100.0))), GOOD),
+        "rate-low",
+        WARN,
+        topology=job(),
+        subject="n1 · mlx5_3 · port 1",
+    ),
+    Case(
+        "without twins neither of two nodes is the one that differs",
+        nodes(fabric(port(0, rate=100.0)), fabric(port(0))),
         topology=job(),
     ),
     Case(
@@ -608,9 +627,29 @@ def test_one_cable_of_a_whole_machine(
         card = tmp_path / "sys/devices/pci0000:00/0000:28:00.0"
         (card / "net/eth2/carrier_up_count").write_text(f"{carriers}\n")
     gpus(tmp_path)
+    port_folder = tmp_path / "sys/class/infiniband/mlx5_2/ports/1"
+    for name, lid in (("lid", "0xffff"), ("sm_lid", "0x0")):
+        (port_folder / name).write_text(f"{lid}\n")
     (finding,) = judged(net_rdma, Case("", net_rdma.observe(Host(str(tmp_path), {}), context())))
     code = "port-down" if status is FAIL else "port-never-up"
     assert (finding.code, str(finding.subjects[0])) == (code, "n1 · mlx5_2 · port 1")
     assert finding.saw == f"mlx5_2:1 state Down, physical Polling, {history}"
     assert finding.expected == "Active: as the 7 others like it here"
     assert finding.status is status
+
+
+def test_the_address_that_a_subnet_manager_gave_tells_of_a_link(tmp_path: Path) -> None:
+    """As of a port that was down and Polling, with a base LID of 868 and an SM LID of 334."""
+    hca(tmp_path, "mlx5_0", pci="0000:18:00.0", state=1, physical=2, counters={"link_downed": 0})
+    folder = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    for lid, manager, was_up in (
+        ("0x364", "0x14e", True),
+        ("0x0", "0x0", False),
+        ("0xffff", "0x0", False),
+        ("0x364", "0x0", False),
+        ("up", "0x14e", False),
+    ):
+        (folder / "lid").write_text(f"{lid}\n")
+        (folder / "sm_lid").write_text(f"{manager}\n")
+        (port,) = rdma.ports(Host(str(tmp_path), {}))
+        assert port.was_up is was_up, (lid, manager)

@@ -94,6 +94,17 @@ def cards(card: Card, saw: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {**saw, "n1": dataclasses.replace(saw["n1"], cards=(card,))}
 
 
+def flapped(count: int, nodes: int = 3) -> dict[str, Any]:
+    """n1's card lost its link so often, those of the others once."""
+    saw = fabric(nodes)
+    return {
+        name: dataclasses.replace(
+            one, cards=(Card("eth0", {}, "full", downs=count if name == "n1" else 1),)
+        )
+        for name, one in saw.items()
+    }
+
+
 def slow_edges(*bad: tuple[int, int], gbits: float = 0.94) -> Callable[[int, int], Burst]:
     return lambda a, b: burst(gbits) if (a, b) in bad else FINE
 
@@ -164,6 +175,24 @@ CASES = (
     ),
     case("one damaged frame", 3, cards(Card("eth0", {"rx_crc_errors": 1, "rx_errors": 1}, "full"))),
     case("a fast sender fills the buffers of a card", 3, cards(Card("eth0", FULL))),
+    case(
+        "its link goes down meanwhile",
+        3,
+        cards(Card("eth0", {"carrier_down_count": 1}, "full", downs=3)),
+        "link-flapped",
+        WARN,
+        subject="n1 · eth0",
+    ),
+    case(
+        "its link went down 40 times since boot",
+        3,
+        flapped(40),
+        "link-flapped",
+        WARN,
+        subject="n1 · eth0",
+    ),
+    case("of two nodes nobody can tell", 2, flapped(40, 2)),
+    case("a link that was unplugged", 3, flapped(4)),
     case("half duplex", 3, cards(Card("eth0", {}, "half")), "duplex-half", WARN),
     case("a virtual card has no duplex", 3, cards(Card("eth0", {}, "unknown"))),
     case(

@@ -394,6 +394,42 @@ NET_RDMA = (
         **ON_4,
     ),
     Fault(
+        "a port that is down and has the address of its subnet yet",  # as in leptonai/gpud#482
+        "net.rdma",
+        "port-down",
+        "n1 · mlx5_2 · port 1",
+        says="was up since boot",
+        setup=RAILS % f"{ONE_PORT % POLLING}; for f in 'lid 0x364' 'sm_lid 0x14e'; do "
+        'echo ${f#* } > "tree/infiniband/mlx5_2/ports/1/${f% *}"; done',
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "two of eight HCAs came up with half of their rate",  # as in NVIDIA/nccl#307
+        "net.rdma",
+        "rate-low",
+        "n1 · mlx5_3 · port 1",
+        status="warn",
+        exit=0,
+        says="mlx5_3:1 200 Gb/s",
+        setup=RAILS % "for n in 3 6; do echo '200 Gb/sec (4X HDR)' "
+        "> tree/infiniband/mlx5_$n/ports/1/rate; done",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a ninth port that is InfiniBand by mistake",  # as in dsx-ai-factory/infra-controller#3624
+        "net.rdma",
+        "port-never-up",
+        "n1 · mlx5_9 · port 1",
+        status="warn",
+        exit=0,
+        setup=RAILS % f"port mlx5_9 {POLLING}; echo 0xffff > tree/infiniband/mlx5_9/ports/1/lid; "
+        "echo 0x0 > tree/infiniband/mlx5_9/ports/1/sm_lid",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "one of eight InfiniBand ports never had a cable",
         "net.rdma",
         "port-never-up",

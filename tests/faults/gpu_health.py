@@ -74,6 +74,26 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "a GPU whose link was reset after a fatal error of the port above it",  # returnn#1500
+        "gpu.health",
+        "pcie-errors",
+        "n1 · GPU 0",
+        status="warn",
+        exit=0,
+        says="not recovered",
+        setup="".join(
+            SAYS.format(line)
+            for line in (
+                "pcieport 0000:16:01.0: AER: Uncorrectable (Fatal) error message received from "
+                "0000:16:01.0",
+                "nvidia 0000:18:00.0: AER: can'\\''t recover (no error_detected callback)",
+                "pcieport 0000:16:01.0: AER: device recovery failed",
+            )
+        ),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "uncorrected errors of one GPU's PCIe link",
         "gpu.health",
         "pcie-errors",

@@ -245,6 +245,14 @@ VARIANTS = (
         args=("--level", "quick", "--only", "net.rdma"),
     ),
     healthy(
+        "two HCAs for storage of the same make, slower, beside one for each GPU",
+        nproc=2,
+        gpus=8,
+        setup=RAILS % "for n in 8 9; do port mlx5_$n '4: ACTIVE' '5: LinkUp' "
+        "'200 Gb/sec (2X NDR)'; done",
+        args=("--level", "quick", "--only", "net.rdma"),
+    ),
+    healthy(
         "an exact NCCL_IB_HCA beside a storage HCA",
         nproc=2,
         gpus=4,

@@ -18,6 +18,7 @@ from lab.faults import (
     delay,
     few_ports,
     firewall,
+    flapped,
     limit_syns,
     lose,
     name_is,
@@ -248,6 +249,11 @@ WORLDS = (
         breaks={"n2": (card_says("statistics/rx_crc_errors", "4711"),)},
     ),
     healthy("a card of 400 Gbit/s, full duplex", breaks={"n2": (card_says("duplex", "full"),)}),
+    healthy(
+        "all links went down fourteen times, with their switch",
+        breaks=dict.fromkeys(THREE, (flapped(14),)),
+    ),
+    healthy("a link that was unplugged twice", breaks={"n3": (flapped(2),)}),
     healthy("0.1 % is lost on one", breaks={"n2": (CUT, lose(0.1))}),
     healthy("0.2 % is lost on all", breaks=dict.fromkeys(THREE, (CUT, lose(0.2)))),
     healthy(

@@ -11,6 +11,7 @@ from typing import Any
 
 from faults.world import PORT, WorldFault, machines
 from lab.faults import (
+    DOCKER,
     Break,
     firewall,
     http_server,
@@ -147,6 +148,24 @@ FAULTS = (
         "one node has MASTER_ADDR at 127.0.1.1, from an /etc/hosts of another",
         *("net.name", "master-loopback", "n2*"),
         breaks={"n2": [name_is("n1", "127.0.1.1")]},
+        arrive=6,
+        innocent=("n1", "n3"),
+    ),
+    WorldFault(
+        "one node takes MASTER_ADDR for a bridge of its own",
+        *("rdzv.reach", "address-elsewhere", "n3"),
+        breaks={"n3": [Break("Docker is installed", DOCKER), name_is("n1", "172.17.0.1")]},
+        says="an address of its own",
+        exit=5,
+        arrive=6,
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "one node has its own address for the name of MASTER_ADDR",
+        *("rdzv.reach", "address-elsewhere", "n2"),
+        breaks={"n2": [name_is("n1", "10.77.0.2")]},
+        says="/etc/hosts line",
+        exit=5,
         arrive=6,
         innocent=("n1", "n3"),
     ),

@@ -20,6 +20,7 @@ from lab.faults import (
     drop_port,
     few_ports,
     firewall,
+    flapped,
     limit_connections,
     limit_syns,
     link_down,
@@ -494,6 +495,14 @@ CABLES = (
         says="late collisions",
         breaks={"n2": [damaged(400, "tx_window_errors")]},
         innocent=("n1", "n3"),
+    ),
+    speed(
+        "the link of n3 went down fourteen times",
+        "link-flapped",
+        "n3 · eth0",
+        says="since its driver was loaded",
+        breaks={"n3": [flapped(14)]},
+        innocent=("n1", "n2"),
     ),
     speed(
         "the card of n2 is half duplex",

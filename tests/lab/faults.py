@@ -233,6 +233,16 @@ def route(kind: str, to: str) -> Break:
     return Break(f"{kind} route to {to}", f"{ip} route add {kind} {to}", f"{ip} route del {to}")
 
 
+def flapped(times: int) -> Break:
+    """The link of eth0 went away and came back so often, before anybody looked."""
+    return Break(
+        f"the link went down {times} times",
+        "until [ $(cat /sys/class/net/eth0/operstate) = up ]; do sleep 0.02; done; sleep 0.2",
+        switch=f"for n in $(seq {times}); do ip link set {{port}} down; sleep 0.03\n"
+        "ip link set {port} up; sleep 0.03; done",
+    )
+
+
 def damaged(parts: int, counter: str = "rx_crc_errors", nic: str = "eth0") -> Break:
     """A bad cable: the card counts one of so many packets as damaged."""
     return Break(

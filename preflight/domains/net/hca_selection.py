@@ -155,3 +155,15 @@ def unused_everywhere(fabrics: Mapping[str, NodeRdma], name: str) -> bool:
     """Whether at least two nodes have this port and none has it Active: the site's layout."""
     states = [port.active for port in same_port(fabrics, name).values()]
     return len(states) > 1 and not any(states)
+
+
+def faster_twins(seen: NodeRdma, port: RdmaPort) -> tuple[RdmaPort, ...]:
+    """The ports of the same make that run faster, where nearly all of them do and there are as many
+    as the GPUs ask for: one for each, two, or one for two. With more of them than that one may be
+    there for something else, and slower on purpose."""
+    alike = tuple(p for p in seen.alike(port) if p.active and p.rate)
+    rails = len(alike) > 2 and len(alike) * 2 in (seen.gpus, 2 * seen.gpus, 4 * seen.gpus)
+    usual = max((p.rate for p in alike), default=0.0)
+    fast = tuple(p for p in alike if p.rate == usual)
+    few = (len(alike) - len(fast)) * FEW <= len(alike)
+    return fast if port.kind and rails and few and port.rate < usual else ()

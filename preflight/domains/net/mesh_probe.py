@@ -62,6 +62,9 @@ closed without an answer; no socket: this process has no descriptors left, which
 
 CONNECT = 3.5
 """Seconds to connect: a SYN that is lost is sent again after 1 and after 3."""
+CONNECT_AT_ONCE = 7.5
+"""The same where all are opened at once: what a limit of new connections per second lets through
+after the third repetition is not lost."""
 ANSWERED = 3.0
 PATIENCE = 4.0
 """Seconds that a node waits for the others to say where they listen."""
@@ -292,8 +295,9 @@ class MeshPeer:
             self._kept.append(sock.dup())
             yield from ()
 
+        patience = max(1.0, min(CONNECT_AT_ONCE, self.ends - time.monotonic() - MARGIN))
         for target in wanted:
-            self._loop.add(self._dial(target, keep, over.append))
+            self._loop.add(self._dial(target, keep, over.append, patience))
         while len(over) < len(wanted) and time.monotonic() < self.ends:
             self._serve()
         return over
@@ -406,7 +410,11 @@ class MeshPeer:
     # --- the dialler ---
 
     def _dial(
-        self, target: Target, session: Session | None, land: Callable[[Dialled], None]
+        self,
+        target: Target,
+        session: Session | None,
+        land: Callable[[Dialled], None],
+        patience: float = CONNECT,
     ) -> Steps[None]:
         began = time.monotonic()
         result, stage = OK, TIMED_OUT
@@ -422,7 +430,7 @@ class MeshPeer:
             try:
                 code = sock.connect_ex(sockaddr(target.ip, target.port, target.interface))
                 if code == errno.EINPROGRESS:
-                    yield sock, WRITE, CONNECT
+                    yield sock, WRITE, patience
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code:
                     raise OSError(code, os.strerror(code))

@@ -4,7 +4,7 @@ Counters are compared over our own traffic: what was counted last year is nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from preflight.domains.net.ethtool import driver_counts
 from preflight.frozen import dataclass
@@ -29,7 +29,6 @@ DAMAGED = {
     "rx_fragments_phy": "short frames with a wrong CRC",
     "rx_oversize_pkts_phy": "frames longer than its MTU, so that the other end has a larger one",
     "rx_out_of_range_len_phy": "frames longer than allowed, so that the other end has a larger MTU",
-    "link_down_events_phy": "times the link went down",
 }
 """Counters of /sys/class/net/*/statistics that stand still on a good cable. Not dropped or missed
 packets: those are a busy CPU's, or of protocols that nobody listens to. Those with `phy` are
@@ -59,6 +58,10 @@ HELD_UP = {
 }
 """What drivers count where packets wait or are dropped, though the cable is good. It says why a
 transfer is slow or loses packets, and nothing by itself: a fast sender is enough for some."""
+DOWNS = "carrier_down_count"
+"""How often the link of an interface went down (since Linux 4.16)."""
+FLAPS = 10
+"""So often, where no other node's card did so a fifth as often, is no switch that was restarted."""
 LEAST = 3
 """So many errors in a second or two of traffic are no accident."""
 
@@ -66,13 +69,15 @@ LEAST = 3
 @dataclass(frozen=True, slots=True)
 class Card:
     """A card below the interface. `errors`: how much its counters grew; `duplex`: as the kernel has
-    it; `linked`: it has a link; `bond`: the bond that it is a member of, or empty."""
+    it; `linked`: it has a link; `bond`: the bond that it is a member of, or empty; `downs`: how
+    often its link went down since the interface exists, as far as the kernel counts that."""
 
     name: str
     errors: Mapping[str, int]
     duplex: str = ""
     linked: bool = True
     bond: str = ""
+    downs: int = 0
 
     @property
     def damaged(self) -> str:
@@ -87,6 +92,16 @@ class Card:
     def _words(self, names: Mapping[str, str]) -> str:
         told = [f"{n} {names[c]}" for c in names if (n := self.errors.get(c, 0)) >= LEAST]
         return ", ".join(told[:2])
+
+
+def flapping(cards: Collection[tuple[str, Card]]) -> Iterator[tuple[str, Card, int]]:
+    """Of cards by node those whose link went down far more often than any of the other nodes', and
+    the most that theirs did. Of two nodes nobody can tell what is usual."""
+    for node, card in cards:
+        others = [other.downs for name, other in cards if name != node]
+        nodes = {name for name, _ in cards if name != node}
+        if len(nodes) > 1 and card.downs >= max(FLAPS, 5 * max(others)):
+            yield node, card, max(others)
 
 
 def below(host: Host, interface: str) -> tuple[tuple[str, str], ...]:
@@ -115,6 +130,9 @@ def _counts(host: Host, name: str) -> dict[str, int]:
         for counter in DAMAGED
         if (count := host.read_int(f"{FOLDER}/{name}/statistics/{counter}")) is not None
     }
+    downs = host.read_int(f"{FOLDER}/{name}/{DOWNS}")
+    if downs is not None:
+        found[DOWNS] = downs
     if host.live:
         told = driver_counts(name, {*SAME, *HELD_UP, *DAMAGED})
         for counter, count in told.items():
@@ -134,4 +152,5 @@ def cards_since(
         duplex = (host.read_or_none(f"{FOLDER}/{name}/duplex") or "").strip()[:10]
         state = (host.read_or_none(f"{FOLDER}/{name}/operstate") or "").strip()
         linked = state not in ("down", "lowerlayerdown", "notpresent")
-        yield Card(name, grown, duplex, linked, bond)
+        downs = now.get(name, {}).get(DOWNS, 0)
+        yield Card(name, grown, duplex, linked, bond, downs)

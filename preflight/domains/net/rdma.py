@@ -135,6 +135,11 @@ def _word(words: tuple[str, ...], number: int) -> str:
     return words[number] if 0 <= number < len(words) and words[number] else f"{number}"
 
 
+MULTICAST_LID = 0xC000
+"""Local identifiers from here on are no port's (IBTA 4.1.1); what was never given one has 0 or
+0xffff."""
+
+
 def hca_rule(text: str) -> NameList:
     """The rule in a value of NCCL_IB_HCA; an empty one admits all. What reads the list skips a
     further sign behind the first two."""
@@ -231,11 +236,19 @@ def _mtu(host: Host, folder: str) -> int:
 
 def _was_up(host: Host, folder: str, port: str, state: int) -> bool:
     """Whether a link has been up since the driver was loaded: it went down (IBTA: LinkDowned counts
-    links that were up), or its interface has had a carrier (sysfs-class-net)."""
+    links that were up), its interface has had a carrier (sysfs-class-net), or a subnet manager has
+    given it its address, which it keeps until then."""
     if state == ACTIVE or _number(host, f"{port}/phys_state") == LINK_UP:
         return True
     downed = host.read_int(f"{port}/counters/link_downed")
-    return bool(downed) or bool(_interface_numbers(host, folder, "carrier_up_count"))
+    lids = [_hexadecimal(_text(host, f"{port}/{name}")) for name in ("lid", "sm_lid")]
+    given = all(0 < lid < MULTICAST_LID for lid in lids)
+    return given or bool(downed) or bool(_interface_numbers(host, folder, "carrier_up_count"))
+
+
+def _hexadecimal(text: str) -> int:
+    """`0x364`; 0 for what is none."""
+    return int(text, 16) if re.fullmatch(r"0x[0-9a-f]{1,8}", text) else 0
 
 
 def _slots(host: Host, port: str) -> tuple[int, ...]:

@@ -55,6 +55,35 @@ def _needs_others(world: World[Reach], here: Subject, reach: Reach) -> bool:
     return known and roll.size > max(top.ranks_on(here.node), len(roll.ranks))
 
 
+def met_themselves(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
+    """Nodes without rank 0 on which the name leads to an address of their own: each waits there for
+    the others, who meet elsewhere."""
+    if view is None or 0 not in view.came:
+        return
+    for here, reach in world.each():
+        roll = reach.roll
+        own = reach is not view.reach and roll.hosts and not roll.failed and roll.mine
+        if own and roll.ips and 0 not in roll.ranks and not {*roll.ips} & {*view.roll.ips}:
+            right = next(iter(view.roll.ips), "")
+            line = f", by {reach.hosts_line}" if reach.hosts_line else ""
+            yield Found(
+                "address-elsewhere",
+                (here if here.ranks else Subject(Kind.NODE, here.node, ranks=roll.ranks),),
+                saw=f"{here.node}: {roll.name[:80]!r} is {', '.join(roll.ips[:4])} here{line}, "
+                f"an address of its own, at which it waited for the others · the meeting is at "
+                f"{right}",
+                expected=f"MASTER_ADDR {roll.name[:80]!r} leads to {right}, as on other nodes",
+                confidence=Confidence.LIKELY,
+                fields={
+                    "name": roll.name,
+                    "port": str(roll.port),
+                    "ip": roll.ips[0],
+                    "right": right,
+                    "outside": here.node,
+                },
+            )
+
+
 def cannot_listen(world: World[Reach]) -> Iterator[Found]:
     for here, reach in world.each():
         roll = reach.roll

@@ -90,12 +90,16 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """One finding for all who failed in the same way at the same place."""
     groups: dict[tuple[str, AttemptOutcome, str, str, int], list[NotAdmitted]] = {}
     too_late: list[NotAdmitted] = []
+    too_early: list[NotAdmitted] = []
     explained = {here.node for here, _ in orphaned(world, view)}
     for one in not_admitted(world):
         if one.here.node in explained:
             continue
         if view is not None and one.way is AttemptOutcome.REFUSED and _after(one, view) > 0:
             too_late.append(one)
+            continue
+        if view is not None and one.way is AttemptOutcome.REFUSED and _before(one, view) > 0:
+            too_early.append(one)
             continue
         roll, wrong = one.reach.roll, _right_address(one, world, view)
         key = (wrong, one.way, one.seen_on_the_way(view), roll.name, roll.port)
@@ -104,6 +108,8 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
         yield _wrong_address(group, wrong) if wrong else _diagnosis(group, world, view)
     if too_late and view is not None:
         yield _too_late(too_late, view)
+    if too_early and view is not None:
+        yield _host_too_late(too_early, view)
 
 
 # --- the meeting was over ---
@@ -113,6 +119,30 @@ def _after(one: NotAdmitted, view: MeetingView) -> float:
     """Seconds after the meeting's end at which this agent began, if the two clocks agree."""
     began = (one.reach.roll.began, view.roll.began)
     return began[0] - began[1] - view.roll.waited if all(began) else 0.0
+
+
+def _before(one: NotAdmitted, view: MeetingView) -> float:
+    """Seconds before the meeting's begin at which this agent had given up, if the clocks agree."""
+    began = (one.reach.roll.began, view.roll.began)
+    return began[1] - began[0] - one.reach.roll.waited if all(began) else 0.0
+
+
+def _host_too_late(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
+    """Nobody listened yet while these waited: that accuses no way between the two."""
+    early = (
+        f"{view.node} began {duration(_before(o, view) + o.reach.roll.waited)} after "
+        f"{o.here.node}, which waited for {duration(o.reach.roll.waited)}"
+        for o in group[:SHOWN]
+    )
+    return Found(
+        "agent-too-late",
+        (Subject(Kind.NODE, view.node, ranks=view.host.ranks),),
+        saw=f"{' · '.join(early)} · {describe_attempts(group[0].reach.roll)}",
+        expected="rank 0's node first, or while the others wait",
+        confidence=Confidence.LIKELY,
+        alternatives=("the two clocks differ, and a firewall rejects the connections",),
+        fields={"host": view.node},
+    )
 
 
 def _too_late(group: Sequence[NotAdmitted], view: MeetingView) -> Found:

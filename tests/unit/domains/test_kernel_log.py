@@ -52,6 +52,16 @@ def machine(root: Path, *lines: str) -> Host:
             "corrected PCIe error",
             False,
         ),
+        (
+            f"nvidia {BUS}: AER: can't recover (no error_detected callback)",
+            "not recovered from an uncorrected PCIe error",
+            True,
+        ),
+        (
+            f"nvidia {BUS}: device has no AER-aware driver",
+            "not recovered from an uncorrected PCIe error",
+            True,
+        ),
     ],
 )
 def test_pcie(line: str, words: str, fatal: bool) -> None:
@@ -64,6 +74,7 @@ def test_pcie(line: str, words: str, fatal: bool) -> None:
         f"pcieport {BUS}: AER: enabled with IRQ 26",
         "acpi PNP0A08:00: _OSC: OS now controls [PCIeHotplug PME AER PCIeCapability LTR]",
         "AER: Corrected error received: zz",
+        f"snd_hda_intel {BUS}: AER: can't recover (no error_detected callback)",
     ],
 )
 def test_no_error_of_pcie(line: str) -> None:
