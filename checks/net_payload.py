@@ -2,11 +2,12 @@
 
 Level        standard
 Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh, each acknowledged
-             with its checksum; the path MTU that the kernel found and the packets that it
-             retransmitted
-Fails if     data from some size on never arrives, although it is retransmitted; data arrives
-             corrupted
-Warns if     it arrives late after retransmissions (the kernel found a smaller size that passes:
+             with its checksum; all but the last over eleven more connections from other source
+             ports; the path MTU that the kernel found and the packets that it retransmitted
+Fails if     data from some size on never arrives, although it is retransmitted, on all connections
+             of an edge or on some of them; data arrives corrupted
+Warns if     some connections lose packets each time that they are used, and others none; it arrives
+             late after retransmissions (the kernel found a smaller size that passes:
              net.ipv4.tcp_mtu_probing), or the time is over before all of it has arrived
 Undecided    the other end received the data and did not acknowledge it, or nothing was sent
 Not covered  speed (net.speed): 1 MiB that would take seconds is not sent; RDMA's own MTU
@@ -17,10 +18,11 @@ Seen as      "Timed out waiting 1800000ms for recv operation to complete", "Watc
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from socket import socket
 
@@ -36,11 +38,12 @@ from preflight.domains.net.fault_localisation import (
     describe_edges,
     link_subjects,
     names_by_number,
+    shared_by,
     suspects,
     untested_edges,
 )
 from preflight.domains.net.interfaces import ListenAddress, never_dialled
-from preflight.domains.net.mesh_probe import CLOSED, FRAME, OK, Dialled, joined
+from preflight.domains.net.mesh_probe import CLOSED, FRAME, OK, Dialled, flows_of_an_edge, joined
 from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.tcp import (
     READ,
@@ -76,7 +79,7 @@ CHECK = Check(
     needs=("net.mesh",),
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
-    disturbs="sends 1.1 MB over every edge",
+    disturbs="sends up to 2 MB over every edge",
     blame=Blame.NETWORK,
     explains=("net.speed", "world.*"),
 )
@@ -87,6 +90,18 @@ PATTERN = bytes(range(251)) * 4200
 STALLED, UNANSWERED, DAMAGED, UNFINISHED = "stalled", "unanswered", "damaged", "unfinished"
 SLOW = "slow"
 KNOWN = (OK, SLOW, STALLED, DAMAGED, UNFINISHED)
+
+# connections of an edge, each from another source port: a path of four shows with 97 % on one edge,
+# and a node has several
+PATHS = 12
+# sizes that they send; one that lost a packet sends the last of them again, so many times
+PATH_SIZES, ROUNDS = SIZES[:4], 2
+# connections that lose packets each time, at least; and what does not happen by chance
+LOSSY, STALLS, LUCK = 3, 2, 0.01
+# of the connections that lost a packet so many lose some in each further round
+MOST = 0.6
+# more of them, and it is no matter of single paths
+SOME = 0.75
 
 # without any progress: time for four repetitions. Where tcp_mtu_probing is set, the kernel tries
 # smaller packets at the fifth, some 6 seconds after the first packet
@@ -146,6 +161,34 @@ FINDINGS = {
         now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
         text=SAME + ". A run with a third node shows which end it is",
     ),
+    "paths-blackhole": replace(
+        BLACKHOLE,
+        headline="some connections of {at} lose all large packets, others pass: {seen}",
+        cause="a smaller MTU on one member of a link aggregation or one of several equal-cost "
+        "paths (ECMP): the addresses and ports of a connection decide which one it takes",
+        means="a collective hangs in one start and passes in the next: some connections carry "
+        "nothing but small messages",
+        now="sysctl -w net.ipv4.tcp_mtu_probing=1   on every node",
+        text="run without {node!s}; compare the MTU of all members of the bond and of all uplinks "
+        "of the switch",
+        commands=(Command("cat /proc/net/bonding/*; ip -d link", "{node}"), PROBE),
+        blame=(Blame.NETWORK, Blame.NODE),
+    ),
+    "paths-lossy": FindingType(
+        headline="some connections of {at} lose packets each time, others none: {seen}",
+        who="cluster administrator",
+        cause="a bad cable or transceiver of one member of a link aggregation or of one of several "
+        "equal-cost paths (ECMP): the addresses and ports of a connection decide which one it "
+        "takes",
+        means="some connections of each collective are many times slower than the others, which "
+        "wait for them; another start has other ones",
+        text="look for errors at each member of the bond of {node!s} and each uplink of its "
+        "switch, and take the bad one out",
+        commands=(Command("cat /proc/net/bonding/*; ip -s link", "{node}"),),
+        status=Status.WARN,
+        blame=(Blame.NETWORK, Blame.NODE),
+        explains=("net.speed", "world.bandwidth", "world.gloo:slow", "world.nccl:slow"),
+    ),
     "payload-damaged": FindingType(
         headline="data to or from {at} arrives corrupted: wrong checksum",
         cause="a NIC, an offload or a middlebox that corrupts data",
@@ -190,10 +233,23 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Paths:
+    """Connections to node number `to` from different source ports, where not all were alike: how
+    many were tried, stalled, lost a packet, and then lost some each time that they were used."""
+
+    to: int
+    tried: int
+    stalled: int = 0
+    lost: int = 0
+    lossy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Payload:
     place: NodeNumber
     ways: tuple[ListenAddress, ...]
     sweeps: tuple[Sweep, ...]
+    paths: tuple[Paths, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> Payload:
@@ -201,9 +257,41 @@ def observe(host: Host, ctx: Context) -> Payload:
     patience = PROBING if host.read_int("/proc/sys/net/ipv4/tcp_mtu_probing") else PATIENCE
     with peer:
         ctx.mark("send")
-        met = peer.meet(lambda sock: _sweep(sock, peer.ends - 0.5, patience))
+        met = peer.meet(
+            lambda sock: _sweep(sock, peer.ends - 0.5, patience),
+            min(PATHS, flows_of_an_edge(ctx.world_size)),
+            lambda sock: _sweep_path(sock, peer.ends - 0.5, patience),
+        )
     place = NodeNumber(ctx.rank, ctx.world_size)
-    return Payload(place, ways.found, tuple(_sweep_of(d) for d in met))
+    paths = tuple(_paths(met, peer.further))
+    return Payload(place, ways.found, tuple(_sweep_of(d) for d in met), paths)
+
+
+def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths]:
+    """The connections of each edge, its first one among them, where one stalled or lost packets."""
+    counts: dict[tuple[int, str], list[int]] = {}
+    first = [(d, d.answer[1], 0, False) for d in met if d.answer]
+    rest = [(d, d.answer[0], d.answer[1], d.answer[2]) for d in further if d.answer]
+    for dialled, result, lost, again in (*first, *rest):
+        count = counts.setdefault((dialled.target.number, dialled.target.libraries), [0, 0, 0, 0])
+        count[0] += result in (OK, SLOW, STALLED, UNFINISHED)
+        count[1] += result == STALLED
+        count[2] += result in (OK, UNFINISHED) and lost > 0
+        count[3] += again
+    for (to, _), (tried, stalled, some, each) in counts.items():
+        if stalled or some:
+            yield Paths(to, tried, stalled, some, each)
+
+
+def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, int, bool]]:
+    """One of several connections of an edge: how it ended, packets sent again, and whether it lost
+    some each time."""
+    _, result, lost, _ = yield from _sweep(sock, ends, patience, PATH_SIZES)
+    again, before = result in (OK, UNFINISHED) and lost > 0, lost
+    for _ in range(ROUNDS if again and result == OK else 0):
+        _, more, now, _ = yield from _sweep(sock, ends, patience, PATH_SIZES[-1:])
+        again, before = again and more in (OK, UNFINISHED) and now > before, now
+    return result, lost, again
 
 
 def _sweep_of(dialled: Dialled) -> Sweep:
@@ -215,12 +303,12 @@ def _sweep_of(dialled: Dialled) -> Sweep:
 
 
 def _sweep(
-    sock: socket, ends: float, patience: float
+    sock: socket, ends: float, patience: float, sizes: tuple[int, ...] = SIZES
 ) -> Steps[tuple[tuple[float, ...], str, int, int]]:
     took: list[float] = []
     result = OK
     try:
-        for length in SIZES:
+        for length in sizes:
             began = time.monotonic()
             data = PATTERN[:length]
             wanted = FRAME.pack(length, zlib.crc32(data))
@@ -235,7 +323,11 @@ def _sweep(
                 result = DAMAGED
                 break
             took.append(round(time.monotonic() - began, 6))
-            if len(took) == len(SIZES) - 1 and took[-1] * SIZES[-1] / length > LONG:
+            if (
+                sizes is SIZES
+                and len(took) == len(SIZES) - 1
+                and took[-1] * SIZES[-1] / length > LONG
+            ):
                 result = SLOW
                 break
     except TimeoutError:
@@ -277,7 +369,14 @@ def _wait_for_progress(sock: socket, event: int, ends: float, patience: float) -
 def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     sweeps = dict(_sweeps(world))
     known = {e: s for e, s in sweeps.items() if s.result in KNOWN}
-    stalled = [e for e, s in known.items() if s.result == STALLED]
+    paths = _paths_by_edge(world)
+    thin = {e: p for e, p in paths.items() if 0 < p.stalled < p.tried}
+    if sum(p.stalled for p in thin.values()) < STALLS:
+        thin = {}
+    if thin:
+        yield _some_paths(world, "paths-blackhole", thin, known)
+    stalled = [e for e, s in known.items() if s.result == STALLED and e not in thin]
+    yield from _lossy_paths(world, paths, known)
     for suspect in suspects(stalled, known):
         yield _blackhole(world, suspect, known)
     damaged = [e for e, s in known.items() if s.result == DAMAGED]
@@ -323,6 +422,65 @@ def _sweeps(world: World[Payload]) -> Iterator[tuple[Pair, Sweep]]:
                 if sweep.result in order and known.result not in order:
                     worst[to] = sweep
         yield from (((here.node, to), sweep) for to, sweep in worst.items())
+
+
+def _paths_by_edge(world: World[Payload]) -> dict[Pair, Paths]:
+    """Node numbers are untrusted input, as in _sweeps()."""
+    names = names_by_number(world)
+    found: dict[Pair, Paths] = {}
+    for here, seen in world.each():
+        for some in seen.paths if names.get(seen.place.number) == here.node else ():
+            to = names.get(some.to, here.node)
+            if to != here.node:
+                found.setdefault((here.node, to), some)
+    return found
+
+
+def _lossy_paths(
+    world: World[Payload], paths: Mapping[Pair, Paths], known: Mapping[Pair, Sweep]
+) -> Iterator[Found]:
+    """Where some connections lose packets each time and most others never, it is not chance: then
+    those that lost one would seldom lose some in each further round."""
+    bad = {e: p for e, p in paths.items() if p.lossy}
+    each, lost = sum(p.lossy for p in bad.values()), sum(p.lost for p in bad.values())
+    tried = sum(p.tried for p in bad.values())
+    if each < max(LOSSY, MOST * lost) or lost > SOME * tried:
+        return
+    chance = (lost / tried) ** ROUNDS
+    luck = sum(
+        math.comb(lost, n) * chance**n * (1 - chance) ** (lost - n) for n in range(each, lost + 1)
+    )
+    if luck < LUCK:
+        yield _some_paths(world, "paths-lossy", bad, known)
+
+
+def _some_paths(
+    world: World[Payload], code: str, bad: Mapping[Pair, Paths], known: Mapping[Pair, Sweep]
+) -> Found:
+    """Who shares the edges of which some connections are bad."""
+    stalls = code == "paths-blackhole"
+    count = sum(p.stalled if stalls else p.lossy for p in bad.values())
+    tried = sum(p.tried for p in bad.values())
+    found = shared_by(bad, known, (1 - count / tried) ** PATHS)
+    one = found[0] if len(found) == 1 else None
+    node = one is not None and one.what == NODE
+    where = f"of {one.names[0]}" if one is not None and node else describe_edges(list(bad))
+    does = "lose all large packets" if stalls else f"lose packets in each of {ROUNDS + 1} rounds"
+    return Found(
+        code,
+        one.subjects(world.topology)
+        if one is not None
+        else link_subjects(list(bad), world.topology),
+        saw=f"{count} of {tried} connections {where} {does}; the others, from other source ports, "
+        "pass",
+        expected="all connections between two nodes alike, whatever their source port",
+        blame=Blame.NODE if node else Blame.NETWORK,
+        confidence=Confidence.LIKELY
+        if one is not None and one.what != EITHER
+        else Confidence.POSSIBLE,
+        alternatives=one.alternatives("a member of the bond") if one is not None else (),
+        fields=_advice_fields(world, one if one is not None else found[0]),
+    )
 
 
 def _slow(sweep: Sweep) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 import time
@@ -15,7 +16,7 @@ from support.relay import Numbers, Relay, case, every, into, nodes, out_of, toge
 
 from preflight.check import conforms
 from preflight.checks import net_payload
-from preflight.checks.net_payload import SIZES, Payload, Sweep
+from preflight.checks.net_payload import SIZES, Paths, Payload, Sweep
 from preflight.domains.net.interfaces import GLOO, ListenAddress
 from preflight.domains.net.mesh_probe import FRAME
 from preflight.domains.net.pairing import NodeNumber
@@ -52,6 +53,22 @@ def payload(
     return seen
 
 
+def along(count: int, bad: Mapping[Numbers, Paths], saw: dict[str, Any]) -> dict[str, Any]:
+    """The same with these paths of some edges."""
+    return {
+        f"n{i}": dataclasses.replace(
+            saw[f"n{i}"],
+            paths=tuple(dataclasses.replace(p, to=b) for (a, b), p in bad.items() if a == i),
+        )
+        for i in range(count)
+    }
+
+
+HALF_STALL = Paths(0, 8, stalled=4)
+TWO_LOSE = Paths(0, 8, lost=2, lossy=2)
+ALL_LOSE = Paths(0, 8, lost=7, lossy=5)
+BY_CHANCE = Paths(0, 8, lost=3, lossy=1)
+
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 
 NOBODY = tuple(Sweep(n, "Gloo", (), "stalled") for n in (-1, 0, 2, 99))
@@ -81,6 +98,42 @@ CASES = (
         FAIL,
         "job",
     ),
+    case(
+        "one of two paths into one has a smaller MTU",
+        4,
+        along(4, into(2, 4, HALF_STALL), payload(4, {(0, 2): stopped(1)})),
+        "paths-blackhole",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "the same of two nodes",
+        2,
+        along(2, {(0, 1): HALF_STALL}, payload(2)),
+        "paths-blackhole",
+        FAIL,
+        "n0->n1",
+    ),
+    case("one connection that stalled", 4, along(4, {(0, 1): Paths(0, 8, 1)}, payload(4))),
+    case(
+        "one of four paths into one loses packets",
+        4,
+        along(4, into(2, 4, TWO_LOSE), payload(4)),
+        "paths-lossy",
+        WARN,
+        "n2",
+    ),
+    case(
+        "between two of four",
+        4,
+        along(4, {(0, 1): Paths(0, 8, lost=3, lossy=3)}, payload(4)),
+        "paths-lossy",
+        WARN,
+        "n0->n1",
+    ),
+    case("all connections lose packets", 4, along(4, into(2, 4, ALL_LOSE), payload(4))),
+    case("some lost one by chance", 4, along(4, every(4, BY_CHANCE), payload(4))),
+    case("of nobody", 2, along(2, {(0, 99): HALF_STALL, (1, 1): HALF_STALL}, payload(2))),
     case("everywhere", 3, payload(3, every(3, stopped(1))), "blackhole-everywhere", FAIL, "job"),
     case("two", 2, payload(2, {(0, 1): stopped(1)}), "blackhole-somewhere", FAIL, "n0->n1"),
     case(

@@ -37,12 +37,13 @@ def but_the_third(**changes: object) -> tuple[Machine, ...]:
     return (*machines(2), Machine("n3", **changes))  # type: ignore[arg-type]
 
 
-def gpus(count: int) -> str:
-    """Setup: device files of GPUs, and the fake NVML for who finds it."""
+def gpus(count: int, *lines: str) -> str:
+    """Setup: device files of GPUs, and the fake NVML for who finds it; `lines` of its scenario."""
     source = Path(nvml.__file__).with_name("fake_nvml.c")
+    said = " ".join(f"'{line}'" for line in lines)
     return f"""
         for number in $(seq 0 {count - 1}) ctl; do : > /dev/nvidia$number; done
-        mkdir {NVML_FOLDER}; echo count = {count} > {NVML_FILE}
+        mkdir {NVML_FOLDER}; printf '%s\n' 'count = {count}' {said} > {NVML_FILE}
         gcc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o {NVML_FOLDER}/libnvidia-ml.so.1 {source}
     """
 
@@ -69,6 +70,20 @@ OTHER_PYTHON = Break(
     'mkdir other; echo \'import sys; sys.version = "3.9.2 (" + sys.version.partition("(")[2]\''
     " > other/sitecustomize.py",
 )
+
+HEALTH = ("--only", "env.identity,rdzv.reach,gpu.visible,gpu.health,agree.*")
+
+
+def tray(clique: int, cluster: str = "rack-7") -> str:
+    """Setup: four GPUs of GB200 in an NVLink domain."""
+    return gpus(
+        4,
+        "name = NVIDIA GB200",
+        "fabric_state = 3",
+        f"fabric_cluster = {cluster}",
+        f"fabric_clique = {clique}",
+    )
+
 
 SETTINGS = (
     WorldFault(
@@ -181,6 +196,76 @@ MACHINES = (
         env=NVML,
         needs=("gcc",),
         exit=0,
+    ),
+    WorldFault(
+        "the GPUs of one of three nodes have other VBIOS",
+        *("gpu.health", "vbios-differs", "n3"),
+        status="warn",
+        machines=(
+            *machines(2, setup=gpus(2, "vbios = 96.00.A5.00.01")),
+            Machine("n3", setup=gpus(2, "vbios = 96.00.74.00.1A")),
+        ),
+        env=NVML,
+        args=HEALTH,
+        needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "one GPU of one of three nodes has other VBIOS, as after a repair",
+        *("gpu.health", "vbios-differs", "n2 · GPU 1"),
+        status="warn",
+        machines=(
+            Machine("n1", setup=gpus(2, "vbios = 96.00.A5.00.01")),
+            Machine("n2", setup=gpus(2, "vbios = 96.00.A5.00.01", "gpu1.vbios = 96.00.74.00.1A")),
+            Machine("n3", setup=gpus(2, "vbios = 96.00.A5.00.01")),
+        ),
+        env=NVML,
+        args=HEALTH,
+        needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "one tray of GB200 is in another clique than the others of its rack",
+        *("gpu.health", "nvlink-domain-differs", "n3"),
+        status="warn",
+        machines=(*machines(2, setup=tray(1)), Machine("n3", setup=tray(2))),
+        env=NVML,
+        args=HEALTH,
+        needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "of two trays of one rack each is in a clique of its own",
+        *("gpu.health", "nvlink-domain-differs", "n1"),
+        status="warn",
+        subjects=("n2",),
+        confidence="possible",
+        machines=(Machine("n1", setup=tray(1)), Machine("n2", setup=tray(2))),
+        env=NVML,
+        args=HEALTH,
+        needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "one node has another precision than accelerate launch gave the others",
+        *("agree.env", "setting-differs", "n2 · ACCELERATE_MIXED_PRECISION"),
+        status="warn",
+        on={name: {"ACCELERATE_MIXED_PRECISION": "bf16"} for name in ("n1", "n3")},
+        exit=0,
+    ),
+    WorldFault(
+        "FSDP of an earlier launch is left over on one node",
+        *("agree.env", "setting-differs", "n3 · ACCELERATE_USE_FSDP"),
+        status="warn",
+        on={"n3": {"ACCELERATE_USE_FSDP": "true"}},
+        exit=0,
+    ),
+    WorldFault(
+        "each node has chosen a port of its own",
+        *("env.identity", "world-differs", "n2 · rank 1"),
+        subjects=("n3 · rank 2",),
+        on={f"n{n}": {"MASTER_PORT": p} for n, p in ((1, "29511"), (2, "30417"), (3, "31288"))},
+        arrive=6,
     ),
     WorldFault(
         "one node's interface has another MTU",

@@ -86,7 +86,7 @@ HEALTH = (
             for line in (
                 "pcieport 0000:16:01.0: AER: Uncorrectable (Fatal) error message received from "
                 "0000:16:01.0",
-                "nvidia 0000:18:00.0: AER: can'\\''t recover (no error_detected callback)",
+                "nvidia 0000:18:00.0: AER: can't recover (no error_detected callback)",
                 "pcieport 0000:16:01.0: AER: device recovery failed",
             )
         ),

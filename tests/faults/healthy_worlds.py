@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from faults.accelerators import RAILS
+from faults.agreement import HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
-from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside
+from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -254,6 +255,42 @@ WORLDS = (
         breaks=dict.fromkeys(THREE, (flapped(14),)),
     ),
     healthy("a link that was unplugged twice", breaks={"n3": (flapped(2),)}),
+    healthy(
+        "a firewall that allows 300 connections, of four machines with eight ranks each",
+        machines=machines(4),
+        nproc=8,
+        breaks={"n2": (firewall("enough", "ct state new ct count over 300 drop"),)},
+    ),
+    healthy(
+        "two paths of one MTU, which is less than the interfaces', and the kernel is told",
+        machines=machines(3, setup="ip route change 10.77.0.0/16 dev eth0 mtu 1300\n"),
+        breaks={"n2": (CUT, some_flows(2, "meta length > 1320 drop"))},
+    ),
+    healthy(
+        "two racks of GB200, two trays of each",
+        machines=(
+            Machine("n1", setup=tray(1)),
+            Machine("n2", setup=tray(1)),
+            Machine("n3", setup=tray(1, "rack-8")),
+            Machine("n4", setup=tray(1, "rack-8")),
+        ),
+        env=NVML,
+        args=HEALTH,
+    ),
+    healthy(
+        "nodes with GPUs of two makes of board, each with a VBIOS of its own",
+        machines=(
+            Machine("n1", setup=gpus(2, "vbios = 96.00.A5.00.01", "board = 369885406")),
+            Machine("n2", setup=gpus(2, "vbios = 96.00.A5.00.01", "board = 369885406")),
+            Machine("n3", setup=gpus(2, "vbios = 96.10.74.00.1A", "board = 354554078")),
+        ),
+        env=NVML,
+        args=HEALTH,
+    ),
+    healthy(
+        "what accelerate launch says where nothing is chosen, on one node alone",
+        on={"n2": {"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_USE_CPU": "False"}},
+    ),
     healthy("0.1 % is lost on one", breaks={"n2": (CUT, lose(0.1))}),
     healthy("0.2 % is lost on all", breaks=dict.fromkeys(THREE, (CUT, lose(0.2)))),
     healthy(

@@ -297,6 +297,97 @@ PORTS = (
     ),
 )
 
+BOTH_PORTS = "ip saddr . ip daddr . tcp sport . tcp dport"
+
+
+def some_flows(parts: int, rest: str) -> Break:
+    """One of so many members of a bond, or of equal-cost paths, does this to what comes in."""
+    return firewall(
+        f"one of {parts} paths: {rest}", f"meta l4proto tcp jhash {BOTH_PORTS} mod {parts} 0 {rest}"
+    )
+
+
+PATHS = (
+    WorldFault(
+        "one of two paths into n2 has an MTU of 1300",
+        *("net.payload", "paths-blackhole", "n2"),
+        machines=machines(4),
+        breaks={"n2": [LOSSY[0], some_flows(2, "meta length > 1300 drop")]},
+        innocent=("n1", "n3", "n4"),
+    ),
+    WorldFault(
+        "one of four paths into n3 has an MTU of 1300, of three nodes",
+        *("net.payload", "paths-blackhole", "n3"),
+        breaks={"n3": [LOSSY[0], some_flows(4, "meta length > 1300 drop")]},
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "one of four paths into n2 loses 8 %",
+        *("net.payload", "paths-lossy", "n2"),
+        status="warn",
+        exit=0,
+        machines=machines(4),
+        breaks={"n2": [LOSSY[0], some_flows(4, "numgen random mod 1000 < 80 drop")]},
+        also=("net.speed packets-lost",),
+        innocent=("n1", "n3", "n4"),
+    ),
+    WorldFault(
+        "one of two paths into n1 loses 15 %, of three nodes",
+        *("net.payload", "paths-lossy", "n1"),
+        status="warn",
+        exit=0,
+        breaks={"n1": [LOSSY[0], some_flows(2, "numgen random mod 1000 < 150 drop")]},
+        also=("net.speed packets-lost",),
+        innocent=("n2", "n3"),
+    ),
+    mesh(
+        "a node takes 40 connections in all, and resets more",
+        "burst-failed",
+        "n2",
+        machines=machines(4),
+        nproc=8,
+        slower=16,
+        breaks={
+            "n2": [
+                firewall(
+                    "at most 40 connections",
+                    f"tcp dport != {PORT} ct state new ct count over 40 reject with tcp reset",
+                )
+            ]
+        },
+        innocent=("n1", "n3", "n4"),
+    ),
+    speed(
+        "what n2 cuts itself loses most of what is longer than a frame",
+        "node-slow",
+        "n2",
+        machines=machines(4),
+        slower=14,
+        breaks={
+            "n2": [
+                firewall(
+                    "an offload drops segments",
+                    "meta length > 1500 numgen random mod 100 < 60 drop",
+                    hook="output",
+                )
+            ]
+        },
+        innocent=("n1", "n3", "n4"),
+    ),
+    WorldFault(
+        "n3's link came up with 100 Mbit/s",
+        *("agree.hardware", "link-slower", "n3 · eth0"),
+        status="warn",
+        exit=0,
+        breaks={
+            "n1": [card_says("speed", "10000")],
+            "n2": [card_says("speed", "10000")],
+            "n3": [rate(100), card_says("speed", "100")],
+        },
+        innocent=("n1", "n2"),
+    ),
+)
+
 FLOWS = (
     mesh(
         "one of four flows into n2 is lost",
@@ -752,6 +843,7 @@ FAULTS = (
     *ON_THE_WAY,
     *PORTS,
     *FLOWS,
+    *PATHS,
     *ROUTES,
     *WIRES,
     *CABLES,

@@ -52,6 +52,7 @@ def driver_counts(
     found = {}
     for number in range(count):
         name = names[NAME * number : NAME * (number + 1)].partition(b"\0")[0].decode("latin-1")
+        name = name.strip()  # mlx5 had one with a blank at its end
         if name in wanted:
             found[name] = struct.unpack_from("Q", counts, 8 * number)[0]
     return found

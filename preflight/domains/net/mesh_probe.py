@@ -166,6 +166,8 @@ class MeshPeer:
         self.heard: set[int] = set()
         self.flows: list[tuple[Target, str, int]] = []
         """Of each connection of meet() beyond the first of an edge: result, SYNs sent again."""
+        self.further: list[Dialled] = []
+        """The same where each of them had a session."""
         self._ctx = ctx
         self._ways = ways
         self.ends = time.monotonic() + max(0.5, ctx.seconds - MARGIN)
@@ -204,9 +206,11 @@ class MeshPeer:
             sock.close()
         self._loop.close()
 
-    def meet(self, session: Session | None = None, flows: int = 1) -> list[Dialled]:
+    def meet(
+        self, session: Session | None = None, flows: int = 1, each: Session | None = None
+    ) -> list[Dialled]:
         """Dial each node as soon as it has said where it listens, a few at a time; and then so many
-        more `flows` to each that is not refused."""
+        more `flows` to each that is not refused, with a session for `each` of these or without."""
         self._ctx.mark("hear where the others listen")
         patience = min(time.monotonic() + PATIENCE, self.ends)
         over: list[Dialled] = []
@@ -248,13 +252,22 @@ class MeshPeer:
             while fan and not queue and not young and room > 0:
                 token = object()
                 begun[token] = now
-                self._loop.add(self._flow(fan.pop(0), partial(begun.pop, token)))
+                over_there = partial(begun.pop, token)
+                self._loop.add(
+                    self._flow(fan.pop(0), over_there)
+                    if each is None
+                    else self._dial(fan.pop(0), each, partial(self._keep_further, over_there))
+                )
                 room -= 1
             waiting = len(known) < len(self.dials) and now < patience
             if not (flying or queue or fan or begun or waiting):
                 break
             self._serve()
         return over
+
+    def _keep_further(self, over: Callable[[], object], dialled: Dialled) -> None:
+        self.further.append(dialled)
+        over()
 
     def _flow(self, target: Target, over: Callable[[], object]) -> Steps[None]:
         """One more connection to where another one was tried: it says nothing and is reset, so that

@@ -65,6 +65,8 @@ def test_the_wanted_ones_are_read() -> None:
     found = driver_counts("ens1", {"rx_out_of_buffer", "rx_crc_errors_phy", "nic"}, driver(MLX5))
     assert found == {"rx_out_of_buffer": 12, "rx_crc_errors_phy": 3}
     assert driver_counts("ens2", {"rx_packets"}, driver(MLX5)) == {}
+    storm = "tx_pause_storm_warning_events"
+    assert driver_counts("ens1", {storm}, driver({f"{storm} ": 4})) == {storm: 4}
 
 
 def test_counters_that_come_meanwhile_are_no_harm() -> None:
