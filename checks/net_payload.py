@@ -235,7 +235,8 @@ class Sweep:
 @dataclass(frozen=True, slots=True)
 class Paths:
     """Connections to node number `to` from different source ports, where not all were alike: how
-    many were tried, stalled, lost a packet, and then lost some each time that they were used."""
+    many were tried, stalled, lost packets, and then lost some each time that they were used. One
+    that is sent again may be a probe of the kernel's, on a busy machine."""
 
     to: int
     tried: int
@@ -270,13 +271,14 @@ def observe(host: Host, ctx: Context) -> Payload:
 def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths]:
     """The connections of each edge, its first one among them, where one stalled or lost packets."""
     counts: dict[tuple[int, str], list[int]] = {}
+    # the first one's size is another: of what it loses nothing can be compared
     first = [(d, d.answer[1], 0, False) for d in met if d.answer]
     rest = [(d, d.answer[0], d.answer[1], d.answer[2]) for d in further if d.answer]
     for dialled, result, lost, again in (*first, *rest):
         count = counts.setdefault((dialled.target.number, dialled.target.libraries), [0, 0, 0, 0])
         count[0] += result in (OK, SLOW, STALLED, UNFINISHED)
         count[1] += result == STALLED
-        count[2] += result in (OK, UNFINISHED) and lost > 0
+        count[2] += result in (OK, UNFINISHED) and lost >= REPEATED
         count[3] += again
     for (to, _), (tried, stalled, some, each) in counts.items():
         if stalled or some:
@@ -287,7 +289,7 @@ def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, 
     """One of several connections of an edge: how it ended, packets sent again, and whether it lost
     some each time."""
     _, result, lost, _ = yield from _sweep(sock, ends, patience, PATH_SIZES)
-    again, before = result in (OK, UNFINISHED) and lost > 0, lost
+    again, before = result in (OK, UNFINISHED) and lost >= REPEATED, lost
     for _ in range(ROUNDS if again and result == OK else 0):
         _, more, now, _ = yield from _sweep(sock, ends, patience, PATH_SIZES[-1:])
         again, before = again and more in (OK, UNFINISHED) and now > before, now
