@@ -100,8 +100,8 @@ PATH_SIZES, ROUNDS = SIZES[:4], 2
 LOSSY, STALLS, LUCK = 3, 2, 0.01
 # of the connections that lost a packet so many lose some in each further round
 MOST = 0.6
-# more of them, and it is no matter of single paths
-SOME = 0.75
+# so many lose nothing, or it is no matter of single paths
+CLEAN = 0.25
 
 # without any progress: time for four repetitions. Where tcp_mtu_probing is set, the kernel tries
 # smaller packets at the fifth, some 6 seconds after the first packet
@@ -235,12 +235,14 @@ class Sweep:
 @dataclass(frozen=True, slots=True)
 class Paths:
     """Connections to node number `to` from different source ports, where not all were alike: how
-    many were tried, stalled, lost packets, and then lost some each time that they were used. One
-    that is sent again may be a probe of the kernel's, on a busy machine."""
+    many were tried, stalled, lost nothing, lost packets, and then lost some each time that they
+    were used. A single packet that is sent again may be a probe of the kernel's, on a busy
+    machine."""
 
     to: int
     tried: int
     stalled: int = 0
+    clean: int = 0
     lost: int = 0
     lossy: int = 0
 
@@ -275,14 +277,17 @@ def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths
     first = [(d, d.answer[1], 0, False) for d in met if d.answer]
     rest = [(d, d.answer[0], d.answer[1], d.answer[2]) for d in further if d.answer]
     for dialled, result, lost, again in (*first, *rest):
-        count = counts.setdefault((dialled.target.number, dialled.target.libraries), [0, 0, 0, 0])
+        count = counts.setdefault(
+            (dialled.target.number, dialled.target.libraries), [0, 0, 0, 0, 0]
+        )
         count[0] += result in (OK, SLOW, STALLED, UNFINISHED)
         count[1] += result == STALLED
-        count[2] += result in (OK, UNFINISHED) and lost >= REPEATED
-        count[3] += again
-    for (to, _), (tried, stalled, some, each) in counts.items():
+        count[2] += result in (OK, SLOW) and not lost
+        count[3] += result in (OK, UNFINISHED) and lost >= REPEATED
+        count[4] += again
+    for (to, _), (tried, stalled, clean, some, each) in counts.items():
         if stalled or some:
-            yield Paths(to, tried, stalled, some, each)
+            yield Paths(to, tried, stalled, clean, some, each)
 
 
 def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, int, bool]]:
@@ -441,14 +446,14 @@ def _paths_by_edge(world: World[Payload]) -> dict[Pair, Paths]:
 def _lossy_paths(
     world: World[Payload], paths: Mapping[Pair, Paths], known: Mapping[Pair, Sweep]
 ) -> Iterator[Found]:
-    """Where some connections lose packets each time and most others never, it is not chance: then
-    those that lost one would seldom lose some in each further round."""
+    """Where some connections lose packets each time and others never, it is not chance: if all lost
+    as many, then by the part that lost nothing few of those that did would go on in each round."""
     bad = {e: p for e, p in paths.items() if p.lossy}
     each, lost = sum(p.lossy for p in bad.values()), sum(p.lost for p in bad.values())
-    tried = sum(p.tried for p in bad.values())
-    if each < max(LOSSY, MOST * lost) or lost > SOME * tried:
+    clean, tried = sum(p.clean for p in bad.values()), sum(p.tried for p in bad.values())
+    if each < max(LOSSY, MOST * lost) or clean < CLEAN * tried:
         return
-    chance = (lost / tried) ** ROUNDS
+    chance = (1 - (clean / tried) ** (PATH_SIZES[-1] / sum(PATH_SIZES))) ** ROUNDS
     luck = sum(
         math.comb(lost, n) * chance**n * (1 - chance) ** (lost - n) for n in range(each, lost + 1)
     )

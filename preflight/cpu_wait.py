@@ -18,3 +18,15 @@ def cpu_wait(path: str = OWN) -> float:
             return int(file.read(100).split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def ready_since(pid: int) -> int | None:
+    """What tells whether a process that is ready to run still waits for a CPU: nanoseconds that its
+    main thread has been on one, which stand still meanwhile. None where it is not ready."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            state = file.read(400).rpartition(")")[2].split()[0]
+        with open(f"/proc/{pid}/schedstat", encoding="ascii", errors="replace") as file:
+            return int(file.read(100).split()[0]) if state == "R" else None
+    except (OSError, ValueError, IndexError):
+        return None

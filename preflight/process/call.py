@@ -136,6 +136,8 @@ class Call:
     code: int | None = None
     overdue: bool = False
     cpu_wait: float = 0.0
+    starved: tuple[float, int] | None = None
+    """At its deadline it was ready and had no CPU: since when, and cpu_wait.ready_since()."""
     unsent: bytearray = field(default_factory=bytearray)
     tail: bytes = b""
     _received: int = 0

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from preflight.cpu_wait import cpu_wait
+from preflight.cpu_wait import cpu_wait, ready_since
 from preflight.model import LeftBehind
 from preflight.process.call import (
     ANSWER_LIMIT,
@@ -48,6 +48,9 @@ from preflight.process.refused import why_refused
 
 __all__ = ["Call", "Died", "Raised", "Result", "Returned", "Target", "TimedOut", "Workers"]
 
+STARVED_PAUSE, STARVED_MOST = 0.05, 1.0
+"""Seconds for which a worker that is ready at its deadline may wait for a CPU, looked at by turns:
+only when it gets one the kernel tells for how long it had none."""
 TERM_GRACE = 0.3
 KILL_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL, and between SIGKILL and giving up."""
@@ -491,6 +494,8 @@ class Workers:
             if call.state is State.ASKED:
                 call.overdue = True
                 self._lose(self._servers[call.server], f"no fork within {FORK_LIMIT:.0f} s")
+            elif call.state is State.RUNNING and _starves(call, now):
+                call.due = now + STARVED_PAUSE
             elif call.state is State.RUNNING:
                 call.overdue = True
                 call.cpu_wait = cpu_wait(f"/proc/{call.pid}/schedstat")
@@ -541,6 +546,16 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 def _running(server: ForkServer) -> bool:
     running = server.running()
     return _alive(server.pid) is not None if running is None else running
+
+
+def _starves(call: Call, now: float) -> bool:
+    """Whether a worker at its deadline waits for a CPU at this moment."""
+    ran = ready_since(call.pid)
+    since, before = call.starved or (now, -1)
+    if ran is None or before not in (-1, ran) or now - since > STARVED_MOST:
+        return False
+    call.starved = since, ran
+    return True
 
 
 def _alive(pid: int) -> LeftBehind | None:

@@ -65,9 +65,10 @@ def along(count: int, bad: Mapping[Numbers, Paths], saw: dict[str, Any]) -> dict
 
 
 HALF_STALL = Paths(0, 8, stalled=4)
-TWO_LOSE = Paths(0, 8, lost=2, lossy=2)
-ALL_LOSE = Paths(0, 8, lost=7, lossy=5)
-BY_CHANCE = Paths(0, 8, lost=3, lossy=1)
+TWO_LOSE = Paths(0, 12, clean=8, lost=3, lossy=3)
+ALL_LOSE = Paths(0, 12, clean=1, lost=9, lossy=7)
+MANY_LOSE = Paths(0, 12, clean=3, lost=6, lossy=4)
+BY_CHANCE = Paths(0, 12, clean=6, lost=3, lossy=1)
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 
@@ -126,12 +127,13 @@ CASES = (
     case(
         "between two of four",
         4,
-        along(4, {(0, 1): Paths(0, 8, lost=3, lossy=3)}, payload(4)),
+        along(4, {(0, 1): Paths(0, 12, clean=9, lost=3, lossy=3)}, payload(4)),
         "paths-lossy",
         WARN,
         "n0->n1",
     ),
     case("all connections lose packets", 4, along(4, into(2, 4, ALL_LOSE), payload(4))),
+    case("as many lose some as lose nothing", 4, along(4, into(2, 4, MANY_LOSE), payload(4))),
     case("some lost one by chance", 4, along(4, every(4, BY_CHANCE), payload(4))),
     case("of nobody", 2, along(2, {(0, 99): HALF_STALL, (1, 1): HALF_STALL}, payload(2))),
     case("everywhere", 3, payload(3, every(3, stopped(1))), "blackhole-everywhere", FAIL, "job"),

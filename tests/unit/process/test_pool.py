@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from support import misbehave
 
+from preflight.cpu_wait import ready_since
 from preflight.model import NO_PROCESS
 from preflight.process import call as calls
 from preflight.process import pool, worker
+from preflight.process.call import Call
 from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
 
 TESTS = str(Path(__file__).parents[2])
@@ -92,6 +94,33 @@ def test_how_long_it_had_no_cpu(workers: Workers, name: str, least: float, most:
     found = result(workers, name, seconds=3.0)
     assert isinstance(found, TimedOut)
     assert least <= found.cpu_wait / found.seconds <= most
+
+
+def test_a_deadline_waits_for_whoever_waits_for_a_cpu_and_for_nobody_else() -> None:
+    """How long it had none is counted once it gets one."""
+    busy, asleep = (
+        subprocess.Popen([sys.executable, "-S", "-c", code])
+        for code in ("while True: pass", "import time; time.sleep(60)")
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while ready_since(busy.pid) is None or ready_since(asleep.pid) is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        call = Call("1", "", "", {}, 1.0, pid=busy.pid)
+        assert pool._starves(call, 100.0), "it may be without a CPU at this moment"
+        ran = ready_since(busy.pid)
+        while ready_since(busy.pid) == ran:
+            time.sleep(0.02)
+        assert not pool._starves(call, 100.1), "it has run: it does not answer, though it could"
+        call.starved = 100.0, ready_since(busy.pid) or 0
+        assert not pool._starves(call, 100.0 + pool.STARVED_MOST + 0.1), "whatever it waits for"
+        assert not pool._starves(Call("2", "", "", {}, 1.0, pid=asleep.pid), 100.0)
+    finally:
+        for process in (busy, asleep):
+            process.kill()
+            process.wait()
+    assert ready_since(busy.pid) is None
 
 
 def test_a_hang_leaves_its_stack(workers: Workers) -> None:
