@@ -442,7 +442,20 @@ NET_RDMA = (
         **ON_4,
     ),
     Fault(
-        "one of eight InfiniBand ports has no subnet manager",
+        "none of eight InfiniBand ports has a subnet manager",
+        "net.rdma",
+        "no-subnet-manager",
+        "n1 · mlx5_0 · port 1",
+        status="warn",
+        exit=0,
+        says="mlx5_0:1 state Init, physical LinkUp",
+        setup=RAILS % "for n in 0 1 2 3 4 5 6 7; do "
+        "echo '2: INIT' > tree/infiniband/mlx5_$n/ports/1/state; done",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "one of eight InfiniBand ports is left out by its subnet manager",
         "net.rdma",
         "port-not-swept",
         "n1 · mlx5_2 · port 1",

@@ -74,6 +74,24 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "a fatal PCIe error above a GPU in the words of an older kernel",
+        "gpu.health",
+        "pcie-errors",
+        "n1 · GPU 1",
+        status="warn",
+        exit=0,
+        says="not recovered",
+        setup="".join(
+            SAYS.format(line)
+            for line in (
+                "pcieport 0000:00:02.0: AER: Uncorrected (Fatal) error received: id=0010",
+                "nvidia 0000:28:00.0: device has no AER-aware driver",
+            )
+        ),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "a GPU whose link was reset after a fatal error of the port above it",  # returnn#1500
         "gpu.health",
         "pcie-errors",

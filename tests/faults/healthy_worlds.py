@@ -95,6 +95,13 @@ def late(lab: Lab, begun: Mapping[str, Any]) -> None:
     begun["n3"].cont()
 
 
+def host_late(lab: Lab, begun: Mapping[str, Any]) -> None:
+    """Rank 0's pod has its name, and takes a while to listen."""
+    begun["n1"].stop()
+    time.sleep(9)
+    begun["n1"].cont()
+
+
 def healthy(name: str, **how: object) -> WorldFault:
     return WorldFault(name, exit=0, **how)  # type: ignore[arg-type]
 
@@ -113,6 +120,7 @@ WORLDS = (
     healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
     healthy("docker0 on one", machines=(*machines(2), Machine("n3", setup=DOCKER))),
     healthy("one agent starts later than the others", act=late, after=0.0),
+    healthy("rank 0 listens 9 s after the others came", act=host_late, after=0.0),
     healthy(
         "another user than root",
         machines=machines(3, setup=way_for_others()),
