@@ -163,7 +163,7 @@ FINDINGS = {
     ),
     "paths-blackhole": replace(
         BLACKHOLE,
-        headline="some connections of {at} lose all large packets, others pass: {seen}",
+        headline="{seen}",
         cause="a smaller MTU on one member of a link aggregation or one of several equal-cost "
         "paths (ECMP): the addresses and ports of a connection decide which one it takes",
         means="a collective hangs in one start and passes in the next: some connections carry "
@@ -175,7 +175,7 @@ FINDINGS = {
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     "paths-lossy": FindingType(
-        headline="some connections of {at} lose packets each time, others none: {seen}",
+        headline="{seen}",
         who="cluster administrator",
         cause="a bad cable or transceiver of one member of a link aggregation or of one of several "
         "equal-cost paths (ECMP): the addresses and ports of a connection decide which one it "

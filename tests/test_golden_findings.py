@@ -28,6 +28,7 @@ CHECKS = (
     "job.model",
     "job.ranks",
     "net.mesh",
+    "net.payload",
     "net.rdma",
     "net.speed",
 )

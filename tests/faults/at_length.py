@@ -48,12 +48,19 @@ AT_LENGTH = frozenset(
         "of four n2 loses 2 % of what it sends",
         "the card of n3 counts wrong CRCs, and loses 3 %",
         "the card of n2 counts late collisions",
+        "one of four paths into n3 has an MTU of 1300, of three nodes",
+        "one of two paths into n1 loses 15 %, of three nodes",
+        "what n2 cuts itself loses most of what is longer than a frame",
         # names
         "MASTER_ADDR leads one node to a web server",
         "MASTER_ADDR leads one node to an address of nobody",
         "the name server of one node refuses to serve it",
         "two at once: a name that leads elsewhere and a firewall at MASTER_PORT",
+        "one node has its own address for the name of MASTER_ADDR",
         # what must agree
+        "one GPU of one of three nodes has other VBIOS, as after a repair",
+        "of two trays of one rack each is in a clique of its own",
+        "FSDP of an earlier launch is left over on one node",
         "of two nodes one has another Python",
         "two at once: another MASTER_PORT and a silent name server",
         # who comes
