@@ -10,7 +10,7 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              direction (Gloo uses one of the two; which one depends on the addresses); two machines
              have the same address; an interface does not reach the others; connections that work
              one by one fail all at once; some connections between two nodes pass, and others, from
-             other source ports, get no answer
+             other source ports, get no answer or are refused each time
 Warns if     connections succeed only after a lost SYN was retransmitted; the listener sees a
              different source address; Gloo's connection fails on a node with GPUs; an interface
              that NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
@@ -46,7 +46,7 @@ from preflight.domains.net.fault_localisation import (
     untested_edges,
 )
 from preflight.domains.net.interfaces import LIBRARIES, MORE
-from preflight.domains.net.mesh_probe import OK, TIMED_OUT, Flows, flows_of_an_edge, joined
+from preflight.domains.net.mesh_probe import OK, REFUSED, TIMED_OUT, Flows, flows_of_an_edge, joined
 from preflight.domains.net.mesh_view import (
     LibraryMesh,
     Mesh,
@@ -193,10 +193,11 @@ FINDINGS = {
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
     "flows-lost": FindingType(
-        headline="some connections of {at} get no answer, others pass at once: {seen}",
+        headline="some connections of {at} fail, others pass at once: {seen}",
         who="cluster administrator",
         cause="a broken member of a bond or link aggregation, or one of several equal-cost paths "
-        "(ECMP): the addresses and ports of a connection decide which one it takes",
+        "(ECMP), which may have other firewall rules: the addresses and ports of a connection "
+        "decide which one it takes",
         means="init_process_group or ncclCommInitRank hangs in one start and passes in the next: "
         "each pair of ranks has connections of its own, and some of them never get through",
         text="run without {node!s}; look for errors at each member of the bond and each uplink of "
@@ -241,7 +242,8 @@ def observe(host: Host, ctx: Context) -> Mesh:
         met = peer.meet(flows=each)
         # what loses some connections for good has no use for more of them
         again = {target for target, _, more in peer.flows if more}
-        thin = {target for target, result, _ in peer.flows if result == TIMED_OUT} - again
+        lost = (TIMED_OUT, *REFUSED)
+        thin = {target for target, result, _ in peer.flows if result in lost} - again
         fine = [d.target for d in met if d.edge.result == OK and d.target not in thin]
         ranks = min(RANKS_OF_BURST, len(ctx.topology.ranks_of(ctx.node)))
         opened = peer.burst(fine, max(1, ranks, ranks * ranks // 2))
@@ -401,11 +403,13 @@ def _lost_flows(world: World[Mesh], view: LibraryMesh, thin: Mapping[Pair, Flows
     alike = [e for e in view.tested if one is not None and one.what == NODE and one.has(e)]
     tried += sum(view.each for e in alike if e not in thin)
     where = {NODE: f"into and out of {node}", LINK: f"between {node} and {to}"}
+    refused = 2 * sum(f.refused for f in thin.values()) > dead
+    does, tries = ("are refused", "three tries") if refused else ("get no answer", "three SYNs")
     at = where.get(one.what, describe_edges(list(thin))) if one is not None else "between the nodes"
     return Found(
         "flows-lost",
         _only_suspect(world, found),
-        saw=f"{dead} of {tried} connections {at} get no answer ({dead / tried:.0%}), three SYNs "
+        saw=f"{dead} of {tried} connections {at} {does} ({dead / tried:.0%}), {tries} "
         "each; the others, from other source ports, pass at once",
         expected="an answer to every connection, whatever its source port",
         confidence=Confidence.LIKELY

@@ -341,6 +341,29 @@ PATHS = (
         innocent=("n2", "n3"),
     ),
     mesh(
+        "one of three paths into n2 has other rules, and resets",
+        "flows-lost",
+        "n2",
+        machines=machines(4),
+        says="are refused",
+        breaks={"n2": [some_flows(3, f"tcp dport != {PORT} ct state new reject with tcp reset")]},
+        innocent=("n1", "n3", "n4"),
+    ),
+    mesh(
+        "one of four paths into n3 has other rules, and says so by ICMP",
+        "flows-lost",
+        "n3",
+        says="are refused",
+        breaks={
+            "n3": [
+                some_flows(
+                    4, f"tcp dport != {PORT} ct state new reject with icmpx admin-prohibited"
+                )
+            ]
+        },
+        innocent=("n1", "n2"),
+    ),
+    mesh(
         "a node takes 40 connections in all, and resets more",
         "burst-failed",
         "n2",

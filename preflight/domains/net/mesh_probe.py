@@ -82,6 +82,11 @@ FLOWS = 16
 decides over the path, a path of four that is broken shows with 99 %."""
 FEW_FLOWS = 4
 """The same where not all edges are tested: each node is in 14 of those that are."""
+REFUSED = ("ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH")
+"""What a firewall on the way says."""
+AGAIN, AGAIN_AFTER = 2, 0.3
+"""A connection that is refused is tried again from the same source port, so often and so many
+seconds later: where its path refuses it, always; where it was one too many, not."""
 DOUBT = 0.5
 """Seconds after which the other flows of an edge are tried though its first one has no answer."""
 CALLERS = 2048
@@ -120,13 +125,15 @@ class Edge:
 @dataclass(frozen=True, slots=True)
 class Flows:
     """Connections to node number `to` from different source ports, where not all passed at once:
-    how many were tried, got no answer to three SYNs, and passed when a SYN was sent again."""
+    how many were tried, died, and passed when they were tried again. `dead`: no answer to three
+    SYNs, or refused three times; `refused` of these."""
 
     to: int
     libraries: str
     tried: int
     dead: int = 0
     again: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +217,7 @@ class MeshPeer:
         self, session: Session | None = None, flows: int = 1, each: Session | None = None
     ) -> list[Dialled]:
         """Dial each node as soon as it has said where it listens, a few at a time; and then so many
-        more `flows` to each that is not refused, with a session for `each` of these or without."""
+        more `flows` to each, with a session for `each` of these or without."""
         self._ctx.mark("hear where the others listen")
         patience = min(time.monotonic() + PATIENCE, self.ends)
         over: list[Dialled] = []
@@ -222,7 +229,7 @@ class MeshPeer:
         def land(dialled: Dialled) -> None:
             del flying[dialled.target]
             over.append(dialled)
-            if dialled.edge.result == OK:
+            if dialled.edge.result in (OK, *REFUSED):
                 spread(dialled.target)
 
         def spread(target: Target) -> None:
@@ -272,10 +279,39 @@ class MeshPeer:
     def _flow(self, target: Target, over: Callable[[], object]) -> Steps[None]:
         """One more connection to where another one was tried: it says nothing and is reset, so that
         no port stays taken."""
+        began = time.monotonic()
+        result, again, port = yield from self._open_flow(target, 0)
+        at_once = (
+            time.monotonic() - began < AGAIN_AFTER
+        )  # ARP takes seconds to say that all is dead
+        for _ in range(AGAIN if result in REFUSED and port and at_once else 0):
+            yield from self._pause_of(AGAIN_AFTER)
+            result, _, _ = yield from self._open_flow(target, port)
+            if result not in REFUSED:
+                again = 1
+                break
+        self.flows.append((target, result, again))
+        over()
+
+    def _pause_of(self, seconds: float) -> Steps[None]:
+        near, far = socket.socketpair()
+        with near, far:
+            try:
+                yield near, READ, seconds
+            except TimeoutError:
+                return
+
+    def _open_flow(self, target: Target, port: int) -> Steps[tuple[str, int, int]]:
+        """How a connection went, from this source port or from one that the kernel chooses: result,
+        SYNs sent again, the port."""
         result, again = OK, 0
         try:
             with open_socket(target.ip) as sock:
+                if port:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    sock.bind(("", port))
                 code = sock.connect_ex(sockaddr(target.ip, target.port, target.interface))
+                port = sock.getsockname()[1]
                 if code == errno.EINPROGRESS:
                     yield sock, WRITE, CONNECT
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -288,8 +324,7 @@ class MeshPeer:
             result = TIMED_OUT
         except OSError as error:
             result = errno_name(error)
-        self.flows.append((target, result, again))
-        over()
+        return result, again, port
 
     def burst(self, targets: Sequence[Target], times: int) -> list[Dialled]:
         """Open `times` connections to each target, all of them at once, and keep them until the

@@ -20,6 +20,7 @@ from preflight.domains.net.interfaces import (
 from preflight.domains.net.mesh_probe import (
     NO_SOCKET,
     OK,
+    REFUSED,
     SILENT,
     TIMED_OUT,
     WRONG,
@@ -115,18 +116,19 @@ def summarise_dials(
 def summarise_flows(
     met: Iterable[Dialled], more: Iterable[tuple[Target, str, int]]
 ) -> Iterator[Flows]:
-    """The connections of each edge, its first one among them, where not all passed at once. Only
-    silence counts: what is refused, or finds no port of our own, is not lost."""
+    """The connections of each edge, its first one among them, where not all passed at once. What
+    finds no port of our own, or is refused by our own kernel, is not lost on the way."""
     counts: dict[tuple[int, str], list[int]] = {}
     tried = [(d.target, d.edge.result, d.edge.retransmits) for d in met]
     for target, result, again in (*tried, *more):
-        count = counts.setdefault((target.number, target.libraries), [0, 0, 0])
-        count[0] += result in (OK, SILENT, *SILENCE)
-        count[1] += result in SILENCE
+        count = counts.setdefault((target.number, target.libraries), [0, 0, 0, 0])
+        count[0] += result in (OK, SILENT, *SILENCE, *REFUSED)
+        count[1] += result in (*SILENCE, *REFUSED)
         count[2] += result == OK and again > 0
-    for (to, libraries), (number, dead, again) in counts.items():
+        count[3] += result in REFUSED
+    for (to, libraries), (number, dead, again, refused) in counts.items():
         if dead or again:
-            yield Flows(to, libraries, number, dead, again)
+            yield Flows(to, libraries, number, dead, again, refused)
 
 
 def _is_rough(edge: Edge) -> bool:
@@ -244,7 +246,8 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
                 lost[here.node, to] = edge
             if edge.source and not at_once:
                 moved[here.node, to] = edge
-    for pair in [p for p, edge in failed.items() if edge.result in SILENCE and p in flows]:
+    dead_on_its_way = (*SILENCE, *REFUSED)
+    for pair in [p for p, edge in failed.items() if edge.result in dead_on_its_way and p in flows]:
         # other connections than the first one passed: it is not closed
         if flows[pair].dead < flows[pair].tried:
             lost[pair] = failed.pop(pair)
