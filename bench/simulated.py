@@ -30,7 +30,7 @@ from preflight.model import (
     Topology,
     key_of,
 )
-from preflight.serde import Shared
+from preflight.packed import Packing
 
 RECORDED = Path(__file__).with_name("data") / "recorded.json"
 NEEDS_ALL = ("rdzv.store", "world.gloo", "world.ddp", "world.bandwidth", "world.nccl")
@@ -85,7 +85,7 @@ class Script:
     )
     _known: Mapping[str, registry.Loaded] = field(default_factory=lambda: registry.load().checks)
     _shared: dict[str, Any] = field(default_factory=dict)
-    _parts: Shared = field(default_factory=Shared)
+    _packing: Packing = field(default_factory=Packing)
     _random: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Script:
         data = self._jittered(data) if self.of.jitter else data
         if data is self._shared[check] or "ok" not in data:
             return data
-        return {**data, "ok": self._parts.of(data["ok"])}  # as the leader does
+        return {**data, "ok": self._packing.of(data["ok"])}  # as the leader does
 
     def _common(self, check: str) -> dict[str, Any]:
         data = self.recorded["guest"][check]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from preflight.packed import Packed
 from preflight.sanitize import LIMIT, clip
 
 T = TypeVar("T")
@@ -226,6 +227,8 @@ def _made_without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> A
         made = {name: _without(value, texts, known) for name, value in values.items()}
         changed = {name: one for name, one in made.items() if one is not values[name]}
         return dataclasses.replace(data, **changed) if changed else data
+    if isinstance(data, Packed):
+        return _packed_without(data, texts, known)
     if isinstance(data, Mapping):
         pairs = [(_without(k, texts, known), _without(v, texts, known)) for k, v in data.items()]
         before = zip(pairs, data.items(), strict=True)
@@ -234,3 +237,11 @@ def _made_without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> A
         items = type(data)(_without(item, texts, known) for item in data)
         return data if all(a is b for a, b in zip(items, data, strict=True)) else items
     return data
+
+
+def _packed_without(data: Packed, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
+    """A value whose form was looked through for another one: only what is its own is looked at."""
+    form, own = data.layout.form.data, data.own
+    if _without(form, texts, known) is form and _without(own, texts, {}) is own:
+        return data
+    return _without(data.plain(), texts, {})

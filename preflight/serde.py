@@ -10,18 +10,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import marshal
 import math
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from hashlib import blake2b
 from typing import Any, NoReturn, TypeVar
 
+from preflight.packed import Packed
 from preflight.sanitize import encodable
 
 T = TypeVar("T")
@@ -133,6 +131,8 @@ def encode(value: Any) -> Any:
         return [encode(v) for v in value]
     if kind is float:
         return value if math.isfinite(value) else str(value)  # JSON has no number for it
+    if kind is Packed:
+        return value.plain()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -155,92 +155,6 @@ def as_it_is(value: Any) -> Any:
     else:
         return encode(value)
     return value if plain else encode(value)
-
-
-class Shared:
-    """JSON data of many who mostly say the same: equal parts of it become one object. A thousand
-    nodes differ in their addresses and in some numbers, and share the rest of what they say.
-    `held`: bytes that the parts take, about and at most."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes | str | int | float, Any] = {}
-        self._slim = SlimDicts()
-        self.held = 0
-
-    def of(self, data: Any) -> Any:
-        """The same data; nobody may change it any more."""
-        kind = type(data)
-        if kind is str:
-            made = self._known.get(data)
-            return self._keep(data, data) if made is None else made
-        if kind is float or (kind is int and not -SMALL <= data < SMALL):
-            return self._number(data)
-        if kind is not dict and kind is not list:
-            return data
-        key = marshal.dumps(data, MARSHALLED)
-        if len(key) > DIGESTED:
-            key = blake2b(key, digest_size=16).digest()
-        made = self._known.get(key)
-        if made is None:
-            if kind is dict:
-                made = self._slim.of({self.of(k): self.of(v) for k, v in data.items()})
-            else:
-                made = [self.of(one) for one in data]
-            self._keep(key, made)
-        return made
-
-    def _number(self, data: float) -> float:
-        """A number that somebody has said before. 1.0 equals 1, and 0.0 equals -0.0: of what is
-        known under the same key only the same thing will do."""
-        made = self._known.get(data) if data else data
-        if made is None:
-            self.held += ENTRY
-            made = self._known[data] = data
-        return made if type(made) is type(data) else data
-
-    def _keep(self, key: bytes | str, made: Any) -> Any:
-        self._known[key] = made
-        self.held += sys.getsizeof(made) + ENTRY
-        if type(made) is not str:
-            self.held += NUMBER * len(made)
-        return made
-
-
-class SlimDicts:
-    """Dicts that share their keys, as those of the instances of one class do (PEP 412): one of 18
-    fields takes 250 bytes in place of 470."""
-
-    def __init__(self) -> None:
-        self._classes: dict[tuple[str, ...], type] = {}
-
-    def of(self, data: dict[str, Any]) -> dict[str, Any]:
-        """An equal dict, with its keys in the same order."""
-        keys = tuple(data)
-        made = self._classes.get(keys)
-        if made is None:
-            if not 0 < len(keys) <= KEYS_SHARED or len(self._classes) >= CLASSES:
-                return data
-            made = self._classes[keys] = type("Slim", (), {})
-        one = made()
-        for key in keys:
-            object.__setattr__(one, key, data[key])
-        slim: dict[str, Any] = one.__dict__
-        return slim
-
-
-KEYS_SHARED = 28
-"""Keys that Python lets the dicts of a class share, at least."""
-CLASSES = 1024
-"""A class takes a kilobyte, and whoever says what is kept may have a new one for each line."""
-SMALL = 257
-"""Whole numbers of which Python itself keeps one (some of those below 0, too)."""
-DIGESTED = 32
-"""Bytes beyond which what is written out is told by its digest."""
-ENTRY, NUMBER = 128, 32
-"""Bytes of an entry of a dict with its key, and of a number."""
-MARSHALLED = 2
-"""The version of marshal that writes equal data in the same way, whichever objects it is made of,
-and tells 1, 1.0 and True apart. Nothing is ever read back."""
 
 
 class _Misfit(ValueError):
@@ -266,6 +180,7 @@ the data as well, and does not change it."""
 class _How:
     lax: bool
     known: Known | None
+    adds: bool
 
 
 _Decoder = Callable[[Any, int, _How], Any]
@@ -273,12 +188,19 @@ _Decoder = Callable[[Any, int, _How], Any]
 
 
 def decode(
-    cls: Any, data: Any, place: str = "$", *, lax: bool = False, known: Known | None = None
+    cls: Any,
+    data: Any,
+    place: str = "$",
+    *,
+    lax: bool = False,
+    known: Known | None = None,
+    adds: bool = True,
 ) -> Any:
     """`data` as a `cls`; ValueError with the JSON path where it doesn't fit. `lax`: a float may be
-    none, as a check may have measured it. `known`: of parts that are one object, one is made."""
+    none, as a check may have measured it. `known`: of parts that are one object, one is made.
+    `adds`: what is made of these data becomes known; not where nobody keeps them."""
     try:
-        return _decoder(cls)(data, 0, _How(lax, known))
+        return _decoder(cls)(data, 0, _How(lax, known, adds))
     except _Misfit as misfit:
         raise ValueError(f"{place}{misfit.place}: {misfit.why}") from None
 
@@ -376,7 +298,9 @@ def _once(read: _Decoder) -> _Decoder:
         key = id(read), id(data)
         made = how.known.get(key)
         if made is None:
-            made = how.known[key] = read(data, depth, how)
+            made = read(data, depth, how)
+            if how.adds:
+                how.known[key] = made
         return made
 
     return remembered

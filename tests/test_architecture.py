@@ -26,6 +26,7 @@ LEAVES = frozenset(
         "redact",
         "sanitize",
         "nodeset",
+        "packed",
         "console",
         "cpu_wait",
         "strenum",

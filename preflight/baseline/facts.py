@@ -16,6 +16,7 @@ from typing import Any
 from preflight.domains.net import interface_rules
 from preflight.humanize import count, size
 from preflight.model import Observation, Report, Seen
+from preflight.packed import plain
 
 Name = tuple[str, str]
 """The part that a fact belongs to, and what it is called there."""
@@ -56,7 +57,7 @@ def entries(value: object, path: str) -> list[Any]:
 def seen(report: Report, check: str) -> Mapping[str, object]:
     """What one check saw on each node that it could look at."""
     by_key: Mapping[str, Observation] = report.observations.checks.get(check, {})
-    return {key: o.value for key, o in by_key.items() if isinstance(o, Seen)}
+    return {key: plain(o.value) for key, o in by_key.items() if isinstance(o, Seen)}
 
 
 def nccl_of(value: object) -> str:

@@ -40,6 +40,7 @@ from preflight.model import (
     Verdict,
     place_of,
 )
+from preflight.packed import plain
 from preflight.process.pool import Workers
 from preflight.process.servers import TORCH, open_light, open_torch
 from preflight.process.signals import Interrupt
@@ -282,12 +283,14 @@ def _last_roll(seen_of_meeting: dict[str, Observation], company: Company, node: 
     """Its check looked when everybody had come; who was lost since belongs into the roll, too.
     What a guest says of its own roll is not believed to be a host's."""
     for key, seen in seen_of_meeting.items():
-        if isinstance(seen, Seen) and isinstance(seen.value, dict):
-            roll = encode(company.roll) if key == node else seen.value.get("roll")
+        value = plain(seen.value) if isinstance(seen, Seen) else None
+        if isinstance(seen, Seen) and isinstance(value, dict):
+            roll = encode(company.roll) if key == node else value.get("roll")
             if key != node and isinstance(roll, dict):  # else its judge says that it does not fit
+                if roll.get("hosts") is False:
+                    continue
                 roll = {**roll, "hosts": False}
-            value = {**seen.value, "roll": roll}
-            seen_of_meeting[key] = replace(seen, value=value)
+            seen_of_meeting[key] = replace(seen, value={**value, "roll": roll})
 
 
 def _told(over: Mapping[str, Any] | None, chosen: Config) -> Ending | None:

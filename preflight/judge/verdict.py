@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -43,6 +44,7 @@ from preflight.model import (
     key_of,
     place_of,
 )
+from preflight.packed import Packed
 from preflight.registry import Catalogue, Loaded, answer_type
 from preflight.serde import Known, decode, encode
 
@@ -195,22 +197,38 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     """The JSON values as the dataclass that the check's observe() returned; what doesn't fit (an
     older report, a hostile peer) is missing."""
     kind = answer_type(loaded.module)
-    made: dict[str, Seen[Any] | Missing] = {}
+    made: dict[int, Seen[Any] | Missing] = {}
     values: dict[int, Any] = {}
     known: Known = {}
-    for key, observation in seen.items():
+    forms: set[int] = set()
+    for observation in seen.values():
+        if id(observation) in made:  # of what many have in common there is one
+            continue
         if isinstance(observation, Missing):
-            made[key] = observation
+            made[id(observation)] = observation
             continue
         value = observation.value
         try:
-            if id(value) not in values:  # of what many have in common there is one
-                values[id(value)] = decode(kind, value, lax=True, known=known)
-            made[key] = Seen(values[id(value)], observation.seconds, observation.marks)
+            if id(value) not in values:
+                values[id(value)] = _decoded(kind, value, known, forms)
+            now = Seen(values[id(value)], observation.seconds, observation.marks)
+            made[id(observation)] = now
         except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
             text = f"the answer does not fit this version of the check: {error}"
-            made[key] = Missing(Cause.CRASHED, text[:300], observation.seconds)
-    return World(loaded.id, made, topology)
+            made[id(observation)] = Missing(Cause.CRASHED, text[:300], observation.seconds)
+    return World(loaded.id, {key: made[id(one)] for key, one in seen.items()}, topology)
+
+
+def _decoded(kind: Any, value: Any, known: Known, forms: set[int]) -> Any:
+    """A value as its dataclass. Of a packed one most is that of its form, which is read once."""
+    if not isinstance(value, Packed):
+        return decode(kind, value, lax=True, known=known)
+    form = value.layout.form.data
+    if id(form) not in forms:
+        forms.add(id(form))
+        with suppress(Exception):  # it may not fit, where this one does
+            decode(kind, form, lax=True, known=known)
+    return decode(kind, value.plain(), lax=True, known=known, adds=False)
 
 
 def _complete(loaded: Loaded, found: Found) -> Finding:

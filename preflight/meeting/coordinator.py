@@ -30,8 +30,9 @@ from preflight.meeting.protocol import (
     text_of,
 )
 from preflight.model import Mark, Node, Observation, Seen, key_of, place_of
+from preflight.packed import Packed, Packing
 from preflight.roster import SILENT, Arrival, Stranger
-from preflight.serde import Shared, encode, finite, weight
+from preflight.serde import encode, finite, weight
 
 
 class Headcount:
@@ -170,10 +171,13 @@ class Meeting:
         self._passed_on = 0
         self._waits_for: Guest | None = None
         self._looks_at = self.began
-        self._values: dict[str, Any] = {}
-        self._shared = Shared()
+        self._values: dict[bytes, Any] = {}
+        """By digest."""
+        self._packing = Packing()
         self._marks: dict[int, tuple[Mark, ...]] = {}
         """By the id() of what was said of them, which is kept as long as this."""
+        self._said_so: dict[tuple[int, float, int], Seen[Any]] = {}
+        """The same of what was said of an observation, by the id() of its value and marks."""
         self._awaited: dict[str, list[tuple[str, Guest, int | None, float, tuple[Mark, ...]]]] = {}
         self._last_arrival = self.began
         self._door = Door(loop, listeners, me, token, self._seat)
@@ -414,12 +418,12 @@ class Meeting:
             return
         seconds, marks = finite(data.get("seconds", 0.0)), self._marks_of(guest, data)
         if "digest" not in data:
-            seen = Seen(self._kept_of(guest, data["value"]), seconds, marks)
+            seen = self._seen_as(self._kept_of(guest, data["value"]), seconds, marks)
             self.taken.append(Taken(check, guest, rank, seen))
             return
         digest = str(data["digest"])[:64]
-        if digest in self._values:
-            seen = Seen(self._values[digest], seconds, marks)
+        if (known := bytes.fromhex(digest)) in self._values:
+            seen = self._seen_as(self._values[known], seconds, marks)
             self.taken.append(Taken(check, guest, rank, seen))
             return
         guest.owed.add(digest)
@@ -429,15 +433,27 @@ class Meeting:
 
     def _kept_of(self, guest: Guest, value: Any) -> Any:
         """A value of a guest, of which only what nobody has said before is kept."""
-        before = self._shared.held
-        value = self._shared.of(value)
-        self._hold(guest, guest.unread, self._shared.held - before)
+        before = self._packing.held
+        value = self._packing.of(value)
+        self._hold(guest, guest.unread, self._packing.held - before)
         return value
+
+    def _seen_as(self, value: Any, seconds: float, marks: tuple[Mark, ...]) -> Seen[Any]:
+        """An observation; of those that are equal there is one. What was packed is one node's."""
+        if isinstance(value, Packed):
+            return Seen(value, seconds, marks)
+        key = id(value), seconds, id(marks)
+        seen = self._said_so.get(key)
+        if seen is None:
+            seen = self._said_so[key] = Seen(value, seconds, marks)
+        return seen
 
     def _marks_of(self, guest: Guest, data: Mapping[str, Any]) -> tuple[Mark, ...]:
         """The marks of an observation. Their names are those of the check, and their times are to
         the tenth of a millisecond: most of them have been said before."""
-        told = self._kept_of(guest, data.get("marks", []))
+        before = self._packing.held
+        told = self._packing.whole(data.get("marks", []))
+        self._hold(guest, guest.unread, self._packing.held - before)
         marks = self._marks.get(id(told))
         if marks is None:
             marks = self._marks[id(told)] = marks_of({"marks": told})
@@ -448,16 +464,17 @@ class Meeting:
             raise ValueError("a value is not what its digest says")
         if digest not in self._awaited:
             return  # nobody has asked for it, or another one was faster
-        value = self._values[digest] = self._kept_of(guest, value)
+        value = self._values[bytes.fromhex(digest)] = self._kept_of(guest, value)
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
-            self.taken.append(Taken(check, of, rank, Seen(value, seconds, marks)))
+            self.taken.append(Taken(check, of, rank, self._seen_as(value, seconds, marks)))
 
     def forget(self) -> None:
         """Nothing more is awaited: what it takes to keep equal values once may go, some half of the
         memory that the values take themselves."""
-        self._shared = Shared()
+        self._packing = Packing()
         self._values.clear()
         self._marks.clear()
+        self._said_so.clear()
         self._awaited.clear()
 
     def all_done(self, stage: str) -> bool:

@@ -21,6 +21,7 @@ from preflight.model import (
     Seen,
     Topology,
 )
+from preflight.packed import plain
 from preflight.remote.protocol import Parcels, progress_of
 from preflight.render import json as as_json
 from preflight.serde import decode
@@ -162,12 +163,13 @@ def _ranks(place: RemoteNode, per_node: int) -> range:
 
 def _with_expected_hosts(seen: Observation, due: Sequence[Mapping[str, Any]]) -> Observation:
     """The roll of the meeting's host with the hosts that were to come: no launcher had told it."""
-    if not isinstance(seen, Seen) or not isinstance(seen.value, Mapping):
+    value = plain(seen.value) if isinstance(seen, Seen) else None
+    if not isinstance(seen, Seen) or not isinstance(value, Mapping):
         return seen
-    roll = seen.value.get("roll")
-    if not isinstance(roll, Mapping) or roll.get("hosts") is not True or seen.value.get("expected"):
+    roll = value.get("roll")
+    if not isinstance(roll, Mapping) or roll.get("hosts") is not True or value.get("expected"):
         return seen
-    return replace(seen, value={**seen.value, "expected": list(due)})
+    return replace(seen, value={**value, "expected": list(due)})
 
 
 def _why_absent(place: RemoteNode, program: str) -> str:

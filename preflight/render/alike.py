@@ -18,11 +18,13 @@ keys are numbers `#2` is the name of its third member and `=2` its value.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from preflight.humanize import rank_list
 from preflight.model import Node, key_of, place_of
+from preflight.packed import Flat, Packed, changed, flat, is_numbered, paths, plain
 from preflight.serde import DEPTH
 
 FROM = 128
@@ -193,8 +195,8 @@ def folded(
     columns = columns or Columns()
     alone: dict[str, dict[str, Any]] = {}
     shapes: dict[tuple[Any, ...], list[_Member]] = {}
-    flat: dict[int, _Flat] = {}
-    whole: dict[int, _Flat] = {}
+    parts: dict[int, Flat] = {}
+    whole: dict[int, Flat] = {}
     same: dict[Any, Any] = {}
     for key, data in by_key.items():
         place = places.number(key)
@@ -202,7 +204,7 @@ def folded(
             alone[key] = data
             continue
         if id(data) not in whole:
-            whole[id(data)] = _flat_of_all(data, flat, same)
+            whole[id(data)] = _flat_of_all(data, parts, same)
         shape, leaves = whole[id(data)]
         shapes.setdefault((place[0], shape), []).append((place[1], key, data, leaves))
     groups: list[Group] = []
@@ -213,75 +215,32 @@ def folded(
             else:
                 members = sorted(part, key=lambda m: m[0])
                 groups.append(_group(kind, members, places, columns, (check, len(groups))))
-    return {key: alone[key] for key in by_key if key in alone}, groups
+    return {key: _plain(alone[key]) for key in by_key if key in alone}, groups
 
 
-_Flat = tuple[tuple[Any, ...], tuple[Any, ...]]
-"""The shape, which is the keys or the length of all that is not a leaf, and the leaves."""
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "ok": plain(data["ok"])} if type(data.get("ok")) is Packed else data
+
+
 _Member = tuple[int, str, dict[str, Any], tuple[Any, ...]]
 """Number, key, observation, and its leaves."""
 
 
-def _flat_of_all(data: dict[str, Any], known: dict[int, _Flat], same: dict[Any, Any]) -> _Flat:
+def _flat_of_all(data: dict[str, Any], known: dict[int, Flat], same: dict[Any, Any]) -> Flat:
     """An observation, of which the value may be that of many: it is looked through once. Of equal
     shapes and leaves one is kept."""
     shape: tuple[Any, ...] = ()
     leaves: tuple[Any, ...] = ()
     for name, inner in data.items():
-        flat = known.get(id(inner)) if name == "ok" else None
-        if flat is None:
-            shape_of, own = _flat(inner)
-            flat = same.setdefault(shape_of, shape_of), own
+        told = known.get(id(inner)) if name == "ok" else None
+        if told is None:
+            shape_of, own = inner.flat() if type(inner) is Packed else flat(inner)
+            told = same.setdefault(shape_of, shape_of), own
             if name == "ok":
-                known[id(inner)] = flat
-        shape += (name, flat[0])
-        leaves += flat[1]
+                known[id(inner)] = told
+        shape += (name, told[0])
+        leaves += told[1]
     return same.setdefault(shape, shape), leaves
-
-
-def _flat(data: Any) -> _Flat:
-    shape: list[Any] = []
-    leaves: list[Any] = []
-    _look_through([data], shape, leaves)
-    return tuple(shape), tuple(leaves)
-
-
-def _look_through(one: Any, shape: list[Any], leaves: list[Any]) -> None:
-    # no function within _flat(), which would be a cycle: for all of them nothing is collected
-    inner: Iterable[Any]
-    if _is_numbered(one):
-        shape.append(-len(one))
-        inner = itertools.chain.from_iterable(one.items())
-    elif type(one) is dict:
-        shape.append(tuple(one))
-        inner = one.values()
-    else:
-        shape.append(len(one))
-        inner = one
-    for value in inner:
-        if type(value) is dict or type(value) is list:
-            _look_through(value, shape, leaves)
-        else:
-            shape.append(None)
-            leaves.append(value)
-
-
-def _paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where the leaves are, in the order of _flat()."""
-    if _is_numbered(data):
-        for number, inner in enumerate(data.values()):
-            yield (*path, f"#{number}")
-            yield from _paths(inner, (*path, f"={number}"))
-    elif isinstance(data, (dict, list)):
-        for step, inner in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from _paths(inner, (*path, step))
-    else:
-        yield path
-
-
-def _is_numbered(data: Any) -> bool:
-    """Whether it is an object by numbers, such as of a node's peers: other nodes have others."""
-    return type(data) is dict and bool(data) and all(key.isdecimal() for key in data)
 
 
 def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
@@ -303,11 +262,11 @@ def _group(
     kind: str, members: list[_Member], places: Places, known: Columns, at: tuple[str, int]
 ) -> Group:
     group: Group = places.written(kind, [number for number, *_ in members])
-    group["as"] = members[0][2]
+    group["as"] = _plain(members[0][2])
     columns = {}
     several = zip(*{id(m[3]): m[3] for m in members}.values(), strict=True)
     differ = [len({(type(v), v) for v in values}) > 1 for values in several]
-    for number, path in enumerate(_paths(members[0][2])):
+    for number, path in enumerate(paths(group["as"])):
         if differ[number]:
             values = [leaves[number] for *_, leaves in members]
             pointer = _pointer(path)
@@ -357,7 +316,7 @@ def unfolded(
     for pointer, column in columns.items():
         _put(changes, data, pointer, _values(column, nodes, pointer, groups))
     for number, key in enumerate(keys):
-        yield key, _changed(data, changes, number)
+        yield key, changed(data, changes, operator.itemgetter(number))
 
 
 def _values(
@@ -402,7 +361,7 @@ def _put(changes: dict[Any, Any], data: Any, pointer: str, column: list[Any]) ->
     for number, part in enumerate(parts):
         step: Any = _step(part)
         try:
-            if _is_numbered(data):
+            if is_numbered(data):
                 data = list(data if step[:1] == "#" else data.values())[_digits(step[1:])]
             else:
                 step = _digits(step) if isinstance(data, list) else step
@@ -426,19 +385,3 @@ def _digits(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise ValueError("not a place in a list")
     return int(text)
-
-
-def _changed(data: Any, changes: Mapping[Any, Any], number: int) -> Any:
-    if _is_numbered(data):
-        names, values = list(data), list(data.values())
-        for step, inner in changes.items():
-            of, at = (names if step[0] == "#" else values), int(step[1:])
-            of[at] = inner[number] if type(inner) is list else _changed(of[at], inner, number)
-        return dict(zip(map(str, names), values, strict=True))
-    made = data.copy()
-    for step, inner in changes.items():
-        if type(inner) is list:
-            made[step] = inner[number]
-        else:
-            made[step] = _changed(data[step], inner, number)
-    return made

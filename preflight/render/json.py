@@ -37,6 +37,7 @@ from preflight.model import (
     Topology,
     Verdict,
 )
+from preflight.packed import Packed, plain
 from preflight.render import alike
 from preflight.sanitize import json_lines, json_text
 from preflight.serde import as_it_is, decode, encode, parsed, weight
@@ -105,13 +106,14 @@ def _folded(
     groups: dict[str, list[alike.Group]] = {}
     columns = alike.Columns()
     for check, by_key in seen.checks.items():
+        few = len(by_key) < least
         values: dict[int, Any] = {}
         made: dict[int, dict[str, Any]] = {}
         for one in by_key.values():
             if id(one) not in made:  # of what many have in common there is one
-                made[id(one)] = _observation(one, values)
+                made[id(one)] = _observation(one, values, packed=not few)
         data = {key: made[id(o)] for key, o in by_key.items()}
-        if len(data) < least:
+        if few:
             alone[check] = data
             continue
         alone[check], found = alike.folded(data, places, columns, check)
@@ -206,14 +208,18 @@ def _commented(now: str) -> str:
     return f"{command}{REMARK}{remark.strip()}" if blanks else now
 
 
-def _observation(observation: Observation, values: dict[int, Any]) -> dict[str, Any]:
-    """`values`: what has become of a value that several may have, by its id()."""
+def _observation(
+    observation: Observation, values: dict[int, Any], *, packed: bool
+) -> dict[str, Any]:
+    """`values`: what has become of a value that several may have, by its id(). `packed`: one that
+    is packed stays so."""
     marks = [[mark.name, mark.at] for mark in observation.marks]
     seconds = round(observation.seconds, 4)
     if isinstance(observation, Seen):
         value = observation.value
         if id(value) not in values:
-            values[id(value)] = as_it_is(value)
+            stays = packed and isinstance(value, Packed)
+            values[id(value)] = value if stays else as_it_is(plain(value))
         return {"ok": values[id(value)], "seconds": seconds, "marks": marks}
     found = {
         "missing": str(observation.cause),

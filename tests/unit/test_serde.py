@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +18,6 @@ from preflight.serde import (
     INTEGERS,
     TEXT_DEPTH,
     Known,
-    Shared,
-    SlimDicts,
     as_it_is,
     decode,
     encode,
@@ -200,65 +197,11 @@ def test_what_is_as_deep_as_may_be_is_taken() -> None:
     assert json.dumps(parsed(deep)) == deep
 
 
-def test_equal_parts_become_one_object() -> None:
-    shared = Shared()
-    one = shared.of({"a": [1, {"b": "x" * 40}], "c": 1})
-    other = shared.of({"a": [1, {"b": "x" * 40}], "c": 2})
-    assert (one, other) == ({"a": [1, {"b": "x" * 40}], "c": 1}, {**one, "c": 2})
-    assert one["a"] is other["a"]
-    assert repr([shared.of([1]), shared.of([1.0]), shared.of([True])]) == "[[1], [1.0], [True]]"
-    assert shared.of({"n": "5"}) != shared.of({"n": 5})
-    assert repr([shared.of([0.0]), shared.of([-0.0])]) == "[[0.0], [-0.0]]"
-    assert shared.of(json.loads('{"k": ["a", 1.5]}')) is shared.of({"k": ["".join(["a"]), 1.5]})
-
-
-def test_numbers_are_one_object_only_where_they_are_the_same() -> None:
-    shared = Shared()
-    said = [1000, 1000.0, 0.0, -0.0, 0, False, True, 1, 1.0, 2.5, -3000, 10**30]
-    for _ in range(2):
-        for order in (said, said[::-1]):
-            assert json.dumps(shared.of({"a": list(order)})) == json.dumps({"a": order})
-    first, second = (json.loads(f'{{"at": 0.125, "n": {n}}}') for n in (1, 2))
-    assert shared.of(first)["at"] is shared.of(second)["at"]
-
-
-def test_dicts_of_one_form_take_half_of_the_room() -> None:
-    slim = SlimDicts()
-    plain = [{f"key {n}": n + m for n in range(18)} for m in range(20)]
-    made = [slim.of(one) for one in plain]
-    assert made == plain
-    assert {type(one) for one in made} == {dict}
-    assert [list(one) for one in made] == [list(one) for one in plain]
-    assert json.dumps(made) == json.dumps(plain)
-    assert sys.getsizeof(made[-1]) < 0.7 * sys.getsizeof(plain[-1])
-    many = {str(n): n for n in range(1000)}
-    assert slim.of(many) is many
-    assert slim.of({}) == {}
-
-
-def test_whoever_has_other_keys_each_time_costs_no_class_each_time() -> None:
-    slim = SlimDicts()
-    for n in range(2000):
-        assert slim.of({f"key {n}": n}) == {f"key {n}": n}
-    assert len(slim._classes) == 1024
-
-
 def test_what_is_json_already_stays_the_same_object() -> None:
     plain = {"a": [1, 2.5, None, "x", {"b": []}]}
     assert as_it_is(plain) is plain
     mixed = {"plain": plain, "not": [math.inf, (1, 2)], 3: Colour("red")}
     assert as_it_is(mixed) == encode(mixed) == json.loads(json.dumps(as_it_is(mixed)))
-
-
-def test_what_is_said_again_takes_no_more_room() -> None:
-    shared = Shared()
-    for part in ("", "x" * 5000, [1.5] * 500, {"y": ["z" * 3000]}):
-        before = shared.held
-        shared.of(part)
-        once = shared.held - before
-        assert once >= len(json.dumps(part))
-        shared.of(json.loads(json.dumps(part)))
-        assert shared.held == before + once
 
 
 def test_what_is_one_object_is_read_once() -> None:

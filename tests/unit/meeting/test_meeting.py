@@ -489,7 +489,7 @@ def test_what_was_kept_to_know_equal_values_goes_and_the_values_stay(party: Part
     assert one.observation == two.observation == Seen(value)
     assert one.key is two.key, "one text for all checks"
     party.host.forget()
-    assert party.host._shared.held == 0
+    assert party.host._packing.held == 0
     guest.send_seen("a.d", "n1/1", Seen(value))
     party.until(lambda: len(party.host.taken) == 3)
     assert {t.key for t in party.host.taken} == {"n1/1"}
@@ -603,7 +603,7 @@ def test_a_guest_that_says_too_much_is_given_up(party: Party, monkeypatch: Any, 
         party.loop.unwatch(loud._wire.sock)
     for number in range(200):
         if what == "values":
-            loud.send_seen(f"a.b{number}", "n1", Seen(["x" * 50] * 200 + [str(number)]))
+            loud.send_seen(f"a.b{number}", "n1", Seen([f"{number:050}"] * 200))
         elif what == "words":
             loud.send_said(Said(f"group{number}", 1, "t", ["x" * 50] * 200, None))
         else:
