@@ -520,8 +520,7 @@ class _Gpu:
 
 def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
     yield from _hangs_and_crashes(world)
-    for here, seen in world.each():
-        gpus = _gpus(here, seen)
+    for here, seen, gpus in world.once(_all_gpus):
         for gpu in gpus:
             yield from _faults(gpu, seen.log) if seen.make != AMD else _amd_faults(gpu, seen.resets)
         yield from _vanished(here, seen)
@@ -579,6 +578,10 @@ def _hangs_and_crashes(world: World[Health]) -> Iterator[Found]:
 def _graded(fails: bool) -> dict[str, Any]:
     """The status of a code that fails or warns; a warning causes no other failures."""
     return {"status": FAIL} if fails else {"status": WARN, "explains": ()}
+
+
+def _all_gpus(world: World[Health]) -> list[tuple[Subject, Health, list[_Gpu]]]:
+    return [(here, seen, _gpus(here, seen)) for here, seen in world.each()]
 
 
 def _gpus(here: Subject, seen: Health) -> list[_Gpu]:
@@ -807,8 +810,8 @@ def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
     """GPUs that are set otherwise than most of their model, here and on all nodes: every step waits
     for them, and nothing else shows it."""
     models: dict[str, list[_Gpu]] = {}
-    for here, seen in world.each():
-        for gpu in _gpus(here, seen):
+    for _, _, own in world.once(_all_gpus):
+        for gpu in own:
             if gpu.used and gpu.vitals.name and not gpu.vitals.mig and not gpu.vitals.gone:
                 models.setdefault(gpu.vitals.name, []).append(gpu)
     for what, value, shown in SETTINGS:
@@ -833,8 +836,8 @@ def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
 def _unlike_their_peers(world: World[Health]) -> Iterator[Found]:
     """GPUs with other firmware, in another NVLink domain or with many more corrected errors."""
     used = {
-        here.node: {g.vitals.index: g for g in _gpus(here, seen) if g.used and not g.vitals.gone}
-        for here, seen in world.each()
+        here.node: {g.vitals.index: g for g in gpus if g.used and not g.vitals.gone}
+        for here, _, gpus in world.once(_all_gpus)
     }
     nodes = {node: [gpu.vitals for gpu in gpus.values()] for node, gpus in used.items()}
     unlike = {

@@ -816,6 +816,10 @@ def measured(world: World[NodeRdma]) -> Measured:
     near = {p.numa for p in first.taken}
     if far := [n for n in first.gpu_numa if near - {None} and n not in near]:
         parts.append(f"no HCA near the GPUs of NUMA node {', '.join(map(str, far[:4]))}")
+    # most nodes have said the same, and then it is one object
+    taken = {
+        id(fabric): fabric.taken for fabric in {id(f): f for f in world.seen.values()}.values()
+    }
     return Measured(
         " · ".join(parts),
         {"ports": len(ports), "active": len(up), "gbit_s": min((p.rate for p in up), default=0)},
@@ -826,7 +830,7 @@ def measured(world: World[NodeRdma]) -> Measured:
                 p.name,
                 "" if p.numa is None else f"NUMA node {p.numa}",
                 f"{p.layer} {_describe_rate(p)}",
-                broken=p in fabric.taken and not p.active,
+                broken=p in taken[id(fabric)] and not p.active,
             )
             for node, fabric in world.seen.items()
             for p in fabric.ports

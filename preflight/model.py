@@ -479,11 +479,8 @@ class World(Generic[T]):
 
     def missing(self, *causes: Cause) -> Mapping[str, Missing]:
         """What is missing for one of these causes (for any cause when none is named)."""
-        return {
-            k: o
-            for k, o in self.observations.items()
-            if isinstance(o, Missing) and (not causes or o.cause in causes)
-        }
+        missing = self.once(_all_missing)
+        return {k: o for k, o in missing.items() if not causes or o.cause in causes}
 
     def subject(self, key: str) -> Subject:
         """The node or the rank that an observation's key stands for."""
@@ -500,8 +497,9 @@ class World(Generic[T]):
 
     def each(self) -> Iterator[tuple[Subject, T]]:
         """Every value that was seen, with the node or rank that it belongs to."""
+        known = _subjects(self.topology.nodes)
         for key, value in self.seen.items():
-            yield self.subject(key), value
+            yield known.get(key) or self.subject(key), value
 
     def found(self, rule: Callable[[Subject, T], Iterable[Found]]) -> Iterator[Found]:
         """What a rule finds of each value. One of which it has found nothing is not looked at again
@@ -514,6 +512,10 @@ class World(Generic[T]):
                 yield from found
                 if not found:
                     sound.add(id(value))
+
+
+def _all_missing(world: World[Any]) -> Mapping[str, Missing]:
+    return {k: o for k, o in world.observations.items() if isinstance(o, Missing)}
 
 
 @dataclass(frozen=True, slots=True)

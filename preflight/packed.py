@@ -84,7 +84,9 @@ def paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def is_numbered(data: Any) -> bool:
     """Whether it is an object by numbers, such as of a node's peers: other nodes have others."""
-    return type(data) is dict and bool(data) and all(key.isdecimal() for key in data)
+    if type(data) is not dict or not data or not next(iter(data)).isdecimal():
+        return False
+    return all(key.isdecimal() for key in data)
 
 
 def changed(data: Any, changes: dict[Any, Any], value_of: Callable[[Any], Any]) -> Any:

@@ -97,10 +97,11 @@ def judge(
     policy: Policy = Policy(),
 ) -> Report:
     """The report of a run."""
-    judged = [
-        _judge_check(check_id, seen, catalogue, observations.topology, expect)
-        for check_id, seen in _in_order(observations.checks, catalogue)
-    ]
+    judged: list[_Judged] = []
+    for check_id, seen in _in_order(observations.checks, catalogue):
+        one = _judge_check(check_id, seen, catalogue, observations.topology, expect)
+        one.by_subject = next((j.by_subject for j in judged if _same(j, one)), one.by_subject)
+        judged.append(one)
     tolerated = _tolerate(judged, policy)
     found = [f for j in judged for f in j.findings]
     findings = tuple(_told(finding, observations.topology) for finding in fold(joined(found)))
@@ -119,6 +120,13 @@ def judge(
         tolerated=tolerated,
         exclude=exclude(findings, found),
     )
+
+
+def _same(one: _Judged, other: _Judged) -> bool:
+    """Whether they say the same of the same subjects, in their order: of a hundred thousand ranks
+    that is kept once."""
+    first, second = one.by_subject, other.by_subject
+    return len(first) == len(second) and [*first] == [*second] and first == second
 
 
 def _told(finding: Finding, top: Topology) -> Finding:
@@ -291,6 +299,9 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
     as "can't tell" gets the generic one, unless it waited for a rank that has failed."""
     unexplained: dict[Cause, list[str]] = {}
     together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
+    if not judged.findings and not together and not world.missing():
+        judged.by_subject = dict.fromkeys(world.observations, Status.PASS)
+        return
     waited = together and any(f.status is Status.FAIL for f in judged.findings)
     touched = _Touched(judged.findings, world.topology)
     fails: dict[type, bool] = {}
