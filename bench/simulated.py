@@ -109,10 +109,11 @@ class Script:
         if check == "gpu.health" and place in self.of.odd:
             data = json.loads(json.dumps(data))
             data["ok"]["told"]["gpus"][3]["remap_pending"] = True
-        data = self._jittered(data) if self.of.jitter else data
-        if data is self._shared[check] or "ok" not in data:
-            return data
-        return {**data, "ok": self._packing.of(data["ok"])}  # as the leader does
+        return self._jittered(data) if self.of.jitter else data
+
+    def kept(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The same as the host of a meeting keeps it."""
+        return {**data, "ok": self._packing.of(data["ok"])} if "ok" in data else data
 
     def _common(self, check: str) -> dict[str, Any]:
         data = self.recorded["guest"][check]
@@ -299,7 +300,7 @@ def observed(of: Simulated) -> Observations:
                 data = script.said(check, place, seat, rank)
                 shared = data is script._shared.get(check)
                 if not shared or id(data) not in made:
-                    made[id(data)] = observation(data)
+                    made[id(data)] = observation(data if shared else script.kept(data))
                 key = of.name(place) if rank is None else names[place][number]
                 by_key[key] = made[id(data)]
                 if not shared:
