@@ -53,6 +53,8 @@ class Arrival:
     at        seconds after the meeting opened
     mark      the last sign of life: `CHECK: mark`; lost: why it is gone, empty while it is there
     offset    its wall clock less that of the meeting's host, seconds, +- uncertainty; None: unknown
+    through   the process of its node that was here for it and has ended, so that nothing more was
+              heard of this one; 0: `lost` is its own
     """
 
     node: str
@@ -70,6 +72,7 @@ class Arrival:
     lost: str = ""
     offset: float | None = None
     uncertainty: float | None = None
+    through: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class Roll:
     full        why the host could not accept for a while (errno's name: EMFILE), empty when it
                 always could; `files`: how many files it may have open
     lost        why it is in the meeting no more, empty while it is
+    speaker     the rank of its node whose agent was there for it, where that is whom it lost; -1:
+                the host itself
     began       when it went there, by its own wall clock; 0: nobody said
     stood       the longest time for which this agent itself did nothing at all, seconds
     starved     for how many of them it was ready to go on, and had no CPU
@@ -133,4 +138,5 @@ class Roll:
     starved: float = 0.0
     offset: float | None = None
     uncertainty: float | None = None
+    speaker: int = -1
     marks: tuple[Mark, ...] = field(default=())

@@ -152,7 +152,7 @@ class Run:
             if not lost and now < min(keys.values(), default=now):
                 continue
             for key, due in list(keys.items()):
-                if (why := lost.get(place_of(key)[0])) is not None:
+                if (why := lost.get(key)) is not None:
                     self._take(check_id, key, Missing(Cause.BLOCKED, why, by=self.meeting))
                 elif now >= due:
                     why = "its agent has given no answer"

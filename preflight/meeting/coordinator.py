@@ -312,6 +312,12 @@ class Meeting:
                 self._by_rank.setdefault(rank, []).append(guest)
             self._tell(guest, wire.line_of({"seat": encode(seat)}))
 
+    def say_goodbye(self, why: str, *, host_lost: bool) -> None:
+        """All are told why this agent, which is in a meeting for them, leaves it before its end."""
+        line = wire.line_of({"bye": why, "host_lost": host_lost})
+        for guest in self.guests:
+            self._tell(guest, line)
+
     def send_away(self, guest: Guest) -> None:
         """It is to go to the host itself."""
         self._lose(guest, "it came too late, or had ranks that others have")
@@ -322,7 +328,8 @@ class Meeting:
 
     def _lines(self, guest: Guest) -> Iterator[Arrival]:
         """A guest's line in the roll, and one for each that it speaks for of whom there is more to
-        be told: that it came later, or is lost."""
+        be told: that it came later, or is lost. Where a guest's process has ended, so that its
+        kernel still closed the connection, the others of its node are only out of reach."""
         line = guest.hello.arrival(
             guest.node or guest.hello.host,
             addr=guest.addr,
@@ -332,12 +339,19 @@ class Meeting:
             offset=guest.offset,
             uncertainty=guest.uncertainty,
         )
-        own = [p for p in guest.beside if p in guest.gone or guest.came[p] - guest.at > APART]
+        ended = bool(guest.lost) and SILENT not in guest.lost
+        own = [
+            pid
+            for pid in guest.beside
+            if ended or pid in guest.gone or guest.came[pid] - guest.at > APART
+        ]
         told = {rank for pid in own for rank in guest.beside[pid]}
         yield replace(line, ranks=tuple(sorted(guest.ranks - told))) if own else line
         for pid in own:
             at, lost = round(guest.came[pid], 3), guest.gone.get(pid, guest.lost)
-            yield replace(line, pid=pid, ranks=guest.beside[pid], at=at, mark="", lost=lost)
+            through = guest.hello.pid if ended and pid not in guest.gone else 0
+            ranks = guest.beside[pid]
+            yield replace(line, pid=pid, ranks=ranks, at=at, mark="", lost=lost, through=through)
 
     # --- what guests say ---
 

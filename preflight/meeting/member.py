@@ -21,6 +21,7 @@ from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import ours
 from preflight.meeting.protocol import (
+    MARK_LIMIT,
     Hello,
     Said,
     Seat,
@@ -102,6 +103,8 @@ class Attendance:
     seat: Seat | None = None
     over: Mapping[str, Any] | None = None
     lost: str = ""
+    host_lost: bool = False
+    """Whoever is in the meeting for this agent has lost it, and said so."""
     started: list[str] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
@@ -270,8 +273,9 @@ class Attendance:
             if events & connection.WRITE:
                 line.flush()
             messages = line.receive() if events & connection.READ else []
-            for message in messages:
+            for number, message in enumerate(messages):
                 if self._wire is not line:
+                    self._hear_last_words(messages[number:])
                     break
                 self._understand(line, message)
         except Gone as why:
@@ -281,10 +285,12 @@ class Attendance:
 
     def _broken(self, line: Wire, why: str) -> None:
         unacked = unacknowledged_bytes(line.sock) or 0
+        rest = line.rest() if self.reached is not None else []
         line.close()
         self._wire = None
         if self.reached is not None:
             self.lost = self.lost or why
+            self._hear_last_words(rest)
         elif line.heard and not self._nonce:
             self._step(answer="stranger", heard=escaped(line.heard))
         else:
@@ -375,9 +381,21 @@ class Attendance:
                 if self._kept > HEARD:
                     raise Gone("it said more than is kept of a host")
                 self.said.append(Said(group, rank, topic, value, numbers))
+            case {"bye": _, "host_lost": bool()}:
+                self.close()
+                self._hear_last_words([message])
             case {"over": dict(ends)}:
                 self.over = end_of(ends)
                 self.leave("")
+
+    def _hear_last_words(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Why whoever is in the meeting for this agent left it, which tells more than how its
+        connection broke."""
+        for message in messages:
+            match message:
+                case {"bye": why, "host_lost": bool(host_lost)}:
+                    self.lost = str(why)[:MARK_LIMIT] or "it left"
+                    self.host_lost = host_lost
 
     def _keep_alive(self, now: float) -> None:
         if now - self._heard > silence(self.agents):

@@ -123,7 +123,8 @@ class Neighbours:
         for guest in self.meeting.guests:
             if guest not in self._told or not guest.ranks <= set(seat.ranks):
                 self.meeting.send_away(guest)
-        self.meeting.seat_together(replace(seat, voice=False))
+        speaker = min(self.meeting.me.ranks)
+        self.meeting.seat_together(replace(seat, voice=False, speaker=speaker))
 
     def hear(self, said: Said) -> None:
         """What a rank elsewhere, or one of theirs, has said to the ranks."""
@@ -148,8 +149,11 @@ class Neighbours:
     def excuse(self, seconds: float) -> None:
         self.meeting.excuse(seconds)
 
-    def close(self) -> None:
-        """Who has not heard the end yet goes to the host itself, where that is still possible."""
+    def close(self, why: str, *, host_lost: bool) -> None:
+        """Who has not heard the end yet goes to the host itself, where that is still possible, and
+        else knows why that was: `host_lost`, or this agent left."""
+        if why:
+            self.meeting.say_goodbye(why, host_lost=host_lost)
         self.meeting.close()
 
 

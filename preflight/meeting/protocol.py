@@ -70,7 +70,8 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Seat:
     """A guest's place among all: its node's name and number, how many nodes there are, and all
-    ranks that its node has; `voice`: it speaks for its node where one observation a node is made.
+    ranks that its node has; `voice`: it speaks for its node where one observation a node is made;
+    `speaker`: the rank whose agent is in the meeting for this one, -1 where it is there itself.
     """
 
     node: str
@@ -80,6 +81,7 @@ class Seat:
     voice: bool
     met: int
     size: int
+    speaker: int = -1
 
 
 def seat_of(data: Mapping[str, Any], hello: Hello) -> Seat:
@@ -92,6 +94,8 @@ def seat_of(data: Mapping[str, Any], hello: Hello) -> Seat:
         raise ValueError("its seat has an invalid number")
     if not 0 < len(seat.node) <= NODE_LIMIT or "/" in seat.node:
         raise ValueError("its seat has an invalid node name")
+    if seat.speaker != -1 and seat.speaker not in ranks:
+        raise ValueError("its seat has a speaker of another node")
     return seat
 
 

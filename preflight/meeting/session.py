@@ -134,10 +134,17 @@ class Company:
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Nodes of guests that are gone, and why."""
-        guests = self.hosting.guests if self.hosting is not None else []
-        lost = ((g.node, g.lost or next(iter(g.gone.values()), "")) for g in guests)
-        return {node: why for node, why in lost if why}
+        """Keys of which nothing more will be heard, and why: those of guests that are gone, and of
+        the ranks of agents that are for which a guest speaks."""
+        lost: dict[str, str] = {}
+        for guest in self.hosting.guests if self.hosting is not None else ():
+            for pid, why in guest.gone.items():
+                lost |= {key_of(guest.node, rank): why for rank in guest.beside.get(pid, ())}
+            if guest.lost:
+                lost |= {key_of(guest.node, rank): guest.lost for rank in guest.ranks}
+                if guest.voice:
+                    lost[guest.node] = guest.lost
+        return lost
 
     def keys(self, loaded: Loaded) -> list[str]:
         """The keys of all others for a check, once everybody has a seat."""
@@ -212,12 +219,14 @@ class Company:
         attending = self.attending
         if attending is None:
             return known
-        clock = attending.clock
+        clock, seat = attending.clock, attending.seat
+        spoken_for = seat is not None and bool(attending.lost) and not attending.host_lost
         return replace(
             known,
             ladder=attending.ladder,
             reached=attending.reached,
             lost=attending.lost,
+            speaker=seat.speaker if seat is not None and spoken_for else -1,
             offset=clock.offset,
             uncertainty=clock.uncertainty,
         )
@@ -363,10 +372,10 @@ class Company:
         elif attending.reached is not None:
             self._tell_done(attending)
 
-    def _leave_neighbours(self) -> None:
-        """Those that this agent can't lead to the host go there themselves."""
+    def _leave_neighbours(self, why: str = "", *, host_lost: bool = False) -> None:
+        """Those that this agent can't lead to the host go there themselves, as long as they can."""
         if self._neighbours is not None:
-            self._neighbours.close()
+            self._neighbours.close(why, host_lost=host_lost)
             self._neighbours = None
 
     def tell_neighbours(self) -> None:
@@ -530,11 +539,11 @@ class Company:
         self.voice = self.voice or self.attending is None or self.attending.seat is None
         if self.attending is not None:
             self.attending.close()
-        self._leave_neighbours()
+        self._leave_neighbours(why, host_lost=True)
 
     def close(self, why: str = "") -> None:
         """End all of it; `why`: this agent leaves before it is over."""
-        self._leave_neighbours()
+        self._leave_neighbours(why)
         if self.attending is not None:
             self.attending.leave(why)
         if self.hosting is not None:

@@ -700,6 +700,13 @@ ATTEMPTS: tuple[Row, ...] = (
     ),
 )
 
+OUT_OF_REACH: dict[str, Any] = {"lost": "it closed the connection", "speaker": 6}
+SPOKEN = (
+    came(4, ranks=(6,), lost="connection reset"),
+    came(4, ranks=(7,), pid=204, lost="connection reset", through=104),
+)
+"""The two ranks of a node of which one agent spoke for both."""
+
 DISCONNECTED: tuple[Row, ...] = (
     row(
         "lost",
@@ -709,6 +716,32 @@ DISCONNECTED: tuple[Row, ...] = (
         about=("n4",),
         sure=Confidence.LIKELY,
         says=("n4 (pid 104, 10.0.0.4), ranks 6-7", "connection reset", "'net.mesh: edges'"),
+    ),
+    row(
+        "the agent that spoke for its node was lost",
+        here(hosting(*ALL[:3], *SPOKEN), **{"n4": guest(4, ranks=(7,), pid=204, **OUT_OF_REACH)}),
+        "lost",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=("n4 (pid 104, 10.0.0.4), rank 6, ", "rank 7 of n4 could be heard through it alone"),
+    ),
+    row(
+        "the same by itself: it says whom it has lost",
+        {"n4": guest(4, ranks=(7,), pid=204, **OUT_OF_REACH)},
+        "lost",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=(
+            "the agent of rank 6, through which rank 7 of n4 could be heard, was lost: it closed",
+        ),
+    ),
+    row(
+        "the agent that spoke for its node has lost the host, and its neighbour knows",
+        {"n4": guest(4, ranks=(7,), pid=204, lost="connection reset")},
+        "lost",
+        says=("the meeting at n1 10.0.0.1:29500 ended without a message: n4: connection reset",),
     ),
     row(
         "all ended",

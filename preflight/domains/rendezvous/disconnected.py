@@ -6,7 +6,7 @@ others tell; with two parties nobody can, unless the connection was ended rather
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from preflight.domains.rendezvous.arrivals import MeetingView, node_of, who
 from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach, host_port, main_outcome
@@ -48,11 +48,19 @@ def lost_agents(world: World[Reach], view: MeetingView | None) -> Iterator[Found
     parts = [p for p in _lost_the_host(world) if p[0].node not in told | nodes]
     if parts:
         yield _lost_host(parts, world, view)
+        told |= {here.node for here, _ in parts}
+    others = (p for p in _lost_the_meeting(world) if p[0].node not in told | nodes)
+    yield from _lost_speakers(others)
+
+
+def _lost_the_meeting(world: World[Reach]) -> list[Part]:
+    """The guests that were in and lost the meeting, by their own words."""
+    return [(h, r) for h, r in world.each() if r.roll.lost and not r.roll.hosts]
 
 
 def _lost_the_host(world: World[Reach]) -> list[Part]:
-    """The guests that were in and lost the meeting, by their own words."""
-    return [(h, r) for h, r in world.each() if r.roll.lost and not r.roll.hosts]
+    """Those of them that were there themselves."""
+    return [part for part in _lost_the_meeting(world) if part[1].roll.speaker < 0]
 
 
 def orphaned(world: World[Reach], view: MeetingView | None) -> list[Part]:
@@ -114,13 +122,16 @@ def _lost_guests(
         yield _cut_off(gone, view, parts)
         return
     alive = {here.node: reach.roll.lost for here, reach in parts if reach.roll.lost}
-    for arrival in gone[:ONE_BY_ONE]:
+    for arrival in [a for a in gone if not a.through][:ONE_BY_ONE]:
+        beside = [a for a in gone if (a.identity, a.through) == (arrival.identity, arrival.pid)]
+        after = sorted({rank for a in beside for rank in a.ranks})
+        out = f" · {rank_list(after)} of {arrival.node} could be heard through it alone"
         mark = f" · last mark {arrival.mark[:80]!r}" if arrival.mark else ""
         finding = Found(
             "lost",
             (node_of(arrival),),
             saw=f"{who(arrival)}, {rank_list(arrival.ranks)}, came after {duration(arrival.at)} "
-            f"and was lost: {arrival.lost[:120]}{mark}",
+            f"and was lost: {arrival.lost[:120]}{mark}{out if after else ''}",
             expected="every agent stays to the end",
             confidence=Confidence.LIKELY,
             fields={"host": arrival.node, "pid": str(arrival.pid)},
@@ -176,6 +187,27 @@ def _cut_off(gone: Sequence[Arrival], view: MeetingView, parts: Sequence[Part]) 
         alternatives=() if alive else (f"the network of {view.node} was cut", stopped),
         fields={"host": view.node},
     )
+
+
+# --- the one that speaks for its node, as its neighbours have it ---
+
+
+def _lost_speakers(parts: Iterable[Part]) -> Iterator[Found]:
+    by_speaker: dict[tuple[str, int], list[Part]] = {}
+    for here, reach in parts:
+        by_speaker.setdefault((here.node, reach.roll.speaker), []).append((here, reach))
+    for (node, speaker), lost in by_speaker.items():
+        ranks = sorted({rank for _, reach in lost for rank in reach.roll.ranks})
+        why = lost[0][1].roll.lost[:120]
+        yield Found(
+            "lost",
+            (Subject(Kind.NODE, node, ranks=(speaker,)),),
+            saw=f"the agent of rank {speaker}, through which {rank_list(ranks)} of {node} could be "
+            f"heard, was lost: {why}",
+            expected="every agent stays to the end",
+            confidence=Confidence.LIKELY,
+            fields={"host": node, "pid": ""},
+        )
 
 
 # --- the host, as guests have it ---

@@ -17,11 +17,11 @@ from preflight.meeting.connection import Wire
 from preflight.meeting.coordinator import BESIDE_MOST, Guest, Meeting
 from preflight.meeting.discovery import Agent, Whereabouts
 from preflight.meeting.neighbours import name_of
-from preflight.meeting.protocol import Hello, Said
+from preflight.meeting.protocol import Hello, Said, seat_of
 from preflight.meeting.session import Company
 from preflight.model import Mark, Node, Observation, Seen, Topology
 from preflight.process.pool import Workers
-from preflight.roster import Arrival
+from preflight.roster import SILENT, Arrival
 
 HERE = "127.0.0.1"
 SIZE = 4
@@ -98,8 +98,10 @@ class Party:
 
     def lines(self) -> list[tuple[int, tuple[int, ...], bool]]:
         """Process, ranks, and whether it is lost, of all but the host."""
-        me = Arrival("n0", "n0", "id0", 1, (0,), SIZE)
-        return [(a.pid, a.ranks, bool(a.lost)) for a in self.host.arrivals(me)[1:]]
+        return [(a.pid, a.ranks, bool(a.lost)) for a in self.arrivals()]
+
+    def arrivals(self) -> list[Arrival]:
+        return list(self.host.arrivals(Arrival("n0", "n0", "id0", 1, (0,), SIZE))[1:])
 
     def die(self, agent: Company) -> None:
         """As the kernel closes what a process had."""
@@ -230,7 +232,7 @@ def test_who_comes_later_than_its_neighbours_is_told_by_itself(
     party.until(party.host.complete)
     assert connections(party) == 1
     assert party.lines() == [(1001, (1, 2), False), (1003, (3,), False)]
-    first, second = party.host.arrivals(Arrival("n0", "n0", "id0", 1, (0,), SIZE))[1:]
+    first, second = party.arrivals()
     assert second.at - first.at > 0.4
 
 
@@ -265,12 +267,64 @@ def test_when_the_one_that_speaks_dies_early_the_others_go_by_themselves(party: 
     assert not second.gone
 
 
-def test_when_it_dies_later_all_of_them_are_lost_and_say_so(party: Party) -> None:
+def test_when_it_dies_later_the_others_are_out_of_reach_and_say_so(party: Party) -> None:
     first, second, third = party.seated()
     party.die(first)
     party.until(lambda: bool(second.gone and third.gone))
-    party.until(lambda: party.lines() == [(1001, (1, 2, 3), True)])
+    lost = [(1000 + rank, (rank,), True) for rank in (1, 2, 3)]
+    party.until(lambda: party.lines() == lost)
+    assert [arrival.through for arrival in party.arrivals()] == [0, 1001, 1001]
     assert "no way" not in second.gone, "it was there"
+    assert [(one.roll.speaker, bool(one.roll.lost)) for one in (second, third)] == [(1, True)] * 2
+
+
+def test_when_all_of_a_node_fall_silent_nobody_is_picked_out(party: Party) -> None:
+    party.seated()
+    (guest,) = party.host.guests
+    party.host._lose(guest, f"{SILENT} for 6 s")
+    assert party.lines() == [(1001, (1, 2, 3), True)]
+    assert party.arrivals()[0].through == 0
+
+
+def test_when_it_loses_the_host_its_neighbours_know(party: Party) -> None:
+    first, second, third = party.seated()
+    party.host.close()
+    party.until(lambda: bool(first.gone and second.gone and third.gone))
+    assert [one.roll.speaker for one in (first, second, third)] == [-1] * 3
+    assert first.gone == second.gone == third.gone
+
+
+def test_when_it_leaves_its_neighbours_know_why(party: Party) -> None:
+    first, second, third = party.seated()
+    party.agents.remove(first)
+    first.close("interrupted by SIGTERM")
+    party.until(lambda: bool(second.gone and third.gone))
+    assert second.gone == "interrupted by SIGTERM"
+    assert [(one.roll.lost, one.roll.speaker) for one in (second, third)] == [(second.gone, 1)] * 2
+    party.until(lambda: all(arrival.lost == second.gone for arrival in party.arrivals()))
+
+
+def test_of_whom_nothing_is_awaited_any_more(party: Party) -> None:
+    first, second, third = party.seated()
+    hosting = Company(first.agent, party.loop)
+    hosting.hosting = party.host
+    assert hosting.lost == {}
+    party.die(second)
+    party.until(lambda: bool(hosting.lost))
+    assert list(hosting.lost) == ["gpu/2"]
+    party.die(first)
+    party.until(lambda: bool(third.gone))
+    party.until(lambda: len(hosting.lost) > 1)
+    assert sorted(hosting.lost) == ["gpu", "gpu/1", "gpu/2", "gpu/3"]
+    hosting.hosting = None
+
+
+def test_nobody_sits_with_a_speaker_of_another_node(party: Party) -> None:
+    seat = {"node": "gpu", "number": 1, "nodes": 2, "ranks": [1, 2], "voice": False, "met": 4}
+    told = {**seat, "size": SIZE, "speaker": 1}
+    assert seat_of(told, hello(2)).speaker == 1
+    with pytest.raises(ValueError, match="speaker"):
+        seat_of({**told, "speaker": 3}, hello(2))
 
 
 def test_one_that_hangs_keeps_nobody(party: Party, monkeypatch: Any) -> None:

@@ -9,6 +9,7 @@ from support.rendezvous_cases import (
     Row,
     assert_accuses_nobody_else,
     assert_says_who_and_how_sure,
+    findings_of,
 )
 
 from preflight.checks import rdzv_reach
@@ -27,6 +28,12 @@ def test_judge_says_who_and_how_sure(case: Row) -> None:
 @pytest.mark.parametrize("case", [c for c in DISCONNECTED if c.about], ids=lambda c: c.name)
 def test_nobody_else_is_accused(case: Row) -> None:
     assert_accuses_nobody_else(case)
+
+
+@pytest.mark.parametrize("case", [c for c in DISCONNECTED if "spoke" in c.name][:1])
+def test_whose_speaker_is_lost_is_not_accused(case: Row) -> None:
+    (finding,) = findings_of(case)
+    assert [s.ranks for s in finding.subjects] == [(6,)]
 
 
 def test_of_a_host_that_was_lost_nothing_else_is_said() -> None:
