@@ -23,6 +23,7 @@ from preflight.model import (
     too_little_cpu,
 )
 from preflight.process.call import Call, Died, Raised, Returned, TimedOut
+from preflight.process.interpreter import NAMED, ON_PATH
 from preflight.process.pool import NOT_STARTED, Workers
 from preflight.process.servers import LIGHT, TORCH, TORCH_MODULES
 from preflight.registry import Loaded
@@ -127,14 +128,22 @@ def without_torch(loaded: Loaded, preloaded: Mapping[str, Any], of_torch: str) -
     if Requirement.TORCH not in loaded.check.requires:
         return None
     if preloaded["torch"]["absent"]:
-        note = preloaded["torch"].get("note")
-        return Missing(Cause.SKIPPED, "torch is not installed here" + (f": {note}" if note else ""))
+        return Missing(Cause.SKIPPED, torch_absent(preloaded["torch"].get("note", "")))
     if any(preloaded[name]["error"] for name in TORCH_MODULES):
         return Missing(Cause.BLOCKED, by=of_torch)
     version = preloaded["torch"]["version"]
     if numbers(version) and numbers(version) < OLDEST_TORCH:
         return Missing(Cause.BLOCKED, f"torch {version} is too old", by=of_torch)
     return None
+
+
+def torch_absent(note: str) -> str:
+    """Which Python has no torch; `note` as of process.interpreter.job_python."""
+    if note == NAMED:
+        return "the Python that --python names has no torch"
+    if note.endswith(ON_PATH):
+        return f"torch is not installed here, nor for {note}"
+    return "torch is not installed here" + (f": {note}" if note else "")
 
 
 def observation_of(call: Call) -> Observation:

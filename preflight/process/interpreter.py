@@ -12,6 +12,8 @@ import sys
 
 SEARCH = "search"
 """In place of an interpreter that somebody has named."""
+NAMED, ON_PATH = "--python", " on PATH"
+"""Who names the interpreter, in the report: the user, or what follows a program's name."""
 HEAD = 1024
 """Bytes of a script that are read for its interpreter."""
 NAMES = ("torchrun", "python", "python3")
@@ -21,7 +23,7 @@ def job_python(wanted: str, module: str, root: bool) -> tuple[str, str]:
     """The interpreter to become, empty for this one, and a note for the report: who names it, or
     why it is not taken. Nothing that only lies on PATH is run as root: it may be anybody's."""
     if wanted != SEARCH:
-        return shutil.which(wanted) or wanted, "--python"
+        return shutil.which(wanted) or wanted, NAMED
     if importlib.util.find_spec(module) is not None:
         return "", ""
     for name in NAMES:
@@ -30,7 +32,7 @@ def job_python(wanted: str, module: str, root: bool) -> tuple[str, str]:
         if python and os.path.abspath(python) != sys.executable:
             if root:
                 return "", f"root runs no Python that is only on PATH: --python {python}"
-            return os.path.abspath(python), f"{name} on PATH"
+            return os.path.abspath(python), name + ON_PATH
     return "", ""
 
 
