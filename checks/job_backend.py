@@ -39,7 +39,7 @@ from preflight.check import Context
 from preflight.domains.collectives import nccl_transport
 from preflight.domains.collectives.nccl_log_capture import nccl_report
 from preflight.domains.collectives.nccl_transport import NcclReport, transport_summary
-from preflight.domains.job.backends import Backends, carries, told
+from preflight.domains.job.backends import UNSET, Backends, carries, told
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -66,7 +66,6 @@ ABSENT = re.compile(r"doesn't have (\w+) built in|Unknown c10d backend type (\w+
 NO_GPU = re.compile(r"Process ?Group ?(NCCL) is only supported with GPUs, no GPUs found")
 UNCARRIED = re.compile(r"No backend type associated with device type (\w+)")
 NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
-UNSET = re.compile(r"environment variable (RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected")
 MOST = 64
 """Groups, and connections of NCCL, in the report."""
 WARNINGS = 4
@@ -152,9 +151,9 @@ def observe(host: Host, ctx: Context) -> Carried:
     seen = load_rank(host, ctx)
     if not seen.backends.called and not seen.backends.groups:
         raise NotApplicable("no rank called init_process_group")
+    launcher = launcher_of(seen.life.command.argv)
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     nccl = nccl_report(host, seen.nccl) if seen.nccl is not None else None
-    launcher = launcher_of(seen.life.command.argv)
     return Carried(seen.backends, gpu, launcher, seen.life.world, nccl)
 
 

@@ -33,6 +33,7 @@ from dataclasses import replace
 
 from preflight.check import Context
 from preflight.domains.job import joining
+from preflight.domains.job.backends import UNSET
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.rank_exits import (
     LAUNCHERS,
@@ -78,11 +79,6 @@ STUCK, INTERRUPTED, BLIND = "stuck", "interrupted", "blind"
 """Command.why"""
 OUTSIDE = "outside"
 
-UNSET = re.compile(
-    r"(?:environment variable |^KeyError: ')(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)"
-    r"(?: expected, but not set|')"
-)
-"""What a script says that needs a launcher and was started without one."""
 NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '([\w.]{1,100})'")
 PRINTED = "the error that the command printed last"
 
@@ -102,7 +98,8 @@ FINDINGS = {
         headline="{seen}",
         cause="a crash in native code (SIGSEGV, SIGABRT, SIGBUS, SIGILL), or a kill from outside",
         means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer'",
-        text="find out why: {hint!s}; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
+        text="look for a crash or a kill in the kernel's log (dmesg -T), and for who may end the "
+        "job's processes; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
     "rank-oom": for_author(
@@ -278,7 +275,7 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
         return None
     first = found.causes[0]
     same = [e for e in found.causes if e.what == first.what and e.same == first.same]
-    code, hint, what = describe(first, world.seen[first.key].oom_kills)
+    code, what = describe(first, world.seen[first.key].oom_kills)
     lives = world.seen.values()
     # of a parent that does not look how its children ended 0 says nothing
     fine = all(life.command.exit == 0 for life in lives) and any(
@@ -299,7 +296,7 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
         blame=Blame.UNKNOWN if symptom else Blame.JOB,
         confidence=LIKELY if symptom or not found.clear else CERTAIN,
         explains=OF_A_MISFIT if first.misfit else None,
-        fields={"hint": hint, "line": str(first.frame or "that line")},
+        fields={"line": str(first.frame or "that line")},
         status=Status.WARN if fine or restarted else None,
     )
 
@@ -435,7 +432,7 @@ def _left(world: World[Life], found: Ends) -> Found | None:
     else:
         return None
     first = left[0]
-    code, _, what = describe(first, world.seen[first.key].oom_kills)
+    code, what = describe(first, world.seen[first.key].oom_kills)
     return Found(
         code,
         tuple(rank_subject(world.subject(e.key), e.rank) for e in left),

@@ -94,7 +94,7 @@ FINDINGS = {
         headline="DataLoader workers on {at} can't use /dev/shm",
         cause="a /dev/shm without mode 1777, or mounted read-only",
         means="'unable to open shared memory object </torch_…> in read-write mode'",
-        text="remount it: remount it: mount -o remount,rw,mode=1777 /dev/shm",
+        text="remount it: mount -o remount,rw,mode=1777 /dev/shm",
         commands=(Command("grep /dev/shm /proc/mounts", "the node"),),
         blame=Blame.NODE,
     ),

@@ -257,6 +257,16 @@ CASES = (
     ),
     Case("mpirun sets no RANK", rank(0, failed=UNSET, launcher="mpirun"), "launcher-unread", FAIL),
     Case(
+        "srun sets no LOCAL_RANK",
+        rank(0, failed="KeyError: 'LOCAL_RANK'", launcher="srun"),
+        "launcher-unread",
+        FAIL,
+    ),
+    Case(
+        "a key of the script's own",
+        rank(0, failed="KeyError: 'LOCAL_RANKS'", launcher="srun"),
+    ),
+    Case(
         "one rank sees no GPU",
         {"n1": rank(0, *NCCL, gpu=True), "n2": rank(1, ("cpu", "gloo"), ("cuda", "gloo"))},
         "backend-differs",

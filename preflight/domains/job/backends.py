@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from preflight.domains.job.frame import Frame
@@ -9,6 +10,11 @@ from preflight.frozen import dataclass
 
 SHOWN = 4
 """Groups that are named in a row of the screen."""
+UNSET = re.compile(
+    r"(?:environment variable |^KeyError: ')(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)"
+    r"(?: expected, but not set|')"
+)
+"""What a script says that needs a launcher and was started without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,39 +274,39 @@ def _ended(key: str, life: Life, end: End) -> Ended:
     return Ended(key, life.rank, end.at, what, end.how, *told)
 
 
-def describe(ended: Ended, oom: int) -> tuple[str, str, str]:
-    """Found code, what to look at, and what happened. `oom`: kills in its cgroup meanwhile."""
-    code, hint, what = _describe(ended, oom)
+def describe(ended: Ended, oom: int) -> tuple[str, str]:
+    """Found code, and what happened. `oom`: kills in its cgroup meanwhile."""
+    code, what = _describe(ended, oom)
     if ended.frame is None and ended.last is not None:
         what += f" · last seen{at_frame(ended.last)}, {ended.ago:.1f} s before its end"
-    return code, hint, what
+    return code, what
 
 
-def _describe(ended: Ended, oom: int) -> tuple[str, str, str]:
+def _describe(ended: Ended, oom: int) -> tuple[str, str]:
     if ended.what == RAISED:
         what = f"{ended.text or 'an exception'}{at_frame(ended.frame)}"
         if oom and "DataLoader worker" in ended.text:
-            return "rank-oom", "", f"{what} · the OOM killer struck {plural(oom, 'time')}"
-        return "rank-raised", "", what
+            return "rank-oom", f"{what} · the OOM killer struck {plural(oom, 'time')}"
+        return "rank-raised", what
     if ended.what == KILLED:
         if oom and ended.signal == "SIGKILL":
-            return "rank-oom", "", f"killed by the OOM killer ({plural(oom, 'kill')} in its cgroup)"
+            return "rank-oom", f"killed by the OOM killer ({plural(oom, 'kill')} in its cgroup)"
         hint = SIGNS.get(ended.signal, "see who sent this signal")
         if ended.inside and ended.signal == "SIGABRT":
             hint = f"Gloo ends {ended.inside} so when a peer sends more than fits: sizes differ; "
             hint += "NCCL's watchdog after its timeout or an error of the GPU"
-        return "rank-killed", hint, f"killed by {ended.signal}{at_frame(ended.frame)}: {hint}"
+        return "rank-killed", f"killed by {ended.signal}{at_frame(ended.frame)}: {hint}"
     if ended.what == VANISHED:
         if oom:
             told = f"vanished, and the OOM killer struck {plural(oom, 'time')} in its cgroup"
-            return "rank-oom", "", told
-        return "rank-exited", "", "left without a message: os._exit, or a signal"
+            return "rank-oom", told
+        return "rank-exited", "left without a message: os._exit, or a signal"
     how = "without a message (os._exit)" if ended.how == VANISHED else "by itself"
     told = f"left {how} with exit status {ended.code or 0}"
     if ended.code:  # what sys.exit was called with
         told += f", {ended.text!r}" if ended.text else ""
         told += at_frame(ended.frame)
-    return "rank-exited", "", told
+    return "rank-exited", told
 
 
 def at_frame(frame: Frame | None) -> str:
