@@ -8,12 +8,13 @@ Looks at     of each rank of a rehearsed command: samples and elements of the ba
              to the next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
-             more elements (longer sequences); a rank has 30 % and 1 GiB more on its GPU than most,
-             and half of the GPU's memory; a loaded GPU's SM clock is a fifth below that of at least
-             two others of its model; in 30 % of the looks a rank waits for its GPU (.item(),
-             .cpu(), synchronize(), a tensor that is printed), which idles in 20 % of the time; on
-             the CPU, every rank spends 40 % of its usual step and 30 ms in own code between the
-             optimizer and the next forward, but for the DataLoader
+             more elements (longer sequences), or most have that much more than it; a rank has 30 %
+             and 1 GiB more on its GPU than most, and half of the GPU's memory; a loaded GPU's SM
+             clock is a fifth below that of at least two others of its model; in 30 % of the looks
+             a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a
+             tensor that is printed), which idles in 20 % of the time; on the CPU, every rank spends
+             40 % of its usual step and 30 ms in own code between the optimizer and the next
+             forward, but for the DataLoader
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; padding (padded elements count
              as others); parts of a GPU (MIG); the GPU's own time of each part
@@ -207,33 +208,35 @@ def _batches(ranks: Sequence[Rank]) -> Iterator[Found]:
     steps = [work.steps for _, work in known]
     if len(known) < 2 or len(known) < len(ranks) or min(steps) < SAME_STEPS * max(steps):
         return
-    if more := _above(known, lambda work: work.parts.size, SAMPLES):
-        yield _uneven(known, more, "samples per batch", lambda work: work.parts.size)
+    if odd := _unlike(known, lambda work: work.parts.size, SAMPLES):
+        yield _uneven(known, odd, "samples per batch", lambda work: work.parts.size)
         return
     noise = SURE * max(work.parts.error for _, work in known)
-    if more := _above(known, lambda work: work.parts.content, max(CONTENT, 1 + noise)):
-        yield _uneven(known, more, "elements per sample", lambda work: work.parts.content)
+    if odd := _unlike(known, lambda work: work.parts.content, max(CONTENT, 1 + noise)):
+        yield _uneven(known, odd, "elements per sample", lambda work: work.parts.content)
 
 
-def _above(ranks: Sequence[Rank], of: Callable[[Work], float], times: float) -> list[Rank]:
-    """Those that have so many times as much as most, or as the least where most have that."""
+def _unlike(ranks: Sequence[Rank], of: Callable[[Work], float], times: float) -> list[Rank]:
+    """Those that have so many times as much as most, or as the other one of two; where nobody has,
+    those of which most have so many times as much: they idle."""
     values = [of(work) for _, work in ranks]
     usual = median(values) if len(values) > 2 else min(values)
-    low = usual if max(values) > times * usual else min(values)
-    return [(s, w) for s, w in ranks if low and of(w) > times * low]
+    more = [(s, w) for s, w in ranks if usual and of(w) > times * usual]
+    return more or [(s, w) for s, w in ranks if 0 < times * of(w) < usual]
 
 
 def _uneven(
-    ranks: Sequence[Rank], more: Sequence[Rank], what: str, of: Callable[[Work], float]
+    ranks: Sequence[Rank], odd: Sequence[Rank], what: str, of: Callable[[Work], float]
 ) -> Found:
-    rest = [work for subject, work in ranks if subject not in {s for s, _ in more}]
-    numbers = rank_list(n for subject, _ in more for n in subject.ranks)
-    worst = max(more, key=lambda rank: of(rank[1]))[1]
-    have = "has" if len(more) == 1 else "have"
+    rest = [work for subject, work in ranks if subject not in {s for s, _ in odd}]
+    numbers = rank_list(n for subject, _ in odd for n in subject.ranks)
+    usual = median(map(of, rest))
+    worst = max((work for _, work in odd), key=lambda work: abs(of(work) - usual))
+    have = "has" if len(odd) == 1 else "have"
     return Found(
         "batch-uneven",
-        tuple(subject for subject, _ in more),
-        saw=f"{numbers} {have} {of(worst):.4g} {what}, the others {median(map(of, rest)):.4g} · "
+        tuple(subject for subject, _ in odd),
+        saw=f"{numbers} {have} {of(worst):.4g} {what}, the others {usual:.4g} · "
         f"latest shape {worst.parts.shape}, elsewhere {rest[0].parts.shape}",
         expected="about as much on every rank",
         confidence=Confidence.CERTAIN,

@@ -107,7 +107,9 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     if not (history.inside or history.served) and history.at == "collective" and history.stack:
         return (group_of_stack(history.stack, history.world),)
     recorded, members = (mapping_or_empty(dump.get(name)) for name in ("recorded", "members"))
-    names = list(dict.fromkeys([*history.groups, *recorded]))[:GROUPS]
+    # one that it waits in new_group for, which has no call yet
+    making = [name] if isinstance(name := dump.get("making"), str) and name in members else []
+    names = list(dict.fromkeys([*history.groups, *recorded, *making]))[:GROUPS]
     found = []
     for name in names:
         told = recorded.get(name)

@@ -48,11 +48,20 @@ PATIENT = 3
 """How many times as long is waited for an answer from elsewhere, which nobody here can hasten."""
 SYNCHRONISING = frozenset({"item", "tolist", "cpu", "numpy"})
 """Methods of a tensor that wait until its GPU has got as far, and copy it."""
+CONVERTING = {
+    "float": "float() of a tensor",
+    "int": "int() of a tensor",
+    "bool": "bool() of a tensor",
+    "test": "a test of a tensor (if, while, and, not)",
+}
+"""What does the same without a method of the user's."""
 IDLE = 0.05
 """Part of a CPU below which a process does nothing: an answer to a look takes a thousandth."""
 UNIX_WAIT = "unix_"
 """How the kernel's functions begin in which a thread waits at a Unix socket. It counts no bytes of
 those, so that what comes shows by the thread's waking up."""
+PIPE_WAITS = ("pipe_", "anon_pipe_")
+"""The same at a pipe, of a child's output or of a file system's, which is neither net nor disk."""
 CPU_SECONDS = 2.0
 """Over how long its use of the CPU is averaged."""
 ALL_IN_INIT = 3
@@ -91,7 +100,7 @@ class ProcessSample:
     state: str = ""
     wchan: str = ""
     wakes: int = 0
-    """Of one that waits at a Unix socket, as procfs.wakes() counts them."""
+    """Of one that waits at a Unix socket or a pipe, as procfs.wakes() counts them."""
     children: tuple[ChildProcess, ...] = ()
     pulse: Mapping[str, Any] | None = None
     shm: int = 0
@@ -219,7 +228,8 @@ class History:
         if self.cpu >= IDLE or look.state == "R":
             self.moved = look.at
         before = self._burnt[-2] if len(self._burnt) > 1 else look
-        if self._works_elsewhere() or (self.asks and 0 < before.wakes < look.wakes):
+        reads = self.asks or (self.at == "own" and look.wchan.startswith(PIPE_WAITS))
+        if self._works_elsewhere() or (reads and 0 < before.wakes < look.wakes):
             self.moved = self.worked = look.at
 
     def _works_elsewhere(self) -> bool:
@@ -343,13 +353,13 @@ def activity(stack: Iterable[Frame]) -> str:
 
 def synchronises(stack: Iterable[Frame], calls: str) -> str:
     """By which call a thread waits for a GPU, as the user writes it; empty: it does not. `calls`:
-    the method that the innermost frame calls."""
+    the method that the innermost frame calls, or how it uses a tensor."""
     inner = _library(stack)
     if any(f.file.endswith(PRINTING) for f in inner):
         return "print of a tensor"
     if any(f.function == "synchronize" and "/torch/cuda/" in f.file for f in inner):
         return "synchronize()"
-    return f".{calls}()" if calls in SYNCHRONISING else ""
+    return f".{calls}()" if calls in SYNCHRONISING else CONVERTING.get(calls, "")
 
 
 def _library(stack: Iterable[Frame]) -> list[Frame]:

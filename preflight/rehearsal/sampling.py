@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from preflight.rehearsal import procfs
-from preflight.rehearsal.history import NOTHING, UNIX_WAIT, History, Moved, ProcessSample
+from preflight.rehearsal.history import (
+    NOTHING,
+    PIPE_WAITS,
+    UNIX_WAIT,
+    History,
+    Moved,
+    ProcessSample,
+)
 
 
 def sample_process(
@@ -35,7 +42,7 @@ def sample_process(
         rss=found.rss + sum(s.rss for s in below),
         state=found.state,
         wchan=waits,
-        wakes=procfs.wakes(pid) if waits.startswith(UNIX_WAIT) else 0,
+        wakes=procfs.wakes(pid) if waits.startswith((UNIX_WAIT, *PIPE_WAITS)) else 0,
         children=tuple(procfs.child_process(s) for s in below),
         pulse=pulse,
         shm=procfs.shared_memory()[0],

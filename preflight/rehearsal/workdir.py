@@ -25,6 +25,7 @@ INJECTED = (
     "preflight_caught.py",
     "preflight_model.py",
     "preflight_phases.py",
+    "preflight_blocked.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

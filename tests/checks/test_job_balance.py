@@ -82,6 +82,14 @@ CASES = (
         topology=FOUR,
         subject="n1 · rank 2",
     ),
+    Case(
+        "less than the others on one",
+        ranks(LARGER, ONE, LARGER, LARGER),
+        "batch-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 1",
+    ),
     Case("of two, one", ranks(ONE, LARGER), "batch-uneven", WARN, topology=FOUR),
     Case(
         "longer sequences on one",

@@ -145,6 +145,17 @@ DIFFERS = (
         2,
     ),
     finds(
+        "groups-differ",
+        "groups in the making, of pairs that one made in another order",
+        job(
+            rank("init", group(done=0, name="1", ranks=(0, 1))),
+            rank("init", group(done=0, name="2", ranks=(1, 3))),
+            rank("init", group(done=0, name="2", ranks=(2, 3))),
+            rank("init", group(done=0, name="2", ranks=(2, 3))),
+        ),
+        1,
+    ),
+    finds(
         "exception-swallowed",
         "for an exception that it has caught",
         job(WAITS, replace(OTHER, caught=SWALLOWS), WAITS, WAITS),

@@ -109,8 +109,8 @@ class CallMismatch:
 
 @dataclass(frozen=True, slots=True)
 class GroupMismatch:
-    """Ranks that have other members under one group's name. odd: those that are in all such
-    pairs, else all of them."""
+    """Ranks that have other members under one group's name. odd: the one that is in all such
+    pairs, or whose members none of these confirms where all others' do, else all of them."""
 
     name: str
     members: Mapping[int, tuple[int, ...]]
@@ -138,8 +138,15 @@ def mixed_groups(known: Mapping[Key, Mapping[int, Group]]) -> GroupMismatch | No
     common = set.intersection(*({a, b} for _, a, b in apart))
     every = sorted({rank for _, a, b in apart for rank in (a, b)})
     name = apart[0][0]
-    odd = sorted(common) if len(common) == 1 else every
+    alone = [r for r in every if r in of[name] and not _confirmed(r, of[name])]
+    odd = next((sorted(few) for few in (common, alone) if len(few) == 1), every)
     return GroupMismatch(name, {r: of[name][r] for r in every if r in of[name]}, tuple(odd))
+
+
+def _confirmed(rank: int, of: Mapping[int, tuple[int, ...]]) -> bool:
+    """Whether all that a rank has in its group have the same one, as far as they are in any."""
+    others = [r for r in of[rank] if r != rank and r in of]
+    return bool(others) and all(of[r] == of[rank] for r in others)
 
 
 def mismatches(
@@ -167,11 +174,12 @@ def _first_mismatch(
                 return CallMismatch(key, seq, "op", calls, left or odd, ops.tie)
             continue
         op = next(iter(calls.values())).op
-        amounts = {str(rank): parse_shape(call.shape) for rank, call in calls.items()}
-        known = {rank: size for rank, size in amounts.items() if size is not None}
+        shapes = {rank: parse_shape(call.shape) for rank, call in calls.items()}
+        known = {str(rank): size for rank, size in shapes.items() if size is not None}
         elements = consensus({rank: size.elements for rank, size in known.items()})
         kinds = consensus({rank: size.kind for rank, size in known.items()})
-        if op in EXCHANGES and equal and held and (lost := _unbalanced(key, members, calls)):
+        exchanged = op in EXCHANGES and equal and held
+        if exchanged and (lost := _unbalanced(key, members, calls, shapes)):
             return CallMismatch(key, seq, "exchange", calls, lost, len(lost) == len(calls))
         if elements.odd and held and op in equal:
             return CallMismatch(
@@ -184,14 +192,17 @@ def _first_mismatch(
 
 
 def _unbalanced(
-    key: Key, members: Mapping[int, Group], calls: Mapping[int, Collective]
+    key: Key,
+    members: Mapping[int, Group],
+    calls: Mapping[int, Collective],
+    shapes: Mapping[int, Amount | None],
 ) -> tuple[int, ...]:
     """The ranks that bring or get another amount than the rest, where all together bring more or
     less than they get; all of them where there is no majority, none where it adds up."""
     if set(calls) != set(members) or (key[1] and set(key[1]) != set(calls)):
         return ()
     amounts = {
-        rank: (parse_shape(call.shape), parse_shape(call.output))
+        rank: (shapes[rank], parse_shape(call.output))
         for rank, call in calls.items()
         if max(len(call.shape), len(call.output)) < TEXT  # else it may have been cut off
     }

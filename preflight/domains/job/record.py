@@ -320,7 +320,7 @@ class Pace:
     """The user's line at which it was most often between the optimizer and the next forward."""
     synced: float = 0.0
     """Part of the looks at which the main thread waited for its GPU: in `sync`, which is .item(),
-    synchronize() or the print of a tensor, most often at `sync_at`."""
+    synchronize(), float(), a test or the print of a tensor, most often at `sync_at`."""
     sync: str = ""
     sync_at: Frame | None = None
     busy: float | None = None

@@ -1,4 +1,5 @@
-"""Records the collectives for which torch has no flight recorder, as those of Gloo up to torch 2.7.
+"""Records the collectives for which torch has no flight recorder, as those of Gloo up to torch 2.7,
+and what Gloo sends between two ranks, which its recorder leaves out.
 
 All calls go through torch's dispatcher: Python's, those of DDP's reducer, those of compiled code.
 In front of c10d's own kernels stands one that notes the call and passes it on. Nothing is wrapped
@@ -55,10 +56,11 @@ class RecordedGroup:
     """The calls of one process group of which nobody else keeps a record.
 
     devices  kinds of tensors ("cpu") whose calls are recorded here; none: all
+    partly   only what is sent between two ranks is
     """
 
-    def __init__(self, rank, timeout, devices):
-        self.rank, self.timeout, self.devices = rank, timeout, devices
+    def __init__(self, rank, timeout, devices, partly):
+        self.rank, self.timeout, self.devices, self.partly = rank, timeout, devices, partly
         self.collectives = self.p2p = 0
         self.calls, self.open = deque(maxlen=RECORDED), deque(maxlen=RECORDED)
 
@@ -79,25 +81,26 @@ class RecordedGroup:
 
 GROUPS = {}
 """Name -> the name under which it is known, and its calls."""
-LIBRARY = []
+LIBRARY, INSTALLED = [], set()
+ALL = [*NAMES, *P2P]
 OWN = {}
 """File -> whether it is the user's."""
 
 
-def install(is_own, unseen_by_dynamo):
-    """Put the kernels in front of c10d's. They stay until the end of the process."""
-    if LIBRARY:
-        return
+def install(names, is_own, unseen_by_dynamo):
+    """Put the kernels of these operations in front of c10d's. They stay until the end of the
+    process."""
     torch = sys.modules["torch"]
-    library = torch.library.Library("c10d", "IMPL")
-    for name in [*NAMES, *P2P]:
-        if hasattr(torch.ops.c10d, name):
+    if not LIBRARY:
+        LIBRARY.append(torch.library.Library("c10d", "IMPL"))
+        # called while compiled code runs, and by no means to be compiled itself
+        unseen_by_dynamo(tensors_in, own_line, is_own, RecordedGroup.add, DispatchedCall.refresh)
+    for name in names:
+        if name not in INSTALLED and hasattr(torch.ops.c10d, name):
             kernel, begun = kernel_of(name, torch, is_own)
             unseen_by_dynamo(kernel, begun)
-            library.impl(name, kernel, "BackendSelect", with_keyset=True)
-    LIBRARY.append(library)
-    # called while compiled code runs, and by no means to be compiled itself
-    unseen_by_dynamo(tensors_in, own_line, is_own, RecordedGroup.add, DispatchedCall.refresh)
+            LIBRARY[0].impl(name, kernel, "BackendSelect", with_keyset=True)
+            INSTALLED.add(name)
 
 
 def kernel_of(name, torch, is_own):
@@ -115,7 +118,11 @@ def kernel_of(name, torch, is_own):
     def begun(args):
         _, group = GROUPS.get(group_of(args[place]).group_name, ("", None))
         tensors = tensors_in(args[:place][-1:])
-        if group is None or (group.devices and tensors[0].device.type not in group.devices):
+        if (
+            group is None
+            or (group.partly and name not in P2P)
+            or (group.devices and tensors[0].device.type not in group.devices)
+        ):
             return None
         call = DispatchedCall()
         call.done, call.work, call.p2p = False, None, name in P2P

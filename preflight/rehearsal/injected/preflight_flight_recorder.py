@@ -31,6 +31,7 @@ class Recorder:
     calls = {}  # what is in preflight_dispatched_calls.py, once it is needed
     backends = {}  # of each group by its name, also when it is there no more
     members = {}  # ranks of each group, also when it is there no more
+    making = ("", ())  # the group that is being made, and its ranks
     labels = {}  # what each group is called by who made it, such as mesh_tp
     problem = ""
 
@@ -38,6 +39,7 @@ class Recorder:
 def forget():
     """After a fork: the groups are the parent's."""
     Recorder.backends, Recorder.members, Recorder.labels = {}, {}, {}
+    Recorder.making = ("", ())
     Recorder.calls.get("GROUPS", {}).clear()
 
 
@@ -51,7 +53,9 @@ def follow_groups(c10d, binding, is_own, unseen_by_dynamo):
 
     @functools.wraps(make)
     def _new_process_group_helper(*args, **kwargs):
+        Recorder.making = in_the_making(args, kwargs)
         made = make(*args, **kwargs)
+        Recorder.making = ("", ())
         try:
             record(c10d, binding, made[0], kwargs.get("timeout"), given)
         except Exception as error:
@@ -61,11 +65,25 @@ def follow_groups(c10d, binding, is_own, unseen_by_dynamo):
     c10d._new_process_group_helper = _new_process_group_helper
 
 
+def in_the_making(args, kwargs):
+    """Name and ranks of the group that this rank makes with others; none of one that it is not
+    in, or that all are in."""
+    try:
+        _, rank, ranks = args[:3]
+        name = kwargs.get("group_name") or args[5]
+        return (str(name), sorted(ranks)[:4096]) if rank is not None and ranks else ("", ())
+    except Exception:
+        return "", ()
+
+
 def record(c10d, binding, group, timeout, given):
-    """Of a group that torch has no record of its calls are recorded here."""
+    """Of a group that torch has no record of its calls are recorded here; where it keeps one for
+    Gloo, that of what is sent between two ranks."""
     backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
     Recorder.labels[group.group_name] = label_of(group)
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
+    partly = not lacking
+    lacking = lacking or {backend for backend in backends.values() if backend == "gloo"}
     if not lacking:
         return
     if not Recorder.calls:
@@ -73,15 +91,15 @@ def record(c10d, binding, group, timeout, given):
         with open(path, encoding="utf-8") as file:
             known = {"__name__": OURS, "__file__": path}
             exec(compile(file.read(), path, "exec"), known)
-        known["install"](*given)
         Recorder.calls = known
+    Recorder.calls["install"](Recorder.calls["P2P" if partly else "ALL"], *given)
     devices = {device for device, backend in backends.items() if backend in lacking}
     seconds = timeout.total_seconds() if timeout is not None else 0.0
     known, whole = Recorder.calls, lacking == set(backends.values())
     name = known_as(group.group_name, min(lacking))
     known["GROUPS"][group.group_name] = (
         name,
-        known["RecordedGroup"](group.rank(), seconds, () if whole else devices),
+        known["RecordedGroup"](group.rank(), seconds, () if whole else devices, partly),
     )
 
 
@@ -129,7 +147,10 @@ def counts(c10d, binding):
         for group, two in counts_of(binding, backend, groups).items():
             found[known_as(group, backend)] = two
     for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
-        found[name] = group.counts()
+        made, done = group.counts()
+        if made or not group.partly:
+            before = found.get(name, (0, 0))
+            found[name] = [before[0] + made, before[1] + done]
     return dict(list(found.items())[:64])
 
 
@@ -200,6 +221,9 @@ def members(c10d):
     for name, here in list(Recorder.members.items())[-64:]:
         names = {known_as(name, backend) for backend in Recorder.backends[name].values()}
         found.update(dict.fromkeys(names or {name}, here))
+    name, ranks = Recorder.making
+    if name:
+        found[name] = ranks
     return found
 
 
@@ -212,8 +236,15 @@ def recorded(c10d, binding, first_own):
             name = known_as(group, backend)
             found.setdefault(name, deque(maxlen=RECORDED)).append(call(entry, first_own))
     for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
-        found[name] = [call(entry, first_own) for entry in Recorder.calls["entries"](group)]
+        ours = [call(entry, first_own) for entry in Recorder.calls["entries"](group)]
+        known = found.get(name, ())
+        if not any(one["p2p"] for one in known):  # as a torch to come may do
+            found[name] = sorted((*known, *ours), key=at)[-2 * RECORDED :]
     return {group: list(calls) for group, calls in list(found.items())[:64]}
+
+
+def at(call):
+    return call["at"]
 
 
 def entries_of(binding, backend, active):

@@ -11,7 +11,6 @@ library only.
 
 import _thread
 import atexit
-import dis
 import functools
 import json
 import os
@@ -24,7 +23,6 @@ FRAMES = 40
 DISPATCHED = os.sep + "preflight_dispatched_calls.py"
 TEXT = 300
 DEVICES = 32
-CODES = 64
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -39,11 +37,11 @@ class Responder:
     caught = {}  # and in preflight_caught.py
     model = {}  # and in preflight_model.py
     phases = {}  # and in preflight_phases.py
+    blocked = {}  # and in preflight_blocked.py
     folder = here = ""
-    pid = main = inode = 0
+    pid = main = thread = inode = 0
     listener = fault = c10d = binding = None
     gpus = {}  # number -> what torch knows of it
-    methods = {}  # code -> offset -> the method without arguments that is called there
 
 
 def begin():
@@ -107,6 +105,7 @@ def enlist():
         elif Responder.listener.fileno() >= 0:
             Responder.listener.detach()
     Responder.pid, Responder.main = os.getpid(), _thread.get_ident()
+    Responder.thread = _thread.get_native_id()
     Responder.listener = socket.socket(socket.AF_UNIX)
     Responder.listener.bind(os.path.join(Responder.folder, f"{Responder.pid}.sock"))
     Responder.listener.listen(8)
@@ -365,7 +364,7 @@ def pulse():
         "batches": Responder.batches,
         "loader": Responder.loader,
         "stack": stack(frame),
-        "calls": method_called(frame),
+        "calls": Responder.blocked["method_called"](frame, Responder.thread),
         "groups": Responder.recorder["counts"](Responder.c10d, Responder.binding),
     }
     told.update(rank_and_world())
@@ -378,33 +377,6 @@ def pulse():
         told["gpu"] = [used.pop("allocated"), used.pop("total")]
         told["device"] = used
     return told
-
-
-def method_called(frame):
-    """`item` where the innermost function is at `loss.item()`: native code has no frame."""
-    if frame is None:
-        return ""
-    if frame.f_code not in Responder.methods:
-        if len(Responder.methods) >= CODES:
-            Responder.methods.clear()
-        Responder.methods[frame.f_code] = dict(methods_in(frame.f_code))
-    return Responder.methods[frame.f_code].get(frame.f_lasti, "")
-
-
-def methods_in(code):
-    """Where methods are called without arguments: (offset, name). From Python 3.11 on a call has a
-    cache behind it, and a frame may stand at the end of that."""
-    name, called, since = "", "", 0
-    for one in dis.get_instructions(code):
-        if called and one.opname != "CACHE":
-            yield from ((offset, called) for offset in range(since, one.offset, 2))
-            called = ""
-        if one.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-            name = str(one.argval)
-        elif one.opname in ("CALL", "CALL_METHOD", "CALL_FUNCTION") and not one.arg:
-            called, since = name, one.offset
-        elif one.opname not in ("PRECALL", "PUSH_NULL", "CACHE"):
-            name = ""
 
 
 def gpu_in_use():
@@ -481,6 +453,7 @@ def dump():
     told = pulse()
     told["recorded"] = Responder.recorder["recorded"](Responder.c10d, Responder.binding, first_own)
     told["members"] = Responder.recorder["members"](Responder.c10d)
+    told["making"] = Responder.recorder["Recorder"].making[0]
     told["caught"] = Responder.caught["told"](Responder.main)
     told["models"] = Responder.model["told"]()
     told["parts"] = Responder.phases["told"]()

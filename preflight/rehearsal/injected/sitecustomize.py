@@ -79,6 +79,7 @@ class TorchImports:
                 responder["Responder"].model = self.load("preflight_model")
                 responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
+                responder["Responder"].blocked = self.load("preflight_blocked")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)
         except Exception:

@@ -28,6 +28,10 @@ class Samples(Dataset):
 def report(loss: torch.Tensor, step: int, rank: int) -> None:
     if MODE == "item" or (MODE == "item-seldom" and step % 25 == 0):
         loss.item()  # <- here
+    if MODE == "float":
+        float(loss)  # <- here
+    if MODE == "test" and loss > 1e6:  # <- or here
+        raise SystemExit("diverged")
     if MODE == "synchronize" and rank == 1:
         torch.cuda.synchronize()  # <- here
     if MODE == "prints" and rank == 0:

@@ -91,6 +91,8 @@ LIBRARY = "/venv/lib/python3.11/site-packages"
     [
         (SLEEP, "item", ".item()"),
         (SLEEP, "cpu", ".cpu()"),
+        (SLEEP, "float", "float() of a tensor"),
+        (SLEEP, "test", "a test of a tensor (if, while, and, not)"),
         (SLEEP, "items", ""),
         (SLEEP, "", ""),
         (
@@ -259,21 +261,27 @@ def test_work_that_no_stack_shows(history: History, works: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "wakes", "works"),
+    ("stack", "where", "wakes", "works"),
     [
-        (ASKS, (7, 8), True),  # an answer that comes in parts, over a Unix socket
-        (ASKS, (7, 7), False),
-        (ASKS, (0, 8), False),  # it waited for something else before
-        (WAITING, (7, 8), False),
+        (ASKS, "unix_wait", (7, 8), True),  # an answer that comes in parts, over a Unix socket
+        (ASKS, "unix_wait", (7, 7), False),
+        (ASKS, "unix_wait", (0, 8), False),  # it waited for something else before
+        (WAITING, "unix_wait", (7, 8), False),
+        (SLEEP, "unix_wait", (7, 8), False),
+        (SLEEP, "pipe_read", (7, 8), True),  # lines of a child, or files of a slow mount
+        (SLEEP, "anon_pipe_read", (7, 8), True),
+        (SLEEP, "pipe_read", (7, 7), False),
+        (WAITING, "pipe_read", (7, 8), False),
+        (SLEEP, "hrtimer_nanosleep", (7, 8), False),
     ],
 )
-def test_what_wakes_a_thread_at_a_unix_socket(
-    stack: list[Any], wakes: tuple[int, int], works: bool
+def test_what_wakes_a_thread_at_a_socket_or_pipe(
+    stack: list[Any], where: str, wakes: tuple[int, int], works: bool
 ) -> None:
     history = standing(stack)
     for at, count in zip((10.5, 11.0), wakes, strict=True):
         told = pulse(stack)
-        history.add_sample(ProcessSample(at, 0.0, 0, "S", "unix_wait", count, pulse=told))
+        history.add_sample(ProcessSample(at, 0.0, 0, "S", where, count, pulse=told))
     assert (history.worked == 11.0) is works
 
 

@@ -102,3 +102,52 @@ def test_calls_that_nobody_recorded_are_told(bound: Made, number: int, wanted: s
     told = recorder.unrecorded(world("cpu:gloo", number), bound, {})
     assert told.startswith(wanted)
     assert bool(told) == bool(wanted)
+
+
+def sent(at: float, retired: bool) -> dict[str, Any]:
+    """What is recorded here of a call between two ranks."""
+    made = entry("0", 1, "preflight:send 0->1", retired)
+    return made | {"is_p2p": True, "p2p_seq_id": 1, "time_created_ns": at * 1e9}
+
+
+def recorded_here(*entries: dict[str, Any]) -> dict[str, Any]:
+    done = sum(one["retired"] for one in entries)
+    group = Made(partly=True, counts=lambda: [len(entries), done])
+    return {"GROUPS": {"0": ("0", group)}, "entries": lambda of: entries}
+
+
+def test_what_gloos_recorder_leaves_out_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = recorded_here(sent(7.0, True), sent(9.0, False))
+    monkeypatch.setattr(recorder.Recorder, "calls", known)
+    whole = [entry("0", n, "gloo:barrier") | {"time_created_ns": n * 8e9} for n in (1, 2)]
+    bound, c10d = binding(fr=dumps(*whole)), world("cpu:gloo")
+    assert ops(c10d, bound) == {"0": ["send 0->1", "barrier", "send 0->1", "barrier"]}
+    assert recorder.counts(c10d, bound) == {"0": [4, 3]}
+
+
+def test_what_torch_records_itself_is_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder.Recorder, "calls", recorded_here(sent(7.0, True)))
+    bound = binding(fr=dumps(sent(7.0, True) | {"profiling_name": "gloo:send 0->1"}))
+    assert ops(world("cpu:gloo"), bound) == {"0": ["send 0->1"]}
+
+
+@pytest.mark.parametrize(
+    ("args", "more", "members"),
+    [
+        ((2, 0, [3, 1], "gloo", None, "2"), {}, {"2": [1, 3]}),
+        ((2, 0, [3, 1], "gloo", None), {"group_name": "2"}, {"2": [1, 3]}),
+        ((2, None, [3, 1], "gloo", None, "2"), {}, {}),  # this rank is not in it
+        ((2, 0, [], "gloo", None, "0"), {}, {}),
+        ((), {}, {}),
+    ],
+)
+def test_a_group_in_the_making_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[Any, ...],
+    more: dict[str, Any],
+    members: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(recorder.Recorder, "members", {})
+    monkeypatch.setattr(recorder.Recorder, "making", recorder.in_the_making(args, more))
+    c10d = Made(_world=Made(pg_names={}, pg_group_ranks={}))
+    assert recorder.members(c10d) == members

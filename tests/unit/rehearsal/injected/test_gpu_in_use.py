@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from preflight.rehearsal.injected import preflight_responder
-from preflight.rehearsal.injected.preflight_responder import gpu_in_use, method_called
+from preflight.rehearsal.injected.preflight_responder import gpu_in_use
 
 TOTAL = 80 << 30
 UUID = "1a2b3c02-5f9e-4c1d-8a3b-0123456789ab"
@@ -102,39 +102,3 @@ def test_nothing_is_asked_of_the_drivers_own_allocator(play: Any) -> None:
 def test_a_torch_that_has_not_started_cuda(play: Any) -> None:
     play(SimpleNamespace(is_initialized=lambda: False))
     assert gpu_in_use() is None
-
-
-class Tensor:
-    """Says what it is called by at that moment, as its own native code can't."""
-
-    seen = ""
-
-    def item(self) -> float:
-        Tensor.seen = method_called(sys._getframe(1))
-        return 0.5
-
-    def to(self, device: str) -> Tensor:
-        Tensor.seen = method_called(sys._getframe(1))
-        return self
-
-
-class Model:
-    loss = Tensor()
-
-
-def test_the_method_that_is_called_is_known_by_its_code() -> None:
-    loss, model, total = Tensor(), Model(), 0.0
-    for expression in (
-        lambda: loss.item(),
-        lambda: model.loss.item(),
-        lambda: print(f"{total + loss.item():.3f}", end="", file=sys.stderr),
-        lambda: [loss.item() for _ in range(1)],
-        lambda: loss.to("cpu").item(),
-    ):
-        Tensor.seen = ""
-        expression()
-        assert Tensor.seen == "item"
-    loss.to("cpu")
-    assert Tensor.seen == ""
-    assert method_called(None) == ""
-    assert method_called(sys._getframe()) == ""
