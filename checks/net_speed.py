@@ -161,7 +161,7 @@ FINDINGS = {
         text="check the cable and transceiver of {interface} on {node!s}, then try another switch "
         "port",
         commands=(
-            Command("dmesg -T | grep -iE '{interface}.*link'", "{node}, as root"),
+            Command("dmesg -T | grep -i link | grep {interface}", "{node}, as root"),
             CARD,
         ),
         status=Status.WARN,

@@ -97,11 +97,16 @@ class Card:
 def flapping(cards: Collection[tuple[str, Card]]) -> Iterator[tuple[str, Card, int]]:
     """Of cards by node those whose link went down far more often than any of the other nodes', and
     the most that theirs did. Of two nodes nobody can tell what is usual."""
+    most: dict[str, int] = {}
     for node, card in cards:
-        others = [other.downs for name, other in cards if name != node]
-        nodes = {name for name, _ in cards if name != node}
-        if len(nodes) > 1 and card.downs >= max(FLAPS, 5 * max(others)):
-            yield node, card, max(others)
+        most[node] = max(most.get(node, 0), card.downs)
+    if len(most) < 3:
+        return
+    worst, second = sorted(most, key=lambda node: most[node], reverse=True)[:2]
+    for node, card in cards:
+        others = most[second if node == worst else worst]
+        if card.downs >= max(FLAPS, 5 * others):
+            yield node, card, others
 
 
 def below(host: Host, interface: str) -> tuple[tuple[str, str], ...]:
