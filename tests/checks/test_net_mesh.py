@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,8 +16,9 @@ from preflight.check import conforms
 from preflight.checks import net_mesh
 from preflight.domains.net import pairing
 from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
-from preflight.domains.net.mesh_probe import Edge, Flows
+from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Target
 from preflight.domains.net.mesh_view import Mesh
+from preflight.domains.net.tcp import ConversationLoop
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Finding, Kind, Missing, Status
 
@@ -223,6 +225,22 @@ CASES = (
         4,
         mesh(4, {(0, 2): DROP, (2, 3): DROP}, flows=both(2, 4, 4)),
         "flows-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "one path of four refuses, the first connection among those on it",
+        4,
+        mesh(4, {(0, 2): REJECT, (2, 3): REJECT}, flows=both(2, 4, 4)),
+        "flows-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "all connections of a node are refused: it is closed",
+        4,
+        mesh(4, into(2, 4, REJECT), flows={(a, 2): (16, 0) for a in (0, 1, 3)}),
+        "inbound-closed",
         FAIL,
         "n2",
     ),
@@ -459,6 +477,27 @@ def observed(count: int, tamper: Any = None) -> list[Mesh]:
         return net_mesh.observe(host, context(**here, world_size=count, peers=peers))
 
     return together(count, one)
+
+
+@pytest.mark.parametrize(("listens", "result"), [(False, "ECONNREFUSED"), (True, "ok")])
+def test_a_refused_connection_is_tried_again_from_its_source_port(
+    listens: bool, result: str
+) -> None:
+    """Where somebody listens by then it was not its path."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        target = Target(1, "Gloo", "127.0.0.1", server.getsockname()[1], b"", "lo")
+        peer = MeshPeer(context(rank=0, world_size=1), ())
+        loop = ConversationLoop()
+        done: list[bool] = []
+        loop.add(peer._flow(target, lambda: done.append(True)))
+        until = time.monotonic() + 20
+        while not done and time.monotonic() < until:
+            loop.turn(0.05)
+            if listens:
+                server.listen()
+        loop.close()
+    assert peer.flows == [(target, result, int(listens))]
 
 
 def test_observe_a_healthy_world() -> None:
