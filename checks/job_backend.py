@@ -15,7 +15,7 @@ Fails if     a backend was asked for that torch was built without or that has no
 Warns if     Gloo carries the gradients of a model on a GPU; NCCL chose TCP although there are slow
              RoCE ports; GPUs connected by NVLink don't use it; GPUDirect RDMA is off on some nodes
              only; without NCCL_IB_HCA, NCCL uses at most half of a node's active InfiniBand ports,
-             or fewer than on nodes with the same
+             or fewer than on nodes with the same; with it, fewer than it names
 Undecided    no rank called init_process_group; not a rehearsal (preflight rehearse -- CMD)
 Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath; between
              which ranks NCCL takes which transport in a job that has groups of some ranks only;

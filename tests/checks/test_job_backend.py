@@ -196,6 +196,25 @@ NCCL_CASES = (
         ),
     ),
     Case(
+        "an InfiniBand port that NCCL_IB_HCA names and no node uses",
+        code="hcas-unused",
+        status=WARN,
+        **job(
+            *(
+                logged(r, 2, over("IB", devices=HCAS[:1], hcas="mlx5_0,mlx5_1:1"), IB)
+                for r in range(2)
+            )
+        ),
+    ),
+    Case(
+        "one that NCCL_IB_HCA leaves out",
+        **job(*(logged(r, 2, over("IB", devices=HCAS[:1], hcas="mlx5_0"), IB) for r in range(2))),
+    ),
+    Case(
+        "one that NCCL_IB_HCA excludes",
+        **job(*(logged(r, 2, over("IB", devices=HCAS[:1], hcas="^mlx5_1"), IB) for r in range(2))),
+    ),
+    Case(
         "GPUDirect RDMA on three of four nodes",
         code="gdr-off",
         status=WARN,

@@ -13,6 +13,7 @@ from typing import Any
 from preflight import humanize
 from preflight.domains.collectives.nccl_log import SOCKETS, Link, NcclLog
 from preflight.domains.collectives.stalls import Signature
+from preflight.domains.net.rdma import hca_rule
 from preflight.frozen import dataclass
 from preflight.humanize import parties
 from preflight.inference import consensus
@@ -317,35 +318,54 @@ def _gdr_off(world: World[Any], heard: Mapping[str, NcclReport]) -> Iterator[Fou
 
 def _hcas_unused(heard: Mapping[str, NcclReport]) -> Iterator[Found]:
     """Nodes whose NCCL found at most half of the active InfiniBand ports, or fewer than it found on
-    nodes with the same ones. What a setting says is meant so; a few that are left out everywhere
-    are storage's."""
+    nodes with the same ones. What a setting leaves out is meant so, and what it names should be
+    used; a few that are left out everywhere are storage's."""
     found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+    named: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
     for key, h in heard.items():
         active = frozenset(h.fabric.fast)
         names = {device.partition("/")[0] for device in h.log.devices}
         said = h.log.hcas or any(t.startswith(CHOSEN) for t in h.told)
         many = max(len(h.log.devices), len(h.fabric.infiniband)) >= MANY
+        listed = frozenset(port for port in active if _is_named(h.log.hcas, port))
+        if listed and not many and h.log.network.startswith("IB"):
+            before = named.get(place_of(key)[0], (listed, frozenset()))[1]
+            named[place_of(key)[0]] = listed, listed & names | before
         if said or many or not h.log.network.startswith("IB") or not names & active:
             continue
         used = active & names | found.get(place_of(key)[0], (active, frozenset()))[1]
         found[place_of(key)[0]] = active, used
     for node, (active, used) in found.items():
         peers = [u for a, u in found.values() if a == active]
-        if 2 * len(used) > len(active) and not any(used < u for u in peers):
-            continue
-        left, taken = (sorted(ports, key=_by_number) for ports in (active - used, used))
-        more = ", …" if len(left) > SHOWN else ""
-        yield Found(
-            "hcas-unused",
-            (Subject(Kind.NODE, node),),
-            saw=f"NCCL on {node} uses {len(used)} of {len(active)} active InfiniBand ports, not "
-            f"{', '.join(left[:SHOWN])}{more}",
-            expected="every active port of that speed, without NCCL_IB_HCA",
-            blame=Blame.UNKNOWN,
-            confidence=Confidence.POSSIBLE,
-            alternatives=("ports that are there for storage",),
-            fields={"used": ",".join(port.partition(":")[0] for port in taken[:MANY])},
-        )
+        if 2 * len(used) <= len(active) or any(used < u for u in peers):
+            yield _ports_unused(node, active, used, named=False)
+    for node, (listed, used) in named.items():
+        if used < listed:
+            yield _ports_unused(node, listed, used, named=True)
+
+
+def _ports_unused(node: str, active: frozenset[str], used: frozenset[str], *, named: bool) -> Found:
+    left, taken = (sorted(ports, key=_by_number) for ports in (active - used, used))
+    more = ", …" if len(left) > SHOWN else ""
+    return Found(
+        "hcas-unused",
+        (Subject(Kind.NODE, node),),
+        saw=f"NCCL on {node} uses {len(used)} of {len(active)} active InfiniBand ports"
+        f"{' that NCCL_IB_HCA names' if named else ''}, not {', '.join(left[:SHOWN])}{more}",
+        expected="every active port that NCCL_IB_HCA names"
+        if named
+        else "every active port of that speed, without NCCL_IB_HCA",
+        blame=Blame.UNKNOWN,
+        confidence=Confidence.LIKELY if named else Confidence.POSSIBLE,
+        alternatives=() if named else ("ports that are there for storage",),
+        fields={"used": ",".join(port.partition(":")[0] for port in taken[:MANY])},
+    )
+
+
+def _is_named(rule: str, port: str) -> bool:
+    """Whether NCCL_IB_HCA has this very port or its device: `mlx5_1:1`."""
+    device, _, number = port.partition(":")
+    return hca_rule(rule).means(device, int(number) if number.isdecimal() else None)
 
 
 def _by_number(port: str) -> tuple[int, ...]:
