@@ -727,6 +727,15 @@ DISCONNECTED: tuple[Row, ...] = (
         says=("n4 (pid 104, 10.0.0.4), rank 6, ", "rank 7 of n4 could be heard through it alone"),
     ),
     row(
+        "the agent that spoke for its node was lost, and its neighbour finds the port closed",
+        here(hosting(*ALL[:3], *SPOKEN), **{"n4": out(4, REFUSED, ranks=(7,), pid=204)}),
+        "lost",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        says=("n4 (pid 104, 10.0.0.4), rank 6, ", "rank 7 of n4 could be heard through it alone"),
+    ),
+    row(
         "the same by itself: it says whom it has lost",
         {"n4": guest(4, ranks=(7,), pid=204, **OUT_OF_REACH)},
         "lost",

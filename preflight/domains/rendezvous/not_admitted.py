@@ -93,7 +93,7 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     too_early: list[NotAdmitted] = []
     explained = {here.node for here, _ in orphaned(world, view)}
     for one in not_admitted(world):
-        if one.here.node in explained:
+        if one.here.node in explained or (view is not None and _was_spoken_for(one, view)):
             continue
         if view is not None and one.way is AttemptOutcome.REFUSED and _after(one, view) > 0:
             too_late.append(one)
@@ -110,6 +110,14 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
         yield _too_late(too_late, view)
     if too_early and view is not None:
         yield _host_too_late(too_early, view)
+
+
+def _was_spoken_for(one: NotAdmitted, view: MeetingView) -> bool:
+    """Whether another agent of its node was in the meeting for it, and has ended: that the port is
+    closed by then accuses nobody."""
+    through = (a.ranks for a in view.roll.arrivals if a.through and a.node == one.here.node)
+    ranks = {rank for ranks in through for rank in ranks}
+    return bool(one.reach.roll.ranks) and {*one.reach.roll.ranks} <= ranks
 
 
 # --- the meeting was over ---
