@@ -281,9 +281,8 @@ class MeshPeer:
         no port stays taken."""
         began = time.monotonic()
         result, again, port = yield from self._open_flow(target, 0)
-        at_once = (
-            time.monotonic() - began < AGAIN_AFTER
-        )  # ARP takes seconds to say that all is dead
+        # where nobody has the address ARP takes seconds to say so
+        at_once = time.monotonic() - began < AGAIN_AFTER
         for _ in range(AGAIN if result in REFUSED and port and at_once else 0):
             yield from self._pause_of(AGAIN_AFTER)
             result, _, _ = yield from self._open_flow(target, port)
