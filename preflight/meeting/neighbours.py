@@ -23,7 +23,8 @@ from preflight.meeting.connection import Loop
 from preflight.meeting.coordinator import Guest, Meeting
 from preflight.meeting.member import Attendance
 from preflight.meeting.protocol import Hello, Said, Seat
-from preflight.model import key_of
+from preflight.model import Observation, Seen, key_of
+from preflight.packed import plain
 
 FROM_RANKS = 512
 """Ranks of a job from which on one agent speaks for its node. A host has met as many as that 0.1 s
@@ -93,7 +94,7 @@ class Neighbours:
             # what there is one of for a node is this agent's to say
             if taken.rank is not None and taken.guest in self._told:
                 key = key_of(host.hello.host, taken.rank)
-                host.send_seen(taken.check, key, taken.observation)
+                host.send_seen(taken.check, key, _unpacked(taken.observation))
         self.meeting.taken.clear()
         for said in self.meeting.said:
             host.send_said(said)
@@ -161,3 +162,10 @@ def asked(loop: Loop, hello: Hello, ranks: int, token: str, name: str) -> Attend
     """The connection of an agent to the one that speaks for its node, with the timeouts of a small
     meeting; once it has a seat, with those of the whole job."""
     return Attendance(loop, hello, token, (name,), 0, began=time.monotonic(), agents=ranks)
+
+
+def _unpacked(observation: Observation) -> Observation:
+    """As it goes over the wire again."""
+    if isinstance(observation, Seen):
+        return replace(observation, value=plain(observation.value))
+    return observation

@@ -43,7 +43,7 @@ def test_a_folder_goes_where_hardly_any_file_may_be_opened(tmp_path: Path) -> No
     (folder / "link").symlink_to(tmp_path)
     code = (
         "import os, resource, shutil, sys; from preflight.process import scratch, worker; "
-        "worker._close_from(3); resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4)); "
+        "worker.close_from(3); resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4)); "
         "scratch.remove(sys.argv[1])"
     )
     command = [sys.executable, "-c", code, str(folder)]
