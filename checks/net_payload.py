@@ -94,6 +94,8 @@ KNOWN = (OK, SLOW, STALLED, DAMAGED, UNFINISHED)
 # connections of an edge, each from another source port: a path of four shows with 97 % on one edge,
 # and a node has several
 PATHS = 12
+# where the first one took longer, they would be in the way of each other and of net.speed
+QUICK = 1.0
 # sizes that they send; one that lost a packet sends the last of them again, so many times
 PATH_SIZES, ROUNDS = SIZES[:4], 2
 # connections that lose packets each time, at least; and what does not happen by chance
@@ -264,10 +266,22 @@ def observe(host: Host, ctx: Context) -> Payload:
             lambda sock: _sweep(sock, peer.ends - 0.5, patience),
             min(PATHS, flows_of_an_edge(ctx.world_size)),
             lambda sock: _sweep_path(sock, peer.ends - 0.5, patience),
+            enough=_takes_long,
         )
     place = NodeNumber(ctx.rank, ctx.world_size)
     paths = tuple(_paths(met, peer.further))
     return Payload(place, ways.found, tuple(_sweep_of(d) for d in met), paths)
+
+
+def _takes_long(dialled: Dialled) -> bool:
+    """Whether the edge is so slow that as much again on other connections would take seconds, and
+    not for what was lost, which others may not lose."""
+    if not dialled.answer:
+        return False
+    took, result, lost, _ = dialled.answer
+    only_last = len(took) == len(PATH_SIZES)  # what these connections send has passed, and no more
+    slow = result in (SLOW, UNFINISHED) or only_last or sum(took) > QUICK
+    return bool(slow and lost < REPEATED)
 
 
 def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths]:

@@ -214,10 +214,15 @@ class MeshPeer:
         self._loop.close()
 
     def meet(
-        self, session: Session | None = None, flows: int = 1, each: Session | None = None
+        self,
+        session: Session | None = None,
+        flows: int = 1,
+        each: Session | None = None,
+        enough: Callable[[Dialled], bool] = lambda dialled: False,
     ) -> list[Dialled]:
         """Dial each node as soon as it has said where it listens, a few at a time; and then so many
-        more `flows` to each, with a session for `each` of these or without."""
+        more `flows` to each, with a session for `each` of these or without, unless the first one
+        was `enough`."""
         self._ctx.mark("hear where the others listen")
         patience = min(time.monotonic() + PATIENCE, self.ends)
         over: list[Dialled] = []
@@ -229,7 +234,7 @@ class MeshPeer:
         def land(dialled: Dialled) -> None:
             del flying[dialled.target]
             over.append(dialled)
-            if dialled.edge.result in (OK, *REFUSED):
+            if dialled.edge.result in (OK, *REFUSED) and not enough(dialled):
                 spread(dialled.target)
 
         def spread(target: Target) -> None:
@@ -246,8 +251,9 @@ class MeshPeer:
                     known.add(number)
                     queue += self._targets(number, told[number])
             now = time.monotonic()
-            for target in [t for t, began in flying.items() if now - began > DOUBT]:
-                spread(target)
+            if each is None:  # who sends data may only be slow
+                for target in [t for t, began in flying.items() if now - began > DOUBT]:
+                    spread(target)
             room = WIDTH - sum(now - t < YOUNG for t in (*flying.values(), *begun.values()))
             while queue and room > 0:
                 target = queue.pop(0)
