@@ -151,9 +151,9 @@ def observe(host: Host, ctx: Context) -> Carried:
     seen = load_rank(host, ctx)
     if not seen.backends.called and not seen.backends.groups:
         raise NotApplicable("no rank called init_process_group")
-    launcher = launcher_of(seen.life.command.argv)
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     nccl = nccl_report(host, seen.nccl) if seen.nccl is not None else None
+    launcher = launcher_of(seen.life.command.argv)
     return Carried(seen.backends, gpu, launcher, seen.life.world, nccl)
 
 

@@ -96,13 +96,15 @@ KNOWN = (OK, SLOW, STALLED, DAMAGED, UNFINISHED)
 PATHS = 12
 # where the first one took longer, they would be in the way of each other and of net.speed
 QUICK = 1.0
-# sizes that they send; one that lost a packet sends the last of them again, so many times
+# sizes sent on each of these connections; where packets were lost the last size is sent again, in
+# this many further rounds
 PATH_SIZES, ROUNDS = SIZES[:4], 2
-# connections that lose packets each time, at least; and what does not happen by chance
+# the least number of connections that lose packets in every round, and of those that stall; the
+# probability below which the loss is no coincidence
 LOSSY, STALLS, LUCK = 3, 2, 0.01
-# of the connections that lost a packet so many lose some in each further round
+# of the connections with loss at least this share lose packets in every further round
 MOST = 0.6
-# so many lose nothing, or it is no matter of single paths
+# at least this share loses nothing, else the loss is not that of single paths
 CLEAN = 0.25
 
 # without any progress: time for four repetitions. Where tcp_mtu_probing is set, the kernel tries
@@ -286,29 +288,34 @@ def _takes_long(dialled: Dialled) -> bool:
 
 def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths]:
     """The connections of each edge, its first one among them, where one stalled or lost packets."""
-    counts: dict[tuple[int, str], list[int]] = {}
     # the first one's size is another: of what it loses nothing can be compared
-    first = [(d, d.answer[1], 0, False) for d in met if d.answer]
-    rest = [(d, d.answer[0], d.answer[1], d.answer[2]) for d in further if d.answer]
-    for dialled, result, lost, again in (*first, *rest):
-        count = counts.setdefault(
-            (dialled.target.number, dialled.target.libraries), [0, 0, 0, 0, 0]
+    first = [(d.target, (d.answer[1], 0, False)) for d in met if d.answer]
+    rest = [(d.target, d.answer) for d in further if d.answer]
+    by_edge: dict[tuple[int, str], list[tuple[str, int, bool]]] = {}
+    for target, ended in (*first, *rest):
+        by_edge.setdefault((target.number, target.libraries), []).append(ended)
+    for (to, _), all_of_it in by_edge.items():
+        paths = Paths(
+            to,
+            tried=sum(result in (OK, SLOW, STALLED, UNFINISHED) for result, _, _ in all_of_it),
+            stalled=sum(result == STALLED for result, _, _ in all_of_it),
+            clean=sum(result in (OK, SLOW) and not lost for result, lost, _ in all_of_it),
+            lost=sum(_loses(result, lost) for result, lost, _ in all_of_it),
+            lossy=sum(again for _, _, again in all_of_it),
         )
-        count[0] += result in (OK, SLOW, STALLED, UNFINISHED)
-        count[1] += result == STALLED
-        count[2] += result in (OK, SLOW) and not lost
-        count[3] += result in (OK, UNFINISHED) and lost >= REPEATED
-        count[4] += again
-    for (to, _), (tried, stalled, clean, some, each) in counts.items():
-        if stalled or some:
-            yield Paths(to, tried, stalled, clean, some, each)
+        if paths.stalled or paths.lost:
+            yield paths
+
+
+def _loses(result: str, lost: int) -> bool:
+    return result in (OK, UNFINISHED) and lost >= REPEATED
 
 
 def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, int, bool]]:
     """One of several connections of an edge: how it ended, packets sent again, and whether it lost
     some each time."""
     _, result, lost, _ = yield from _sweep(sock, ends, patience, PATH_SIZES)
-    again, before = result in (OK, UNFINISHED) and lost >= REPEATED, lost
+    again, before = _loses(result, lost), lost
     for _ in range(ROUNDS if again and result == OK else 0):
         _, more, now, _ = yield from _sweep(sock, ends, patience, PATH_SIZES[-1:])
         again, before = again and more in (OK, UNFINISHED) and now > before, now
@@ -344,11 +351,7 @@ def _sweep(
                 result = DAMAGED
                 break
             took.append(round(time.monotonic() - began, 6))
-            if (
-                sizes is SIZES
-                and len(took) == len(SIZES) - 1
-                and took[-1] * SIZES[-1] / length > LONG
-            ):
+            if sizes[len(took) :] == SIZES[-1:] and took[-1] * SIZES[-1] / length > LONG:
                 result = SLOW
                 break
     except TimeoutError:

@@ -321,7 +321,7 @@ def look(plan: Plan) -> Came:
                 pass  # it had ended before
             until = began + world.deadline + ROOM + BEYOND + at.extra + 10
             ended = {n: r.wait(max(0.1, until - time.monotonic())) for n, r in begun.items()}
-            left = _left(lab, LATER if at.killed and world.rehearse else SOON)
+            left = left_in(lab, LATER if at.killed and world.rehearse else SOON)
             files = _files(lab)
             parts = {host.machine.name: _readable_part(host) for host in lab}
     except (RuntimeError, OSError) as error:
@@ -343,7 +343,7 @@ def _readable_part(host: Host) -> dict[str, object]:
         return {}
 
 
-def _left(lab: Lab, within: float) -> tuple[str, ...]:
+def left_in(lab: Lab, within: float) -> tuple[str, ...]:
     """Processes that are still there: what a kernel takes a moment to end is none."""
     until = time.monotonic() + within
     while True:

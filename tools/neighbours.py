@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).parents[1]
 sys.path[:0] = [str(REPOSITORY / "tests")]
 
 from at_once import each  # noqa: E402  it lies beside this file
-from chaos import BEYOND, CODES, ROOM, SETUP, SOON, _left  # noqa: E402
+from chaos import BEYOND, CODES, ROOM, SETUP, SOON, left_in  # noqa: E402
 from faults.world import PORT, WorldFault, lacking, line, machines  # noqa: E402
 from lab.host import ENVIRONMENT, Host, Lab  # noqa: E402
 from lab.running import Ended, Running  # noqa: E402
@@ -117,7 +117,7 @@ def look(one: Try) -> Came:
             begun[one.victim].send(signal.SIGKILL)
             until = began + DEADLINE + ROOM + BEYOND + 10
             ended = {r: run.wait(max(0.1, until - time.monotonic())) for r, run in begun.items()}
-            left = _left(lab, SOON)
+            left = left_in(lab, SOON)
             parts = [part for host in lab for part in _parts(host)]
     except (RuntimeError, OSError) as error:
         return Came((), 0.0, "", (f"the lab failed: {error!r:.300}",))
@@ -152,9 +152,10 @@ def _of_reports(one: Try, parts: list[dict[str, Any]], problems: list[str]) -> I
         load(),
         Expect(),
     )
+    merged = as_json.document(whole)
     for what, report in [
         *((f"the part of {p['world']['nodes'][0]['name']}", p) for p in parts),
-        ("all together", as_json.document(whole)),
+        ("all together", merged),
     ]:
         for finding in report["findings"]:
             if what == "all together":
@@ -173,9 +174,7 @@ def _of_reports(one: Try, parts: list[dict[str, Any]], problems: list[str]) -> I
         if "ok" in seen and seen["ok"]["roll"]["hosts"]
     ]
     told = {rank for roll in hosts for arrival in roll["arrivals"] for rank in arrival["ranks"]}
-    told |= {
-        r for f in as_json.document(whole)["findings"] for s in f["subjects"] for r in s["ranks"]
-    }
+    told |= {r for f in merged["findings"] for s in f["subjects"] for r in s["ranks"]}
     if missing := set(range(SIZE)) - told:
         problems.append(f"nothing is said of the ranks {sorted(missing)}")
 

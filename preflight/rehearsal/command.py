@@ -11,9 +11,9 @@ import subprocess
 import time
 from collections.abc import Mapping
 
+from preflight.process.worker import PR_SET_PDEATHSIG
 from preflight.rehearsal.group_signals import GroupSignals
 
-PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """What a scheduler warns a job with (`sbatch --signal=USR1@90`), which then saves a checkpoint. It
 would end us, and with us the command."""
