@@ -195,7 +195,7 @@ FINDINGS = {
         explains=("host.software", "rdzv.*", "world.*", "*:no-process"),
     ),
     "fork-refused": FindingType(
-        headline="{at} starts no more process: {seen}",
+        headline="no more processes can be started on {at}: {seen}",
         cause="a small pids.max of the cgroup or `ulimit -u`, or processes that use it up",
         means="fork() fails with 'Resource temporarily unavailable': no rank can be started",
         text="raise that limit (docker, podman: --pids-limit=-1; pod: podPidsLimit of the "
@@ -209,7 +209,8 @@ FINDINGS = {
         who="job author",
         cause="a memory limit meant for one process, or other processes that use the rest",
         means="the kernel kills a rank (exit code 137) and the others wait for it",
-        text="request more memory: sbatch --mem, resources.limits.memory, docker --memory",
+        text="request more memory: sbatch --mem, resources.limits.memory, docker --memory; where "
+        "vm.overcommit_memory=2 is the limit: raise vm.overcommit_ratio on the node",
         commands=(Command("ps -eo rss,user,pid,args --sort=-rss | head", "the node"),),
         explains=("host.software", "rdzv.*", "world.*"),
     ),

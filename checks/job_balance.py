@@ -217,8 +217,8 @@ def _batches(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _unlike(ranks: Sequence[Rank], of: Callable[[Work], float], times: float) -> list[Rank]:
-    """Those that have so many times as much as most, or as the other one of two; where nobody has,
-    those of which most have so many times as much: they idle."""
+    """The ranks with more than `times` the usual amount (of two ranks: the smaller one); where
+    there are none, those with less than the usual amount / `times`, which wait for the others."""
     values = [of(work) for _, work in ranks]
     usual = median(values) if len(values) > 2 else min(values)
     more = [(s, w) for s, w in ranks if usual and of(w) > times * usual]

@@ -98,7 +98,9 @@ def linked(*names: str) -> str:
 
 VARIANTS = (
     healthy("a plain machine"),
-    healthy("MASTER_ADDR is the own name", env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}),
+    healthy(
+        "MASTER_ADDR is the host's own name", env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    ),
     healthy("MASTER_ADDR=localhost", env={"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}),
     healthy("docker0 and virbr0 are there", setup=linked("docker0", "virbr0")),
     healthy("IPv6 is switched off", setup="echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6\n"),
@@ -117,21 +119,21 @@ VARIANTS = (
         env={"MASTER_ADDR": "gpu-017", "MASTER_PORT": "29500"},
     ),
     healthy(
-        "the own name leads to 127.0.1.1, as Debian has it",
+        "the host's name resolves to 127.0.1.1, as on Debian",
         setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
     ),
     healthy(
-        "the own name leads to 127.0.1.1, and MASTER_ADDR is the own name",
+        "the host's name resolves to 127.0.1.1, and is MASTER_ADDR",
         setup="sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
         env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
     ),
     healthy(
-        "the own name leads to another machine",
+        "the host's name resolves to another machine",
         setup="sed -i s/10.77.0.1/10.77.0.99/ /etc/hosts",
     ),
     healthy("GLOO_SOCKET_IFNAME=lo", env={"GLOO_SOCKET_IFNAME": "lo"}),
     healthy(
-        "the own name is unknown",
+        "the host's name does not resolve",
         machine=Machine(resolv=DNS),
         setup="sed -i /10.77.0.1/d /etc/hosts",
         beside="dns 0",

@@ -200,7 +200,7 @@ WORLDS = (
     healthy("a token of the job on all", env={"PREFLIGHT_TOKEN": "only-for-this-job"}),
     healthy("another MASTER_PORT", env={"MASTER_PORT": "12345"}),
     healthy(
-        "the own names lead to 127.0.1.1, as Debian has it, and the interface is named",
+        "the hosts' names resolve to 127.0.1.1, as on Debian, and the interface is named",
         machines=machines(3, setup=DEBIAN),
         env=FIRST,
     ),
@@ -210,7 +210,7 @@ WORLDS = (
         master="10.77.0.1",
     ),
     healthy(
-        "the own names are unknown, addresses and interfaces are given",
+        "the hosts' names do not resolve, addresses and interfaces are given",
         breaks={name: (own_name_unknown(),) for name in THREE},
         master="10.77.0.1",
         env=FIRST,
