@@ -19,7 +19,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
-from preflight.packed import Packed
+from preflight.packed import Layout, Leaves, Packed, changed
 from preflight.sanitize import encodable
 
 T = TypeVar("T")
@@ -203,6 +203,80 @@ def decode(
         return _decoder(cls)(data, 0, _How(lax, known, adds))
     except _Misfit as misfit:
         raise ValueError(f"{place}{misfit.place}: {misfit.why}") from None
+
+
+Reader = Callable[[Leaves], Any]
+"""(leaves of a value's own) -> value; an exception where they do not fit, which says not where."""
+
+
+def reader(cls: Any, layout: Layout, known: Known) -> Reader:
+    """What makes a `cls` of values with this layout, as a lax decode() of each would: what they
+    have in common is read now, once. An exception where that does not fit."""
+    data, changes = layout.form.data, layout.changes
+    return _reader(cls, data, changes, 0, _How(True, known, True), _How(True, known, False))
+
+
+def _reader(cls: Any, data: Any, changes: Any, depth: int, all_of: _How, own: _How) -> Reader:
+    """`changes`: as in Layout, of these data; `all_of`, `own`: how to read what is for all of them,
+    and what is a value's own."""
+    if type(changes) is int:
+        kind = _decoder(cls)
+        return lambda leaves: kind(leaves[changes], depth, own)
+    options = [one for one in typing.get_args(cls) if one is not type(None)]
+    if isinstance(cls, types.UnionType) and len(options) == 1:
+        cls, depth = options[0], depth + 1  # what has leaves within it is not None
+    origin, kind = typing.get_origin(cls), _decoder(cls)
+    if type(data) is dict and type(cls) is type and dataclasses.is_dataclass(cls):
+        return _reader_of_dataclass(cls, data, changes, depth, all_of, own)
+    if type(data) is list and origin in (tuple, list):
+        args = typing.get_args(cls)
+        fixed = origin is tuple and args[1:] != (Ellipsis,)
+        items = list(kind(data, depth, all_of))
+        inner = [
+            (place, _reader(args[place if fixed else 0], data[place], one, depth + 1, all_of, own))
+            for place, one in changes.items()
+        ]
+
+        def read(leaves: Leaves) -> Any:
+            made = items.copy()
+            for place, of in inner:
+                made[place] = of(leaves)
+            return made if origin is list else tuple(made)
+
+        return read
+    return lambda leaves: kind(changed(data, changes, leaves.__getitem__), depth, own)
+
+
+def _reader_of_dataclass(
+    cls: Any, data: dict[str, Any], changes: Any, depth: int, all_of: _How, own: _How
+) -> Reader:
+    hints = typing.get_type_hints(cls)
+    common: dict[str, Any] = {}
+    inner: list[tuple[str, Reader]] = []
+    texts: list[tuple[str, int, frozenset[type], _Decoder]] = []
+    for one in dataclasses.fields(cls):
+        name, hint = one.name, hints[one.name]
+        if name not in data:
+            continue
+        common[name] = None
+        if name not in changes:
+            common[name] = _decoder(hint)(data[name], depth + 1, all_of)
+        elif type(changes[name]) is int:
+            texts.append((name, changes[name], _as_they_are(hint), _decoder(hint)))
+        else:
+            of = _reader(hint, data[name], changes[name], depth + 1, all_of, own)
+            inner.append((name, of))
+
+    def read(leaves: Leaves) -> Any:
+        made = common.copy()
+        for name, number, plain, kind in texts:
+            value = leaves[number]
+            made[name] = value if type(value) in plain else kind(value, depth + 1, own)
+        for name, of in inner:
+            made[name] = of(leaves)
+        return cls(**made)
+
+    return read
 
 
 def _decoder(cls: Any) -> _Decoder:

@@ -44,9 +44,9 @@ from preflight.model import (
     key_of,
     place_of,
 )
-from preflight.packed import Packed
+from preflight.packed import Layout, Packed
 from preflight.registry import Catalogue, Loaded, answer_type
-from preflight.serde import Known, decode, encode
+from preflight.serde import Known, Reader, decode, encode, reader
 
 EXIT = {
     Verdict.READY: 0,
@@ -204,39 +204,62 @@ def _sound(measured: Measured) -> Measured:
 def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology) -> World[Any]:
     """The JSON values as the dataclass that the check's observe() returned; what doesn't fit (an
     older report, a hostile peer) is missing."""
-    kind = answer_type(loaded.module)
+    answers = _Answers(answer_type(loaded.module))
     made: dict[int, Seen[Any] | Missing] = {}
-    values: dict[int, Any] = {}
-    known: Known = {}
-    forms: set[int] = set()
     for observation in seen.values():
         if id(observation) in made:  # of what many have in common there is one
             continue
         if isinstance(observation, Missing):
             made[id(observation)] = observation
             continue
-        value = observation.value
         try:
-            if id(value) not in values:
-                values[id(value)] = _decoded(kind, value, known, forms)
-            now = Seen(values[id(value)], observation.seconds, observation.marks)
-            made[id(observation)] = now
+            value = answers.of(observation.value)
+            made[id(observation)] = Seen(value, observation.seconds, observation.marks)
         except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
             text = f"the answer does not fit this version of the check: {error}"
             made[id(observation)] = Missing(Cause.CRASHED, text[:300], observation.seconds)
     return World(loaded.id, {key: made[id(one)] for key, one in seen.items()}, topology)
 
 
-def _decoded(kind: Any, value: Any, known: Known, forms: set[int]) -> Any:
-    """A value as its dataclass. Of a packed one most is that of its form, which is read once."""
-    if not isinstance(value, Packed):
-        return decode(kind, value, lax=True, known=known)
-    form = value.layout.form.data
-    if id(form) not in forms:
-        forms.add(id(form))
-        with suppress(Exception):  # it may not fit, where this one does
-            decode(kind, form, lax=True, known=known)
-    return decode(kind, value.plain(), lax=True, known=known, adds=False)
+class _Answers:
+    """Values as the dataclass of their check; of what many have in common there is one."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._made: dict[int, Any] = {}
+        self._known: Known = {}
+        self._met: set[Layout] = set()
+        self._readers: dict[Layout, Reader | None] = {}
+
+    def of(self, value: Any) -> Any:
+        """ValueError for what does not fit. The value is to be kept as long as this is."""
+        if id(value) not in self._made:
+            make = self._of_packed if isinstance(value, Packed) else self._of_plain
+            self._made[id(value)] = make(value)
+        return self._made[id(value)]
+
+    def _of_plain(self, value: Any) -> Any:
+        return decode(self._kind, value, lax=True, known=self._known)
+
+    def _of_packed(self, value: Packed) -> Any:
+        """What it has in common with others of its layout is read once, from the second one on:
+        each may be the only one."""
+        layout = value.layout
+        if layout not in self._met:
+            self._met.add(layout)
+        else:
+            if layout not in self._readers:
+                self._readers[layout] = self._reader(layout)
+            if (read := self._readers[layout]) is not None:
+                with suppress(Exception):  # decode() says what does not fit
+                    return read(value.own)
+        return decode(self._kind, value.plain(), lax=True, known=self._known, adds=False)
+
+    def _reader(self, layout: Layout) -> Reader | None:
+        try:
+            return reader(self._kind, layout, self._known)
+        except Exception:  # noqa: BLE001  it may not fit, where values of this layout do
+            return None
 
 
 def _complete(loaded: Loaded, found: Found) -> Finding:

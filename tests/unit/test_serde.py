@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model import Kind, Subject
+from preflight.packed import Packed, Packing
 from preflight.serde import (
     DEPTH,
     INTEGERS,
@@ -22,6 +23,7 @@ from preflight.serde import (
     decode,
     encode,
     parsed,
+    reader,
 )
 from preflight.strenum import StrEnum
 
@@ -48,6 +50,8 @@ class Outer:
     many: tuple[Inner, ...] = ()
     by_name: Mapping[str, Inner] = field(default_factory=dict)
     anything: Any = None
+    maybe: Inner | None = None
+    either: Inner | tuple[int, ...] | str = ""
 
 
 INNERS = st.builds(Inner, st.text(max_size=5), st.lists(st.integers(), max_size=3).map(tuple))
@@ -212,3 +216,75 @@ def test_what_is_one_object_is_read_once() -> None:
     assert made[0].inner is made[1].inner
     with pytest.raises(ValueError, match="inner"):
         decode(Outer, {"inner": 3}, known=known)
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+WRONG = st.tuples(st.integers(0, 40), LEAVES)
+
+
+def with_leaf(data: Any, change: tuple[int, Any]) -> Any:
+    """A copy with another leaf, also one that does not fit."""
+    left = [change[0]]
+
+    def copied(one: Any) -> Any:
+        if isinstance(one, dict):
+            return {key: copied(value) for key, value in one.items()}
+        if isinstance(one, list):
+            return [copied(value) for value in one]
+        left[0] -= 1
+        return change[1] if left[0] == -1 else one
+
+    return copied(data)
+
+
+def read_or_refused(read: Callable[[], Any]) -> str:
+    """What was read, told apart by repr(): 1 is not True."""
+    try:
+        return repr(read())
+    except Exception:
+        return "refused"
+
+
+SAMPLES = st.builds(
+    Outer,
+    INNERS,
+    many=st.lists(INNERS, min_size=1, max_size=2).map(tuple),
+    by_name=st.fixed_dictionaries({"a": INNERS}) | st.fixed_dictionaries({"7": INNERS}),
+    anything=st.just([1, {"x": "y"}]),
+    maybe=st.none() | INNERS,
+    either=INNERS | st.just((1, 2)) | st.text(max_size=3),
+)
+
+
+@given(SAMPLES, st.lists(WRONG, min_size=1, max_size=6))
+def test_what_values_have_in_common_is_read_once(sample: Outer, changes: list[Any]) -> None:
+    """A reader of a layout makes what decode() makes of each of its values, or refuses it."""
+    packing, data = Packing(), json.loads(json.dumps(encode(sample)))
+    packing.of(data)
+    several = [data]
+    for change in changes:
+        several += [with_leaf(several[-1], change), with_leaf(data, change)]
+    for value in map(packing.of, several):
+        if isinstance(value, Packed):
+            known: Known = {}
+            own = value.own
+            layout = value.layout
+            made = read_or_refused(lambda: reader(Outer, layout, known)(own))  # noqa: B023
+            plain = value.plain()
+            told = read_or_refused(lambda: decode(Outer, plain, lax=True))  # noqa: B023
+            # what all have in common is what the first one said, which fits
+            assert made == told
+
+
+def test_what_a_reader_has_in_common_is_one_object() -> None:
+    packing, known = Packing(), Known()
+    one, other, third = (
+        packing.of({"inner": {"name": name}, "many": [{"name": "m", "numbers": [1, 2]}]})
+        for name in ("a", "b", "c")
+    )
+    assert isinstance(other, Packed)
+    assert other.layout is third.layout
+    read = reader(Outer, other.layout, known)
+    assert read(other.own) == decode(Outer, other.plain())
+    assert read(other.own).many is read(third.own).many
+    assert read(third.own).many[0] is decode(Outer, one, known=known).many[0]
