@@ -21,7 +21,7 @@ Seen as      "environment variable RANK expected, but not set", "invalid literal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.expect import Expect
@@ -30,7 +30,16 @@ from preflight.host import Host
 from preflight.humanize import plural
 from preflight.identity.across_ranks import faults_across_ranks
 from preflight.identity.consistency import NAMES, SHOWN, Env, faults
-from preflight.model import Blame, FindingType, Found, Measured, Status, Subject, World
+from preflight.model import (
+    Blame,
+    FindingType,
+    Found,
+    Measured,
+    Status,
+    Subject,
+    Topology,
+    World,
+)
 from preflight.redact import redact
 
 CHECK = Check(
@@ -222,7 +231,7 @@ def observe(host: Host, ctx: Context) -> Identity:
 
 def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
     envs = _environments(world)
-    found = [fault for env in envs for fault in faults(env, world.topology)]
+    found = [*_faults_of_each(envs, world.topology)]
     launched = {f.subjects for f in found if f.code == "launcher-disagrees"}
     found += faults_across_ranks(envs, launched, world.topology)
     # equal faults of many ranks are one finding
@@ -240,14 +249,32 @@ def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
 
 def _environments(world: World[Identity]) -> list[Env]:
     """Ranks of one node that see the very same share an agent's environment."""
-    groups: dict[tuple[object, ...], tuple[Identity, list[Subject]]] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    number_of: dict[int, int] = {}
+    groups: dict[tuple[str, int], tuple[Identity, list[Subject]]] = {}
     for subject, seen in world.each():
-        key = (subject.node, seen.owned, seen.kubernetes, *sorted(seen.values.items()))
+        if id(seen) not in number_of:  # most of 100,000 ranks have the same
+            what = (seen.owned, seen.kubernetes, *sorted(seen.values.items()))
+            number_of[id(seen)] = numbers.setdefault(what, len(numbers))
+        key = subject.node, number_of[id(seen)]
         groups.setdefault(key, (seen, []))[1].append(subject)
     return [
         Env(seen.values, seen.owned, seen.kubernetes, subjects[0].node, tuple(subjects))
         for seen, subjects in groups.values()
     ]
+
+
+def _faults_of_each(envs: Sequence[Env], top: Topology) -> Iterator[Found]:
+    """What is wrong with each environment by itself. Where that is nothing it is nothing on another
+    node that has the same one."""
+    sound: set[tuple[object, ...]] = set()
+    for env in envs:
+        what = id(env.values), env.owned, env.kubernetes, env.holds_first
+        if what not in sound:
+            found = [*faults(env, top)]
+            yield from found
+            if not found:
+                sound.add(what)
 
 
 def measured(world: World[Identity]) -> Measured:

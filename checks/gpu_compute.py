@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -229,6 +229,8 @@ def _hangs_and_crashes(world: World[Computed]) -> Iterator[Found]:
 
 def _faults(world: World[Computed], key: str, seen: Computed) -> Iterator[Found]:
     """What one GPU shows by itself."""
+    if seen.trouble is None and not (seen.wrong or seen.unlike):
+        return
     if seen.trouble is not None:
         hardware = HARDWARE.search(seen.trouble.text)
         saw = f"{seen.trouble.step}: {seen.trouble.text}"
@@ -255,25 +257,28 @@ def _reproducible(seen: Computed) -> bool:
     return bool(seen.software) and "HIP " not in seen.software
 
 
-def _with_own_gpu(world: World[Computed]) -> dict[str, Computed]:
+def _with_own_gpu(world: World[Computed]) -> Mapping[str, Computed]:
     """Those that have a GPU for themselves."""
-    users = Counter(_node_and_gpu(world, key) for key in world.seen)
-    return {k: v for k, v in world.seen.items() if users[_node_and_gpu(world, k)] == 1}
+    gpus = world.once(_gpus)
+    users = Counter(gpus.values())
+    if len(users) == len(gpus):
+        return world.seen
+    return {k: v for k, v in world.seen.items() if users[gpus[k]] == 1}
 
 
-def _node_and_gpu(world: World[Computed], key: str) -> tuple[str, str]:
-    """The node and the GPU of a rank."""
-    return place_of(key)[0], world.seen[key].card.identity
+def _gpus(world: World[Computed]) -> Mapping[str, tuple[str, str]]:
+    """The node and the GPU of each rank."""
+    return {key: (place_of(key)[0], v.card.identity) for key, v in world.seen.items()}
 
 
 def _bits(world: World[Computed], sick: Collection[str]) -> Iterator[Found]:
     """Products that differ between GPUs that must have the same. A GPU has one voice."""
-    ill = {_node_and_gpu(world, key) for key in sick}
-    voices = {
-        _node_and_gpu(world, k): k
-        for k, v in world.seen.items()
-        if v.card.model and _reproducible(v)
-    }
+    gpus = world.once(_gpus)
+    ill = {gpus[key] for key in sick}
+    voices = {gpus[k]: k for k, v in world.seen.items() if v.card.model and _reproducible(v)}
+    all_of = [world.seen[key] for key in voices.values()]
+    if all(_same_bits(one, all_of[0]) for one in all_of):
+        return  # nothing to sort and to count
     sound = {k: world.seen[k] for place, k in sorted(voices.items()) if place not in ill}
     alike_ = {k: (v.card.kind, v.card.capability, v.software) for k, v in sound.items()}
     for odd in compute_outliers.differing_bits({k: v.digests for k, v in sound.items()}, alike_):
@@ -301,10 +306,12 @@ def _bits(world: World[Computed], sick: Collection[str]) -> Iterator[Found]:
 def _speed(world: World[Computed]) -> Iterator[Found]:
     """GPUs that are slower than the others of their model."""
     seen = {k: v for k, v in world.once(_with_own_gpu).items() if v.card.model}
-    rates = {k: {_metric(r): r.rate for r in v.rates} for k, v in seen.items()}
+    told = {id(v.rates): v.rates for v in seen.values()}  # of those who say the same there is one
+    each = {one: {_metric(r): r.rate for r in some} for one, some in told.items()}
+    rates = {k: each[id(v.rates)] for k, v in seen.items()}
     models = {k: v.card.kind for k, v in seen.items()}
     nodes = {k: place_of(k)[0] for k in seen}
-    ways = {r.kind for v in seen.values() for r in v.rates} - set(SPEEDS)
+    ways = {r.kind for some in told.values() for r in some} - set(SPEEDS)
     for code, found, share in (
         ("gpu-slow", compute_outliers.slow_gpus(rates, models, SPEEDS), 1 - compute_outliers.SLOW),
         (
@@ -321,6 +328,16 @@ def _speed(world: World[Computed]) -> Iterator[Found]:
                 confidence=Confidence.LIKELY,
                 alternatives=("another process uses it: see gpu.health",),
             )
+
+
+def _same_bits(one: Computed, other: Computed) -> bool:
+    """Whether two have the same bits, and what must be the same so that they have."""
+    return (
+        one.digests == other.digests
+        and one.software == other.software
+        and one.card.capability == other.card.capability
+        and one.card.kind == other.card.kind
+    )
 
 
 def _metric(rate: Throughput) -> str:
@@ -351,9 +368,13 @@ def measured(world: World[Computed]) -> Measured:
     models = Counter(v.card.model for v in seen.values()).most_common()
     most = {k: v for k, v in seen.items() if v.card.model == models[0][0]}
     kinds: dict[str, dict[str, float]] = {}
+    of_rates: dict[int, list[tuple[dict[str, float], float]]] = {}
     for key, one in seen.items():
-        for rate in (r for r in one.rates if 0 < r.rate < math.inf):
-            kinds.setdefault(rate.kind, {})[key] = rate.rate
+        if id(one.rates) not in of_rates:  # many have the same ones
+            able = [r for r in one.rates if 0 < r.rate < math.inf]
+            of_rates[id(one.rates)] = [(kinds.setdefault(r.kind, {}), r.rate) for r in able]
+        for of_kind, number in of_rates[id(one.rates)]:
+            of_kind[key] = number
     words = []
     for kind, own in kinds.items():
         shown = [rate for key, rate in own.items() if key in most]

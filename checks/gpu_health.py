@@ -41,6 +41,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
@@ -511,11 +512,21 @@ def observe(host: Host, ctx: Context) -> Health:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """One GPU with the subject that it is in the report. `used`: by a rank of this job."""
+    """One GPU of a node, and its ranks where they are known. `used`: by a rank of this job."""
 
     vitals: Vitals
-    subject: Subject
+    node: str
+    ranks: tuple[int, ...]
     used: bool
+
+    @property
+    def name(self) -> str:
+        return f"GPU {self.vitals.index}"
+
+    @property
+    def subject(self) -> Subject:
+        """What it is in the report."""
+        return Subject(Kind.GPU, self.node, self.name, self.ranks)
 
 
 def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
@@ -595,11 +606,7 @@ def _gpus(here: Subject, seen: Health) -> list[_Gpu]:
         # zip: more GPUs than ranks are no fault
         users = {i: (r,) for i, r in zip(mask.indexes, sorted(here.ranks), strict=False)}
     made = [
-        _Gpu(
-            vitals,
-            Subject(Kind.GPU, here.node, f"GPU {vitals.index}", users.get(vitals.index, ())),
-            vitals.index in ours,
-        )
+        _Gpu(vitals, here.node, users.get(vitals.index, ()), vitals.index in ours)
         for vitals in seen.told.gpus
     ]
     # one that may not be opened is somebody else's
@@ -625,7 +632,10 @@ def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
     """All that speaks against one GPU is one finding: errors of its memory, what the driver wants
     done and the Xid have one cause."""
     one = gpu.vitals
+    recent = [x for x in log.xids if x.bus == one.bus and x.age < RECENT]
     facts = [*_facts(one)]
+    if not (facts or recent or one.failed):
+        return
     # the gravest gives the finding its code
     code, fails, confidence = "", True, Confidence.CERTAIN
     if one.gone:
@@ -641,7 +651,6 @@ def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
         code = "memory-errors"
         # the driver has put it out of use and asks for nothing
         fails = one.recovery != 0
-    recent = [x for x in log.xids if x.bus == one.bus and x.age < RECENT]
     xids = [x for x in recent if x.code in xid.CRITICAL]
     facts += [_xid_text(x) for x in recent]
     if xids and not code:
@@ -733,6 +742,8 @@ def _recovered_since(one: Xid, vitals: Vitals) -> bool:
 
 def _vanished(here: Subject, seen: Health) -> Iterator[Found]:
     """A GPU that fell off and is not even on the bus any more: nothing else would miss it."""
+    if not seen.log.xids:
+        return
     there = {gpu.bus for gpu in seen.told.gpus} | set(seen.bus)
     asked_all = len(seen.told.gpus) == seen.told.count and all(g.bus for g in seen.told.gpus)
     for one in seen.log.xids if seen.bus and asked_all else ():
@@ -745,6 +756,8 @@ def _vanished(here: Subject, seen: Health) -> Iterator[Found]:
 def _switch_errors(here: Subject, seen: Health) -> Iterator[Found]:
     """What the NVSwitches of this node have logged. After a fatal error the driver wants its GPUs
     reset, where it says such things."""
+    if not seen.log.switches:
+        return
     well = all(gpu.recovery == 0 for gpu in seen.told.gpus)
     untold = any(gpu.recovery is None for gpu in seen.told.gpus)
     reset = ("GPUs and NVSwitches were reset since then, which this driver does not report",)
@@ -816,7 +829,9 @@ def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
                 models.setdefault(gpu.vitals.name, []).append(gpu)
     for what, value, shown in SETTINGS:
         for gpus in models.values():
-            told = {f"{g.subject.node} {g.subject.name}": (g, value(g.vitals)) for g in gpus}
+            if len({value(g.vitals) for g in gpus}) < 2:
+                continue
+            told = {f"{g.node} {g.name}": (g, value(g.vitals)) for g in gpus}
             agreed = consensus({key: v for key, (_, v) in told.items() if v is not None})
             usual = agreed.value
             if usual is None:
@@ -915,8 +930,7 @@ def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
 def _routes(gpu: _Gpu) -> Iterator[Found]:
     fabric = gpu.vitals.fabric
     assert fabric is not None
-    broken = [w for shift, mask, bad, w in BROKEN if fabric.mask >> shift & mask in bad]
-    weak = [w for shift, mask, bad, w in WEAK if fabric.mask >> shift & mask in bad]
+    broken, weak = map(list, _said_by(fabric.mask))
     if fabric.summary in (UNHEALTHY, LIMITED) and not (broken or weak):
         weak = ["unhealthy" if fabric.summary == UNHEALTHY else "limited capacity"]
     if broken or weak:
@@ -926,6 +940,13 @@ def _routes(gpu: _Gpu) -> Iterator[Found]:
         yield Found("fabric-unhealthy", (gpu.subject,), saw, confidence=likely, **graded)
 
 
+@lru_cache(256)
+def _said_by(mask: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is broken and what is weak by a health mask, in words: most GPUs have the same."""
+    broken = tuple(w for shift, bits, bad, w in BROKEN if mask >> shift & bits in bad)
+    return broken, tuple(w for shift, bits, bad, w in WEAK if mask >> shift & bits in bad)
+
+
 # --- who else is on it ---
 
 
@@ -933,7 +954,9 @@ def _busy(gpu: _Gpu) -> Iterator[Found]:
     one = gpu.vitals
     if not gpu.used or not one.memory or one.used is None or one.mig or one.coherent:
         return
-    theirs = sum(p.memory or 0 for p in one.processes) or (one.used if one.processes else 0)
+    theirs = 0
+    if one.processes:
+        theirs = sum(p.memory or 0 for p in one.processes) or one.used
     # CUDA lets nobody else in then, except through MPS
     shut = bool(one.processes) and one.compute_mode == nvml.EXCLUSIVE and not one.mps
     if shut or theirs > BUSY:

@@ -460,8 +460,9 @@ def _lossy_node(world: World[Speed], seen: PairSpeeds, node: str, ends: tuple[in
 
 def _lossy_links(seen: PairSpeeds, blamed: Collection[str]) -> Iterator[Found]:
     """What a slow link or node loses is said with it: it may be the queue in front of it."""
-    slow = speeds.slow_links(seen).certain
-    for (a, b), share in speeds.lossy_links(seen).items():
+    lossy = speeds.lossy_links(seen)
+    slow = speeds.slow_links(seen).certain if lossy else ()
+    for (a, b), share in lossy.items():
         if (a, b) in slow or {a, b} & set(blamed):
             continue
         saw = f"packets are lost: {share:.1%} of what {a} sends to {b} is sent again"

@@ -104,6 +104,8 @@ class Consensus(Generic[V]):
 
 def consensus(values: Mapping[str, V]) -> Consensus[V]:
     """What the parties agree on. Two of them that differ are a tie, however sure one may be."""
+    if len(set(values.values())) == 1:  # which is quickly told, and usual among many
+        return Consensus(next(iter(values.values())), tuple(values), {}, tie=False)
     lists: dict[V, list[str]] = {}
     for key, value in values.items():
         lists.setdefault(value, []).append(key)
@@ -112,8 +114,7 @@ def consensus(values: Mapping[str, V]) -> Consensus[V]:
         return Consensus(None, (), {}, tie=False)
     most = max(by_value, key=lambda value: len(by_value[value]))
     holders = by_value[most]
-    alone = len(by_value) == 1
-    if alone or (len(values) >= MAJORITY_OF and 2 * len(holders) > len(values)):
+    if len(values) >= MAJORITY_OF and 2 * len(holders) > len(values):
         others = {value: keys for value, keys in by_value.items() if value != most}
         return Consensus(most, holders, others, tie=False)
     return Consensus(None, (), by_value, tie=True)
@@ -142,11 +143,14 @@ def outliers(
     finite = {key: float(n) for key, n in numbers.items() if math.isfinite(n)}
     if not finite:
         return Outliers(0.0, 0.0, {}, enough=False)
-    middle = median(finite.values())
-    spread = SIGMA * median(abs(n - middle) for n in finite.values())
+    ranked = sorted(finite.values())
+    middle = median(ranked)
+    spread = SIGMA * median(abs(n - middle) for n in ranked)
     if len(finite) < ENOUGH:
         return Outliers(middle, spread, {}, enough=False)
     least = max(FAR * spread, floor * abs(middle))
+    if max(middle - ranked[0], ranked[-1] - middle) < least:
+        return Outliers(middle, spread, {}, enough=True)
     odd = {
         key: n
         for key, n in finite.items()

@@ -121,6 +121,8 @@ class Env:
 
 def number(text: str) -> int | None:
     """What int() makes of it, as torch and torchrun read it; None when it is not a number."""
+    if not text:
+        return None
     try:
         return int(text)
     except ValueError:

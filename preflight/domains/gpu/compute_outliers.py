@@ -75,10 +75,17 @@ def _by_model(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Each metric with the GPUs of each model that have it."""
     made: dict[tuple[str, Hashable], dict[str, float]] = {}
+    places: dict[tuple[int, Hashable], list[tuple[dict[str, float], float]]] = {}
     for key, own in rates.items():
-        for metric, rate in own.items():
-            if metric.partition(" of ")[0] in metrics and rate > 0:
-                made.setdefault((metric, models[key]), {})[key] = rate
+        model = models[key]
+        if (id(own), model) not in places:  # many have the same ones
+            places[id(own), model] = [
+                (made.setdefault((metric, model), {}), rate)
+                for metric, rate in own.items()
+                if metric.partition(" of ")[0] in metrics and rate > 0
+            ]
+        for group, rate in places[id(own), model]:
+            group[key] = rate
     for (metric, _), group in made.items():
         yield metric, group
 

@@ -89,12 +89,14 @@ def corrected_floods(gpus: Sequence[Vitals]) -> Iterator[tuple[Vitals, int]]:
     with what these have."""
     for gpu in gpus:
         mine = gpu.corrected or 0
+        if mine < FLOOD:
+            continue
         others = [
             other.corrected
             for other in gpus
             if other is not gpu and other.name == gpu.name and other.corrected is not None
         ]
-        if mine >= FLOOD and len(others) + 1 >= PEERS:
+        if len(others) + 1 >= PEERS:
             usual = int(median(others))
             if mine >= TIMES * max(1, usual):
                 yield gpu, usual

@@ -122,6 +122,8 @@ class Vitals:
     @property
     def gone(self) -> int:
         """LOST or RESET when NVML has said so while it was asked, 0 otherwise."""
+        if not self.failed:
+            return 0
         return next((code for code in self.failed.values() if code in (LOST, RESET)), 0)
 
 

@@ -7,10 +7,10 @@ where both its ends are better elsewhere. What only one of them can show is neit
 from __future__ import annotations
 
 import bisect
+import heapq
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from preflight.domains.net.rounds import ABSENT, Trial
@@ -88,6 +88,20 @@ class PairSpeeds:
         """The partners to which a node sends (OUT) or from which it receives (IN)."""
         return self._ends[end].get(node, {})
 
+    @cached_property
+    def _best(self) -> tuple[Mapping[str, list[tuple[float, str]]], ...]:
+        """The two best rates of each node at each end, with the partners."""
+
+        def two(near: Mapping[str, EdgeRate]) -> list[tuple[float, str]]:
+            return heapq.nlargest(2, ((rate.rate, other) for other, rate in near.items()))
+
+        return tuple({node: two(near) for node, near in ends.items()} for ends in self._ends)
+
+    def best_elsewhere(self, node: str, end: int, partner: str) -> float:
+        """The best rate of a node at one of its ends with anybody but this partner; 0.0 where there
+        is none."""
+        return next((r for r, other in self._best[end].get(node, ()) if other != partner), 0.0)
+
     def trips_at(self, node: str) -> Mapping[str, float]:
         return self._near.get(node, {})
 
@@ -95,7 +109,7 @@ class PairSpeeds:
 def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]]) -> PairSpeeds:
     """The best of each edge between the nodes, which are given by their numbers. A number that is
     none, or of a node that is none, is left out."""
-    rates: dict[tuple[int, int], EdgeRate] = {}
+    rates: dict[tuple[int, int], tuple[float, float]] = {}
     trips: dict[frozenset[str], float] = {}
     # the sender's own count, or what it had told the receiver by then
     segments: dict[tuple[int, int], dict[tuple[int, bool], tuple[int, int]]] = {}
@@ -113,23 +127,22 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
             if moved.error and moved.error not in errors.get(node, ()):
                 errors[node] = (*errors.get(node, ()), moved.error)
             if moved.inward is not None and 0 < moved.inward.rate < math.inf:
-                burst, before = moved.inward, rates.get((peer, number), EdgeRate(0.0, 0.0))
-                made = EdgeRate(max(burst.rate, before.rate), max(burst.able, before.able))
-                rates[peer, number] = made
+                burst, (rate, able) = moved.inward, rates.get((peer, number), (0.0, 0.0))
+                rates[peer, number] = max(burst.rate, rate), max(burst.able, able)
                 counted((peer, number), trial, burst.sent, burst.resent)
             counted((number, peer), trial, moved.sent, moved.resent)
             if moved.latency is not None and 0 < moved.latency < math.inf:
                 pair = frozenset((node, nodes[peer]))
                 trips[pair] = min(moved.latency, trips.get(pair, math.inf))
     in_order = {}
-    for (a, b), rate in sorted(rates.items(), key=lambda r: r[0]):
+    for (a, b), (rate, able) in sorted(rates.items()):
         trip = trips.get(frozenset((nodes[a], nodes[b])), 0.0)
         far = trip > BURST_SECONDS / TRIPS_OF_BURST
         counts = segments.get((a, b), {}).values()
         sent, resent = sum(s for s, _ in counts), sum(r for _, r in counts)
         told = sent >= SEGMENTS or resent >= RESENT
         lost = resent / sent if told and 0 <= resent <= sent > 0 else None
-        in_order[nodes[a], nodes[b]] = replace(rate, far=far, lost=lost)
+        in_order[nodes[a], nodes[b]] = EdgeRate(rate, able, lost, far)
     return PairSpeeds(tuple(name for _, name in sorted(nodes.items())), in_order, trips, errors)
 
 
@@ -142,8 +155,8 @@ def _medians_of_others(values: Mapping[str, float]) -> Iterator[tuple[str, float
         at = bisect.bisect_left(ranked, own)
         # the middle of what is left when this one is taken out
         low, high = (len(ranked) - 2) // 2, (len(ranked) - 1) // 2
-        middle = (ranked[i + (i >= at)] for i in (low, high))
-        yield node, statistics.fmean(middle)
+        middle = ranked[low + (low >= at)], ranked[high + (high >= at)]
+        yield node, middle[0] if middle[0] == middle[1] else statistics.fmean(middle)
 
 
 def slow_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:
@@ -170,6 +183,8 @@ class BelowFloor:
 
 def below(seen: PairSpeeds, floor: float) -> BelowFloor:
     """`floor`: bytes per second."""
+    if floor <= 0:
+        return BelowFloor((), ())
     near = {edge: rate.able for edge, rate in seen.rates.items() if not rate.far}
     fine = {end: {edge[end] for edge, able in near.items() if able >= floor} for end in (OUT, IN)}
     nodes = [
@@ -208,9 +223,10 @@ def slow_links(seen: PairSpeeds) -> SlowLinks:
     certain: dict[Edge, float] = {}
     unclear: dict[Edge, float] = {}
     for pair, edge in seen.rates.items():
-        if edge.far:
+        if edge.far or edge.able >= FAST:
             continue
-        best = (max((r.rate for r in rates), default=0.0) for rates in _elsewhere(seen, pair))
+        a, b = pair
+        best = seen.best_elsewhere(a, OUT, b), seen.best_elsewhere(b, IN, a)
         known = [rate for rate in best if rate]
         if not known and edge.able < BROKEN:
             unclear[pair] = 0.0
@@ -239,6 +255,8 @@ def far_links(seen: PairSpeeds) -> dict[Edge, float]:
     order = {node: number for number, node in enumerate(seen.nodes)}
     found = {}
     for pair, trip in seen.trips.items():
+        if trip <= FAR_SECONDS:
+            continue
         a, b = sorted(pair, key=order.__getitem__)
         near = [
             min((t for partner, t in seen.trips_at(n).items() if partner not in pair), default=0.0)
@@ -277,10 +295,10 @@ def lossy_links(seen: PairSpeeds) -> dict[Edge, float]:
 
 def lossy_everywhere(seen: PairSpeeds) -> dict[Edge, float]:
     """The edges that lose segments, where no edge is much better and nobody can be named."""
-    shares = {p: rate.lost for p, rate in sorted(seen.rates.items()) if rate.lost is not None}
+    shares = {p: rate.lost for p, rate in seen.rates.items() if rate.lost is not None}
     worst = max(shares.values(), default=0.0)
     alone = len(seen.nodes) == 2 or min(shares.values(), default=0.0) >= worst * LOSS_OTHERS
-    return {p: lost for p, lost in shares.items() if lost >= LOSS_ALONE} if alone else {}
+    return dict(sorted((p, n) for p, n in shares.items() if n >= LOSS_ALONE)) if alone else {}
 
 
 def _losses(rates: Iterable[EdgeRate]) -> list[float]:
