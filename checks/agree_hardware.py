@@ -225,13 +225,14 @@ def _outside_addresses(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
 
 
 def _same_address(world: World[Hardware]) -> Iterator[Found]:
-    owners: dict[str, dict[str, Subject]] = {}
+    owners: dict[str, dict[str, tuple[str, str]]] = {}
     for key, seen in world.seen.items():
-        for nic, address in _outside_addresses(seen) if seen.machine else ():
-            owners.setdefault(address.ip, {})[seen.machine] = _nic(world, key, nic.name)
+        machine = seen.machine
+        for nic, address in _outside_addresses(seen) if machine else ():
+            owners.setdefault(address.ip, {})[machine] = key, nic.name
     for ip, machines in owners.items():
         if len(machines) > 1:
-            found = tuple(machines.values())
+            found = tuple(_nic(world, key, name) for key, name in machines.values())
             yield Found(
                 "address-duplicate",
                 found,
@@ -352,8 +353,11 @@ def _interfaces(world: World[Hardware]) -> Iterator[Found]:
 
 def _mtus(world: World[Hardware]) -> Iterator[Found]:
     subnets: dict[str, dict[str, Interface]] = {}
-    for key, seen in world.seen.items():
-        for nic, address in _outside_addresses(seen):
+    outside = {key: [*_outside_addresses(seen)] for key, seen in world.seen.items()}
+    if len({nic.mtu for ways in outside.values() for nic, _ in ways} - {0}) < 2:
+        return  # whatever the subnets are
+    for key, ways in outside.items():
+        for nic, address in ways:
             try:
                 network = str(ip_interface(f"{address.ip}/{address.prefix}").network)
             except ValueError:  # a report that somebody edited

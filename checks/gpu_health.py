@@ -1013,6 +1013,8 @@ def _not_readable(here: Subject, seen: Health, gpus: Sequence[_Gpu]) -> Iterator
     known = {nvml.LOST, nvml.RESET, INFOROM}
     for gpu in gpus:
         one = gpu.vitals
+        if not (one.failed or one.refused):
+            continue
         odd = [f"{c}: error {abs(n)}" for c, n in one.failed.items() if n not in known]
         if not one.mig:
             odd += [f"{c}: no permission" for c in one.refused]

@@ -459,13 +459,14 @@ def _iommu_or_acs(here: Subject, seen: GpuLinks, may: list[Pair]) -> Iterator[Fo
 
 def measured(world: World[GpuLinks]) -> Measured:
     seen = list(world.seen.values())
-    gpus = [gpu for of in seen for gpu in of.joined.gpus]
-    pairs = [pair for of in seen for pair in of.joined.pairs]
+    gpus = [gpu for of in world.distinct for gpu in of.joined.gpus]
+    pairs = [pair for of in world.distinct for pair in of.joined.pairs]
     if not gpus:
         return Measured()
     up = sorted({gpu.active for gpu in gpus})
     versions = sorted({n.version for gpu in gpus for n in gpu.lanes if n.version is not None})
-    may = sum(pair.reason == "" for pair in pairs)
+    count_of = {id(of): sum(p.reason == "" for p in of.joined.pairs) for of in world.distinct}
+    may, asked = sum(count_of[id(of)] for of in seen), sum(len(of.joined.pairs) for of in seen)
     reasons = sorted({pair.reason for pair in pairs if pair.reason})
     levels = sorted({pair.level for pair in pairs if pair.level is not None})
     hidden = sum(len(of.joined.hidden) for of in seen)
@@ -477,11 +478,11 @@ def measured(world: World[GpuLinks]) -> Measured:
     parts = [f"{count} {wire} {lane} per GPU" if up[-1] else none]
     if pairs:
         why = f" ({', '.join(reasons[:2])})" if reasons else ""
-        parts.append(f"P2P {may} of {plural(len(pairs), 'pair')}{why}")
+        parts.append(f"P2P {may} of {plural(asked, 'pair')}{why}")
         parts.append("/".join(nvlink.NEAR.get(level, str(level)) for level in levels))
     modes = sorted({gpu.iommu for gpu in gpus if gpu.iommu})
     parts += [f"IOMMU {', '.join(modes[:2])}"] if modes else []
-    left = sum(s.joined.count * (s.joined.count - 1) // 2 for s in seen) - len(pairs)
+    left = sum(s.joined.count * (s.joined.count - 1) // 2 for s in seen) - asked
     parts += [f"{plural(left, 'pair')} not asked"] if left > 0 and not of_amd else []
     # only root may read it, and it matters where GPUs copy over PCIe
     matters = hidden and may and not up[-1] and not any(s.virtual for s in seen)
@@ -489,7 +490,7 @@ def measured(world: World[GpuLinks]) -> Measured:
     values = {
         "lanes": up,
         "nvlink_versions": versions,
-        "pairs": len(pairs),
+        "pairs": asked,
         "p2p_pairs": may,
         "p2p_reasons": reasons,
         "levels": levels,

@@ -29,7 +29,8 @@ Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage, status_of
@@ -448,7 +449,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
             DeviceMasks(mask=seen.mask, first=seen.first), _uuids(seen.answer)
         )
         apart = _own_gpu_per_task(seen, len(mask.indexes))
-        gpus = _gpu_subjects(here, seen.answer, mask, apart)
+        gpus = _subject_of_gpu(here, mask, apart)
         faults = [*_lost_gpus(here, seen, mask, gpus)]
         # a GPU too few is what a lost one looks like, a rank without one what a GPU too few is
         if not _any_failure(faults):
@@ -463,7 +464,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if odd := [g for g in named if model.casefold() not in g.name.casefold()]:
             saw = ", ".join(sorted({g.name for g in odd}))
             goal = f"{model} ({expect.source('gpu_model')})"
-            yield Found("gpu-model", tuple(gpus[g.index] for g in odd), saw, goal)
+            yield Found("gpu-model", tuple(gpus(g.index) for g in odd), saw, goal)
 
 
 def _any_failure(findings: Sequence[Found]) -> bool:
@@ -607,22 +608,17 @@ def _own_gpu_per_task(seen: Visible, visible: int) -> bool:
     return seen.tasks > 1 and 0 < visible * seen.tasks <= there
 
 
-def _gpu_subjects(
-    here: Subject, answer: GpuListing, mask: VisibleDevices, apart: bool
-) -> Mapping[int, Subject]:
-    """The GPUs, each with its rank where every local rank has one: cuda:LOCAL_RANK."""
+def _subject_of_gpu(here: Subject, mask: VisibleDevices, apart: bool) -> Callable[[int], Subject]:
+    """Index of a GPU -> the GPU, with its rank where every local rank has one: cuda:LOCAL_RANK."""
     users: dict[int, tuple[int, ...]] = {}
     if not apart and len(here.ranks) <= len(mask.indexes):
         # zip: more GPUs than ranks are no fault
         users = {i: (r,) for i, r in zip(mask.indexes, sorted(here.ranks), strict=False)}
-    return {
-        gpu.index: Subject(Kind.GPU, here.node, f"GPU {gpu.index}", users.get(gpu.index, ()))
-        for gpu in answer.gpus
-    }
+    return lambda index: Subject(Kind.GPU, here.node, f"GPU {index}", users.get(index, ()))
 
 
 def _lost_gpus(
-    here: Subject, seen: Visible, mask: VisibleDevices, gpus: Mapping[int, Subject]
+    here: Subject, seen: Visible, mask: VisibleDevices, gpus: Callable[[int], Subject]
 ) -> Iterator[Found]:
     """GPUs that NVML can't talk to, and those on the bus that it leaves out."""
     for gpu in seen.answer.gpus:
@@ -631,7 +627,7 @@ def _lost_gpus(
             certain = gpu.error in (nvml.LOST, nvml.RESET)
             yield Found(
                 "gpu-lost" if gpu.error == nvml.LOST else "gpu-error",
-                (gpus[gpu.index],),
+                (gpus(gpu.index),),
                 f"NVML says {gpu.text!r} ({gpu.error})" + (f" · {gpu.bus}" if gpu.bus else ""),
                 status=FAIL if used else WARN,
                 confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
@@ -719,7 +715,7 @@ def _mask_faults(
 
 
 def _compute_and_mig_modes(
-    here: Subject, seen: Visible, mask: VisibleDevices, gpus: Mapping[int, Subject]
+    here: Subject, seen: Visible, mask: VisibleDevices, gpus: Callable[[int], Subject]
 ) -> Iterator[Found]:
     ours = [g for g in seen.answer.gpus if mask.mig or g.index in mask.indexes]
     several = len(here.ranks) > 1
@@ -727,7 +723,7 @@ def _compute_and_mig_modes(
 
     def on(those: list[ListedGpu]) -> tuple[tuple[Subject, ...], str]:
         numbers = ", ".join(str(g.index) for g in those)
-        return tuple(gpus[g.index] for g in those), f"on GPU {numbers}"
+        return tuple(gpus(g.index) for g in those), f"on GPU {numbers}"
 
     if barred := [g for g in ours if g.compute_mode == nvml.PROHIBITED]:
         subjects, where = on(barred)
@@ -772,10 +768,11 @@ def measured(world: World[Visible]) -> Measured:
     if not answers:
         return Measured()
     names: dict[str, int] = {}
-    for gpu in (gpu for answer in answers for gpu in answer.gpus):
-        memory = f" {size(gpu.memory)}" if gpu.memory else ""
-        name = gpu.name.removeprefix("NVIDIA ") + memory if gpu.name else "GPU without an answer"
-        names[name] = names.get(name, 0) + 1
+    kinds = Counter((gpu.name, gpu.memory) for answer in answers for gpu in answer.gpus)
+    for (model, held), count in kinds.items():
+        memory = f" {size(held)}" if held else ""
+        name = model.removeprefix("NVIDIA ") + memory if model else "GPU without an answer"
+        names[name] = names.get(name, 0) + count
     models = [f"{count} x {name}" for name, count in sorted(names.items(), key=lambda n: -n[1])]
     drivers = sorted({a.driver for a in answers if a.driver})
     values = {

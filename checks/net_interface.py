@@ -396,25 +396,24 @@ def _unusable_setting(
 
 def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[Found]:
     """Judge what matters between nodes only."""
-    fields = {"wanted": seen.wanted, "exactly": f"={seen.wanted}", "master": master}
     if seen.no_route:
         yield Found(
             "master-unroutable",
             (here,),
             saw=f"no route to MASTER_ADDR {master!r}: {seen.no_route}",
             expected="a route to every node of the job",
-            fields=fields,
+            fields=_advice_fields(seen, master),
         )
     nccl, gloo = seen.nccl, seen.gloo
     # NCCL is there for GPUs only: without one, what it would choose by itself is nobody's worry
     if nccl and (seen.gpus or NCCL in seen.rules):
         rule = ifname.nccl_rule(seen.text(NCCL))
         meant = rule.means(nccl[0].name) if rule else nccl[0].name.startswith("ib")
-        yield from _judge_choice(here, seen, NCCL, nccl[0], meant, fields)
+        yield from _judge_choice(here, seen, NCCL, nccl[0], meant, master)
     # where the hostname resolves to the loopback, net.name says so
     named = bool(ifname.gloo_names(seen.text(GLOO)))
     if gloo and (named or not gloo[0].loopback):
-        yield from _judge_choice(here, seen, GLOO, gloo[0], True, fields)
+        yield from _judge_choice(here, seen, GLOO, gloo[0], True, master)
     if NCCL in seen.rules and named and nccl and gloo and not set(nccl) & set(gloo):
         yield Found(
             "interfaces-differ",
@@ -444,7 +443,7 @@ def _judge_choice(
     variable: str,
     interface: Interface,
     meant: bool,
-    fields: Mapping[str, str],
+    master: str,
 ) -> Iterator[Found]:
     """Judge one library's choice on one of several nodes. `meant`: a setting has this very name, or
     it is the library's own first preference."""
@@ -465,7 +464,7 @@ def _judge_choice(
         expected="the interface that reaches the other nodes",
         confidence=Confidence.CERTAIN if loops else Confidence.LIKELY,
         explains=STARTS[variable],
-        fields=fields,
+        fields=_advice_fields(seen, master),
     )
     local = ip.startswith(("169.254.", "fe80:"))
     if loops or ifname.isolated(interface.name):
@@ -476,6 +475,10 @@ def _judge_choice(
             confidence=Confidence.POSSIBLE,
             alternatives=("the other nodes do reach it",),
         )
+
+
+def _advice_fields(seen: Choices, master: str) -> dict[str, str]:
+    return {"wanted": seen.wanted, "exactly": f"={seen.wanted}", "master": master}
 
 
 def _describe_rule(variable: str, fact: Fact) -> str:

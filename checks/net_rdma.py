@@ -463,11 +463,13 @@ def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:
 def _judge_firmware(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:
     """HCAs of one make with other firmware than most of them, in this node or in others. Of two
     versions that are as frequent none is the outlier."""
+    known = {(p.kind, p.firmware) for seen in world.distinct for p in _with_firmware(seen)}
+    if len(known) == len({kind for kind, _ in known}):
+        return
     makes: dict[str, dict[tuple[str, str], str]] = {}
     for node, seen in fabrics.items():
-        for port in seen.ports:
-            if port.kind and port.firmware and not port.virtual:
-                makes.setdefault(port.kind, {})[node, port.device] = port.firmware
+        for port in _with_firmware(seen):
+            makes.setdefault(port.kind, {})[node, port.device] = port.firmware
     for versions in makes.values():
         counts = Counter(versions.values()).most_common()
         if len(counts) < 2:
@@ -487,6 +489,10 @@ def _judge_firmware(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> 
             blame=Blame.UNKNOWN if tie else None,
             confidence=Confidence.POSSIBLE if tie else Confidence.CERTAIN,
         )
+
+
+def _with_firmware(seen: NodeRdma) -> Iterator[RdmaPort]:
+    return (p for p in seen.ports if p.kind and p.firmware and not p.virtual)
 
 
 class _PortFindings:
@@ -777,12 +783,16 @@ def _is_limited_member(port: RdmaPort) -> bool:
     return port.layer == INFINIBAND and bool(port.pkey) and not (port.pkey or 0) & 0x8000
 
 
+def _least_mtu(seen: NodeRdma) -> int | None:
+    """None where NCCL uses no Ethernet port, or none that says its MTU."""
+    ports = [p for p in seen.preferred if p.mtu and p.layer == ETHERNET] if seen.concerned else []
+    return min((rdma.roce_mtu(p.mtu) for p in ports), default=None)
+
+
 def _judge_mtu(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:
-    sizes = {
-        node: min(rdma.roce_mtu(p.mtu) for p in fabric.preferred if p.mtu and p.layer == ETHERNET)
-        for node, fabric in fabrics.items()
-        if fabric.concerned and any(p.mtu and p.layer == ETHERNET for p in fabric.preferred)
-    }
+    least = {id(seen): _least_mtu(seen) for seen in world.distinct}
+    told = ((node, least[id(fabric)]) for node, fabric in fabrics.items())
+    sizes = {node: size for node, size in told if size is not None}
     agreed = consensus(sizes)
     odd = [node for nodes in agreed.odd.values() for node in nodes]
     if len(set(sizes.values())) < 2:
@@ -800,12 +810,17 @@ def _judge_mtu(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Itera
 
 
 def measured(world: World[NodeRdma]) -> Measured:
-    ports = [p for fabric in world.seen.values() for p in fabric.ports]
+    # of most nodes, which have said the same, there is one
+    ports = [p for fabric in world.distinct for p in fabric.ports]
     if not ports:
         return Measured()
+    devices = {id(fabric): [*_devices(fabric)] for fabric in world.distinct}
+    active = {id(fabric): sum(p.active for p in fabric.ports) for fabric in world.distinct}
+    count = sum(len(fabric.ports) for fabric in world.seen.values())
     up = [p for p in ports if p.active]
+    able = sum(active[id(fabric)] for fabric in world.seen.values())
     rates = sorted({f"{p.layer} {_describe_rate(p)}" for p in up if p.rate})
-    parts = [f"{len(up)} of {plural(len(ports), 'port')} active", *rates[:2]]
+    parts = [f"{able} of {plural(count, 'port')} active", *rates[:2]]
     first = next(iter(world.seen.values()))
     if len(world.seen) == 1 and (idle := [p.name for p in ports if p.idle]):
         parts.append(f"not {parties(idle, 3)}")
@@ -816,23 +831,20 @@ def measured(world: World[NodeRdma]) -> Measured:
     near = {p.numa for p in first.taken}
     if far := [n for n in first.gpu_numa if near - {None} and n not in near]:
         parts.append(f"no HCA near the GPUs of NUMA node {', '.join(map(str, far[:4]))}")
-    # most nodes have said the same, and then it is one object
-    taken = {
-        id(fabric): fabric.taken for fabric in {id(f): f for f in world.seen.values()}.values()
-    }
     return Measured(
         " · ".join(parts),
-        {"ports": len(ports), "active": len(up), "gbit_s": min((p.rate for p in up), default=0)},
+        {"ports": count, "active": able, "gbit_s": min((p.rate for p in up), default=0)},
         parts=tuple(
-            Device(
-                Kind.NIC,
-                node,
-                p.name,
-                "" if p.numa is None else f"NUMA node {p.numa}",
-                f"{p.layer} {_describe_rate(p)}",
-                broken=p in taken[id(fabric)] and not p.active,
-            )
+            Device(Kind.NIC, node, *device)
             for node, fabric in world.seen.items()
-            for p in fabric.ports
+            for device in devices[id(fabric)]
         ),
     )
+
+
+def _devices(seen: NodeRdma) -> Iterator[tuple[str, str, str, bool]]:
+    """Of each port what a Device takes behind its kind and its node."""
+    taken = seen.taken
+    for p in seen.ports:
+        near = "" if p.numa is None else f"NUMA node {p.numa}"
+        yield p.name, near, f"{p.layer} {_describe_rate(p)}", p in taken and not p.active

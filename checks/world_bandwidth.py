@@ -239,7 +239,7 @@ def judge(world: World[Bandwidth], expect: Expect) -> Iterator[Found]:
 
 
 def _slow_findings(world: World[Bandwidth], expect: Expect) -> Iterator[Found]:
-    seen, backend = _rates(world), _backend(world)
+    seen, backend = world.once(_rates), _backend(world)
     slow = pair_bandwidth.slow_nodes(seen, LIMITS[backend])
     below = _below(world, seen, slow, expect)
     if below is not None:
@@ -259,7 +259,7 @@ def _below(
     """Less than somebody said. It is every rank's number; the pairs tell whose fault it is."""
     floor = expect.number("allreduce_busbw_gbs")
     curve = _curve(world)
-    if floor is None or not curve or any(v.trouble for v in world.seen.values()):
+    if floor is None or not curve or any(v.trouble for v in world.distinct):
         return None
     most = max(curve)
     rate = busbw(most, curve[most], _ranks(world))
@@ -343,17 +343,17 @@ def _rates(world: World[Bandwidth]) -> Rates:
 
 
 def _backend(world: World[Bandwidth]) -> str:
-    return NCCL if any(v.backend == NCCL for v in world.seen.values()) else GLOO
+    return NCCL if any(v.backend == NCCL for v in world.distinct) else GLOO
 
 
 def _ranks(world: World[Bandwidth]) -> int:
-    return max((v.ranks for v in world.seen.values()), default=0)
+    return max((v.ranks for v in world.distinct), default=0)
 
 
 def _curve(world: World[Bandwidth]) -> Mapping[int, float]:
     """Bytes -> seconds of the slowest rank, as far as all came."""
     found: dict[int, float] = {}
-    for value in world.seen.values():
+    for value in world.distinct:
         for point in value.curve:
             found[point.bytes] = max(point.seconds, found.get(point.bytes, 0.0))
     return {count: seconds for count, seconds in sorted(found.items()) if seconds > 0}
@@ -361,8 +361,8 @@ def _curve(world: World[Bandwidth]) -> Mapping[int, float]:
 
 def _hint(world: World[Bandwidth]) -> str:
     """What a node like this one is known to reach, where all ranks are on it."""
-    models = {v.gpu for v in world.seen.values()}
-    alone = {v.each for v in world.seen.values()} == {_ranks(world)}
+    models = {v.gpu for v in world.distinct}
+    alone = {v.each for v in world.distinct} == {_ranks(world)}
     return f" · {told}" if alone and (told := reference_busbw.hint(models, _ranks(world))) else ""
 
 
@@ -371,7 +371,7 @@ def _latency(seconds: float) -> str:
 
 
 def measured(world: World[Bandwidth]) -> Measured:
-    curve, seen = _curve(world), _rates(world)
+    curve, seen = _curve(world), world.once(_rates)
     if not curve:
         return Measured()
     speeds = {count: busbw(count, seconds, _ranks(world)) for count, seconds in curve.items()}

@@ -262,7 +262,7 @@ def judge(world: World[Trained], expect: Expect) -> Iterator[Found]:
 
 
 def _judge_backend(world: World[Trained]) -> Iterator[Found]:
-    asked = next((v for v in world.seen.values() if v.asked), None)
+    asked = next((v for v in world.distinct if v.asked), None)
     if asked is None:
         return
     job = Subject(Kind.JOB, name="backend")
@@ -310,7 +310,7 @@ def _numbers_differ(
 
 
 def measured(world: World[Trained]) -> Measured:
-    done = [v for v in world.seen.values() if v.seconds is not None and v.finite is not None]
+    done = [v for v in world.distinct if v.seconds is not None and v.finite is not None]
     if not done:
         return Measured()
     first, slowest = done[0], max(v.seconds or 0.0 for v in done)

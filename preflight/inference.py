@@ -145,7 +145,9 @@ def outliers(
         return Outliers(0.0, 0.0, {}, enough=False)
     ranked = sorted(finite.values())
     middle = median(ranked)
-    spread = SIGMA * median(abs(n - middle) for n in ranked)
+    spread = 0.0
+    if ranked[0] != ranked[-1]:
+        spread = SIGMA * median(abs(n - middle) for n in ranked)
     if len(finite) < ENOUGH:
         return Outliers(middle, spread, {}, enough=False)
     least = max(FAR * spread, floor * abs(middle))

@@ -477,6 +477,12 @@ class World(Generic[T]):
             self._values.update(seen)
         return self._values
 
+    @property
+    def distinct(self) -> tuple[T, ...]:
+        """Every value that was seen, in their order; those that are one object once, and so are
+        most of ten thousand nodes."""
+        return self.once(_distinct)
+
     def missing(self, *causes: Cause) -> Mapping[str, Missing]:
         """What is missing for one of these causes (for any cause when none is named)."""
         missing = self.once(_all_missing)
@@ -512,6 +518,10 @@ class World(Generic[T]):
                 yield from found
                 if not found:
                     sound.add(id(value))
+
+
+def _distinct(world: World[T]) -> tuple[T, ...]:
+    return tuple({id(value): value for value in world.seen.values()}.values())
 
 
 def _all_missing(world: World[Any]) -> Mapping[str, Missing]:

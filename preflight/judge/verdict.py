@@ -58,6 +58,9 @@ EXIT = {
 LINE = 600
 """Characters of what a node says that has no report."""
 
+DATA = frozenset((str, int, float, bool, type(None)))
+DATA_KEYS = frozenset((str,))
+
 BY_USER = "user"
 """`by` of a Missing(skipped) that the user asked for: it does not make the run undecided."""
 
@@ -197,8 +200,23 @@ def _sound(measured: Measured) -> Measured:
     """The same, if it can be printed and stored: what can't is found here, not by the renderer."""
     if not isinstance(measured, Measured):
         raise TypeError(f"measured() returned {type(measured).__name__}")
-    json.dumps(encode(measured.values), allow_nan=False)
+    if not _is_data(measured.values):
+        json.dumps(encode(measured.values), allow_nan=False)
     return measured
+
+
+def _is_data(value: object) -> bool:
+    """Whether it is made of nothing but what JSON has, which is told sooner than it is written."""
+    kind = type(value)
+    if kind is dict:
+        inner: Iterable[Any] = value.values()  # type: ignore[attr-defined]
+        if not DATA_KEYS.issuperset(map(type, value)):  # type: ignore[call-overload]
+            return False
+    elif kind is list:
+        inner = value  # type: ignore[assignment]
+    else:
+        return kind in DATA
+    return DATA.issuperset(map(type, inner)) or all(map(_is_data, inner))
 
 
 def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology) -> World[Any]:

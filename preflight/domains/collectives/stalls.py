@@ -139,6 +139,8 @@ def diagnose(world: World[T], signatures: Collection[Signature]) -> Iterator[Fou
     at which others wait, one that is silent where others complain, a text that is a symptom
     elsewhere; else it can't be told.
     """
+    if not world.missing() and all(value.trouble is None for value in world.distinct):
+        return
     stall = _Stall(world)
     if stall.no_evidence or not (stall.troubles or stall.silent or stall.died):
         return

@@ -46,6 +46,8 @@ def missing_lanes(
                 models.setdefault(gpu.name, {})[f"{node} GPU {gpu.index}"] = node, gpu
     found: dict[str, list[MissingLanes]] = {}
     for gpus in models.values():
+        if len({gpu.active for gpu in {id(gpu): gpu for _, gpu in gpus.values()}.values()}) < 2:
+            continue
         agreed = consensus({who: gpu.active for who, (_, gpu) in gpus.items()})
         peers = [gpus[who][1] for who in agreed.holders]
         switched = any(peer.switched for peer in peers)
@@ -110,6 +112,9 @@ def pairs_without_p2p(
 ) -> dict[str, list[Pair]]:
     """Pairs below one CPU's switches, without NVLink, that have no P2P where most pairs of these
     models at this level have it. In a virtual machine that is as the host has grouped them."""
+    known = {id(joined): joined for joined in nodes.values()}.values()
+    if not any(pair.reason for joined in known for pair in joined.pairs):
+        return {}
     alike: dict[tuple[str, ...], dict[str, tuple[str, Pair]]] = {}
     for node, joined in nodes.items():
         for pair in joined.pairs if node not in virtual else ():

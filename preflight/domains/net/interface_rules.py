@@ -12,6 +12,7 @@ first IPv6 address: an interface that has only IPv6 comes after all that have IP
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from ipaddress import ip_interface
 
 from preflight.domains.params import NameList, name_list
@@ -36,6 +37,7 @@ VIRTUAL = (
 )
 
 
+@lru_cache(64)
 def nccl_rule(text: str | None) -> NameList | None:
     """The rule in a value of NCCL_SOCKET_IFNAME; None when NCCL ignores the value and looks for
     itself, which it also does for a single character."""

@@ -184,6 +184,8 @@ class LibraryMesh:
     def without(self, nodes: Iterable[str]) -> LibraryMesh:
         """The same as if these nodes were not there."""
         out = set(nodes)
+        if not out:
+            return self
         tested = frozenset(e for e in self.tested if not out & set(e))
 
         def kept(edges: Mapping[Pair, Edge]) -> Mapping[Pair, Edge]:
@@ -233,8 +235,9 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
                 flows[here.node, to] = some
         for label, times in seen.times.items():
             if library in label.split("+"):
+                node = here.node
                 others = (_name(names, number) for number in times)
-                tested |= {(here.node, n) for n in others if n not in ("", here.node)}
+                tested.update([(node, n) for n in others if n and n != node])
         for edge, at_once in _rough(seen):
             to = names.get(edge.to, "")
             if library not in edge.libraries.split("+") or to in ("", here.node):

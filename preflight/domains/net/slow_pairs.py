@@ -116,7 +116,8 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
 
     def counted(edge: tuple[int, int], trial: Trial, sent: int, resent: int) -> None:
         one, key = segments.setdefault(edge, {}), (trial.round, trial.again)
-        one[key] = max(one.get(key, (0, 0)), (sent, resent))
+        known = one.get(key)
+        one[key] = max((0, 0) if known is None else known, (sent, resent))
 
     errors: dict[str, tuple[str, ...]] = {}
     for number, node in sorted(nodes.items()):
