@@ -205,6 +205,7 @@ def decode(
         raise ValueError(f"{place}{misfit.place}: {misfit.why}") from None
 
 
+_Put = Callable[[Any, Any], None]
 Reader = Callable[[Leaves], Any]
 """(leaves of a value's own) -> value; an exception where they do not fit, which says not where."""
 
@@ -226,7 +227,7 @@ def _reader(cls: Any, data: Any, changes: Any, depth: int, all_of: _How, own: _H
     if isinstance(cls, types.UnionType) and len(options) == 1:
         cls, depth = options[0], depth + 1  # what has leaves within it is not None
     origin, kind = typing.get_origin(cls), _decoder(cls)
-    if type(data) is dict and type(cls) is type and dataclasses.is_dataclass(cls):
+    if type(data) is dict and _is_slotted(cls):
         return _reader_of_dataclass(cls, data, changes, depth, all_of, own)
     if type(data) is list and origin in (tuple, list):
         args = typing.get_args(cls)
@@ -250,33 +251,48 @@ def _reader(cls: Any, data: Any, changes: Any, depth: int, all_of: _How, own: _H
 def _reader_of_dataclass(
     cls: Any, data: dict[str, Any], changes: Any, depth: int, all_of: _How, own: _How
 ) -> Reader:
+    """Into the slots of each instance goes what its __init__ would put there: that costs half."""
+    first = _decoder(cls)(data, depth, all_of)
     hints = typing.get_type_hints(cls)
-    common: dict[str, Any] = {}
-    inner: list[tuple[str, Reader]] = []
-    texts: list[tuple[str, int, frozenset[type], _Decoder]] = []
+    common: list[tuple[_Put, Any]] = []
+    leaf: list[tuple[_Put, int, frozenset[type], _Decoder]] = []
+    inner: list[tuple[_Put, Reader]] = []
     for one in dataclasses.fields(cls):
-        name, hint = one.name, hints[one.name]
-        if name not in data:
-            continue
-        common[name] = None
-        if name not in changes:
-            common[name] = _decoder(hint)(data[name], depth + 1, all_of)
-        elif type(changes[name]) is int:
-            texts.append((name, changes[name], _as_they_are(hint), _decoder(hint)))
+        put, change, hint = getattr(cls, one.name).__set__, changes.get(one.name), hints[one.name]
+        if change is None:
+            common.append((put, getattr(first, one.name)))
+        elif type(change) is int:
+            leaf.append((put, change, _as_they_are(hint), _decoder(hint)))
         else:
-            of = _reader(hint, data[name], changes[name], depth + 1, all_of, own)
-            inner.append((name, of))
+            of = _reader(hint, data[one.name], change, depth + 1, all_of, own)
+            inner.append((put, of))
+    new = object.__new__
 
     def read(leaves: Leaves) -> Any:
-        made = common.copy()
-        for name, number, plain, kind in texts:
+        made = new(cls)
+        for put, value in common:
+            put(made, value)
+        for put, number, plain, kind in leaf:
             value = leaves[number]
-            made[name] = value if type(value) in plain else kind(value, depth + 1, own)
-        for name, of in inner:
-            made[name] = of(leaves)
-        return cls(**made)
+            put(made, value if type(value) in plain else kind(value, depth + 1, own))
+        for put, of in inner:
+            put(made, of(leaves))
+        return made
 
     return read
+
+
+def _is_slotted(cls: Any) -> bool:
+    """Whether it is a dataclass that only keeps what it is given, in slots."""
+    return (
+        type(cls) is type
+        and dataclasses.is_dataclass(cls)
+        and not hasattr(cls, "__post_init__")
+        and all(
+            one.init and type(getattr(cls, one.name, None)) is types.MemberDescriptorType
+            for one in dataclasses.fields(cls)
+        )
+    )
 
 
 def _decoder(cls: Any) -> _Decoder:

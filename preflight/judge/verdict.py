@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -224,19 +223,24 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     older report, a hostile peer) is missing."""
     answers = _Answers(answer_type(loaded.module))
     made: dict[int, Seen[Any] | Missing] = {}
-    for observation in seen.values():
-        if id(observation) in made:  # of what many have in common there is one
+    observations: dict[str, Seen[Any] | Missing] = {}
+    for key, observation in seen.items():
+        number = id(observation)
+        if number in made:  # of what many have in common there is one
+            observations[key] = made[number]
             continue
+        now: Seen[Any] | Missing
         if isinstance(observation, Missing):
-            made[id(observation)] = observation
-            continue
-        try:
-            value = answers.of(observation.value)
-            made[id(observation)] = Seen(value, observation.seconds, observation.marks)
-        except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
-            text = f"the answer does not fit this version of the check: {error}"
-            made[id(observation)] = Missing(Cause.CRASHED, text[:300], observation.seconds)
-    return World(loaded.id, {key: made[id(one)] for key, one in seen.items()}, topology)
+            now = observation
+        else:
+            try:
+                value = answers.of(observation.value)
+                now = Seen(value, observation.seconds, observation.marks)
+            except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
+                text = f"the answer does not fit this version of the check: {error}"
+                now = Missing(Cause.CRASHED, text[:300], observation.seconds)
+        observations[key] = made[number] = now
+    return World(loaded.id, observations, topology)
 
 
 class _Answers:
@@ -251,10 +255,12 @@ class _Answers:
 
     def of(self, value: Any) -> Any:
         """ValueError for what does not fit. The value is to be kept as long as this is."""
-        if id(value) not in self._made:
-            make = self._of_packed if isinstance(value, Packed) else self._of_plain
-            self._made[id(value)] = make(value)
-        return self._made[id(value)]
+        number = id(value)
+        if number in self._made:
+            return self._made[number]
+        made = self._of_packed(value) if type(value) is Packed else self._of_plain(value)
+        self._made[number] = made
+        return made
 
     def _of_plain(self, value: Any) -> Any:
         return decode(self._kind, value, lax=True, known=self._known)
@@ -269,8 +275,10 @@ class _Answers:
             if layout not in self._readers:
                 self._readers[layout] = self._reader(layout)
             if (read := self._readers[layout]) is not None:
-                with suppress(Exception):  # decode() says what does not fit
+                try:
                     return read(value.own)
+                except Exception:  # noqa: BLE001  decode() says what does not fit
+                    pass
         return decode(self._kind, value.plain(), lax=True, known=self._known, adds=False)
 
     def _reader(self, layout: Layout) -> Reader | None:
