@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import marshal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 from math import copysign
 from typing import Any
@@ -24,6 +24,8 @@ Flat = tuple[Shape, Leaves]
 MARSHALLED = 2
 """The version of marshal that writes equal data in the same way, whichever objects it is made of,
 and tells 1, 1.0 and True apart. Nothing is read back but what has been written in this process."""
+BRANCHES = frozenset((dict, list))
+"""What is no leaf."""
 KEYS_SHARED = 28
 """Keys that Python lets the dicts of a class share, at least."""
 CLASSES = 1024
@@ -50,16 +52,20 @@ def flat(data: Any) -> Flat:
 
 def _look_through(one: Any, shape: list[Any], leaves: list[Any]) -> None:
     # no function within flat(), which would be a cycle: for all of them nothing is collected
-    inner: Iterable[Any]
+    inner: Collection[Any]
     if is_numbered(one):
         shape.append(-len(one))
-        inner = itertools.chain.from_iterable(one.items())
+        inner = [*itertools.chain.from_iterable(one.items())]
     elif type(one) is dict:
         shape.append(tuple(one))
         inner = one.values()
     else:
         shape.append(len(one))
         inner = one
+    if BRANCHES.isdisjoint(map(type, inner)):  # so is most of what is looked through
+        shape += itertools.repeat(None, len(inner))
+        leaves += inner
+        return
     for value in inner:
         if type(value) is dict or type(value) is list:
             _look_through(value, shape, leaves)

@@ -70,8 +70,10 @@ class Run:
         # what may take longest begins first
         self.waiting = sorted(chosen, key=lambda c: -c.check.budget)
         self.calls: dict[str, dict[str, Call]] = {}
-        self.owed: dict[str, dict[str, float]] = {}
-        """check -> key of another agent's observation -> when it is given up (monotonic)."""
+        self.owed: dict[str, dict[str, None]] = {}
+        """check -> the keys of what other agents have still to say of it."""
+        self._patience: dict[str, float] = {}
+        """check -> when that is given up (monotonic)."""
         self._standings: dict[str, Standing] = {}
         self.began = time.monotonic()
         self._encoded = encode(plan.topology)
@@ -149,14 +151,11 @@ class Run:
         """What is owed by an agent that is gone, or that has taken too long."""
         now, lost = time.monotonic(), company.lost
         for check_id, keys in list(self.owed.items()):
-            if not lost and now < min(keys.values(), default=now):
-                continue
-            for key, due in list(keys.items()):
-                if (why := lost.get(key)) is not None:
-                    self._take(check_id, key, Missing(Cause.BLOCKED, why, by=self.meeting))
-                elif now >= due:
-                    why = "its agent has given no answer"
-                    self._take(check_id, key, Missing(Cause.TIMED_OUT, why))
+            for key in [key for key in lost if key in keys]:
+                self._take(check_id, key, Missing(Cause.BLOCKED, lost[key], by=self.meeting))
+            for key in list(keys) if now >= self._patience[check_id] else ():
+                why = "its agent has given no answer"
+                self._take(check_id, key, Missing(Cause.TIMED_OUT, why))
 
     def _leave_out(self, check_id: str) -> None:
         """The host runs what was not chosen here: it must not wait for this agent."""
@@ -281,7 +280,8 @@ class Run:
             seconds = self.plan.budgets.get(loaded.id, loaded.check.budget)
             due = time.monotonic() + seconds + REMOTE_GRACE
             if keys := self.company.keys(loaded):
-                self.owed[loaded.id] = dict.fromkeys(keys, due)
+                self.owed[loaded.id] = dict.fromkeys(keys)
+                self._patience[loaded.id] = due
             self.company.start(loaded)
         if calls := {key: self._ask(loaded, rank) for key, rank in self._subjects(loaded)}:
             self.calls[loaded.id] = calls

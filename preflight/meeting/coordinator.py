@@ -157,6 +157,8 @@ class Meeting:
         self.me = me
         self.began = time.monotonic()
         self.guests: list[Guest] = []
+        self.parted: dict[Guest, None] = {}
+        """Those of them that are lost, or that have lost others for which they speak."""
         self.taken: list[Taken] = []
         self.said: list[Said] = []
         self.closed_at: float | None = None
@@ -197,6 +199,7 @@ class Meeting:
             self._let_go(old)
             self._came.remove(old.hello)
             self.guests.remove(old)
+            self.parted.pop(old, None)
             for pid in old.beside:
                 del self._processes[hello.identity, pid]
         since = time.monotonic()
@@ -417,8 +420,10 @@ class Meeting:
                     self._speaks_for(guest, int(pid), frozenset(int(rank) for rank in ranks))
             case {"gone": [int(pid), why]} if pid in guest.beside:
                 guest.gone[pid] = str(why)[:MARK_LIMIT] or "it left"
+                self.parted[guest] = None
             case {"bye": why}:
                 guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
+                self.parted[guest] = None
 
     def _seen(self, guest: Guest, check: str, key: str, data: Mapping[str, Any]) -> None:
         """The key is made again from the guest's own seat: it can't speak for another node."""
@@ -529,6 +534,7 @@ class Meeting:
         if not guest.over:
             byes = (str(m["bye"]) for m in guest.wire.rest() if "bye" in m)
             guest.lost = next(byes, why)[:MARK_LIMIT]
+            self.parted[guest] = None
         guest.wire.close(reset=True)
         self._let_go(guest)
         # what it alone had offered is asked of another one that offered the same

@@ -135,9 +135,10 @@ class Company:
     @property
     def lost(self) -> Mapping[str, str]:
         """Keys of which nothing more will be heard, and why: those of guests that are gone, and of
-        the ranks of agents that are for which a guest speaks."""
+        the ranks of agents that are for which a guest speaks. Asked after every word: of ten
+        thousand guests only those are looked at."""
         lost: dict[str, str] = {}
-        for guest in self.hosting.guests if self.hosting is not None else ():
+        for guest in self.hosting.parted if self.hosting is not None else ():
             for pid, why in guest.gone.items():
                 lost |= {key_of(guest.node, rank): why for rank in guest.beside.get(pid, ())}
             if guest.lost:

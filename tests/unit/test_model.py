@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from preflight.model import Found, Node, Seen, Subject, Topology, World, place_of
+from preflight.model import (
+    Cause,
+    Found,
+    Missing,
+    Node,
+    Seen,
+    Subject,
+    Topology,
+    World,
+    place_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +55,10 @@ def test_nodes_are_found_by_name() -> None:
     top = Topology(nodes=(Node("a", (0, 1), size=4), Node("b", (2,)), Node("a", (9,))))
     assert (top.ranks_of("a"), top.ranks_of("b"), top.ranks_of("c")) == ((0, 1), (2,), ())
     assert (top.ranks_on("a"), top.ranks_on("b"), top.ranks_on("c")) == (4, 1, 0)
+
+
+def test_what_many_have_said_is_there_once() -> None:
+    one, other = ["a"], ["a"]
+    seen = {"n1": Seen(one), "n2": Missing(Cause.CRASHED), "n3": Seen(other), "n4": Seen(one)}
+    world: World[list[str]] = World("x", seen, Topology())
+    assert [id(value) for value in world.distinct] == [id(one), id(other)]

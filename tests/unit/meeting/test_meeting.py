@@ -780,6 +780,7 @@ def test_who_dials_again_is_the_same_guest(party: Party) -> None:
     party.guest(1)
     party.until(lambda: party.all_here() and len(party.host.guests) == 1)
     assert party.guest_of(1).lost == ""
+    assert not party.host.parted
 
 
 # --- the end ---
