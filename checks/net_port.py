@@ -9,7 +9,8 @@ Warns if     MASTER_PORT is inside the ephemeral range, where any outgoing conne
              first; the range is narrow for the ranks of this node
 Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); connections in TIME_WAIT, which do no harm; under
-             torchrun the port belongs to its agent and is not touched
+             torchrun the port belongs to its agent and is not touched; a port that another agent
+             of this run holds for the meeting, since it came before that of rank 0
 Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission denied",
              "The server socket has failed to listen on any local network address",
              "port must have value from 0 to 65535", "Cannot assign requested address",
@@ -22,6 +23,7 @@ import errno
 from collections.abc import Iterator
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.net import meeting_port
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -156,7 +158,8 @@ FINDINGS = {
 class MasterPort:
     """port 0: not known. `bind`: the errno that a listener gets, 0 when it can stand there, None
     when it was not tried. low, high, reserved: the ephemeral range and how much of it is reserved;
-    kept: whether MASTER_PORT is a reserved one."""
+    kept: whether MASTER_PORT is a reserved one; meeting: an agent of this very run holds it for the
+    meeting, since it came before that of rank 0."""
 
     port: int
     agent: bool
@@ -166,6 +169,7 @@ class MasterPort:
     high: int = 0
     reserved: int = 0
     kept: bool = False
+    meeting: bool = False
 
 
 def observe(host: Host, ctx: Context) -> MasterPort:
@@ -175,6 +179,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
     low, high = _ephemeral_range(host)
     bind: int | None = None
     found: tuple[Holder, ...] = ()
+    meeting = False
     if port and not agent and 0 in ctx.topology.ranks_of(ctx.node):
         ctx.mark(f"listen on port {port}")
         bind = _bind_errno(host, port) if host.live else None
@@ -185,6 +190,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         if bind != 0 and sockets:
             ctx.mark("whose port it is")
             found = holders(host, sockets)
+            meeting = meeting_port.signed(host, ctx.topology)
     reserved = _reserved_ranges(host)
     return MasterPort(
         port=port,
@@ -195,6 +201,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         high=high,
         reserved=sum(max(0, min(b, high) - max(a, low) + 1) for a, b in reserved),
         kept=any(a <= port <= b for a, b in reserved),
+        meeting=meeting,
     )
 
 
@@ -264,7 +271,8 @@ def _judge_port(
             fields=fields,
         )
         return
-    if seen.bind == errno.EADDRINUSE or (seen.bind is None and seen.holders):
+    taken = seen.bind == errno.EADDRINUSE or (seen.bind is None and bool(seen.holders))
+    if taken and not seen.meeting:
         holder = next(iter([*listeners, *seen.holders]), None)
         code = "port-held"
         if holder is not None and not listeners:
@@ -335,6 +343,7 @@ def measured(world: World[MasterPort]) -> Measured:
     words = []
     if seen.port:
         state = {0: " free", errno.EADDRINUSE: " in use"}.get(seen.bind or 0, "")
+        state = " held for the meeting" if seen.meeting else state
         state = " of torchrun's agent" if seen.agent else "" if seen.bind is None else state
         words.append(f"port {seen.port}{state}")
     if seen.high:

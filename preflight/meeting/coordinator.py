@@ -17,6 +17,7 @@ from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import Door, Visit
 from preflight.meeting.protocol import (
     MARK_LIMIT,
+    NONCE_LIMIT,
     RANKS_OF_AGENT,
     Hello,
     Said,
@@ -96,6 +97,16 @@ APART = 1.0
 """Seconds after that one, from which on the roll says of each of them when it came."""
 
 
+@dataclass(slots=True)
+class Beside:
+    """An agent for which another one of its node speaks: when it came, and why it is lost."""
+
+    pid: int
+    ranks: tuple[int, ...]
+    came: float
+    lost: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Guest:
     """An agent that has come, for itself or for others of its node as well (neighbours.py). `owed`
@@ -117,16 +128,16 @@ class Guest:
     voice: bool = True
     number: int = 0
     ranks: frozenset[int] = frozenset()
-    beside: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By process, the ranks of other agents of its node for which it speaks; `hello` has them."""
-    came: dict[int, float] = field(default_factory=dict)
-    """When each of these processes came."""
-    gone: dict[int, str] = field(default_factory=dict)
-    """Which of these processes are lost, and why."""
+    beside: dict[str, Beside] = field(default_factory=dict)
+    """By nonce, the other agents of its node for which it speaks; `hello` has their ranks."""
     kept: int = 0
     unread: int = 0
     keys: dict[int | None, str] = field(default_factory=dict)
     """Of its node and of its ranks, once it has a seat: one text for all checks."""
+
+    def process_of(self, nonce: str) -> tuple[str, int, str]:
+        """As Hello.process, of an agent for which it speaks."""
+        return self.hello.identity, self.beside[nonce].pid, nonce
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +178,10 @@ class Meeting:
         self._room = KEPT + KEPT_A_RANK * min(me.size, RANKS_MOST)
         self._came = Headcount()
         self._came.add(me)
-        self._processes: dict[tuple[str, int], Guest] = {}
+        self._processes: dict[tuple[str, int, str], Guest] = {}
+        self._ended: dict[tuple[str, int, frozenset[int]], tuple[str, int, str]] = {}
+        """Processes that are lost: when a container is started again, its process has the same
+        number and ranks, and another nonce."""
         self._by_number: dict[int, list[Guest]] = {}
         self._by_rank: dict[int, list[Guest]] = {}
         self._passed_on = 0
@@ -189,10 +203,13 @@ class Meeting:
     def _seat(self, line: Wire, said: Hello, visit: Visit) -> None:
         line.limit = wire.LINE_LIMIT
         hello = bounded(said)
-        old = self._processes.get(hello.process)
-        if old is not None and hello.pid in old.beside:  # it comes by itself now
-            self._change_ranks(old, old.ranks - set(old.beside.pop(hello.pid)))
-            old.gone.pop(hello.pid, None)
+        ranks = frozenset(hello.ranks)
+        process = hello.process
+        again = self._ended.pop((hello.identity, hello.pid, ranks), process)
+        old = self._processes.get(process) or self._processes.get(process := again)
+        if old is not None and process[2] in old.beside:  # it comes by itself now
+            self._change_ranks(old, old.ranks - set(old.beside.pop(process[2]).ranks))
+            del self._processes[process]
         elif old is not None and not old.over:  # its first connection broke silently
             old.wire.close(reset=True)
             self._received += old.wire.received
@@ -200,10 +217,9 @@ class Meeting:
             self._came.remove(old.hello)
             self.guests.remove(old)
             self.parted.pop(old, None)
-            for pid in old.beside:
-                del self._processes[hello.identity, pid]
+            for key in [process, *(old.process_of(nonce) for nonce in old.beside)]:
+                del self._processes[key]
         since = time.monotonic()
-        ranks = frozenset(hello.ranks)
         guest = Guest(line, hello, visit.addr, since - self.began, since, ranks=ranks)
         line.wake_with(lambda events: self._heard_from(guest, events))
         self.guests.append(guest)
@@ -221,24 +237,27 @@ class Meeting:
             self._lose(guest, str(why))
         self._listen_to(guest, lambda: [] if self._token else visit.more)  # which nobody proved
 
+    def _note_end(self, process: tuple[str, int, str], ranks: frozenset[int]) -> None:
+        self._ended[process[0], process[1], ranks] = process
+
     def _change_ranks(self, guest: Guest, ranks: frozenset[int]) -> None:
         self._came.remove(guest.hello)
         guest.ranks = ranks
         guest.hello = replace(guest.hello, ranks=tuple(sorted(ranks)))
         self._came.add(guest.hello)
 
-    def _speaks_for(self, guest: Guest, pid: int, ranks: frozenset[int]) -> None:
+    def _speaks_for(self, guest: Guest, nonce: str, pid: int, ranks: frozenset[int]) -> None:
         """Another agent of a guest's node has come to it, if it has not come here by itself."""
         fits = all(0 <= rank < self.me.size for rank in ranks) and not ranks & guest.ranks
         many = len(guest.beside) >= BESIDE_MOST or len(guest.ranks) + len(ranks) > RANKS_OF_AGENT
-        if many or not (ranks and fits):
+        if many or not (ranks and fits) or nonce in guest.beside:
             raise ValueError(f"process {pid} can't have these ranks")
-        process = (guest.hello.identity, pid)
-        if self._processes.setdefault(process, guest) is guest and pid != guest.hello.pid:
-            guest.beside[pid] = tuple(sorted(ranks))
-            guest.came[pid] = time.monotonic() - self.began
-            self._change_ranks(guest, guest.ranks | ranks)
+        process = (guest.hello.identity, pid, nonce)
+        if self._processes.setdefault(process, guest) is guest and nonce != guest.hello.nonce:
             self._last_arrival = time.monotonic()
+            came = self._last_arrival - self.began
+            guest.beside[nonce] = Beside(pid, tuple(sorted(ranks)), came)
+            self._change_ranks(guest, guest.ranks | ranks)
 
     @property
     def strangers(self) -> tuple[Stranger, ...]:
@@ -266,7 +285,9 @@ class Meeting:
     @property
     def whole(self) -> bool:
         """Every rank of the job is here, once, and nobody has been lost."""
-        return self._came.all_of(self.me.size) and not any(g.lost or g.gone for g in self.guests)
+        return self._came.all_of(self.me.size) and not any(
+            g.lost or any(one.lost for one in g.beside.values()) for g in self.guests
+        )
 
     def close_door(self) -> None:
         """Nobody else is let in: the port is free again, the connections stay."""
@@ -343,18 +364,21 @@ class Meeting:
             uncertainty=guest.uncertainty,
         )
         ended = bool(guest.lost) and SILENT not in guest.lost
-        own = [
-            pid
-            for pid in guest.beside
-            if ended or pid in guest.gone or guest.came[pid] - guest.at > APART
+        apart = [
+            one for one in guest.beside.values() if ended or one.lost or one.came - guest.at > APART
         ]
-        told = {rank for pid in own for rank in guest.beside[pid]}
-        yield replace(line, ranks=tuple(sorted(guest.ranks - told))) if own else line
-        for pid in own:
-            at, lost = round(guest.came[pid], 3), guest.gone.get(pid, guest.lost)
-            through = guest.hello.pid if ended and pid not in guest.gone else 0
-            ranks = guest.beside[pid]
-            yield replace(line, pid=pid, ranks=ranks, at=at, mark="", lost=lost, through=through)
+        told = {rank for one in apart for rank in one.ranks}
+        yield replace(line, ranks=tuple(sorted(guest.ranks - told))) if apart else line
+        for one in apart:
+            yield replace(
+                line,
+                pid=one.pid,
+                ranks=one.ranks,
+                at=round(one.came, 3),
+                mark="",
+                lost=one.lost or guest.lost,
+                through=guest.hello.pid if ended and not one.lost else 0,
+            )
 
     # --- what guests say ---
 
@@ -416,11 +440,14 @@ class Meeting:
                     self._hold(guest, guest.unread, weight(wire.line_of(message)))
                     self.said.append(Said(group, rank, topic, value, numbers))
             case {"with": list(others)} if self.closed_at is None:
-                for pid, ranks in others:
-                    self._speaks_for(guest, int(pid), frozenset(int(rank) for rank in ranks))
-            case {"gone": [int(pid), why]} if pid in guest.beside:
-                guest.gone[pid] = str(why)[:MARK_LIMIT] or "it left"
+                for nonce, pid, ranks in others:
+                    of = frozenset(int(rank) for rank in ranks)
+                    self._speaks_for(guest, str(nonce)[:NONCE_LIMIT], int(pid), of)
+            case {"gone": [str(nonce), why]} if nonce in guest.beside:
+                one = guest.beside[nonce]
+                one.lost = str(why)[:MARK_LIMIT] or "it left"
                 self.parted[guest] = None
+                self._note_end(guest.process_of(nonce), frozenset(one.ranks))
             case {"bye": why}:
                 guest.over, guest.lost = True, str(why)[:MARK_LIMIT]
                 self.parted[guest] = None
@@ -535,6 +562,8 @@ class Meeting:
             byes = (str(m["bye"]) for m in guest.wire.rest() if "bye" in m)
             guest.lost = next(byes, why)[:MARK_LIMIT]
             self.parted[guest] = None
+            theirs = {rank for one in guest.beside.values() for rank in one.ranks}
+            self._note_end(guest.hello.process, guest.ranks - theirs)
         guest.wire.close(reset=True)
         self._let_go(guest)
         # what it alone had offered is asked of another one that offered the same

@@ -428,13 +428,13 @@ class Attendance:
             self._values[digest] = text
         self._send({"seen": [check, key, data]})
 
-    def send_with(self, others: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Agents of this node that this one speaks for: the process and the ranks of each."""
-        self._send({"with": [[pid, list(ranks)] for pid, ranks in others]})
+    def send_with(self, others: Sequence[Hello]) -> None:
+        """Agents of this node that this one speaks for."""
+        self._send({"with": [[one.nonce, one.pid, list(one.ranks)] for one in others]})
 
-    def send_gone(self, pid: int, why: str) -> None:
+    def send_gone(self, nonce: str, why: str) -> None:
         """One of them is lost."""
-        self._send({"gone": [pid, why]})
+        self._send({"gone": [nonce, why]})
 
     def send_done(self, stage: str) -> None:
         self._send({"done": stage})

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from preflight.domains.net.meeting_port import STEP
 from preflight.meeting.connection import Loop
 from preflight.meeting.coordinator import Guest, Meeting
 from preflight.meeting.member import Attendance
@@ -33,8 +34,6 @@ open."""
 FIND_SECONDS = 3.0
 """For the agent of local rank 0 to listen. Those that a launcher starts together begin within a
 second or two of each other."""
-STEP = ("SLURM_STEP_ID", "PMIX_NAMESPACE", "TORCHELASTIC_RESTART_COUNT")
-"""What tells one start of a job from another that runs at the same time."""
 
 
 def name_of(hello: Hello, token: str, environ: Mapping[str, str]) -> str:
@@ -86,7 +85,7 @@ class Neighbours:
         for guest in self._told:
             if guest.lost and guest not in self._gone:
                 self._gone.append(guest)
-                host.send_gone(guest.hello.pid, guest.lost)
+                host.send_gone(guest.hello.nonce, guest.lost)
         for check in host.started[self._started :]:
             self.meeting.start(check)
         self._started = len(host.started)
@@ -114,7 +113,7 @@ class Neighbours:
             known |= guest.ranks
             new.append(guest)
         if new:
-            host.send_with([(guest.hello.pid, guest.hello.ranks) for guest in new])
+            host.send_with([guest.hello for guest in new])
             self._told += new
 
     def _seat(self, seat: Seat) -> None:

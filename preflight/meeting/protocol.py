@@ -31,6 +31,7 @@ CODES = (0, 3, 4, 5, 129, 130, 143)
 """The exit codes of a run: of its verdict, or of the signal that ended it."""
 RANKS_OF_AGENT = 4096
 RANKS_MOST = 1 << 20
+NONCE_LIMIT = 64
 NODE_LIMIT = 80
 """Characters of a node's name: those of its host, and what tells it from another one of that."""
 
@@ -52,9 +53,10 @@ class Hello:
     local_rank: int | None = None
 
     @property
-    def process(self) -> tuple[str, int]:
-        """Which process it is from."""
-        return self.identity, self.pid
+    def process(self) -> tuple[str, int, str]:
+        """Which process it is from. Its number does not tell that: each of the containers that
+        share a machine's network may have a process 1."""
+        return self.identity, self.pid, self.nonce
 
     @property
     def agents(self) -> int:
@@ -184,6 +186,7 @@ def bounded(hello: Hello) -> Hello:
     return replace(
         hello,
         host=hello.host[:64].replace("/", "?") or "?",
+        nonce=hello.nonce[:NONCE_LIMIT],
         claims=hello.claims[:300],
         job=hello.job[:256],
         ranks=hello.ranks[:RANKS_OF_AGENT],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 from preflight.check import Scope, Stage
 from preflight.cpu_wait import cpu_wait
+from preflight.domains.net import meeting_port
 from preflight.meeting import handshake, neighbours
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
@@ -85,6 +87,8 @@ class Company:
     _early: list[tuple[str, str, Observation]] = field(default_factory=list)
     _neighbours: Neighbours | None = None
     """The agents of this node for which this one speaks."""
+    _sign: socket.socket | None = None
+    """That this agent holds the port in the place of rank 0's."""
     _asked: bool = False
     """Whether it is attending with the one that speaks for its node, and has no seat yet."""
 
@@ -139,8 +143,9 @@ class Company:
         thousand guests only those are looked at."""
         lost: dict[str, str] = {}
         for guest in self.hosting.parted if self.hosting is not None else ():
-            for pid, why in guest.gone.items():
-                lost |= {key_of(guest.node, rank): why for rank in guest.beside.get(pid, ())}
+            for one in guest.beside.values():
+                if one.lost:
+                    lost |= {key_of(guest.node, rank): one.lost for rank in one.ranks}
             if guest.lost:
                 lost |= {key_of(guest.node, rank): guest.lost for rank in guest.ranks}
                 if guest.voice:
@@ -295,17 +300,26 @@ class Company:
     def open(self) -> None:
         """Open the meeting; go as a guest if somebody else of ours holds the port already."""
         assert self._hello is not None
-        port = 0 if self.agent.store else self.agent.topology.master_port
+        top = self.agent.topology
+        port = 0 if self.agent.store else top.master_port
+        if 0 not in top.nodes[0].ranks:
+            self._sign = meeting_port.sign(top, os.environ)
         try:
             listeners = handshake.listen(port)
         except OSError as error:
             self._failed = errno.errorcode.get(error.errno or 0, str(error))
+            self._unsign()
             self._go_as_guest()
             return
         self.hosting = Meeting(self.workers, listeners, self._hello, self.agent.token)
         if self.agent.store:
             port = listeners[0].getsockname()[1]
             self._board.announce(self.here.own, port)
+
+    def _unsign(self) -> None:
+        if self._sign is not None:
+            self._sign.close()
+            self._sign = None
 
     def _go_as_guest(self) -> None:
         assert self._hello is not None
@@ -549,3 +563,4 @@ class Company:
             self.attending.leave(why)
         if self.hosting is not None:
             self.hosting.close()
+        self._unsign()

@@ -11,11 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.cases import Case, assert_case, context, judged, round_trips, topology
+from support.cases import Case, assert_case, context, judged, round_trips, topology, world
 
 from preflight.check import conforms
 from preflight.checks import net_port
 from preflight.checks.net_port import MasterPort
+from preflight.domains.net import meeting_port
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder
 from preflight.host import Host
 from preflight.model import CannotObserve, Cause, Fact, Missing, Node, Status, Topology
@@ -62,6 +63,10 @@ CASES = (
         "port-leftover",
         Status.FAIL,
         subject="n1 · MASTER_PORT · port 29500",
+    ),
+    Case(
+        "an agent of this run, which came before that of rank 0",
+        but(bind=errno.EADDRINUSE, holders=(RUN,), meeting=True),
     ),
     Case("a service", held(SERVICE), "port-held", Status.FAIL),
     Case("my own, but no rank", held(dataclasses.replace(RUN, name="nc")), "port-held"),
@@ -132,6 +137,26 @@ def test_observe_finds_this_process(server: socket.socket) -> None:
     assert seen.bind == errno.EADDRINUSE
     assert (seen.holders[0].pid, seen.holders[0].state) == (os.getpid(), LISTEN)
     assert judged(net_port, Case("", seen))[0].status is Status.FAIL
+
+
+@pytest.mark.parametrize("step", ["", "7"])
+def test_observe_knows_the_meeting_of_its_own_run(server: socket.socket, step: str) -> None:
+    environ = {"SLURM_STEP_ID": step}
+    port = server.getsockname()[1]
+    sign = meeting_port.sign(context().topology, environ)
+    assert sign is not None
+    with sign:
+        assert meeting_port.sign(context().topology, environ) is None, "one of them says so"
+        seen = look(port, environ)
+        assert (seen.bind, seen.meeting) == (errno.EADDRINUSE, True)
+        assert {f.code for f in judged(net_port, Case("", seen))} <= {"port-ephemeral"}
+        assert words(seen).startswith(f"port {port} held for the meeting")
+        assert not look(port, {"SLURM_STEP_ID": "8"}).meeting, "another start of the job"
+    assert not look(port, environ).meeting
+
+
+def words(seen: MasterPort) -> str:
+    return net_port.measured(world("net.port", seen)).text
 
 
 def test_observe_finds_an_outgoing_connection(server: socket.socket) -> None:

@@ -20,6 +20,7 @@ from faults.world import LIGHT, PORT, line, machines
 from lab import faults
 from lab.host import ENVIRONMENT, Command, Ended, Host, Lab
 from lab.probe import possible
+from lab.running import Running
 
 pytestmark = pytest.mark.root
 
@@ -266,6 +267,39 @@ def test_strangers_and_a_late_start_do_no_harm() -> None:
         known = {key.partition(" ")[2] for key in row["measured"]["strangers"]}
         assert known >= {"http", "garbage", "half-open"}
         assert agents(lab) == []
+
+
+OWN_NUMBERS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""As in a container of one's own: its agent is process 1."""
+
+
+@pytest.mark.parametrize("inside", [(), OWN_NUMBERS], ids=["on the machine", "in a container each"])
+def test_rank_0_comes_after_a_neighbour_that_has_opened_the_meeting(inside: Sequence[str]) -> None:
+    """A task a rank, dealt out in turn: who listens on MASTER_PORT is no other run."""
+    with Lab(*machines(2)) as lab:
+        program = (sys.executable, "-m", "preflight", "run", *LIGHT, "-o", "json")
+
+        def begin(rank: int) -> Running:
+            places = {"RANK": rank, "SIZE": 6, "LOCAL_RANK": rank // 2, "LOCAL_SIZE": 3}
+            env = {f"OMPI_COMM_WORLD_{name}": str(number) for name, number in places.items()}
+            where = {"MASTER_ADDR": "n1", "MASTER_PORT": str(PORT)}
+            return lab[f"n{1 + rank % 2}"].begin(
+                (*inside, *program), {**ENVIRONMENT, **where, **env}
+            )
+
+        begun = {rank: begin(rank) for rank in range(1, 6)}
+        until = time.monotonic() + ENDS_SECONDS
+        while not lab["n1"].sh(f"ss -Htln 'sport = :{PORT}'"):
+            assert time.monotonic() < until, "nobody has taken its place"
+            time.sleep(0.05)
+        begun[0] = begin(0)
+        ended = {rank: run.wait(ENDS_SECONDS) for rank, run in begun.items()}
+    assert {e.code for e in ended.values()} == {0}, {r: e.out[-1500:] for r, e in ended.items()}
+    (told,) = (e for e in ended.values() if e.out)
+    assert set(says(told).splitlines()) <= {"rdzv.reach agent-late"}, says(told)
+    report = document(told)
+    assert report["world"]["met"] == 6
+    assert report["observations"]["net.port"]["n1"]["ok"]["meeting"]
 
 
 def test_an_agent_of_another_job_is_turned_away_with_a_word(lab: Lab) -> None:

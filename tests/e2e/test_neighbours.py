@@ -20,8 +20,9 @@ from lab.slurm import Cluster
 pytestmark = pytest.mark.root
 
 PROGRAM = """
+import os
 from preflight.meeting import coordinator, neighbours
-neighbours.FROM_RANKS = 2
+neighbours.FROM_RANKS = int(os.environ.get("FROM_RANKS", 2))
 coordinator.APART = 1e9
 from preflight.__main__ import main
 main()
@@ -102,6 +103,33 @@ def test_all_ranks_work_together_over_one_connection_a_node(cluster: Cluster) ->
     for check in ("env.identity", "rdzv.store", "world.gloo"):
         assert seen[check] == [f"n{1 + rank // 3}/{rank}" for rank in range(9)]
     assert done.out.count('"verdict"') == 1, "of nine tasks one has the report"
+
+
+OWN_NUMBERS = dict.fromkeys(range(9), "unshare --pid --fork --kill-child --mount-proc")
+"""As in a container for each task: all of them are process 1, also of one node."""
+
+
+def test_ranks_in_containers_of_their_own_are_told_apart(cluster: Cluster) -> None:
+    done = started(cluster, *LIGHT, "-o", "json", ranks=OWN_NUMBERS)
+    report = document(done)
+    assert (done.code, report["verdict"], report["world"]["met"]) == (0, "ready", 9), says(report)
+    assert came(report) == [("n2", [3, 4, 5], False), ("n3", [6, 7, 8], False)]
+    assert processes(report) == {1}
+
+
+def test_and_so_are_those_that_go_each_by_itself(cluster: Cluster) -> None:
+    few = {r: f"{what} env FROM_RANKS=10" for r, what in OWN_NUMBERS.items()}
+    done = started(cluster, *LIGHT, "-o", "json", ranks=few)
+    report = document(done)
+    assert (done.code, report["verdict"], report["world"]["met"]) == (0, "ready", 9), says(report)
+    assert [ranks for _, ranks, _ in came(report)] == [[rank] for rank in range(3, 9)]
+    assert processes(report) == {1}
+
+
+def processes(report: dict[str, Any]) -> set[int]:
+    """Their numbers, as the host has them in its roll."""
+    rolls = [o["ok"]["roll"] for o in report["observations"]["rdzv.reach"].values() if "ok" in o]
+    return {arrival["pid"] for roll in rolls for arrival in roll["arrivals"]}
 
 
 def test_a_rank_with_settings_of_its_own_is_named(cluster: Cluster) -> None:

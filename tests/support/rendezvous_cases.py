@@ -455,6 +455,15 @@ ARRIVALS: tuple[Row, ...] = (
         says=("n4 came 8.8 s after most",),
     ),
     row(
+        "late, and others of its node were not",
+        here(hosting(*ALL[:3], came(4, ranks=(6,)), came(4, pid=204, ranks=(7,), at=9.0))),
+        "agent-late",
+        status=Status.WARN,
+        subject="n4",
+        about=("n4",),
+        says=("rank 7 on n4 came 8.8 s after most",),
+    ),
+    row(
         "two nodes with the same node rank, and nothing says which is right",
         here(hosting(*ALL[:3], came(4, ranks=(2, 3)))),
         "rank-duplicate",

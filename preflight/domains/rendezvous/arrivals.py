@@ -180,10 +180,17 @@ def late_agents(world: World[Reach], view: MeetingView) -> Iterator[Found]:
     if not behind or len(behind) * 2 >= len(arrivals):
         return
     there = [a for a in behind if _dialled_in_vain(world, a)]
+    in_time = {a.node for a in arrivals if a not in behind}
+
+    def whom(late: Arrival) -> str:
+        """The node, or its ranks where others of it were in time."""
+        own = f"{rank_list(late.ranks)} on " if late.node in in_time else ""
+        return f"{own}{late.node}"
+
     for some, dialled in (([a for a in behind if a not in there], False), (there, True)):
         if not some:
             continue
-        times = (f"{a.node} came {duration(a.at - middle)} after most" for a in some[:SHOWN])
+        times = (f"{whom(a)} came {duration(a.at - middle)} after most" for a in some[:SHOWN])
         links = (Subject(Kind.LINK, a.node, to=view.node, ranks=a.ranks) for a in some)
         yield Found(
             "agent-late",

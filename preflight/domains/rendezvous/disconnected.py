@@ -105,7 +105,12 @@ def _and_then(roll: Roll, view: MeetingView | None) -> str:
     said = f", and was out of the meeting then: {roll.lost[:120]}"
     if view is None:
         return said
-    mine = [a.lost for a in view.roll.arrivals if (a.host, a.pid) == (roll.host, roll.pid)]
+    # containers of one machine may each have a process 1
+    mine = [
+        a.lost
+        for a in view.roll.arrivals
+        if (a.host, a.pid) == (roll.host, roll.pid) and set(roll.ranks) <= set(a.ranks)
+    ]
     return said + "".join(f"; {view.node} had lost it: {why[:80]}" for why in mine if why)
 
 
@@ -122,8 +127,12 @@ def _lost_guests(
         yield _cut_off(gone, view, parts)
         return
     alive = {here.node: reach.roll.lost for here, reach in parts if reach.roll.lost}
+    through: dict[tuple[str, int], list[Arrival]] = {}
+    for arrival in gone:
+        through.setdefault((arrival.identity, arrival.through), []).append(arrival)
     for arrival in [a for a in gone if not a.through][:ONE_BY_ONE]:
-        beside = [a for a in gone if (a.identity, a.through) == (arrival.identity, arrival.pid)]
+        # once: others with this number, in containers of their own, come after it in the roll
+        beside = through.pop((arrival.identity, arrival.pid), [])
         after = sorted({rank for a in beside for rank in a.ranks})
         out = f" · {rank_list(after)} of {arrival.node} could be heard through it alone"
         mark = f" · last mark {arrival.mark[:80]!r}" if arrival.mark else ""

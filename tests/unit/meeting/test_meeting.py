@@ -783,6 +783,36 @@ def test_who_dials_again_is_the_same_guest(party: Party) -> None:
     assert not party.host.parted
 
 
+def test_containers_of_one_machine_may_each_have_a_process_1(party: Party) -> None:
+    for rank in (1, 2, 3):
+        party.guest(rank, host="gpu", identity="same", pid=1)
+    party.until(party.host.complete)
+    party.until(party.all_here)
+    assert party.host.whole
+    assert [g.lost for g in party.host.guests] == [""] * 3
+    assert [guest.lost for guest in party.guests] == [""] * 3
+
+
+def test_one_container_twice_is_a_duplicate_and_ends_nobody(party: Party) -> None:
+    for nonce in ("first", "second"):
+        party.guest(1, identity="same", pid=1, nonce=nonce)
+    party.until(party.all_here)
+    party.pass_time(0.2)
+    assert [(g.hello.ranks, g.lost) for g in party.host.guests] == [((1,), "")] * 2
+    assert [guest.lost for guest in party.guests] == [""] * 2
+
+
+def test_a_container_that_is_started_again_is_the_same_guest(party: Party) -> None:
+    first = party.guest(1, identity="same", pid=1, nonce="first")
+    party.until(party.all_here)
+    first.close()
+    party.until(lambda: bool(party.guest_of(1).lost))
+    party.guests.clear()
+    party.guest(1, identity="same", pid=1, nonce="second")
+    party.until(lambda: party.all_here() and len(party.host.guests) == 1)
+    assert party.guest_of(1).lost == ""
+
+
 # --- the end ---
 
 

@@ -341,6 +341,44 @@ def test_one_that_hangs_keeps_nobody(party: Party, monkeypatch: Any) -> None:
     party.agents.append(first)
 
 
+# --- containers, each of which has a process 1 ---
+
+
+def test_all_are_process_1(party: Party) -> None:
+    for rank in (1, 2, 3):
+        party.agent(rank, pid=1)
+    party.until(party.host.complete)
+    assert connections(party) == 1
+    assert party.host.whole
+    assert party.lines() == [(1, (1, 2, 3), False)]
+    party.host.close_door()
+    party.host.seats()
+    party.until(lambda: all(one.assembled for one in party.agents))
+    party.die(party.agents[1])
+    party.until(lambda: any(lost for *_, lost in party.lines()))
+    assert party.lines() == [(1, (1, 3), False), (1, (2,), True)]
+
+
+def test_when_the_one_that_speaks_dies_early_all_of_process_1_go_by_themselves(
+    party: Party,
+) -> None:
+    first, *_ = (party.agent(rank, pid=1) for rank in (1, 2, 3))
+    party.until(lambda: party.lines() == [(1, (1, 2, 3), False)])
+    party.die(first)
+    party.until(lambda: connections(party) == 2)
+    assert sorted(party.lines()) == [(1, (1,), True), (1, (2,), False), (1, (3,), False)]
+
+
+def test_one_that_is_started_again_is_no_second_one(party: Party) -> None:
+    _, second, _ = (party.agent(rank, pid=1) for rank in (1, 2, 3))
+    party.until(lambda: party.lines() == [(1, (1, 2, 3), False)])
+    party.die(second)
+    party.until(lambda: (1, (2,), True) in party.lines())
+    party.agent(2, pid=1)
+    party.until(lambda: party.host.complete() and connections(party) == 2)
+    assert sorted(party.lines()) == [(1, (1, 3), False), (1, (2,), False)]
+
+
 # --- who does not fit ---
 
 
@@ -468,14 +506,16 @@ def line_to(party: Party, loop: Workers) -> tuple[Wire, Guest]:
 @pytest.mark.parametrize(
     "others",
     [
-        [[5, []]],
-        [[5, [1]]],
-        [[5, [-1]]],
-        [[5, [1 << 30]]],
-        [[5, list(range(2, 5000))]],
-        [[n, [n]] for n in range(2, BESIDE_MOST + 3)],
-        [["x", [2]]],
-        [[5]],
+        [["n", 5, []]],
+        [["n", 5, [1]]],
+        [["n", 5, [-1]]],
+        [["n", 5, [1 << 30]]],
+        [["n", 5, list(range(2, 5000))]],
+        [[str(n), n, [n]] for n in range(2, BESIDE_MOST + 3)],
+        [["n", 5, [2]], ["n", 6, [3]]],
+        [["n", "x", [2]]],
+        [["n", 5]],
+        [[5, [2]]],
         [7],
     ],
 )
@@ -491,14 +531,16 @@ def test_who_speaks_for_what_can_not_be_is_lost(
 def test_nobody_is_spoken_for_who_is_here_or_when_all_are_seated(
     party: Party, loop: Workers
 ) -> None:
-    party.agent(2)
+    second = party.agent(2)
     party.until(lambda: connections(party) == 1)  # nobody speaks for it: it is here by itself
+    assert second._hello is not None
+    nonce = second._hello.nonce
     wire, _ = line_to(party, loop)
     guest = next(g for g in party.host.guests if g.ranks == {1})
-    wire.send({"with": [[1002, [2]]]})
-    wire.send({"gone": [1002, "no"]})
+    wire.send({"with": [[nonce, 1002, [2]]]})
+    wire.send({"gone": [nonce, "no"]})
     party.host.close_door()
-    wire.send({"with": [[1003, [3]]]})
+    wire.send({"with": [["n", 1003, [3]]]})
     wire.send({"beat": "seen", "t": 0.0})
     party.until(lambda: guest.mark == "seen")
     assert guest.ranks == {1}
