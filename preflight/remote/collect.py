@@ -66,8 +66,9 @@ class Gathering:
         """What the worker says (launch_worker.py). It comes from elsewhere: it may be anything."""
         match topic, value:
             case "begun", list(names):
+                begun = {str(name) for name in names}
                 for place in self.places.values():
-                    place.failed, place.parcel = place.name not in names, None
+                    place.failed, place.parcel = place.name not in begun, None
                 for number, name in enumerate(names):
                     self.places[str(name)] = RemoteNode(str(name), number)
                 self.parcels, self.heard_out = Parcels(), set()

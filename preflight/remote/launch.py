@@ -29,7 +29,7 @@ from preflight.identity import discover as topology
 from preflight.identity.launchers import LOCAL
 from preflight.judge import verdict
 from preflight.model import Observations, PreflightError, Setting, Topology
-from preflight.nodeset import folded
+from preflight.nodeset import HOSTS_MOST, folded
 from preflight.process.call import Call, Died, Raised, Result, Returned, Told
 from preflight.process.pool import Workers
 from preflight.process.servers import LIGHT, open_light
@@ -200,7 +200,11 @@ def _resolve_hosts(launch: Launch, workers: Workers, interrupt: Interrupt) -> li
     call = workers.call(
         LIGHT,
         launch_worker.expand,
-        {"set": text, "groups": not launch.slurm},
+        {
+            "set": text,
+            "groups": not launch.slurm,
+            "most": HOSTS_MOST if launch.slurm else launch_worker.SSH_MOST,
+        },
         seconds=EXPAND_SECONDS,
         label=who,
     )

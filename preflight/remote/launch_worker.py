@@ -21,15 +21,17 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from preflight.model import PreflightError
+from preflight.nodeset import hostlist
 from preflight.process.worker import Channel
 from preflight.remote import protocol
 
-HOSTS_MOST = 4096
-"""Agents that are started from one place: each is a process here, or a task of srun's."""
+SSH_MOST = 4096
+"""Hosts that are reached over ssh from one place: each is a process of its own here, of 5 to 10 MB.
+What srun reaches is one process, however many nodes there are."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 END = "end"
 """The topic by which the parent says that it is enough."""
@@ -56,7 +58,7 @@ FAILED_ON = re.compile(r"failed on node ([\w.-]+)")
 
 def expand(args: Mapping[str, Any], channel: Channel, preloaded: object) -> list[str]:
     """The hosts of a node set, in ClusterShell's order; `groups`: it may name groups, too
-    (`@gpu`), whose sources are the administrator's and the user's to configure."""
+    (`@gpu`), whose sources are the administrator's and the user's to configure; `most`: of them."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     channel.mark("ClusterShell's node set, and the sources of its groups")
@@ -64,8 +66,8 @@ def expand(args: Mapping[str, Any], channel: Channel, preloaded: object) -> list
         found = NodeSet(args["set"], resolver=None if args["groups"] else RESOLVER_NOGROUP)
     except (NodeSetException, OSError) as error:
         raise PreflightError(str(error)) from None
-    if not 0 < len(found) <= HOSTS_MOST:
-        raise PreflightError(f"{len(found)} hosts; there may be 1 to {HOSTS_MOST}")
+    if not 0 < len(found) <= args["most"]:
+        raise PreflightError(f"{len(found)} hosts; there may be 1 to {args['most']}")
     hosts = [str(host) for host in found]
     for host in hosts:
         if not NAME.fullmatch(host):
@@ -124,8 +126,8 @@ def by_srun(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Non
         channel.say("begun", hosts)
         srun = _Srun(args, hosts, channel, words, patience)
         code = srun.run()
-        for name in hosts:
-            words.add(name, srun.about(name))
+        for name, said in srun.words_of_its_own():
+            words.add(name, said)
         again = [name for name in hosts if name not in srun.failed]
         if not srun.failed or not again or patience.since:
             break
@@ -148,13 +150,15 @@ class _Srun:
         patience: _StopRequest,
     ) -> None:
         self.hosts, self.channel, self.words, self.patience = hosts, channel, words, patience
+        self.known = frozenset(hosts)
         self.failed: set[str] = set()
         """Nodes on which no task could be launched."""
         self.own = _LastLines()
         count = str(len(hosts))
-        apart = [h for h in args["hosts"] if h not in hosts]
+        # folded: Linux takes 128 KiB in one word, which 12,500 names may be more than
+        apart = hostlist(h for h in args["hosts"] if h not in self.known)
         argv = ["srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
-        argv += [f"--exclude={','.join(apart)}"] if apart else []
+        argv += [f"--exclude={apart}"] if apart else []
         argv += [*args["options"], *args["command"]]
         env = {k: v for k, v in os.environ.items() if not _overrides_srun_options(k)}
         try:
@@ -242,17 +246,24 @@ class _Srun:
         if found is None or number >= len(self.hosts):
             if not line.endswith(NOISE):
                 self.own.add("", line)
-            self.failed |= set(FAILED_ON.findall(line)) & set(self.hosts)
+            self.failed |= self.known.intersection(FAILED_ON.findall(line))
         elif protocol.is_parcel_line(found[2]):
             self.channel.say("line", [self.hosts[number], found[2][: 2 * protocol.LINE_MOST]])
         else:
             self.words.add(self.hosts[number], found[2])
 
-    def about(self, name: str) -> str:
-        """What srun itself has said about a node; where it names none, all that it said."""
-        said = self.own.of("").splitlines()
-        about = [line for line in said if name in _names_in(line)]
-        return "\n".join(about or [line for line in said if not _names_in(line) & {*self.hosts}])
+    def words_of_its_own(self) -> Iterator[tuple[str, str]]:
+        """Each node, and what srun itself has said about it; where it names none, all that it said
+        of nobody. Each line is read once: there may be ten thousand nodes."""
+        about: dict[str, list[str]] = {}
+        nobody: list[str] = []
+        for line in self.own.of("").splitlines():
+            names = _names_in(line) & self.known
+            for name in names:
+                about.setdefault(name, []).append(line)
+            nobody += [] if names else [line]
+        for name in self.hosts:
+            yield name, "\n".join(about.get(name, nobody))
 
     def _wait_for_end(self) -> int | None:
         """Its exit code, once it has ended, which is now or soon."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,13 +13,16 @@ from pathlib import Path
 import pytest
 from support.command import LIMITS, Done, preflight, start
 
+from preflight import nodeset
 from preflight.config.resolve import Flags
 from preflight.engine import agent
 from preflight.engine.agent import Wish
 from preflight.model import PreflightError, Verdict
+from preflight.process.call import Returned
+from preflight.process.servers import LIGHT, open_light
 from preflight.process.signals import Interrupt
+from preflight.remote import collect, launch_worker, protocol
 from preflight.remote import launch as fanout
-from preflight.remote import launch_worker, protocol
 from preflight.remote.protocol import Orders
 
 HERE = "env PLACE=%h"
@@ -229,6 +233,80 @@ def test_gate_starts_cmd_once_and_here() -> None:
     lacking = ("--expect", "nofile=1000000000")
     done = preflight("gate", *way, *lacking, "--", "sh", "-c", "echo started")
     assert (done.code, done.out.count("started")) == (3, 0)
+
+
+# --- twelve thousand nodes ---
+
+MANY = "gpu-with-a-long-name[00001-12500]"
+SAID = f"srun: error: Nodes {MANY} are still not ready"
+SRUN = """#!{python}
+import os, sys
+with open("{folder}/calls", "a") as calls:
+    calls.write(" ".join(sys.argv[1:]) + "\\n")
+if not any(word.startswith("--exclude=") for word in sys.argv):
+    for number in range(1, 12500, 2):
+        said = f"srun: error: Task launch failed on node gpu-with-a-long-name{{number:05}}: Down"
+        print(said, file=sys.stderr)
+for _ in range(8):
+    print("{said}", file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+def test_srun_says_something_of_each_of_so_many_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of them can't be had, and it is started again without them, whose names are more than
+    Linux takes in one word. Were each line read again for each node, it would take an hour."""
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN.format(python=sys.executable, folder=tmp_path, said=SAID))
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    names = list(nodeset.expand(MANY))
+    places = {name: collect.RemoteNode(name, number) for number, name in enumerate(names)}
+    gathering = collect.Gathering("srun", True, places)
+    begun = []
+    args = {"hosts": names, "options": [], "command": ["true"], "orders": ""}
+    with agent.session(Interrupt()) as workers:
+        open_light(workers)
+        workers.relaying = True
+        more = {"label": "srun", "group": "fanout", "limit": 1 << 28}
+        call = workers.call(LIGHT, launch_worker.by_srun, args, seconds=100.0, **more)
+        while call.result is None:
+            for _ in workers.run(time.monotonic() + 1.0):
+                pass
+            for _, told in workers.heard:
+                gathering.hear(told.topic, told.value)
+                begun += [len(told.value)] if told.topic == "begun" else []
+            workers.heard.clear()
+    assert isinstance(call.result, Returned), call.result
+    assert begun == [12500, 6250]
+    assert [p.name for p in gathering.places.values() if p.failed] == names[::2]
+    assert all(place.over for place in gathering.places.values())
+    assert gathering.places[names[1]].words == "\n".join([SAID] * launch_worker.KEPT_LINES)
+    first, again = (tmp_path / "calls").read_text().splitlines()
+    assert "--exclude=" not in first
+    assert "--exclude=gpu-with-a-long-name[00001,00003," in again
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "said"),
+    [
+        (["--hosts", "n[1-12500]"], {}, "12500 hosts; there may be 1 to 4096"),
+        (
+            ["--slurm", "--nproc", "1"],
+            {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-12500]", "PATH": "/nonexistent"},
+            "srun can't be started",
+        ),
+    ],
+)
+def test_srun_reaches_more_nodes_than_ssh(
+    flags: Sequence[str], environ: Mapping[str, str], said: str
+) -> None:
+    """Of which each is a process here."""
+    done = preflight("run", *flags, env=environ)
+    assert done.code == 2
+    assert said in done.said
 
 
 # --- it ends, whatever happens ---
