@@ -13,6 +13,7 @@ from preflight.expect import numbers
 from preflight.frozen import dataclass
 from preflight.humanize import duration
 from preflight.model import (
+    NO_CPU,
     NO_PROCESS,
     Cause,
     Mark,
@@ -36,6 +37,10 @@ AGENT_VARIABLES = (
     "TORCHELASTIC_ERROR_FILE",
 )
 """torchrun's own: our ranks must not take its store for theirs."""
+
+
+RUNNING = "R"
+"""The state of a process that has a CPU or waits for one: it hangs nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +159,14 @@ def observation_of(call: Call) -> Observation:
             return Seen(result.value, round(result.seconds, 4), result.marks)
         case TimedOut():
             left = result.left_behind
-            if left is not None:
+            why = too_little_cpu(result.cpu_wait, result.seconds)
+            if left is not None and not why and left.state != RUNNING:
                 where = f", in {left.wchan}" if left.wchan else ""
                 detail = f"pid {left.pid} can't be killed: state {left.state}{where}; left behind"
                 return Missing(Cause.UNKILLABLE, detail, result.seconds, result.marks)
-            if why := too_little_cpu(result.cpu_wait, result.seconds):
+            if left is not None:  # it takes a CPU to end, too
+                why = f"{why or NO_CPU}; pid {left.pid} was killed, and has not ended yet"
+            if why:
                 return Missing(Cause.CANNOT_OBSERVE, why, result.seconds, result.marks)
             stack = f"{result.stderr.strip()}\n" if result.stderr.strip() else ""
             detail = f"{stack}no answer in {duration(call.seconds)}, killed"

@@ -318,6 +318,17 @@ def call(result: Any, seconds: float = 5.0) -> Call:
             Cause.CANNOT_OBSERVE,
             "it got too little CPU time: it waited for a CPU for 11.0 of its 20.0 s",
         ),
+        (
+            TimedOut(6.3, MARKS, "", LeftBehind(7, "D", "unlink_file_vma"), 4.0),
+            Cause.CANNOT_OBSERVE,
+            "it got too little CPU time: it waited for a CPU for 4.0 of its 6.3 s; pid 7 was "
+            "killed, and has not ended yet",
+        ),
+        (
+            TimedOut(6.3, MARKS, "", LeftBehind(7, "R")),
+            Cause.CANNOT_OBSERVE,
+            "it got too little CPU time; pid 7 was killed, and has not ended yet",
+        ),
         (TimedOut(5.3, MARKS, "", None, 2.0), Cause.TIMED_OUT, "no answer in 5.0 s, killed"),
         (Raised("CannotObserve", "no", "t", 1.0, MARKS), Cause.CANNOT_OBSERVE, "no"),
         (Raised("NotApplicable", "no", "t", 1.0, MARKS), Cause.NOT_APPLICABLE, "no"),
