@@ -229,12 +229,12 @@ def _numbers(before: Report, after: Report) -> Iterator[Number]:
             yield from _family(check, path, family)
 
 
-def leaves(values: object) -> dict[tuple[str, ...], float]:
-    """Every number that was measured, by its place."""
+def leaves(values: object, most: int = LEAVES) -> dict[tuple[str, ...], float]:
+    """Every number that was measured, by its place: `most` of them."""
     found: dict[tuple[str, ...], float] = {}
 
     def walk(path: tuple[str, ...], value: Any) -> None:
-        if len(found) >= LEAVES:
+        if len(found) >= most:
             return
         if isinstance(value, Mapping) and len(path) < LEVELS:
             for name, inner in value.items():

@@ -6,6 +6,7 @@ findings, a series for each node that one is about; a label for each rank would 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -19,6 +20,10 @@ FINDINGS = 20
 
 SERIES = 2000
 """Of what was measured, and of nodes that findings are about, at most."""
+
+SHORT = ("least", "median", "greatest")
+"""How the names of numbers end that stand for those of too many nodes, ranks or links; the least
+and the greatest have the `node` that they are of."""
 
 UNITS = {
     "bytes_per_s": "bytes/s",
@@ -114,17 +119,46 @@ def _blamed(report: Report) -> Iterator[tuple[tuple[str, str], ...]]:
 
 def _measured(report: Report) -> Iterator[Sample]:
     places = {node.name for node in report.observations.topology.nodes}
+    families: dict[tuple[str, ...], list[tuple[str, Mapping[str, str], float]]] = {}
     for row in {_label(row.id): row for row in report.rows}.values():
-        seen = set()
-        for path, number in leaves(row.measured.values).items():
-            one = of_places(path[-1], places)
+        for path, number in leaves(row.measured.values, sys.maxsize).items():
+            one, node = of_places(path[-1], places), path[-1].partition("/")[0]
+            of_rank = node in places and not one
             name = ".".join(path[:-1] if one and len(path) > 1 else path)
             labels = {"check": row.id, "name": name, "unit": _unit(path)}
-            labels |= {"node": path[-1] if one else ""}
-            told = {key: _label(text) for key, text in labels.items()}
-            if tuple(told.values()) not in seen:
-                seen.add(tuple(told.values()))
-                yield told, number
+            labels["node"] = path[-1] if one else ""
+            family = ".".join(path[:-1]) if one or of_rank else name
+            place = node if of_rank else path[-1]
+            families.setdefault((row.id, family), []).append((place, labels, number))
+    seen = set()
+    for named, number in _fitting(families):
+        told = {key: _label(text) for key, text in named.items()}
+        if tuple(told.values()) not in seen:
+            seen.add(tuple(told.values()))
+            yield told, number
+
+
+def _fitting(
+    families: Mapping[tuple[str, ...], list[tuple[str, Mapping[str, str], float]]],
+) -> Iterator[Sample]:
+    """All numbers, or of those of which there are most, at first, only the least, the median and
+    the greatest: what is measured of each rank of thousands leaves room for all else."""
+    count = sum(map(len, families.values()))
+    short = set()
+    for key, family in sorted(families.items(), key=lambda item: -len(item[1])):
+        if count <= SERIES or len(family) <= len(SHORT):
+            break
+        short.add(key)
+        count -= len(family) - len(SHORT)
+    for key, family in families.items():
+        if key not in short:
+            yield from ((labels, number) for _, labels, number in family)
+            continue
+        ordered = sorted(family, key=lambda one: one[2])
+        for which, at in zip(SHORT, (0, (len(ordered) - 1) // 2, -1), strict=True):
+            place, of_one, number = ordered[at]
+            node = "" if which == "median" else place
+            yield {**of_one, "name": f"{key[1]}.{which}", "node": node}, number
 
 
 def _unit(path: Sequence[str]) -> str:

@@ -101,6 +101,37 @@ def test_as_many_series_for_many_nodes_as_for_one() -> None:
     assert series("nodes-64") == series("healthy") == 3
 
 
+def test_what_was_measured_of_thousands_of_ranks_leaves_room_for_all_else() -> None:
+    of = judged("nodes-64")
+    nodes = [node.name for node in of.observations.topology.nodes]
+    ranks = {f"{name}/{8 * n + r}": 600.0 for n, name in enumerate(nodes) for r in range(8)}
+    ranks[f"{nodes[7]}/58"] = 300.0
+    pairs = [f"{a}->{b}" for a in nodes for b in nodes[:40] if a != b]
+    links = {pair: 1e9 + number for number, pair in enumerate(pairs)}
+    few = {"slowest_s": dict.fromkeys(nodes, 0.5), "ports": 512}
+    values = {"bf16_tflops": ranks, "moved": {"bytes_per_s": links}, **few}
+    rows = [
+        dataclasses.replace(row, measured=dataclasses.replace(row.measured, values=values))
+        if row is of.rows[0]
+        else row
+        for row in of.rows
+    ]
+    samples = read(dataclasses.replace(of, rows=tuple(rows)))["preflight_measured"].samples
+    ours = [s for s in samples if s.labels["check"] == of.rows[0].id]
+    told = {(s.labels["name"], s.labels["node"]): s.value for s in ours}
+    assert told["moved.bytes_per_s.greatest", pairs[-1]] == links[pairs[-1]]
+    assert told["moved.bytes_per_s.least", pairs[0]] == 1e9
+    assert {name.rpartition(".")[2] for name, _ in told if name.startswith("moved")} == {
+        *prometheus.SHORT
+    }
+    assert told[f"bf16_tflops.{nodes[7]}/58", ""] == 300.0, "there is room for these"
+    assert sum(name == "slowest_s" for name, _ in told) == len(nodes)
+    assert told["ports", ""] == 512
+    before = read(of)["preflight_measured"].samples
+    others = [s for s in before if s.labels["check"] != of.rows[0].id]
+    assert [s for s in samples if s.labels["check"] != of.rows[0].id] == others
+
+
 def test_help_and_type_are_the_same_in_every_file() -> None:
     """Two files that describe one metric in two ways spoil the scrape of both."""
     comments = {
