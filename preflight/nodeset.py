@@ -116,3 +116,16 @@ def same_host(one: str, other: str) -> bool:
     if "." in one and "." in other:
         return one == other
     return one.partition(".")[0] == other.partition(".")[0]
+
+
+def others_than(names: Iterable[str], gone: Iterable[str]) -> list[str]:
+    """Those names that may be no host of `gone`, see same_host(): of ten thousand of them only
+    such are compared that begin alike."""
+    alike: dict[str, list[str]] = {}
+    for name in gone:
+        alike.setdefault(_short(name), []).append(name)
+    return [n for n in names if not any(same_host(n, o) for o in alike.get(_short(n), ()))]
+
+
+def _short(name: str) -> str:
+    return name.lower().rstrip(".").partition(".")[0]

@@ -23,7 +23,7 @@ from preflight.model import (
     Verdict,
     place_of,
 )
-from preflight.nodeset import foldable, folded, hostlist, same_host
+from preflight.nodeset import foldable, folded, hostlist, others_than
 from preflight.render.findings import findings
 from preflight.render.layout import action, pasteable, wrapped
 from preflight.render.matrix import left_out, looked_at, matrix, passes, status_here
@@ -365,11 +365,12 @@ def _leaving_out(report: Report) -> str:
             if finding.status is Status.MISSING and subject.kind is Kind.NODE
         ]
         given = [name for name in hosts.value if isinstance(name, str) and foldable(name)]
-        left = [n for n in given if not any(same_host(n, other) for other in gone)]
+        left = others_than(given, gone)
         if not left or left == given:
             return ""
-        without = folded(name for name in given if name not in left)
-        return f"preflight run --hosts {shlex.quote(hostlist(left))}   without {without}"
+        kept = set(left)
+        told = folded(name for name in given if name not in kept)
+        return f"preflight run --hosts {shlex.quote(hostlist(left))}   without {told}"
     slurm = top.launcher == "SLURM" and all(foldable(name) for name in report.exclude)
     if report.exclude and slurm and len(top.nodes) > len(report.exclude):
         return f"sbatch --exclude={shlex.quote(hostlist(report.exclude))}   and your job script"

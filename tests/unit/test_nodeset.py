@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight.nodeset import expand, foldable, folded, hostlist, same_host
+from preflight.nodeset import expand, foldable, folded, hostlist, others_than, same_host
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,19 @@ def test_what_slurm_cannot_read_is_left_out_of_a_hostlist() -> None:
 )
 def test_expand(text: str, hosts: list[str]) -> None:
     assert list(expand(text)) == hosts
+
+
+def test_others_than() -> None:
+    names = ["GPU1", "gpu2.a", "gpu2.b", "gpu11", "login"]
+    assert others_than(names, ["gpu1.cluster.example.", "gpu2.b", "nowhere"]) == [
+        "gpu2.a",
+        "gpu11",
+        "login",
+    ]
+    many = [f"gpu{number:05}" for number in range(12500)]
+    began = time.process_time()
+    assert others_than(many, many[:6000]) == many[6000:]
+    assert time.process_time() - began < 5.0, "each was compared with each"
 
 
 def test_same_host() -> None:
