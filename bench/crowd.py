@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,8 @@ class Held:
               is written; due: its patience ended, or would have
     cpu       seconds of the leader's own process, of which `cpu_met` until all had met
     peak      its memory in MiB; received: bytes, from all of the others
+    agents    CPU seconds of all agents, their servers and their workers, without the nurseries'
+              imports: what a cluster has as many CPUs for as it has nodes
     codes     exit code -> how many agents ended with it; None: they had to be killed
     left      processes that outlived their agents
     """
@@ -55,6 +58,7 @@ class Held:
     cpu_met: float
     peak: float
     received: int
+    agents: float
     codes: dict[int | None, int]
     left: int
     report: dict[str, Any]
@@ -66,6 +70,7 @@ class Nursery:
 
     def __init__(self, world: World, folder: str) -> None:
         self.agents = 0
+        self.cpu = 0.0
         self._rest = b""
         self._process = subprocess.Popen(
             [sys.executable, member.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -78,11 +83,12 @@ class Nursery:
         os.write(self._process.stdin.fileno(), line)
 
     def wait(self, until: float) -> None:
-        """Until it has imported everything."""
-        while "ready" not in self.said():
+        """Until it has imported everything, for so many seconds of `cpu`."""
+        while not (said := self.said()):
             if time.monotonic() > until:
                 raise TimeoutError("a nursery does not get ready")
             time.sleep(0.01)
+        self.cpu = float(said[0].removeprefix("ready "))
 
     def start(self, rank: int, name: str) -> None:
         self.agents += 1
@@ -118,6 +124,8 @@ class Crowd:
     codes: dict[int | None, int] = field(default_factory=dict)
     left: int = 0
     started: int = 0
+    imports: float = 0.0
+    """CPU seconds that the nurseries' own took."""
     _leader: int = 0
     _nurseries: list[Nursery] = field(default_factory=list)
 
@@ -127,6 +135,7 @@ class Crowd:
             self._nurseries.append(Nursery(self.world, self.folder))
         for nursery in self._nurseries:
             nursery.wait(self.limit)
+            self.imports += nursery.cpu
         return self
 
     def __exit__(
@@ -208,6 +217,7 @@ class Crowd:
 def hold(world: World, limit: float) -> Held:
     """Start a world, and see it to its end; at most `limit` seconds after its last start."""
     with tempfile.TemporaryDirectory(prefix="preflight-scale-") as folder:
+        before = _cpu_of_ended()
         with Crowd(world, folder, time.monotonic() + limit) as crowd:
             began = time.monotonic()
             for rank, name in world.ranks:
@@ -231,8 +241,15 @@ def hold(world: World, limit: float) -> Held:
         spread=last - began,
         **times,
         **counts,
+        agents=_cpu_of_ended() - before - crowd.imports,
         codes=codes,
         left=crowd.left,
         report=report,
         said=said,
     )
+
+
+def _cpu_of_ended() -> float:
+    """CPU seconds of all that we have reaped, with what that had reaped itself."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

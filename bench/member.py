@@ -86,7 +86,8 @@ def import_everything() -> None:
         raise SystemExit(f"not there, or broken: {', '.join(missing)} {dict(catalogue.broken)}")
     for name in CHECKS:
         registry.imported(name)
-    importlib.import_module("preflight.render.json")
+    for name in ("preflight.render.json", "psutil"):
+        importlib.import_module(name)
     pool.FORK_LIMIT = PATIENT_SECONDS
     if "torch" in sys.modules:
         raise SystemExit("torch is imported: every agent would carry it")
@@ -260,7 +261,7 @@ def nurse() -> None:
     tie_to(first["parent"])
     world, folder = World(**first["world"]), first["folder"]
     import_everything()
-    os.write(1, b"ready\n")
+    os.write(1, f"ready {time.process_time()}\n".encode())
     pids: set[int] = set()
     rest, ended = b"", False
     while pids or not ended:

@@ -318,6 +318,6 @@ def observed(of: Simulated) -> Observations:
         started="2026-01-01T00:00:00Z",
         seconds=60.0,
         settings={"nproc": Setting(of.ranks, "--nproc")},
-        topology=Topology("slurm", "4711", of.size, tuple(nodes), host, 29500, facts),
+        topology=Topology("SLURM", "4711", of.size, tuple(nodes), host, 29500, facts),
         checks=checks,
     )
