@@ -6,7 +6,6 @@ findings, a series for each node that one is about; a label for each rank would 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -20,6 +19,9 @@ FINDINGS = 20
 
 SERIES = 2000
 """Of what was measured, and of nodes that findings are about, at most."""
+
+NUMBERS = 1 << 24
+"""Numbers of a check that are looked at: more than ten for each rank of any job."""
 
 SHORT = ("least", "median", "greatest")
 """How the names of numbers end that stand for those of too many nodes, ranks or links; the least
@@ -121,7 +123,7 @@ def _measured(report: Report) -> Iterator[Sample]:
     places = {node.name for node in report.observations.topology.nodes}
     families: dict[tuple[str, ...], list[tuple[str, Mapping[str, str], float]]] = {}
     for row in {_label(row.id): row for row in report.rows}.values():
-        for path, number in leaves(row.measured.values, sys.maxsize).items():
+        for path, number in leaves(row.measured.values, NUMBERS).items():
             one, node = of_places(path[-1], places), path[-1].partition("/")[0]
             of_rank = node in places and not one
             name = ".".join(path[:-1] if one and len(path) > 1 else path)
