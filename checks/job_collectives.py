@@ -82,10 +82,21 @@ FINDINGS = {
         means="a hang until 'Watchdog caught collective operation timeout', 'Received data size "
         "doesn't match expected size', or a wrong result",
         text="find out why only some ranks reach {line!s}: all ranks of a group have to make the "
-        "same calls, in the same order, with equal shapes; before an all_to_all of uneven parts "
-        "exchange their sizes",
+        "same calls, in the same order, with equal shapes, src and dst; before an all_to_all of "
+        "uneven parts exchange their sizes",
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
+    ),
+    "threads-share-group": for_author(
+        headline="two threads of a rank make collective calls in one process group: {seen}",
+        cause="an asynchronous checkpoint (torch.distributed.checkpoint.async_save), a prefetcher "
+        "or a logger that calls torch.distributed in a thread of its own, while the main thread "
+        "goes on in the same group: which call comes first is each rank's own chance",
+        means="now and then a hang until 'Watchdog caught collective operation timeout', "
+        "'Received data size doesn't match expected size', or a wrong result",
+        text="give the thread a process group of its own, made once by all ranks with "
+        "torch.distributed.new_group (async_save takes it as process_group), or let all ranks "
+        "wait for the thread before {line!s}",
     ),
     "exception-swallowed": for_author(
         headline="{seen}",
@@ -267,6 +278,16 @@ def _order(hang: Hang) -> Found | None:
     told = describe_mismatch(first)
     odd = first.odd
     line = next((str(first.calls[r].frame) for r in odd if first.calls[r].frame), "that line")
+    if len({call.thread for call in first.calls.values()}) > 1:
+        main = next((c.frame for c in first.calls.values() if c.frame and not c.thread), line)
+        return Found(
+            "threads-share-group",
+            hang.subjects(sorted(first.calls)),
+            saw=f"{told}, number {first.seq}{hang.group(first.group)}",
+            expected="the calls of a group from one thread, in one order on all ranks",
+            confidence=LIKELY,
+            fields={"line": str(main)},
+        )
     return Found(
         "collective-mismatch",
         hang.subjects(odd),
@@ -280,6 +301,7 @@ def _order(hang: Hang) -> Found | None:
 
 EXPECTED = {
     "op": "one call on all ranks",
+    "root": "one src or dst on all ranks",
     "shape": "one shape on all ranks",
     "type": "one type on all ranks",
     "exchange": "as many elements to receive as are sent, over all ranks",

@@ -90,7 +90,8 @@ FINDINGS = {
         "loss",
         means="'Expected to have finished reduction in the prior iteration before starting a new "
         "one', at the second forward",
-        text="remove the layer, or freeze it (requires_grad_(False)) before {line!s}; or pass "
+        text="remove the layer, or freeze it (requires_grad_(False)) before {line!s}; where each "
+        "rank takes or leaves it by itself, let all choose alike (one seed, a broadcast); or pass "
         "find_unused_parameters=True to DDP, which costs time in each step",
         explains=RAISED,
     ),
@@ -287,23 +288,51 @@ def _rates(rates: Sequence[float]) -> str:
 
 def _unused(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
     """Of ranks that DDP has ended for it: the parameters that never had a gradient."""
-    for subject, seen in ranks.values():
-        ddp = [one for one in seen.models if one.kind == "ddp"]
-        model = next((one for one in ddp if one.unused and any(one.had)), None)
-        if UNREDUCED not in seen.failed or model is None:
-            continue
-        names = model.unused
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        same = [s for s, o in ranks.values() if UNREDUCED in o.failed]
-        yield Found(
-            "gradients-unused",
-            tuple(same) or (subject,),
-            saw=f"{', '.join(names[:SHOWN])}{more} never had a gradient · wrapped at {model.frame}",
-            expected="a gradient for every parameter that requires one",
-            confidence=Confidence.CERTAIN,
-            fields={"line": str(model.frame or "DDP wraps the model")},
-        )
+    known = {rank: model for rank, (_, seen) in ranks.items() if (model := _first_unused(seen))}
+    failed = [rank for rank, (_, seen) in ranks.items() if UNREDUCED in seen.failed]
+    if not any(rank in known for rank in failed):
         return
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for rank in failed:
+        if rank in known:
+            rows.setdefault(known[rank].unused, []).append(rank)
+    names, mine = next(iter(rows.items()))
+    line = str(known[mine[0]].frame or "DDP wraps the model")
+    used = sorted(r for r, (_, seen) in ranks.items() if _uses_any(seen, names))
+    told = f"{_some(names)} never had a gradient"
+    if used or len(rows) > 1:  # a branch or a layer that each rank takes or leaves by itself
+        told = "; ".join(f"{rank_list(of)}: {_some(few)}" for few, of in list(rows.items())[:SHOWN])
+        told += " never had a gradient"
+        told += f", and had one on {rank_list(used)}" if used else ""
+    yield Found(
+        "gradients-unused",
+        tuple(ranks[rank][0] for rank in failed),
+        saw=f"{told} · wrapped at {line}",
+        expected="a gradient for every parameter that requires one",
+        confidence=Confidence.CERTAIN,
+        fields={"line": line},
+    )
+
+
+def _first_unused(seen: Models) -> Replica | None:
+    """The first model of a rank in DDP of which only some parameters had a gradient."""
+    ddp = (one for one in seen.models if one.kind == "ddp")
+    return next((one for one in ddp if one.unused and any(one.had)), None)
+
+
+def _uses_any(seen: Models, names: Sequence[str]) -> bool:
+    """Whether one of these parameters had a gradient on this rank."""
+    return any(
+        had and name in names
+        for one in seen.models
+        if one.kind == "ddp"
+        for name, had in zip(one.names, one.had, strict=False)
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def measured(world: World[Models]) -> Measured:

@@ -55,7 +55,7 @@ def ending_of(
         if interrupt.name:
             raise PreflightError(f"{interrupt.name} before the job was looked at")
         raise PreflightError(f"no look at it in {seconds + GRACE:.0f} s")
-    record: RehearsalRecord = decode(RehearsalRecord, result.value)
+    record: RehearsalRecord = decode(RehearsalRecord, result.value, lax=True)
     with working_folder(workers) as folder:
         adjusted = with_record(wish, workers, folder, record, {}, {})
         return agent.ending_of(adjusted, workers, interrupt, watch)

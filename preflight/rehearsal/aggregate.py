@@ -113,13 +113,14 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     found = []
     for name in names:
         told = recorded.get(name)
-        calls = [_call(entry) for entry in told[-CALLS:]] if isinstance(told, list) else []
-        ranks = members.get(name)
+        known = members.get(name)
+        ranks = sane_numbers(known[:4096]) if isinstance(known, list) else ()
+        calls = [_call(entry, ranks) for entry in told[-CALLS:]] if isinstance(told, list) else []
         enqueued, completed = history.groups.get(name, (0, 0))
         found.append(
             Group(
                 name=one_line(name, 40),
-                ranks=sane_numbers(ranks[:4096]) if isinstance(ranks, list) else (),
+                ranks=ranks,
                 enqueued=enqueued,
                 completed=completed,
                 calls=tuple(call for call in calls if call is not None),
@@ -128,10 +129,12 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _call(entry: object) -> Collective | None:
+def _call(entry: object, ranks: Sequence[int]) -> Collective | None:
+    """`ranks` of its group, in which its root is counted."""
     if not isinstance(entry, dict):
         return None
-    timeout = entry.get("timeout")
+    timeout, root = entry.get("timeout"), entry.get("root")
+    known = ranks[root] if isinstance(root, int) and 0 <= root < len(ranks) else None
     return Collective(
         seq=count_of(entry, "seq"),
         op=one_line(entry.get("op", ""), 60),
@@ -141,6 +144,8 @@ def _call(entry: object) -> Collective | None:
         p2p=entry.get("p2p") is True,
         done=entry.get("done") is not False,
         timeout=float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else 0.0,
+        root=known,
+        thread=entry.get("thread") is True,
     )
 
 

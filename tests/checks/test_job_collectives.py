@@ -59,6 +59,10 @@ ROOTED = {"op": "broadcast", "functions": False}
 IN_CALL = rank("collective", group(call(7)), still=4.0, quiet=4.0)
 SENDER = group(call(1, "send 0->1", 50, p2p=True))
 RECEIVER = group(call(1, "recv 1<-0", 60, p2p=True))
+FROM_0 = rank("collective", group(call(7, "broadcast", root=0)))
+FROM_1 = rank("collective", group(call(7, "broadcast", root=1)))
+UNKNOWN_ROOT = rank("collective", group(call(7, "broadcast")))
+IN_THREAD = rank("collective", group(call(7, "all_gather", thread=True, frame=None)))
 
 HEALTHY = (
     Case("all go on", over("time", GOES, GOES, GOES, GOES)),
@@ -104,6 +108,11 @@ HEALTHY = (
     Case("one of two left: job.ranks'", job(WAITS, gone("exited"))),
     Case("one of four left: job.ranks'", job(WAITS, WAITS, WAITS, gone("exited"))),
     Case("interrupted", over("interrupted", GOES, GOES)),
+    Case("a root that is not known", over("time", FROM_0, UNKNOWN_ROOT, FROM_0, FROM_0)),
+    Case(
+        "all in the same thread of theirs",
+        over("time", *(replace(IN_THREAD, still=1.0, quiet=1.0) for _ in range(4))),
+    ),
     Case("one process, no collectives", {"n1/0": Calls(why="time", seconds=30.0)}),
     Case("one process, ended", {"n1/0": Calls(why="ended", at="gone", ended="exited")}),
     Case("restarted", over("time", replace(GOES, rank=0), gone("raised", rank=0), GOES)),
@@ -126,9 +135,22 @@ BARRIER = rank("collective", group(call(7, "barrier", 80, "")))
 M, M0 = group(call(3, "barrier", 80, ""), done=2, name="m"), group(done=2, name="m")
 X, Y = pair(call(3), done=2, name="x"), group(call(5), done=4, name="y")
 
+
+def turns_from(root: int) -> Group:
+    made = turns(1, 2, op="broadcast")
+    return replace(made, calls=tuple(replace(one, root=root) for one in made.calls))
+
+
 SWALLOWS = (Caught("ValueError: bad sample", at(9)),)
 
 DIFFERS = (
+    differs("one takes another root", job(FROM_0, FROM_0, FROM_1, FROM_0), 2),
+    differs("one takes another root, and it ends", steady(*(turns_from(r) for r in (0, 0, 1))), 2),
+    finds(
+        "threads-share-group",
+        "a thread of one is first, the main thread of the others",
+        job(OTHER, OTHER, IN_THREAD, OTHER),
+    ),
     finds(
         "groups-differ",
         "groups made in another order on one",

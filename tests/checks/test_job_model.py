@@ -118,6 +118,13 @@ CASES = (
     Case(
         "unused", ranks(UNUSED, UNUSED, failed=UNREDUCED), "gradients-unused", FAIL, topology=THREE
     ),
+    Case(
+        "each leaves out layers of its own",
+        ranks(UNUSED, replace(UNUSED, had=(False, True)), failed=UNREDUCED),
+        "gradients-unused",
+        FAIL,
+        topology=THREE,
+    ),
     Case("a constant is another on one", ranks(MASK, MASK, OTHER_MASK), "buffers-differ", WARN),
     Case("statistics of each rank's own batches", ranks(MASK, holds(0.1, 0.2, 0.3))),
     Case("the same constants", ranks(MASK, MASK, MASK), topology=THREE),
@@ -164,6 +171,12 @@ def test_the_first_parameter_that_is_not_there_is_named() -> None:
     told = found(DDP, DDP, longer).saw
     assert told.startswith("extra.bias [2] float32 on rank 2, no such parameter on rank 0")
     assert "head.weight [2, 4] float32, not trained on rank 2" in found(DDP, DDP, FROZEN).saw
+
+
+def test_what_each_rank_leaves_out_is_told_apart() -> None:
+    other = replace(UNUSED, had=(False, True))
+    one = found(UNUSED, other, failed=UNREDUCED)
+    assert one.saw.startswith(f"rank 0: {NAMES[1]}; rank 1: {NAMES[0]} never had a gradient, and")
 
 
 def test_what_is_kept_survives_its_way() -> None:

@@ -161,6 +161,7 @@ FAULTS = (
     raised("fsdp_raised", 0, needs=FSDP2_ON_CPU),
     gone("unused_parameters", "gradients-unused", 0, 1, check=MODEL, launcher=SHELL),
     gone("unused_head", "gradients-unused", 0, 1, check=MODEL, launcher=SHELL),
+    gone("layer_drop", "gradients-unused", 0, 1, check=MODEL),
     # a model that is not that of all ranks
     gone("model_differs", "model-structure", 0, 1, check=MODEL),
     gone("model_frozen", "model-structure", 1, check=MODEL, nproc=3, launcher=SHELL),
@@ -268,6 +269,8 @@ FAULTS = (
     Row("missing_module", code=("rank-raised", "command-failed"), check=RANKS, launcher=STATIC),
     # ranks call other things
     hangs("op_differs", "collective-mismatch", 2, nproc=4),
+    hangs(*("broadcast_roots", "collective-mismatch", 1), nproc=3, args=("counts",), word="counts"),
+    hangs("broadcast_roots", "collective-mismatch", 0, 1, 2, nproc=3, args=("own",), word="own"),
     # Gloo ends the rank itself where a peer sends more than fits
     hangs("size_differs", "collective-mismatch", 1, nproc=3),
     hangs(
@@ -292,7 +295,7 @@ FAULTS = (
     hangs("send_without_recv", "collective-mismatch rank-stuck", 0, launcher=SHELL),
     # as they were reported, and built without a look at what finds them
     hangs("validates_wrapped", "collective-mismatch", 0, nproc=3),
-    hangs("saves_in_thread", "collective-mismatch order-swapped", 1, nproc=3),
+    hangs("saves_in_thread", "threads-share-group order-swapped", 0, 1, 2, nproc=3, exact=False),
     hangs("logs_to_service", "rank-stuck", 0, nproc=3),
     # one has caught what ends others
     hangs("swallowed_sample", "exception-swallowed", 1, launcher=SHELL),
@@ -463,6 +466,8 @@ HEALTHY = (
     Row("replica_local", launcher=SHELL),
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
+    Row("layer_drop", args=("healthy",), word="healthy"),
+    Row("broadcast_roots", nproc=3, args=("healthy",), word="healthy"),
     Row("backend_chosen", launcher=SHELL),
     *(
         Row("mpi_ranks", args=(mode, "{port}"), word=word, launcher=launcher)

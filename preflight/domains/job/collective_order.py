@@ -94,7 +94,8 @@ def parse_shape(shape: str) -> Amount | None:
 class CallMismatch:
     """Ranks that have different calls under one number.
 
-    what   "op", "shape", "type" or "exchange" (together they bring more or less than they get)
+    what   "op", "root", "shape", "type" or "exchange" (together they bring more or less than they
+           get)
     calls  rank -> its call
     odd    the ranks that have another one; in a tie those that left a loop of all, else all of them
     """
@@ -163,7 +164,7 @@ def _first_mismatch(
     key: Key, members: Mapping[int, Group], equal: Collection[str]
 ) -> CallMismatch | None:
     for seq, calls in aligned(members):
-        if len({(call.op, call.shape, call.output) for call in calls.values()}) == 1:
+        if len({(call.op, call.shape, call.output, call.root) for call in calls.values()}) == 1:
             continue
         held = not all(call.done for call in calls.values())
         ops = consensus({str(rank): call.op for rank, call in calls.items() if call.op})
@@ -173,6 +174,9 @@ def _first_mismatch(
                 left = _left_the_loop(members, seq, calls) if ops.tie else ()
                 return CallMismatch(key, seq, "op", calls, left or odd, ops.tie)
             continue
+        roots = consensus({str(r): c.root for r, c in calls.items() if c.root is not None})
+        if roots.odd:  # wrong also where it ends: each has what another one gave
+            return CallMismatch(key, seq, "root", calls, _ranks_of(roots.odd.values()), roots.tie)
         op = next(iter(calls.values())).op
         shapes = {rank: parse_shape(call.shape) for rank, call in calls.items()}
         known = {str(rank): size for rank, size in shapes.items() if size is not None}

@@ -13,6 +13,9 @@ from preflight.frozen import dataclass
 from preflight.humanize import plural, rank_list
 from preflight.model import Blame, Confidence, Found, Kind, Subject, World, place_of
 
+COLLECTING = frozenset({"reduce", "gather"})
+"""In these the root gets what the others have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hang:
@@ -96,9 +99,12 @@ def location(seen: Calls) -> str:
 
 
 def describe_call(call: Collective) -> str:
-    """`broadcast [8] Float at train.py:40`."""
+    """`broadcast [8] Float from rank 0 at train.py:40`."""
     at = f" at {call.frame}" if call.frame is not None else ""
+    at += " in a thread" if call.thread else ""
     output = f" into {call.output}" if call.output and call.output != call.shape else ""
+    if call.root is not None:
+        output += f" {'to' if call.op in COLLECTING else 'from'} rank {call.root}"
     return f"{call.op or 'a collective'} {call.shape}".strip() + output + at
 
 

@@ -45,7 +45,7 @@ def load_rank(host: Host, ctx: Context, *, launchers: bool = False) -> Rehearsed
     if len(text) > LIMIT:
         raise CannotObserve(f"{path}: longer than {LIMIT >> 20} MiB")
     try:
-        ranks = decode(RehearsalRecord, json.loads(text)).ranks
+        ranks = decode(RehearsalRecord, json.loads(text), lax=True).ranks
     except (ValueError, RecursionError) as error:
         raise CannotObserve(f"{path} is no record of a rehearsal: {error!s:.200}") from None
     if not 0 <= ctx.local_rank < len(ranks):

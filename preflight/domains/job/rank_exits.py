@@ -66,7 +66,8 @@ SEEN_SECONDS = 1.0
 
 SIGNS = {
     "SIGSEGV": "a bad pointer in native code: an extension, a library of another build",
-    "SIGABRT": "an assertion in native code; Gloo does so when a peer sends more than fits",
+    "SIGABRT": "an assertion in native code; Gloo does so when a peer sends more than fits: see "
+    "whether all ranks make this call, with equal sizes",
     "SIGBUS": "most often /dev/shm is full (df -h /dev/shm), or a mapped file was cut",
     "SIGILL": "a binary for another CPU",
     "SIGFPE": "a division by zero in native code",

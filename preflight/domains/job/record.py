@@ -167,6 +167,11 @@ class Collective:
     """Seconds after which torch gives it up."""
     output: str = ""
     """Of an all_to_all alone: what it has room for, as `shape`."""
+    root: int | None = None
+    """The rank of the whole job that gives (broadcast, scatter) or gets (reduce, gather); None
+    where there is none, or it is not known."""
+    thread: bool = False
+    """It was made in a thread that the program had started beside its main one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Records the collectives for which torch has no flight recorder, as those of Gloo up to torch 2.7,
-and what Gloo sends between two ranks, which its recorder leaves out.
+and what its recorders leave out: what Gloo sends between two ranks, the root of a broadcast.
 
 All calls go through torch's dispatcher: Python's, those of DDP's reducer, those of compiled code.
 In front of c10d's own kernels stands one that notes the call and passes it on. Nothing is wrapped
@@ -37,13 +37,15 @@ NAMES = {
 }
 """Operation of c10d -> how the flight recorder calls it."""
 ALL_TO_ALL = ("alltoall_", "alltoall_base_")
+ROOTED = ("broadcast_", "reduce_", "gather_", "scatter_")
+"""In these one rank gives or gets."""
 
 
 class DispatchedCall:
     """One call: `work` until it is known to be done."""
 
-    __slots__ = ("at", "done", "frame", "inputs", "op", "outputs", "p2p", "seq")
-    __slots__ += ("timeout", "work")
+    __slots__ = ("at", "done", "frame", "inputs", "op", "outputs", "p2p", "root", "seq")
+    __slots__ += ("thread", "timeout", "work")
 
     def refresh(self):
         """Whether it is done by now. What it holds of the program is let go then."""
@@ -55,14 +57,16 @@ class DispatchedCall:
 class RecordedGroup:
     """The calls of one process group of which nobody else keeps a record.
 
-    devices  kinds of tensors ("cpu") whose calls are recorded here; none: all
-    partly   only what is sent between two ranks is
+    names    operations whose calls are recorded here: ALL, P2P, or none
+    devices  kinds of tensors ("cpu") with which they are; none: all
+    roots    of the other calls that have a root: time, operation and root of each
     """
 
-    def __init__(self, rank, timeout, devices, partly):
-        self.rank, self.timeout, self.devices, self.partly = rank, timeout, devices, partly
+    def __init__(self, rank, timeout, devices, names):
+        self.rank, self.timeout, self.devices, self.names = rank, timeout, devices, names
         self.collectives = self.p2p = 0
         self.calls, self.open = deque(maxlen=RECORDED), deque(maxlen=RECORDED)
+        self.roots = deque(maxlen=RECORDED)
 
     def add(self, call):
         # the oldest first: enough to let go of what is done, in every call
@@ -87,18 +91,19 @@ OWN = {}
 """File -> whether it is the user's."""
 
 
-def install(names, is_own, unseen_by_dynamo):
+def install(names, is_own, never_compiled):
     """Put the kernels of these operations in front of c10d's. They stay until the end of the
     process."""
     torch = sys.modules["torch"]
     if not LIBRARY:
         LIBRARY.append(torch.library.Library("c10d", "IMPL"))
         # called while compiled code runs, and by no means to be compiled itself
-        unseen_by_dynamo(tensors_in, own_line, is_own, RecordedGroup.add, DispatchedCall.refresh)
+        ours = (tensors_in, own_line, in_thread, RecordedGroup.add, DispatchedCall.refresh)
+        never_compiled(is_own, *ours)
     for name in names:
         if name not in INSTALLED and hasattr(torch.ops.c10d, name):
             kernel, begun = kernel_of(name, torch, is_own)
-            unseen_by_dynamo(kernel, begun)
+            never_compiled(kernel, begun)
             LIBRARY[0].impl(name, kernel, "BackendSelect", with_keyset=True)
             INSTALLED.add(name)
 
@@ -111,22 +116,25 @@ def kernel_of(name, torch, is_own):
     binding = sys.modules["torch._C._distributed_c10d"]
     group_of, work_of, boxed = binding.ProcessGroup.unbox, binding.Work.unbox, torch.ScriptObject
     names = [argument.name for argument in operation._schema.arguments]
-    place, limit = names.index("process_group"), len(names)
-    if "timeout" in names:
-        limit = names.index("timeout")
+    place = names.index("process_group")
+    limit, root = (
+        names.index(one) if one in names else len(names) for one in ("timeout", "root_rank")
+    )
 
     def begun(args):
         _, group = GROUPS.get(group_of(args[place]).group_name, ("", None))
         tensors = tensors_in(args[:place][-1:])
-        if (
-            group is None
-            or (group.partly and name not in P2P)
-            or (group.devices and tensors[0].device.type not in group.devices)
-        ):
+        if group is None:
+            return None
+        now, its_root = time.time_ns(), args[root] if root < len(args) else None
+        elsewhere = group.devices and tensors[0].device.type not in group.devices
+        if elsewhere or name not in group.names:
+            if its_root is not None:
+                group.roots.append((now / 1e9, NAMES[name], its_root))
             return None
         call = DispatchedCall()
         call.done, call.work, call.p2p = False, None, name in P2P
-        call.at = time.time_ns()
+        call.at, call.root = now, its_root
         call.op = NAMES.get(name, "")
         if call.p2p:
             other = args[place + 1]
@@ -137,6 +145,7 @@ def kernel_of(name, torch, is_own):
         given = args[limit] if limit < len(args) else -1
         call.timeout = given / 1e3 if given > 0 else group.timeout
         call.frame = own_line(sys._getframe(2), is_own)
+        call.thread = in_thread(sys._getframe(2))
         group.add(call)
         return call
 
@@ -189,6 +198,13 @@ def own_line(frame, is_own):
     return None
 
 
+def in_thread(frame):
+    """Whether it runs in a thread that Python has started. Those of autograd are none."""
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename.endswith("threading.py")
+
+
 def entries(group):
     """Its calls as the flight recorder has its entries."""
     for call in list(group.calls):
@@ -205,6 +221,8 @@ def entries(group):
             "time_created_ns": call.at,
             "retired": call.refresh(),
             "timeout_ms": call.timeout * 1e3,
+            "root": call.root,
+            "thread": call.thread,
         }
 
 

@@ -43,13 +43,13 @@ def forget():
     Recorder.calls.get("GROUPS", {}).clear()
 
 
-def follow_groups(c10d, binding, is_own, unseen_by_dynamo):
+def follow_groups(c10d, binding, is_own, never_compiled):
     """From now on look at each process group that is made: whether torch keeps a record of it.
     Before 2.7 it has one for NCCL alone, that is off unless this variable says otherwise."""
     size = "TORCH_NCCL_TRACE_BUFFER_SIZE"
     if not hasattr(binding, "_dump_fr_trace") and os.environ.get(size, "0").strip() == "0":
         os.environ[size] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")
-    make, given = c10d._new_process_group_helper, (is_own, unseen_by_dynamo)
+    make, given = c10d._new_process_group_helper, (is_own, never_compiled)
 
     @functools.wraps(make)
     def _new_process_group_helper(*args, **kwargs):
@@ -77,13 +77,13 @@ def in_the_making(args, kwargs):
 
 
 def record(c10d, binding, group, timeout, given):
-    """Of a group that torch has no record of its calls are recorded here; where it keeps one for
-    Gloo, that of what is sent between two ranks."""
+    """Of a group that torch has no record of its calls are recorded here; where it keeps one, the
+    roots, and what Gloo sends between two ranks."""
     backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
     Recorder.labels[group.group_name] = label_of(group)
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
-    partly = not lacking
-    lacking = lacking or {backend for backend in backends.values() if backend == "gloo"}
+    wanted = "ALL" if lacking else "P2P" if "gloo" in backends.values() else ""
+    lacking = lacking or ({"gloo"} if wanted else set(backends.values()))
     if not lacking:
         return
     if not Recorder.calls:
@@ -92,14 +92,15 @@ def record(c10d, binding, group, timeout, given):
             known = {"__name__": OURS, "__file__": path}
             exec(compile(file.read(), path, "exec"), known)
         Recorder.calls = known
-    Recorder.calls["install"](Recorder.calls["P2P" if partly else "ALL"], *given)
+    known, whole = Recorder.calls, lacking == set(backends.values())
+    names = known[wanted] if wanted else ()
+    known["install"](dict.fromkeys([*names, *known["ROOTED"]]), *given)
     devices = {device for device, backend in backends.items() if backend in lacking}
     seconds = timeout.total_seconds() if timeout is not None else 0.0
-    known, whole = Recorder.calls, lacking == set(backends.values())
     name = known_as(group.group_name, min(lacking))
     known["GROUPS"][group.group_name] = (
         name,
-        known["RecordedGroup"](group.rank(), seconds, () if whole else devices, partly),
+        known["RecordedGroup"](group.rank(), seconds, () if whole else devices, names),
     )
 
 
@@ -148,7 +149,7 @@ def counts(c10d, binding):
             found[known_as(group, backend)] = two
     for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
         made, done = group.counts()
-        if made or not group.partly:
+        if made or group.names is Recorder.calls["ALL"]:
             before = found.get(name, (0, 0))
             found[name] = [before[0] + made, before[1] + done]
     return dict(list(found.items())[:64])
@@ -235,16 +236,31 @@ def recorded(c10d, binding, first_own):
         for group, entry in entries_of(binding, backend, False):
             name = known_as(group, backend)
             found.setdefault(name, deque(maxlen=RECORDED)).append(call(entry, first_own))
-    for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
+    for raw, (name, group) in list(Recorder.calls.get("GROUPS", {}).items()):
+        for one in {known_as(raw, backend) for backend in Recorder.backends[raw].values()}:
+            tell_roots(found.get(one, ()), group.roots)
         ours = [call(entry, first_own) for entry in Recorder.calls["entries"](group)]
         known = found.get(name, ())
-        if not any(one["p2p"] for one in known):  # as a torch to come may do
+        if ours and not any(one["p2p"] for one in known):  # as a torch to come may do
             found[name] = sorted((*known, *ours), key=at)[-2 * RECORDED :]
     return {group: list(calls) for group, calls in list(found.items())[:64]}
 
 
 def at(call):
     return call["at"]
+
+
+def tell_roots(calls, roots):
+    """Which rank gives or gets in torch's records of these calls: one is entered there just after
+    it was noted here, and before the next. In doubt none."""
+    roots = list(roots)
+    rooted = deque(sorted((one for one in calls if one["op"] in ROOTED), key=at))
+    for (noted, op, root), (following, _, _) in zip(roots, [*roots[1:], (math.inf, "", 0)]):
+        while rooted and rooted[0]["at"] < noted - TICK:
+            rooted.popleft()
+        until = min(following, noted + SOON)
+        if rooted and rooted[0]["op"] == op and rooted[0]["at"] < until + TICK:
+            rooted.popleft()["root"] = root
 
 
 def entries_of(binding, backend, active):
@@ -274,7 +290,14 @@ def call(entry, first_own):
         "p2p": p2p,
         "done": bool(entry.get("retired")) or entry.get("state") == "completed",
         "timeout": entry.get("timeout_ms", 0) / 1e3,
+        "root": entry.get("root"),
+        "thread": entry.get("thread", False) or in_thread(entry.get("frames", ())),
     }
+
+
+def in_thread(frames):
+    """Whether Python has started the thread of these frames, the innermost of which is first."""
+    return bool(frames) and frames[-1]["filename"].endswith("threading.py")
 
 
 class InductorUnasked:
@@ -298,6 +321,9 @@ class InductorUnasked:
         return getattr(sys.modules["torch._inductor"], name)
 
 
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+SOON = 1.0  # seconds from the dispatcher to torch's record, at most
+TICK = 1e-6  # what a time in seconds since 1970 is exact to
 EXCHANGES = ("all_to_all", "alltoall", "alltoall_base")
 """What a rank gets in these does not follow from what it gives."""
 

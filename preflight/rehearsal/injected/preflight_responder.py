@@ -82,7 +82,7 @@ def start(module, folder):
     Responder.folder, Responder.c10d = folder, module
     # now, in the thread that imports: what answers later must not wait for an import of anybody's
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
-    Responder.recorder["follow_groups"](module, Responder.binding, is_own, unseen_by_dynamo)
+    Responder.recorder["follow_groups"](module, Responder.binding, is_own, never_compiled)
     try:
         Responder.here = os.getcwd()
     except OSError:
@@ -236,11 +236,26 @@ def unless_compiled(ours, original=None):
 
 
 def unseen_by_dynamo(*functions):
+    """Of what stands around a function of the program. From torch 2.8 on Dynamo goes through these
+    as if they were not there, and would give up the function as well if it had to skip them."""
     for function in functions:
         try:
             sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
         except AttributeError:
             pass
+
+
+def never_compiled(*functions):
+    """Of what torch calls from C++, also in the midst of a compiled program."""
+    unseen_by_dynamo(*functions)
+    try:
+        frames = sys.modules["torch"]._C._dynamo.eval_frame
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        for function in functions:
+            strategy = frames._FrameExecStrategy(skip, default)
+            frames.set_code_exec_strategy(function.__code__, strategy)
+    except AttributeError:
+        pass
 
 
 def steps(optimizer, args, kwargs):

@@ -19,6 +19,16 @@ def test_a_rank_that_is_seen_from_outside_is_in_the_call_of_its_stack() -> None:
     assert (group.open.op, group.open.frame) == ("all_reduce", Frame("/job/t.py", 4, "f", True))
 
 
+@pytest.mark.parametrize(
+    ("root", "known"), [(1, 7), (0, 3), (2, None), (-1, None), ("1", None), (None, None)]
+)
+def test_a_root_is_a_rank_of_the_whole_job(root: object, known: int | None) -> None:
+    entry = {"seq": 1, "op": "broadcast", "root": root, "thread": True}
+    dump = {"recorded": {"1": [entry]}, "members": {"1": [3, 7]}}
+    (group,) = aggregate.groups_of(History(1, 0.0), dump)
+    assert (group.calls[0].root, group.calls[0].thread) == (known, True)
+
+
 def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
     history = History(1, 0.0)
     for at, (steps, mib) in enumerate([(1, 300), (2, 320), (3, 340), (4, 200), (4, 90)]):

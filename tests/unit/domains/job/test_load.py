@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from support.cases import context
 
 from preflight.domains.job.load import LIMIT, OPTION, load_rank
 from preflight.domains.job.record import Calls, Life, RehearsalRecord, Rehearsed, WatchedCommand
+from preflight.domains.job.replica import Replica, Sampled
 from preflight.host import Host
 from preflight.model import CannotObserve, NotApplicable
 from preflight.serde import encode
@@ -26,6 +28,14 @@ def test_each_observer_has_its_own_rank(tmp_path: Path) -> None:
         assert seen.calls.rank == rank
     with pytest.raises(CannotObserve, match="has 2 ranks, and not number 2"):
         load_rank(Host(), context(options={OPTION: str(path)}, local_rank=2))
+
+
+def test_a_model_whose_numbers_ran_off_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    models = (Replica("ddp", checks=(Sampled(3, (math.inf, None), (math.nan, 1.0)),)),)
+    path.write_text(json.dumps(encode(RehearsalRecord((Rehearsed(LIFE, models=models),)))))
+    seen = load_rank(Host(), context(options={OPTION: str(path)}))
+    assert str(seen.models) == str(models)
 
 
 def test_without_a_record_there_is_nothing_to_look_at() -> None:

@@ -104,6 +104,9 @@ def test_calls_that_nobody_recorded_are_told(bound: Made, number: int, wanted: s
     assert bool(told) == bool(wanted)
 
 
+P2P, ALL = ["send"], ["send", "broadcast_"]
+
+
 def sent(at: float, retired: bool) -> dict[str, Any]:
     """What is recorded here of a call between two ranks."""
     made = entry("0", 1, "preflight:send 0->1", retired)
@@ -112,8 +115,8 @@ def sent(at: float, retired: bool) -> dict[str, Any]:
 
 def recorded_here(*entries: dict[str, Any]) -> dict[str, Any]:
     done = sum(one["retired"] for one in entries)
-    group = Made(partly=True, counts=lambda: [len(entries), done])
-    return {"GROUPS": {"0": ("0", group)}, "entries": lambda of: entries}
+    group = Made(names=P2P, roots=(), counts=lambda: [len(entries), done])
+    return {"GROUPS": {"0": ("0", group)}, "entries": lambda of: entries, "ALL": ALL}
 
 
 def test_what_gloos_recorder_leaves_out_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +126,59 @@ def test_what_gloos_recorder_leaves_out_is_added(monkeypatch: pytest.MonkeyPatch
     bound, c10d = binding(fr=dumps(*whole)), world("cpu:gloo")
     assert ops(c10d, bound) == {"0": ["send 0->1", "barrier", "send 0->1", "barrier"]}
     assert recorder.counts(c10d, bound) == {"0": [4, 3]}
+
+
+def broadcast(at: float, op: str = "broadcast") -> dict[str, Any]:
+    return {"op": op, "at": at}
+
+
+@pytest.mark.parametrize(
+    ("calls", "noted", "roots"),
+    [
+        # one was entered just after it was noted
+        (
+            [broadcast(1.1), broadcast(2.1)],
+            [(1.0, "broadcast", 3), (2.0, "broadcast", 0)],
+            [3, 0],
+        ),
+        # older ones than were noted, and others in between
+        (
+            [
+                broadcast(0.5),
+                broadcast(1.1),
+                broadcast(1.2, "all_reduce"),
+                broadcast(2.1, "gather"),
+            ],
+            [(1.0, "broadcast", 3), (2.0, "gather", 1)],
+            [None, 3, None, 1],
+        ),
+        # what compiled code calls does not pass by where they are noted
+        ([broadcast(1.1), broadcast(1.5)], [(1.0, "broadcast", 3)], [3, None]),
+        ([broadcast(2.5)], [(1.0, "broadcast", 3), (2.4, "reduce", 1)], [None]),
+        ([broadcast(9.0)], [(1.0, "broadcast", 3)], [None]),
+        ([], [(1.0, "broadcast", 3)], []),
+    ],
+)
+def test_roots_are_told_to_what_was_called(
+    calls: list[dict[str, Any]], noted: list[tuple[float, str, int]], roots: list[int | None]
+) -> None:
+    recorder.tell_roots(calls, noted)
+    assert [one.get("root") for one in calls] == roots
+
+
+@pytest.mark.parametrize(
+    ("files", "thread"),
+    [
+        (("train.py", "threading.py"), True),
+        (("threading.py", "train.py"), False),
+        (("train.py",), False),
+        ((), False),
+    ],
+)
+def test_calls_of_another_thread_are_known(files: tuple[str, ...], thread: bool) -> None:
+    frames = [{"filename": f"/usr/lib/{name}", "line": 1, "name": "f"} for name in files]
+    made = recorder.call(entry("0", 1, "gloo:barrier") | {"frames": frames}, lambda frames: None)
+    assert made["thread"] is thread
 
 
 def test_what_torch_records_itself_is_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
