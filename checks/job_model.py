@@ -8,7 +8,8 @@ Looks at     of each rank of a rehearsed command: name, shape and requires_grad 
 Fails if     ranks wrap models with other parameters; parameters of a model that DDP has wrapped
              differ between ranks; DDP ended a rank because parameters took no part in the loss
 Warns if     parameters that were equal at the start differ later, though gradients are summed
-             without DDP; a buffer of a model in DDP that no rank changes differs between ranks
+             without DDP; a buffer of a model in DDP that no rank changes differs between ranks; all
+             ranks train a model of one shape, and none has called init_process_group
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, tensor parallel) or sparse; models that DDP wraps in a group of their own;
@@ -84,6 +85,16 @@ FINDINGS = {
         text="set the buffer before {line!s}, or leave broadcast_buffers at True",
         status=Status.WARN,
     ),
+    "never-joined": for_author(
+        headline="the ranks train a model each: none of them has called init_process_group",
+        cause="a script that waits for --local_rank, which torchrun does not pass, or another "
+        "condition around init_process_group that is never true",
+        means="no error at all: as many trainings as ranks, each with the gradients of its own "
+        "batches only, most often all of them on GPU 0",
+        text="take the rank from LOCAL_RANK in the environment, not from an argument, and call "
+        "init_process_group on every rank",
+        status=Status.WARN,
+    ),
     "gradients-unused": for_author(
         headline="parameters take no part in the loss: {seen}",
         cause="a layer or branch that the forward does not use, an output that is left out of the "
@@ -101,7 +112,9 @@ FINDINGS = {
 @dataclass(frozen=True, slots=True)
 class Models:
     """The models of one rank. steps, collectives: done in all; exchanged: bytes that its
-    collectives took in each step; failed: the exception that ended it."""
+    collectives took in each step; failed: the exception that ended it; alone: it has never joined
+    the other ranks, of which its environment speaks, nor imported what else may exchange
+    gradients."""
 
     rank: int | None
     models: tuple[Replica, ...]
@@ -109,6 +122,7 @@ class Models:
     collectives: int = 0
     exchanged: float = 0.0
     failed: str = ""
+    alone: bool = False
 
 
 def observe(host: Host, ctx: Context) -> Models:
@@ -124,6 +138,8 @@ def observe(host: Host, ctx: Context) -> Models:
         collectives=calls,
         exchanged=seen.pace.mean_size * calls / max(1, seen.calls.steps),
         failed=end.text if end is not None and end.how == "raised" else "",
+        alone=seen.life.world > 1
+        and not (seen.life.joined or seen.life.joins or seen.calls.groups or seen.calls.libraries),
     )
 
 
@@ -151,7 +167,7 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
             if (differs := differs_at(models)) is not None and _summed(differs, models, ranks):
                 yield _drifted(differs, models, ranks)
                 return
-    yield from _unused(ranks)
+    yield from _unused(ranks) if any(seen.failed for _, seen in ranks.values()) else _alone(ranks)
 
 
 def _structure(
@@ -311,6 +327,25 @@ def _unused(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
         expected="a gradient for every parameter that requires one",
         confidence=Confidence.CERTAIN,
         fields={"line": line},
+    )
+
+
+def _alone(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
+    """Ranks that train one model each, and never join."""
+    models = {rank: next(iter(seen.models), None) for rank, (_, seen) in ranks.items()}
+    same = {one.described if one is not None else () for one in models.values()}
+    enough = all(seen.alone and seen.steps >= STEPS for _, seen in ranks.values())
+    if len(ranks) < 2 or len(same) > 1 or not enough:
+        return
+    least = min(seen.steps for _, seen in ranks.values())
+    yield Found(
+        "never-joined",
+        tuple(subject for subject, _ in ranks.values()),
+        saw=f"{rank_list(sorted(ranks))} each made {least} optimizer steps or more on a model of "
+        "the same shape, and never called init_process_group",
+        expected="init_process_group on every rank, where they train one model",
+        confidence=Confidence.POSSIBLE,
+        alternatives=("the ranks are meant to train models of their own, as in a sweep",),
     )
 
 

@@ -168,7 +168,8 @@ FINDINGS = {
         headline="{seen}",
         cause="a wrongly computed rank, e.g. LOCAL_RANK used as RANK on several nodes",
         means="'address already in use' on one of them, or a hang in init_process_group",
-        text="give each process a different rank at {line}",
+        text="give each process a different rank at {line}; a script that starts its ranks by "
+        "itself (mp.spawn) is started with python, not with torchrun",
     ),
     "world-size-differs": for_author(
         headline="the ranks disagree about the world size: {seen}",

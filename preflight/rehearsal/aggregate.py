@@ -145,6 +145,7 @@ def _call(entry: object, ranks: Sequence[int]) -> Collective | None:
         done=entry.get("done") is not False,
         timeout=float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else 0.0,
         root=known,
+        tag=tag if isinstance(tag := entry.get("tag"), int) else None,
         thread=entry.get("thread") is True,
     )
 
@@ -224,6 +225,7 @@ def calls_of(
         loader=history.loader,
         groups=groups_of(history, dump),
         unrecorded=history.unrecorded,
+        libraries=_names(dump.get("libraries")),
         children=history.children,
         lost=history.lost,
         caught=_caught(dump.get("caught")),
@@ -232,6 +234,10 @@ def calls_of(
         works=_work_elsewhere(history),
         asks=history.asks,
     )
+
+
+def _names(told: object) -> tuple[str, ...]:
+    return tuple(one_line(name, 40) for name in told[:GROUPS]) if isinstance(told, list) else ()
 
 
 def _work_elsewhere(history: History) -> str:

@@ -136,6 +136,11 @@ M, M0 = group(call(3, "barrier", 80, ""), done=2, name="m"), group(done=2, name=
 X, Y = pair(call(3), done=2, name="x"), group(call(5), done=4, name="y")
 
 
+def tagged(op: str, *tags: int) -> Calls:
+    calls = (call(n, op, 50 + n, p2p=True, tag=tag) for n, tag in enumerate(tags, 1))
+    return rank("collective", group(*calls))
+
+
 def turns_from(root: int) -> Group:
     made = turns(1, 2, op="broadcast")
     return replace(made, calls=tuple(replace(one, root=root) for one in made.calls))
@@ -239,6 +244,17 @@ DIFFERS = (
             *[rank("collective", M, group(done=4, name="y"))] * 2,
             *[rank("collective", M0, Y)] * 2,
         ),
+    ),
+    differs("tags that don't meet", job(tagged("send 0->1", 3), tagged("recv 1<-0", 4)), 0),
+    finds("fabric-stuck", "tags that meet", job(tagged("send 0->1", 3), tagged("recv 1<-0", 3)), 0),
+    differs(
+        "the others are in the next epoch",
+        job(
+            replace(OTHER, **SHORT),
+            replace(WAITS, batches=8, loader=loader(2, 6)),
+            replace(WAITS, batches=8, loader=loader(2, 6)),
+        ),
+        0,
     ),
     differs("nobody receives", job(rank("collective", SENDER), WAITS, WAITS), 0),
     differs(

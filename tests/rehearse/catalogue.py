@@ -271,6 +271,9 @@ FAULTS = (
     hangs("op_differs", "collective-mismatch", 2, nproc=4),
     hangs(*("broadcast_roots", "collective-mismatch", 1), nproc=3, args=("counts",), word="counts"),
     hangs("broadcast_roots", "collective-mismatch", 0, 1, 2, nproc=3, args=("own",), word="own"),
+    hangs("tags_differ", "collective-mismatch", 0, 1, nproc=3),
+    hangs("gathers_between_epochs", "collective-mismatch", 0, nproc=3),
+    warned("never_joined", "never-joined", 0, 1, check=MODEL, line=False),
     # Gloo ends the rank itself where a peer sends more than fits
     hangs("size_differs", "collective-mismatch", 1, nproc=3),
     hangs(
@@ -467,7 +470,11 @@ HEALTHY = (
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
     Row("layer_drop", args=("healthy",), word="healthy"),
-    Row("broadcast_roots", nproc=3, args=("healthy",), word="healthy"),
+    *(
+        Row(script, nproc=3, args=("healthy",), word="healthy")
+        for script in ("broadcast_roots", "tags_differ", "gathers_between_epochs")
+    ),
+    Row("never_joined", args=("infers",), word="infers"),
     Row("backend_chosen", launcher=SHELL),
     *(
         Row("mpi_ranks", args=(mode, "{port}"), word=word, launcher=launcher)

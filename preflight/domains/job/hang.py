@@ -105,6 +105,7 @@ def describe_call(call: Collective) -> str:
     output = f" into {call.output}" if call.output and call.output != call.shape else ""
     if call.root is not None:
         output += f" {'to' if call.op in COLLECTING else 'from'} rank {call.root}"
+    output += f" tag {call.tag}" if call.tag else ""
     return f"{call.op or 'a collective'} {call.shape}".strip() + output + at
 
 
@@ -123,7 +124,8 @@ def describe_mismatch(difference: CallMismatch) -> str:
 
 
 def uneven_data(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> Found | None:
-    """Ranks that have no data left where others have."""
+    """Ranks that have no data left where others have. Not so where the others have begun the next
+    pass, and had as much in those before: that one does something else in between."""
     here = {rank: hang.calls[rank] for rank in ranks}
     done = {r for r, seen in here.items() if _data_exhausted(seen)}
     most = max((here[r].batches for r in here.keys() - done), default=0)
@@ -132,6 +134,8 @@ def uneven_data(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> Found
         return None
     least = min(here[r].batches for r in fewer)
     more = [r for r in here if r not in done and here[r].batches > least]
+    if all(_batches_before(here[r]) == least for r in more):
+        return None
     rows: dict[str, list[int]] = {}
     for rank in (*fewer, *more):
         rows.setdefault(_describe_data(here[rank], done=rank in fewer), []).append(rank)
@@ -146,6 +150,11 @@ def uneven_data(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> Found
         blame=None if sure else Blame.UNKNOWN,
         confidence=Confidence.LIKELY,
     )
+
+
+def _batches_before(seen: Calls) -> int:
+    """What it had in all passes before the one in which it is."""
+    return seen.batches - (seen.loader.given if seen.loader is not None else 0)
 
 
 def _data_exhausted(seen: Calls) -> bool:

@@ -170,6 +170,8 @@ class Collective:
     root: int | None = None
     """The rank of the whole job that gives (broadcast, scatter) or gets (reduce, gather); None
     where there is none, or it is not known."""
+    tag: int | None = None
+    """Of a send or recv over Gloo, which joins only those of one tag."""
     thread: bool = False
     """It was made in a thread that the program had started beside its main one."""
 
@@ -276,6 +278,8 @@ class Calls:
     asks: bool = False
     """Its main thread waits for an answer from another machine or service."""
     caught: tuple[Caught, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Imported ones that may carry gradients without torch.distributed, such as horovod."""
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
 

@@ -127,14 +127,28 @@ def _awaited(
     this rank in the other direction: then it is on its way."""
     if not wait.call.p2p:
         return wait.missing
-    way = wait.call.op.partition(" ")[0]
     mates = [wait.mate] if wait.mate is not None else list(wait.group[1] or calls)
     for mate in mates:
         for back in waits.get(mate, ()):
             ours = back.call.p2p and back.mate in (rank, None) and back.group == wait.group
-            if mate != rank and ours and back.call.op.partition(" ")[0] != way:
+            if mate != rank and ours and _meets(rank, wait, mate, calls[mate]):
                 return ()
     return [mate for mate in mates if mate != rank]
+
+
+def _meets(rank: int, wait: Wait, mate: int, seen: Calls) -> bool:
+    """Whether the other one has begun a call with this rank in the other direction, of this tag."""
+    way = wait.call.op.partition(" ")[0]
+    return any(
+        call.p2p
+        and not call.done
+        and call.op.partition(" ")[0] != way
+        and other_end(mate, group, call) in (rank, None)
+        and (None in (call.tag, wait.call.tag) or call.tag == wait.call.tag)
+        for group in seen.groups
+        if (group.name, group.ranks) == wait.group
+        for call in group.calls
+    )
 
 
 def _in_init(calls: Mapping[int, Calls]) -> dict[int, frozenset[int]]:

@@ -45,7 +45,7 @@ class DispatchedCall:
     """One call: `work` until it is known to be done."""
 
     __slots__ = ("at", "done", "frame", "inputs", "op", "outputs", "p2p", "root", "seq")
-    __slots__ += ("thread", "timeout", "work")
+    __slots__ += ("tag", "thread", "timeout", "work")
 
     def refresh(self):
         """Whether it is done by now. What it holds of the program is let go then."""
@@ -117,8 +117,8 @@ def kernel_of(name, torch, is_own):
     group_of, work_of, boxed = binding.ProcessGroup.unbox, binding.Work.unbox, torch.ScriptObject
     names = [argument.name for argument in operation._schema.arguments]
     place = names.index("process_group")
-    limit, root = (
-        names.index(one) if one in names else len(names) for one in ("timeout", "root_rank")
+    limit, root, tag = (
+        names.index(one) if one in names else len(names) for one in ("timeout", "root_rank", "tag")
     )
 
     def begun(args):
@@ -135,6 +135,7 @@ def kernel_of(name, torch, is_own):
         call = DispatchedCall()
         call.done, call.work, call.p2p = False, None, name in P2P
         call.at, call.root = now, its_root
+        call.tag = args[tag] if tag < len(args) else None
         call.op = NAMES.get(name, "")
         if call.p2p:
             other = args[place + 1]
@@ -222,6 +223,7 @@ def entries(group):
             "retired": call.refresh(),
             "timeout_ms": call.timeout * 1e3,
             "root": call.root,
+            "tag": call.tag,
             "thread": call.thread,
         }
 

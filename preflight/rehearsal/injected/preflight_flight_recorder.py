@@ -291,6 +291,7 @@ def call(entry, first_own):
         "done": bool(entry.get("retired")) or entry.get("state") == "completed",
         "timeout": entry.get("timeout_ms", 0) / 1e3,
         "root": entry.get("root"),
+        "tag": entry.get("tag"),
         "thread": entry.get("thread", False) or in_thread(entry.get("frames", ())),
     }
 

@@ -463,6 +463,10 @@ OTHERS = (
 """How mpirun and srun number ranks, which torch does not read; its backend mpi asks MPI itself."""
 
 
+LIBRARIES = ("horovod", "byteps", "mpi4py", "hivemind", "smdistributed")
+"""What may carry gradients without torch.distributed."""
+
+
 def dump():
     """Everything that is requested once, at the end of the watch."""
     told = pulse()
@@ -472,6 +476,7 @@ def dump():
     told["caught"] = Responder.caught["told"](Responder.main)
     told["models"] = Responder.model["told"]()
     told["parts"] = Responder.phases["told"]()
+    told["libraries"] = [name for name in LIBRARIES if name in sys.modules]
     told["backends"] = Responder.recorder["backends"](Responder.c10d)
     told["labels"] = Responder.recorder["labels"](Responder.c10d)
     told["waits"] = waits = list(Responder.waits)
