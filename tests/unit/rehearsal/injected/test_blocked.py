@@ -57,14 +57,16 @@ def in_a_loop() -> object:
 def looked_at(work: Callable[[], object], seconds: float = 0.4) -> Counter[str]:
     """What another thread says of one that does this all the time."""
     main, number, said = threading.get_ident(), threading.get_native_id(), Counter[str]()
-    over = threading.Event()
+    over, begun = threading.Event(), False
 
     def look() -> None:
         while not over.wait(0.007):
-            said[method_called(sys._current_frames()[main], number)] += 1
+            if begun:  # not while the main thread waits for this one to start
+                said[method_called(sys._current_frames()[main], number)] += 1
 
     looks = threading.Thread(target=look)
     looks.start()
+    begun = True
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         work()
