@@ -94,7 +94,7 @@ FINDINGS = {
         "goes on in the same group: which call comes first is each rank's own chance",
         means="now and then a hang until 'Watchdog caught collective operation timeout', "
         "'Received data size doesn't match expected size', or a wrong result",
-        text="give the thread a process group of its own, made once by all ranks with "
+        text="make a separate process group for the thread, once on all ranks, with "
         "torch.distributed.new_group (async_save takes it as process_group), or let all ranks "
         "wait for the thread before {line!s}",
     ),

@@ -91,7 +91,7 @@ FINDINGS = {
         "condition around init_process_group that is never true",
         means="no error at all: as many trainings as ranks, each with the gradients of its own "
         "batches only, most often all of them on GPU 0",
-        text="take the rank from LOCAL_RANK in the environment, not from an argument, and call "
+        text="read the rank from LOCAL_RANK in the environment, not from an argument, and call "
         "init_process_group on every rank",
         status=Status.WARN,
     ),
