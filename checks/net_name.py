@@ -27,7 +27,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.dns import (
@@ -47,6 +46,7 @@ from preflight.domains.net.dns import (
     parse_ip,
     reads_as_number,
     source_of,
+    why_translated,
 )
 from preflight.domains.net.interface_rules import gloo_names
 from preflight.domains.system import container
@@ -377,7 +377,8 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
         elif seen.master is not None and seen.master.found:
             yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
-            yield from _judge_master(here, seen, seen.master, several, leader, leading)
+            proven = world.topology.met > world.topology.ranks_on(here.node)
+            yield from _judge_master(here, seen, seen.master, several, leader, leading, proven)
         if several:
             yield from _judge_own(here, seen, world)
 
@@ -498,8 +499,10 @@ def _judge_master(
     several: bool,
     leader: bool,
     leading: Names | None,
+    proven: bool,
 ) -> Iterator[Found]:
-    """`leading`: what the node of rank 0 saw, where it is known."""
+    """`leading`: what the node of rank 0 saw, where it is known; `proven`: others met rank 0 at
+    MASTER_ADDR."""
     name, found = master.name[:80], master.found
     away = [ip for ip in found if ip not in seen.local and not is_loopback(ip)]
     leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
@@ -524,7 +527,10 @@ def _judge_master(
         if (written and not operator) or 0 not in here.ranks:
             yield finding.with_(code="master-loopback")
     elif leader and not seen.agent and len(away) == len(found):
-        doubt = _why_translated(seen, away)
+        own = [address.rpartition(" ")[2] for address in seen.addresses]
+        doubt = why_translated(away, own, seen.inside)
+        if doubt and proven:
+            return
         yield finding.with_(
             code="master-elsewhere",
             status=Status.WARN if doubt else Status.FAIL,
@@ -546,27 +552,6 @@ def _answers_get_lost(seen: Names, ip: str) -> bool:
     """Whether an IPv6 address has a route but is spoken to from a link-local address only: then
     nothing comes back, and c10d falls back to IPv4 on an error alone, not on silence."""
     return ":" in ip and not link_local(ip) and link_local(seen.sources.get(ip, ""))
-
-
-def _why_translated(seen: Names, away: list[str]) -> str:
-    """Why the address may lead to this node after all, though no interface has it. An address of
-    an own subnet is a neighbour's."""
-    own = [i for i in map(_interface, seen.addresses) if i is not None]
-    ips = [a for a in map(parse_ip, away) if a is not None]
-    if any(ip.version == i.version and ip in i.network for ip in ips for i in own):
-        return ""
-    if seen.inside:
-        return f"inside {'a container' if seen.inside == 'container' else 'Kubernetes'}"
-    public = any(ip.is_global for ip in ips) and not any(i.ip.is_global for i in own)
-    return "a public address" if public else ""
-
-
-def _interface(text: str) -> IPv4Interface | IPv6Interface | None:
-    """The address and subnet of `eth0 10.0.0.7/24`."""
-    try:
-        return ip_interface(text.rpartition(" ")[2])
-    except ValueError:
-        return None
 
 
 def _reachable_addresses(seen: Names) -> dict[str, str]:

@@ -9,9 +9,10 @@ Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, whe
 Fails if     an agent can't get in: the name does not resolve or its name server does not respond;
              the port refuses, drops or rejects connections; the host is down or there is no route;
              another program answers; an address that torch tries first does not respond. Also if
-             rank 0 does not run on MASTER_ADDR, or that is the loopback; rank 0 can't listen; a
-             rank exists twice; WORLD_SIZE differs; an agent is lost, cut off or was stopped for a
-             while; rank 0's node has too few open files for all agents
+             rank 0 does not run on MASTER_ADDR, does not reach itself there (a service without
+             hairpin), or that is the loopback; rank 0 can't listen; a rank exists twice; WORLD_SIZE
+             differs; an agent is lost, cut off or was stopped for a while; rank 0's node has too
+             few open files for all agents
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the
@@ -264,6 +265,19 @@ FINDINGS: Mapping[str, FindingType] = {
         commands=(Command("ip -brief address", HERE),),
         blame=Blame.JOB,
     ),
+    "self-unreachable": FindingType(
+        headline="rank 0 on {at} can't reach itself at MASTER_ADDR '{name}'",
+        who="cluster administrator",
+        cause="a service or NAT address without hairpin: the way back to the machine that asks is "
+        "missing",
+        means="rank 0 listens, the others join, and rank 0's own client hangs: 'The client socket "
+        "has timed out'",
+        now="export MASTER_ADDR={here}   on {host}",
+        text="use a headless service (clusterIP: None), whose name is the pod's own address, or "
+        "switch on hairpin mode in the CNI plugin",
+        commands=(Command("ip route get {ip}", HERE),),
+        blame=Blame.NETWORK,
+    ),
     "localhost": FindingType(
         headline="MASTER_ADDR is a loopback address: each node would meet only itself",
         who="job author",
@@ -425,6 +439,7 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     if looped:
         return
     yield from leader_address.cannot_listen(world)
+    yield from leader_address.cut_from_itself(world)
     misplaced = list(leader_address.leader_elsewhere(world, view))
     yield from misplaced
     yield from leader_address.met_themselves(world, view)

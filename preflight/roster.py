@@ -104,6 +104,9 @@ class Roll:
     failed      why the host could not listen (errno's name), empty when it could
     full        why the host could not accept for a while (errno's name: EMFILE), empty when it
                 always could; `files`: how many files it may have open
+    itself      how the host's own connections to MASTER_ADDR ended, where no interface of its
+                machine has that address: `ok`, errno's name, `stranger` or `another meeting`;
+                empty: it made none
     lost        why it is in the meeting no more, empty while it is
     speaker     the rank of its node whose agent was there for it, where that is whom it lost; -1:
                 the host itself
@@ -132,6 +135,7 @@ class Roll:
     files: int = 0
     arrivals: tuple[Arrival, ...] = ()
     strangers: tuple[Stranger, ...] = ()
+    itself: str = ""
     lost: str = ""
     began: float = 0.0
     stood: float = 0.0

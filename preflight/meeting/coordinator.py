@@ -289,6 +289,15 @@ class Meeting:
             g.lost or any(one.lost for one in g.beside.values()) for g in self.guests
         )
 
+    @property
+    def word(self) -> str:
+        """By which the door knows a connection of this agent itself."""
+        return self._door.word
+
+    @property
+    def met_itself(self) -> bool:
+        return self._door.met_itself
+
     def close_door(self) -> None:
         """Nobody else is let in: the port is free again, the connections stay."""
         self._door.close()

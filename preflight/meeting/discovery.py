@@ -43,13 +43,15 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """What a look around has found, see tasks.scout(); `pending`: it is still looking."""
+    """What a look around has found, see tasks.scout(); `pending`: it is still looking;
+    `translated`: MASTER_ADDR may lead here though no interface has it."""
 
     host: str = ""
     identity: str = ""
     ips: tuple[str, ...] = ()
     error: str = ""
     mine: bool = False
+    translated: bool = False
     own: tuple[str, ...] = ()
     pending: bool = True
     call: Call | None = None
@@ -112,6 +114,7 @@ def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabo
         ips=tuple(seen["ips"]),
         error=str(seen["error"]),
         mine=bool(seen["mine"]),
+        translated=bool(seen["translated"]),
         own=tuple(seen["own"]),
         pending=False,
         call=before.call,

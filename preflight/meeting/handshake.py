@@ -39,6 +39,8 @@ FULL_PAUSE = 0.25
 FILES_KEPT = 32
 FILES_A_RANK = 4
 """Open files that checks need later on."""
+OWN = "own"
+"""What a connection of this very agent is told: the way to MASTER_ADDR was all that it tried."""
 NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 KINDS_LIMIT = 32
 
@@ -138,6 +140,9 @@ class Door:
         self.full = ""
         """Why nobody could be accepted for a while (errno's name)."""
         self._resume: float | None = None
+        self.word = os.urandom(16).hex()
+        self.met_itself = False
+        """A connection came with this word, which nobody else knows."""
         self._strangers: Counter[tuple[str, str]] = Counter()
         self._heard: dict[tuple[str, str], str] = {}
         for listener in listeners:
@@ -222,6 +227,11 @@ class Door:
         if not messages or greeting.refused:
             return
         try:
+            if hmac.compare_digest(str(messages[0].get("own", "")).encode(), self.word.encode()):
+                self.met_itself = True
+                greeting.refused = OWN
+                greeting.wire.send({"refused": OWN})
+                return
             hello = decode(Hello, messages[0].get("hello"))
             why = self._refusal(hello, greeting, messages[0])
         except Exception:  # noqa: BLE001  whatever a stranger's words raise costs him alone

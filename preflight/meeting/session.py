@@ -18,18 +18,21 @@ from typing import Any
 from preflight.check import Scope, Stage
 from preflight.cpu_wait import cpu_wait
 from preflight.domains.net import meeting_port
-from preflight.meeting import handshake, neighbours
+from preflight.meeting import handshake, neighbours, tasks
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
 from preflight.meeting.member import Attendance
 from preflight.meeting.neighbours import Neighbours
 from preflight.meeting.protocol import Hello, Said, slack
 from preflight.model import Node, Observation, Topology, key_of
-from preflight.process.call import Told
-from preflight.process.pool import Workers
+from preflight.process.call import Call, Told
+from preflight.process.pool import Returned, Workers
+from preflight.process.servers import LIGHT
 from preflight.registry import Loaded
 from preflight.roster import Roll
 
+OWN_CALL = 4.0
+"""Seconds for which rank 0 tries to reach its own meeting by a translated address."""
 TAKES_OVER = 2.0
 """Seconds for which nobody has listened at MASTER_ADDR before its own machine's agent does, though
 it has not rank 0; half of its patience where the launcher starts rank 0 on this machine, too."""
@@ -85,6 +88,7 @@ class Company:
     _done: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
     _early: list[tuple[str, str, Observation]] = field(default_factory=list)
+    _own_call: Call | None = None
     _neighbours: Neighbours | None = None
     """The agents of this node for which this one speaks."""
     _sign: socket.socket | None = None
@@ -215,6 +219,7 @@ class Company:
             return replace(
                 known,
                 hosts=True,
+                itself=self._itself,
                 full=full,
                 files=files if full else 0,
                 arrivals=self.hosting.arrivals(mine),
@@ -284,7 +289,7 @@ class Company:
 
     def _set_out(self) -> None:
         leads = 0 in self.agent.topology.nodes[0].ranks
-        if leads and (self.here.mine or self.agent.store):
+        if leads and (self.here.mine or self.here.translated or self.agent.store):
             return
         if not self._has_neighbours():
             self._go_as_guest()
@@ -315,6 +320,30 @@ class Company:
         if self.agent.store:
             port = listeners[0].getsockname()[1]
             self._board.announce(self.here.own, port)
+        elif not self.here.mine:
+            self._call_oneself(self.hosting)
+
+    def _call_oneself(self, meeting: Meeting) -> None:
+        """Where the address is translated on the way to this machine, rank 0's own client of the
+        store needs that way back as well."""
+        port = self.agent.topology.master_port
+        self._own_call = self.workers.call(
+            LIGHT,
+            tasks.call_oneself,
+            {"ips": list(self.here.ips), "port": port, "word": meeting.word, "seconds": OWN_CALL},
+            seconds=OWN_CALL + 2.0,
+            label="a connection to MASTER_ADDR",
+        )
+
+    @property
+    def _itself(self) -> str:
+        """How that went, see Roll.itself; None of it while it is under way."""
+        if self._own_call is None:
+            return ""
+        if self.hosting is not None and self.hosting.met_itself:
+            return "ok"
+        result = self._own_call.result
+        return str(result.value["error"]) if isinstance(result, Returned) else ""
 
     def _unsign(self) -> None:
         if self._sign is not None:
@@ -427,10 +456,16 @@ class Company:
         host = self.hosting
         assert host is not None
         host.tend()
+        if self._itself == tasks.ANOTHER and not host.guests and self._door_closed is None:
+            host.close()  # the address is another machine's after all, and they meet there
+            self.hosting = self._own_call = None
+            self._go_as_guest()
+            return
         now = time.monotonic()
         if self._door_closed is None:
             late = now - self.began >= self.agent.patience
-            if host.complete() or late:
+            calling = self._own_call is not None and self._own_call.result is None
+            if (host.complete() and (host.met_itself or not calling)) or late:
                 self._door_closed = now
                 self._waited = now - self.began
                 host.close_door()

@@ -15,6 +15,9 @@ from preflight.serde import decode, parsed
 
 LOOK_AGAIN = 0.5
 """Seconds between two look-ups of a name that there is not yet."""
+ANOTHER = "another meeting"
+CALL_SECONDS, CALL_AGAIN = 1.0, 0.2
+"""For one connection to this agent's own meeting, and between two."""
 OWN_MOST = 16
 STORE_MOST = 4096
 """Addresses and bytes that are taken from a store that anybody may have written to."""
@@ -32,7 +35,9 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         is_loopback,
         look_up,
         source_of,
+        why_translated,
     )
+    from preflight.domains.system import container
 
     host = Host()
     until = time.monotonic() + args["seconds"]
@@ -46,13 +51,16 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         time.sleep(LOOK_AGAIN)
     ips = c10d_order(found.found)
     own = [a.ip for i in host.interfaces if i.up for a in i.addresses if not is_loopback(a.ip)]
+    networks = [f"{a.ip}/{a.prefix}" for i in host.interfaces for a in i.addresses]
     sources = [source_of(host, ip) for ip in ips]
+    mine = any(is_local(host, ip) for ip in ips)
     return {
         "host": host.hostname()[:64],
         "identity": _identity(host),
         "ips": list(ips),
         "error": "SILENT" if found.error == NO_ANSWER else found.error,
-        "mine": any(is_local(host, ip) for ip in ips),
+        "mine": mine,
+        "translated": not mine and bool(why_translated(ips, networks, container.kind(host))),
         "own": list(dict.fromkeys(ip for ip in (*sources, *own) if ip))[:OWN_MOST],
     }
 
@@ -65,6 +73,39 @@ def _identity(host: Host) -> str:
     boot = (host.read_or_none("/proc/sys/kernel/random/boot_id") or "").strip()
     network = host.readlink("/proc/self/ns/net")
     return hashlib.sha256(f"{boot} {network} {host.hostname()}".encode()).hexdigest()[:16]
+
+
+def call_oneself(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
+    """Connect to this agent's own meeting by way of MASTER_ADDR, as rank 0's own client of the
+    store does where the address is translated on the way; again until `seconds` are over, since a
+    service may take a moment to know its pod. The meeting knows its own `word`; `error` is errno's
+    name, `stranger`, or ANOTHER of the last try."""
+    import errno
+    import socket
+
+    from preflight.meeting.connection import line_of
+
+    until = time.monotonic() + args["seconds"]
+    error = "ETIMEDOUT"
+    while (left := until - time.monotonic()) > 0:
+        for ip in args["ips"]:
+            channel.mark(f"own meeting at {ip}")
+            heard, error = b"", "stranger"
+            try:
+                with socket.create_connection((ip, args["port"]), min(left, CALL_SECONDS)) as sock:
+                    sock.sendall(line_of({"own": args["word"]}))
+                    while len(heard) < STORE_MOST and (more := sock.recv(STORE_MOST)):
+                        heard += more
+                        if b'"refused":"own"' in heard:
+                            return {"error": ""}
+            except TimeoutError:
+                error = "ETIMEDOUT"
+            except OSError as failed:
+                error = errno.errorcode.get(failed.errno or 0, str(failed)[:40])
+            if b'"preflight"' in heard:
+                return {"error": ANOTHER}
+        time.sleep(CALL_AGAIN)
+    return {"error": error}
 
 
 def announce_meeting(args: Mapping[str, Any], channel: Channel, preloaded: object) -> Any:

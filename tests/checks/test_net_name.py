@@ -164,6 +164,11 @@ CASES = (
         Status.WARN,
     ),
     Case("a service's", to("10.96.0.1", inside="kubernetes"), "master-elsewhere", Status.WARN),
+    two(
+        "a service's, and others met rank 0 at it",
+        {"n1": to("10.96.0.1", inside="kubernetes"), "n2": but(master=None)},
+        top=topology(nodes=(Node("n1", (0,)), Node("n2", (1,))), size=2),
+    ),
     Case("a public address of a VM", to("8.8.8.8"), "master-elsewhere", Status.WARN),
     Case("another private network", to("172.16.0.1"), "master-elsewhere", Status.FAIL),
     two("on rank 0's node", to(NEIGHBOUR), "master-elsewhere", Status.FAIL),

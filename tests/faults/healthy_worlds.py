@@ -11,6 +11,7 @@ from typing import Any
 from faults.accelerators import RAILS
 from faults.agreement import HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
+from faults.naming import KUBERNETES, SERVICE, TO_N1
 from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
@@ -166,6 +167,12 @@ WORLDS = (
         machines=machines(2),
         env={"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
         on={"n1": {"MASTER_ADDR": "localhost"}},
+    ),
+    healthy(
+        "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",
+        env=KUBERNETES,
+        master=SERVICE,
+        breaks=dict.fromkeys(THREE, (TO_N1,)),
     ),
     healthy("jumbo frames on all", machines=machines(3, mtu=9000)),
     healthy(
@@ -341,6 +348,7 @@ WORLDS = (
 )
 
 TORCH = (
+    "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",
     "an operator of Kubernetes calls rank 0's pod localhost there",
     "three machines",
     "IPv6 only",

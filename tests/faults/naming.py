@@ -20,6 +20,7 @@ from lab.faults import (
     own_name_is,
     own_name_unknown,
     resolver,
+    service,
     take_address,
 )
 from lab.host import Lab, Machine
@@ -38,6 +39,9 @@ C10D = {
     "PET_RDZV_ENDPOINT": f"{N1}:{PORT}",
     "PET_RDZV_ID": "1792840",
 }
+SERVICE = "10.96.0.10"
+TO_N1 = service(SERVICE, PORT, N1)
+KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 NO_SUCH_NAME = resolver("0")
 
 
@@ -234,6 +238,34 @@ FAULTS = (
         status="warn",
         breaks={"n2": [name_is("n3", NOBODY)]},
         exit=0,
+    ),
+    # --- an address that is translated on the way ---
+    WorldFault(
+        "a service's address without hairpin: rank 0 does not reach itself",
+        *("rdzv.reach", "self-unreachable", "n1 · MASTER_ADDR"),
+        env=KUBERNETES,
+        master=SERVICE,
+        breaks={"n1": [service(SERVICE, PORT)]} | dict.fromkeys(("n2", "n3"), (TO_N1,)),
+        innocent=("n2", "n3"),
+    ),
+    WorldFault(
+        "a service's address that leads nowhere",
+        *("rdzv.reach", "leader-elsewhere", "n1 · MASTER_ADDR"),
+        env=KUBERNETES,
+        master=SERVICE,
+        breaks={name: [service(SERVICE, PORT)] for name in ("n1", "n2", "n3")},
+        innocent=("n2", "n3"),
+        arrive=6,
+    ),
+    WorldFault(
+        "a pod's MASTER_ADDR is another pod's, with a subnet of its own",
+        *("rdzv.reach", "leader-elsewhere", "n1 · MASTER_ADDR"),
+        says="an address of n2",
+        env=KUBERNETES,
+        master=SERVICE,
+        breaks={"n2": [Break("another address", f"ip addr add {SERVICE}/32 dev eth0")]}
+        | {n: [Break("a way", f"ip route add {SERVICE} via 10.77.0.2")] for n in ("n1", "n3")},
+        arrive=6,
     ),
     # --- torchrun's rendezvous ---
     WorldFault(

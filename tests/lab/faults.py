@@ -199,6 +199,20 @@ def sidecar_inbound(port: int = 15006) -> Break:
     )
 
 
+def service(address: str, port: int, *backend: str) -> Break:
+    """An address that no interface has, as kube-proxy makes a service's on each node: MASTER_PORT
+    alone leads on to the backend; without one nobody answers there."""
+    to = f"dnat to {backend[0]}" if backend else "drop"
+    kind = "nat hook output priority -100" if backend else "filter hook output priority 0"
+    rule = f"ip daddr {address} tcp dport {port} {to}"
+    return Break(
+        f"{address} is a service",
+        f"ip route add {address} dev eth0\n"
+        f"nft -f - <<'END'\ntable ip service {{\nchain o {{\ntype {kind}\n{rule}\n}}\n}}\nEND",
+        f"nft delete table ip service; ip route del {address} dev eth0",
+    )
+
+
 def drop_longer(size: int) -> Break:
     """What is longer than this is lost in both directions, and nobody is told."""
     rule = f'!= "lo" meta length > {size} drop'

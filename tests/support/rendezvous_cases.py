@@ -178,6 +178,22 @@ BAD = rung("ECONNREFUSED", ip="10.0.0.99")
 
 
 HEALTHY: tuple[Row, ...] = (
+    row(
+        "all came by a service's address, rank 0 itself as well",
+        here(
+            hosting(
+                came(1, mine=False),
+                *(came(n, mine=False) for n in (2, 3, 4)),
+                mine=False,
+                ips=("10.96.0.10",),
+                itself="ok",
+            ),
+            n2=guest(2),
+            n3=guest(3),
+            n4=guest(4),
+        ),
+        topology=nodes(1, 2, 3, 4),
+    ),
     # healthy worlds, however unusual
     row("all came", here(hosting(*ALL), n2=guest(2), n3=guest(3), n4=guest(4))),
     row(
@@ -956,6 +972,28 @@ LEADER_ADDRESS: tuple[Row, ...] = (
         "leader-elsewhere",
         about=("n1",),
         topology=alone(1),
+    ),
+    row(
+        "a service without hairpin: rank 0 alone can't get there",
+        here(
+            hosting(
+                came(1, mine=False),
+                *(came(n, mine=False) for n in (2, 3, 4)),
+                mine=False,
+                ips=("10.96.0.10",),
+                itself="ETIMEDOUT",
+                kubernetes=True,
+            ),
+            n2=guest(2),
+            n3=guest(3),
+            n4=guest(4),
+        ),
+        "self-unreachable",
+        subject="n1 · MASTER_ADDR",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        says=("10.96.0.10, port 29500: no answer from n1 itself, and 3 other nodes reached it",),
+        topology=nodes(1, 2, 3, 4),
     ),
     row(
         "localhost: rank 0's part",

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Address,
+    IPv6Interface,
+    ip_address,
+    ip_interface,
+)
 from queue import Empty, SimpleQueue
 
 from preflight.frozen import dataclass
@@ -163,6 +170,28 @@ def source_of(host: Host, ip: str) -> str:
         return host.source_of(ip)
     except OSError:
         return ""
+
+
+def why_translated(away: Sequence[str], own: Sequence[str], inside: str) -> str:
+    """Why addresses that no interface of this machine has may lead to it after all, as a service's
+    in Kubernetes or a cloud's public one do; empty where they can't. `own` are its interfaces'
+    addresses with their prefix (`10.0.0.7/24`): an address of an own subnet is a neighbour's.
+    `inside` is what container.kind() says."""
+    networks = [i for i in map(_network, own) if i is not None]
+    ips = [a for a in map(parse_ip, away) if a is not None]
+    if any(ip.version == i.version and ip in i.network for ip in ips for i in networks):
+        return ""
+    if inside:
+        return f"inside {'a container' if inside == 'container' else 'Kubernetes'}"
+    public = any(ip.is_global for ip in ips) and not any(i.ip.is_global for i in networks)
+    return "a public address" if public else ""
+
+
+def _network(text: str) -> IPv4Interface | IPv6Interface | None:
+    try:
+        return ip_interface(text)
+    except ValueError:
+        return None
 
 
 def as_c10d(ip: str) -> str:

@@ -12,6 +12,13 @@ from preflight.identity.addresses import loopback
 from preflight.model import Confidence, Found, Kind, Subject, World
 from preflight.roster import Roll
 
+OWN_ERRORS = {
+    "ETIMEDOUT": "no answer",
+    "ECONNREFUSED": "refused",
+    "stranger": "somebody else answers",
+    "EHOSTUNREACH": "no route",
+    "ENETUNREACH": "no route",
+}
 LISTEN_ERRORS = {
     "EADDRINUSE": "the port is in use",
     "EACCES": "not permitted for this user",
@@ -115,7 +122,7 @@ def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[
     for here, reach in world.each():
         roll = reach.roll
         alone = not roll.failed if roll.hosts else roll.reached is None
-        if 0 not in roll.ranks or roll.mine or not roll.ips or not alone:
+        if 0 not in roll.ranks or roll.mine or not roll.ips or not alone or roll.itself == "ok":
             continue
         others = [(h, r.roll) for h, r in world.each() if h.node != here.node]
         owner_node = next(
@@ -124,15 +131,46 @@ def leader_elsewhere(world: World[Reach], view: MeetingView | None) -> Iterator[
         right = next(iter(reach.addresses), "")
         if owner_node:
             yield _misplaced(here.node, roll.ranks, roll, owner_node, right)
-        elif not reach.kubernetes:
+        elif not reach.kubernetes or roll.itself:
             tried = [f"{h.node}: {describe_attempts(other)}" for h, other in others]
             tried += [f"{here.node}: {describe_attempts(roll)}"] if roll.ladder else []
+            tried += [f"{here.node}: {_own_way(roll)}"] if roll.itself else []
             finding = _misplaced(here.node, roll.ranks, roll, "", right)
             yield finding.with_(
                 saw=" · ".join([finding.saw, *tried[:4]]),
                 confidence=Confidence.POSSIBLE if len(tried) < 2 else Confidence.LIKELY,
                 alternatives=("the address is translated (NAT) to this node's",),
             )
+
+
+def cut_from_itself(world: World[Reach]) -> Iterator[Found]:
+    """Rank 0 listens, and its own client can't get there by way of MASTER_ADDR, which leads to this
+    machine from others: proven by those who came."""
+    for here, reach in world.each():
+        roll = reach.roll
+        others = [a for a in roll.arrivals if (a.host, a.pid) != (roll.host, roll.pid)]
+        if not roll.hosts or roll.itself in ("", "ok") or not others:
+            continue
+        yield Found(
+            "self-unreachable",
+            (Subject(Kind.SOFTWARE, here.node, "MASTER_ADDR", here.ranks),),
+            saw=f"{_own_way(roll)} from {here.node} itself, and "
+            f"{plural(len({a.node for a in others}), 'other node')} reached it · this machine has "
+            f"{', '.join(reach.addresses[:4]) or 'no address'}",
+            expected="a MASTER_ADDR at which rank 0's own process reaches its store",
+            confidence=Confidence.LIKELY,
+            fields={
+                "name": roll.name,
+                "ip": roll.ips[0],
+                "host": here.node,
+                "here": next(iter(reach.addresses), ""),
+            },
+        )
+
+
+def _own_way(roll: Roll) -> str:
+    how = OWN_ERRORS.get(roll.itself, roll.itself[:60])
+    return f"{', '.join(roll.ips[:4])}, port {roll.port}: {how}"
 
 
 def _misplaced(node: str, ranks: tuple[int, ...], roll: Roll, owner: str, right: str) -> Found:

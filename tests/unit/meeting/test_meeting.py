@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from support.hostile import SURROGATES, WORDS
 
-from preflight.meeting import connection, coordinator, handshake, protocol
+from preflight.meeting import connection, coordinator, handshake, protocol, tasks
 from preflight.meeting.connection import Gone, Wire
 from preflight.meeting.coordinator import Guest, Meeting
 from preflight.meeting.member import Attendance
 from preflight.meeting.protocol import Hello, Said
 from preflight.model import Cause, Mark, Missing, Seen
-from preflight.process.pool import Workers
+from preflight.process.pool import Returned, Workers
+from preflight.process.servers import LIGHT, open_light
 from preflight.roster import Arrival
 from preflight.serde import encode, parsed, weight
 
@@ -240,6 +241,37 @@ def test_nonsense_that_comes_along_with_a_hello_loses_that_guest_only(
     party.guest(2)
     party.until(lambda: party.all_here() and (party.kinds() or party.host.guests[0].lost != ""))
     assert not [g for g in party.host.guests if g.hello.ranks == (1,) and not g.lost]
+
+
+def test_the_way_back_to_itself_is_no_stranger(party: Party) -> None:
+    """Rank 0 by its own word, which nobody else knows."""
+    party.stranger(b'{"own": "\\udc80"}\n')
+    party.stranger(b'{"own": ["x"]}\n')
+    party.until(lambda: party.kinds().get("garbage") == 2)
+    assert not party.host.met_itself
+    open_light(party.loop)
+    asked = {"ips": [HERE], "port": party.port, "word": party.host.word, "seconds": 5.0}
+    call = party.loop.call(LIGHT, tasks.call_oneself, asked, seconds=7.0, label="itself")
+    party.until(lambda: call.result is not None)
+    assert party.host.met_itself
+    assert isinstance(call.result, Returned)
+    assert call.result.value == {"error": ""}
+    assert party.kinds() == {"garbage": 2}
+
+
+def test_somebody_else_is_not_itself(party: Party) -> None:
+    taken = {"ips": [HERE], "port": party.port, "word": "another's", "seconds": 0.5}
+    nobody = {"ips": [HERE], "port": 9, "word": party.host.word, "seconds": 0.5}
+    open_light(party.loop)
+    calls = [
+        party.loop.call(LIGHT, tasks.call_oneself, asked, seconds=7.0, label="itself")
+        for asked in (taken, nobody)
+    ]
+    party.until(lambda: all(call.result is not None for call in calls))
+    errors = [call.result.value["error"] for call in calls if isinstance(call.result, Returned)]
+    assert errors[1] == "ECONNREFUSED"
+    assert errors[0] == tasks.ANOTHER
+    assert not party.host.met_itself
 
 
 def test_the_silent_and_the_half_open(party: Party, monkeypatch: Any) -> None:
