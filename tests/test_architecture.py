@@ -54,7 +54,7 @@ MAY_IMPORT: Mapping[str, Set[str]] = {
     "checks": {"domains.*", "identity"},
     "baseline": {"domains.net", "domains.collectives"},
     "config": {"judge", "domains.system"},
-    "meeting": {"process", "domains.net"},
+    "meeting": {"process", "domains.net", "domains.system"},
     "engine": {"process", "identity", "meeting", "judge", "config", "domains.gpu"},
     "render": {"baseline", "engine"},
     "output": {"render", "engine", "process", "config"},
