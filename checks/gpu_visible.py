@@ -8,9 +8,10 @@ Fails if     NVML hangs, fails or has another version than the kernel module; it
              or not exposed to a container that has the devices; a driver is installed, but its
              module is not loaded; a GPU is lost or has an error; there are fewer GPUs than expected
              (--expect gpus_per_node, SLURM) or than ranks; the mask hides all GPUs of a job that
-             asked for some, or names MIG instances although MIG is off or one instance for several
-             ranks; a GPU of the job prohibits compute; /dev/nvidia-uvm is missing; a job that asked
-             for GPUs has no permission for /dev/kfd or a render node
+             asked for some, or of one node while others show theirs, or names MIG instances where
+             MIG is off or one instance for several ranks; a GPU of the job prohibits compute;
+             /dev/nvidia-uvm is missing; a job that asked for GPUs has no permission for /dev/kfd or
+             a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
@@ -40,7 +41,7 @@ from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGp
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import duration, plural, size
+from preflight.humanize import duration, parties, plural, size
 from preflight.model import (
     Blame,
     Cause,
@@ -439,6 +440,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if wanted:
             goal = f"{plural(wanted, 'GPU')} ({source})"
             yield Found("gpu-count", (world.subject(key),), missing.detail, goal)
+    using = {here.node for here, seen in world.each() if _uses_gpus(seen)}
     for here, seen in world.each():
         asked = wanted or seen.slurm or 0
         if seen.answer.code:
@@ -455,7 +457,8 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if not _any_failure(faults):
             faults += _too_few_gpus(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
         if not _any_failure(faults) and seen.answer.count:
-            faults += _mask_faults(here, seen, mask, apart, asked > 0)
+            others = sorted(using - {here.node})
+            faults += _mask_faults(here, seen, mask, apart, asked > 0, others)
         yield from faults
         yield from _compute_and_mig_modes(here, seen, mask, gpus)
         yield from _surroundings(here, seen)
@@ -465,6 +468,14 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
             saw = ", ".join(sorted({g.name for g in odd}))
             goal = f"{model} ({expect.source('gpu_model')})"
             yield Found("gpu-model", tuple(gpus(g.index) for g in odd), saw, goal)
+
+
+def _uses_gpus(seen: Visible) -> bool:
+    """Whether the job's processes see GPUs there."""
+    if seen.answer.code or not seen.answer.count:
+        return False
+    masks = DeviceMasks(mask=seen.mask, first=seen.first)
+    return bool(vendor.visible_devices(masks, _uuids(seen.answer)).indexes)
 
 
 def _any_failure(findings: Sequence[Found]) -> bool:
@@ -658,9 +669,15 @@ def _too_few_gpus(here: Subject, seen: Visible, asked: int, goal: str, apart: bo
 
 
 def _mask_faults(
-    here: Subject, seen: Visible, mask: VisibleDevices, apart: bool, wanted: bool
+    here: Subject,
+    seen: Visible,
+    mask: VisibleDevices,
+    apart: bool,
+    wanted: bool,
+    others: Sequence[str],
 ) -> list[Found]:
-    """Fewer devices visible than ranks, or than the mask means to show."""
+    """Fewer devices visible than ranks, or than the mask means to show. `others` are nodes of the
+    job that do see GPUs."""
     visible, ranks = len(mask.indexes), len(here.ranks)
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
@@ -679,8 +696,8 @@ def _mask_faults(
         code = "mask-duplicate"
     elif not visible:
         code = "mask-empty"
-        if mask.off and not wanted:  # who wants no GPU says so this way
-            status, confidence = WARN, Confidence.LIKELY
+        if mask.off and not wanted:  # who wants no GPU says so this way, and on all nodes
+            status, confidence = FAIL if others else WARN, Confidence.LIKELY
     elif ranks <= visible:
         code, status = "mask-invalid", WARN
     elif apart:
@@ -695,6 +712,7 @@ def _mask_faults(
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
     saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
     saw += f": {problem}" if problem else ""
+    saw += f" · {parties(others)} {'sees' if len(others) == 1 else 'see'} GPUs" if others else ""
     by_first = seen.mask is None and seen.first is not None
     return [
         Found(

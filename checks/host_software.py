@@ -4,11 +4,12 @@ Level        standard
 Looks at     the import of torch (time, error, folder and its file system), torch's versions,
              architectures and backends, every libnccl on the search path and the one that is
              loaded, the packages nvidia-nccl-cu*, the NVIDIA driver and the GPUs' capabilities
-Fails if     torch is installed, but can't be imported, or its import hangs; a different NCCL lacks
-             a symbol that torch needs; the driver is too old for torch's CUDA, or torch has no code
-             for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
-             torch.distributed or the NCCL backend; a version is not the expected one (--expect); a
-             cuda-compat library that this driver or these GPUs don't support comes first in the
+Fails if     torch is installed, but can't be imported, or its import hangs; a different or older
+             NCCL lacks a symbol that torch needs; the driver is too old for torch's CUDA, or torch
+             has no code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it
+             lacks torch.distributed or the NCCL backend; a version is not the expected one
+             (--expect); a cuda-compat library that this driver or these GPUs don't support comes
+             first in the
              search path; torch is built for another vendor's GPUs than a launcher's job has; this
              torch refuses PYTORCH_CUDA_ALLOC_CONF
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
@@ -165,6 +166,16 @@ FINDINGS = {
         text="keep one NCCL: the one that torch was built with",
         commands=(Command("pip list | grep nvidia-nccl", "the job's environment"),),
         status=(Status.WARN, Status.FAIL),
+        explains=("world.nccl", "world.bandwidth"),
+    ),
+    "nccl-too-old": FindingType(
+        headline="the NCCL that {at} loads lacks a symbol that torch needs: {seen}",
+        who="image author",
+        cause="an NCCL package that another package or requirements file has pinned",
+        means="import torch fails: 'undefined symbol: nccl…'",
+        text="install torch again, and with it the NCCL that it asks for: pip install "
+        "--force-reinstall torch==VERSION of this image; no longer pin nvidia-nccl",
+        commands=(Command("pip check; pip list | grep nvidia-nccl", "the job's environment"),),
         explains=("world.nccl", "world.bandwidth"),
     ),
     "driver-too-old": FindingType(
@@ -538,7 +549,12 @@ def _import_failed(torch: Subject, seen: TorchSoftware) -> Found:
     culprits = [f"{x.path} ({x.origin})" for x in seen.libraries if x.origin in foreign]
     if len(seen.packages) > 1:
         culprits += [f"{name} {version}" for name, version in seen.packages.items()]
-    if culprits and re.search(r"undefined symbol: p?nccl[A-Z]", seen.error):
+    lacks = re.search(r"undefined symbol: p?nccl[A-Z]", seen.error)
+    if lacks and not culprits and seen.packages:
+        alone = [f"{name} {version}" for name, version in seen.packages.items()]
+        words = " · ".join([saw, *alone])
+        return Found("nccl-too-old", (torch,), words, goal, confidence=Confidence.LIKELY)
+    if culprits and lacks:
         return Found(
             "two-nccl",
             (torch,),

@@ -2,27 +2,34 @@
 
 Looks at     MASTER_PORT; on the node of rank 0 a short test listener, the sockets in /proc/net/tcp
              and tcp6 and the process that holds them; the ephemeral range
-             net.ipv4.ip_local_port_range and the ports reserved in it
+             net.ipv4.ip_local_port_range and the ports reserved in it; entries and size of the
+             connection tracking table, and what the kernel has logged of it in the last hour
 Fails if     MASTER_PORT is not a port number; it needs privileges that are missing; a listener or
              an outgoing connection holds it; the ephemeral range has fewer ports than ranks
 Warns if     MASTER_PORT is inside the ephemeral range, where any outgoing connection may take it
-             first; the range is narrow for the ranks of this node
+             first; the range is narrow for the ranks of this node; the connection tracking table
+             is nearly full, or the kernel has dropped packets for it in the last hour
 Undecided    the port can't be tested and the sockets can't be read
-Not covered  firewalls (rdzv.reach, net.mesh); connections in TIME_WAIT, which do no harm; under
-             torchrun the port belongs to its agent and is not touched; a port that another agent
-             of this run holds for the meeting, since it came before that of rank 0
+Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
+             TIME_WAIT, which do no harm; under torchrun the port belongs to its agent and is not
+             touched; a port that another agent of this run holds for the meeting, since it came
+             before that of rank 0
 Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission denied",
              "The server socket has failed to listen on any local network address",
              "port must have value from 0 to 65535", "Cannot assign requested address",
-             "Ping failed, invalid value returned from server"
+             "Ping failed, invalid value returned from server",
+             "nf_conntrack: table full, dropping packet"
 """
 
 from __future__ import annotations
 
 import errno
+import re
+import time
 from collections.abc import Iterator
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.kernel_log import kernel_log, uptime
 from preflight.domains.net import meeting_port
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.expect import Expect
@@ -57,6 +64,15 @@ CHECK = Check(
 # NCCL's guide calls 50000-51000 enough for a node, which is 125 a rank with 8 GPUs; a rank needs a
 # listener for each communicator and backend and a port for each connection that it opens
 PORTS_PER_RANK = 32
+
+# net/netfilter/nf_conntrack_core.c; newer kernels say in which network namespace
+TABLE_FULL = re.compile(
+    r"nf_conntrack: table full(?: in netns \d{1,12})?, dropping packet", re.ASCII
+)
+LOG_SECONDS, LOG_HOUR = 0.5, 3600.0
+# the kernel makes room only among connections that are not established; what is left up to here is
+# gone in a moment when all ranks connect
+TABLE_NEARLY_FULL = 0.95
 
 # what a rank, an agent or a notebook of an earlier run is called
 RUNNERS = ("python", "pt_elastic", "pt_main", "torchrun", "accelerate", "deepspeed", "ipython")
@@ -151,6 +167,23 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=("net.mesh", "rdzv.store", "world.*"),
     ),
+    "conntrack-full": FindingType(
+        headline="the connection tracking table of {at} is full: {seen}",
+        cause="many connections through a firewall or NAT, or a small nf_conntrack_max",
+        means="new connections are dropped without an answer: init_process_group or "
+        "ncclCommInitRank hangs in one start and passes in the next",
+        text="raise net.netfilter.nf_conntrack_max, or exempt the nodes of a job from tracking "
+        "(notrack)",
+        commands=(
+            Command(
+                "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max", "the node"
+            ),
+            Command("sysctl -w net.netfilter.nf_conntrack_max={wanted}", "the node"),
+        ),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=("net.mesh", "rdzv.store", "world.*"),
+    ),
 }
 
 
@@ -159,7 +192,9 @@ class MasterPort:
     """port 0: not known. `bind`: the errno that a listener gets, 0 when it can stand there, None
     when it was not tried. low, high, reserved: the ephemeral range and how much of it is reserved;
     kept: whether MASTER_PORT is a reserved one; meeting: an agent of this very run holds it for the
-    meeting, since it came before that of rank 0."""
+    meeting, since it came before that of rank 0. tracked of tracked_most: connections in the
+    kernel's table, 0 of 0 where there is none; dropped: how often the kernel has logged in the last
+    hour that it is full, and dropped_ago: seconds since it last did."""
 
     port: int
     agent: bool
@@ -170,6 +205,10 @@ class MasterPort:
     reserved: int = 0
     kept: bool = False
     meeting: bool = False
+    tracked: int = 0
+    tracked_most: int = 0
+    dropped: int = 0
+    dropped_ago: float = 0.0
 
 
 def observe(host: Host, ctx: Context) -> MasterPort:
@@ -192,6 +231,12 @@ def observe(host: Host, ctx: Context) -> MasterPort:
             found = holders(host, sockets)
             meeting = meeting_port.signed(host, ctx.topology)
     reserved = _reserved_ranges(host)
+    ctx.mark("connection tracking")
+    tracked, most = (
+        host.read_int(f"/proc/sys/net/netfilter/nf_conntrack_{name}") or 0
+        for name in ("count", "max")
+    )
+    dropped = _table_was_full(host)
     return MasterPort(
         port=port,
         agent=agent,
@@ -202,7 +247,22 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         reserved=sum(max(0, min(b, high) - max(a, low) + 1) for a, b in reserved),
         kept=any(a <= port <= b for a, b in reserved),
         meeting=meeting,
+        tracked=tracked,
+        tracked_most=most,
+        dropped=len(dropped),
+        dropped_ago=round(min(dropped, default=0.0), 1),
     )
+
+
+def _table_was_full(host: Host) -> list[float]:
+    """How many seconds ago the kernel has logged it, of the last hour; nothing where the log can't
+    be read."""
+    up = uptime(host)
+    try:
+        log = kernel_log(host, up, time.monotonic() + LOG_SECONDS) if up else iter(())
+        return [age for age, text in log if age < LOG_HOUR and TABLE_FULL.search(text[:200])]
+    except CannotObserve:
+        return []
 
 
 def _bind_errno(host: Host, port: int) -> int:
@@ -255,6 +315,7 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
         if seen.port and not seen.agent and not chosen_by_us:
             yield from _judge_port(here, seen, fields, source)
         yield from _judge_range(here, seen)
+        yield from _judge_tracking(here, seen)
 
 
 def _judge_port(
@@ -315,6 +376,24 @@ def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
             fields={"wanted": str(PORTS_PER_RANK * ranks)},
             status=Status.FAIL if ports < ranks else Status.WARN,
         )
+
+
+def _judge_tracking(here: Subject, seen: MasterPort) -> Iterator[Found]:
+    full = seen.tracked_most and seen.tracked >= TABLE_NEARLY_FULL * seen.tracked_most
+    if not full and not seen.dropped:
+        return
+    parts = [f"{seen.tracked} of {seen.tracked_most} entries"] if seen.tracked_most else []
+    if seen.dropped:
+        ago = duration(seen.dropped_ago)
+        parts.append(f"the kernel logged 'table full, dropping packet' {ago} ago")
+    yield Found(
+        "conntrack-full",
+        (here,),
+        saw=" · ".join(parts),
+        expected=f"less than {TABLE_NEARLY_FULL:.0%} of nf_conntrack_max",
+        confidence=Confidence.CERTAIN if full else Confidence.LIKELY,
+        fields={"wanted": str(max(262144, 2 * seen.tracked_most))},
+    )
 
 
 def _describe_holder(holder: Holder) -> str:

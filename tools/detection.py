@@ -44,6 +44,7 @@ from faults import (  # noqa: E402
     rails,
     ranks,
     slow_networks,
+    torch_builds,
 )
 from faults.world import ARRIVE  # noqa: E402
 from rows import Row  # noqa: E402
@@ -79,7 +80,12 @@ QUIET_WORLDS = ("healthy world", "READY", "false alarms", "seconds")
 PARTS = (
     Part("What the job's author set", ONE, job.FAULTS, rows.machine_fault),
     Part("What is wrong with the machine", ONE, node.FAULTS, rows.machine_fault),
-    Part("What is wrong with its GPUs", ON_GPUS, accelerators.FAULTS, rows.gpu_fault),
+    Part(
+        "What is wrong with its GPUs",
+        ON_GPUS,
+        (*accelerators.FAULTS, *torch_builds.FAULTS),
+        rows.gpu_fault,
+    ),
     Part(
         "What its GPUs compute, and copy to each other", ON_GPUS, computing.FAULTS, rows.gpu_fault
     ),
@@ -97,7 +103,10 @@ PARTS = (
     ),
     Part("Machines with nothing wrong", QUIET, healthy.VARIANTS, rows.healthy_machine),
     Part(
-        "Machines whose GPUs compute and copy well", QUIET, computing.HEALTHY, rows.healthy_machine
+        "Machines whose GPUs compute and copy well",
+        QUIET,
+        (*computing.HEALTHY, *torch_builds.HEALTHY),
+        rows.healthy_machine,
     ),
     Part(
         "Jobs on several machines with nothing wrong",

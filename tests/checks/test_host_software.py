@@ -173,7 +173,8 @@ CASES = (
     # NCCL
     Case("a symbol gone", broken(SYMBOL, libraries=(SEARCHED,)), "two-nccl", FAIL),
     Case("gone by two packages", broken(SYMBOL, packages=TWO_CUDAS), "two-nccl", FAIL),
-    Case("gone, nobody known for it", broken(SYMBOL), "torch-broken", FAIL),
+    Case("gone, one package alone", broken(SYMBOL), "nccl-too-old", FAIL),
+    Case("gone, nobody known for it", broken(SYMBOL, packages={}), "torch-broken", FAIL),
     Case("an older one is loaded", but(loaded=OLD), "two-nccl", WARN),
     Case("a newer one is preloaded", but(loaded=replace(OLD, version="2.30.7")), "two-nccl", WARN),
     Case("the same from elsewhere", but(loaded=replace(OLD, version="2.28.9"))),

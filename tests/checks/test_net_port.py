@@ -56,6 +56,21 @@ CASES = (
     Case("no range to be read", but(low=0, high=0)),
     Case("a reserved port", but(port=40000, kept=True)),
     Case("no network stack at all", but(bind=errno.EAFNOSUPPORT)),
+    Case("a tracking table in use", but(tracked=200_000, tracked_most=262_144)),
+    Case(
+        "a tracking table without room",
+        but(tracked=262_100, tracked_most=262_144),
+        "conntrack-full",
+        Status.WARN,
+        subject="n1",
+    ),
+    Case(
+        "a tracking table that was full",
+        but(tracked=900, tracked_most=262_144, dropped=3, dropped_ago=120.0),
+        "conntrack-full",
+        Status.WARN,
+        subject="n1",
+    ),
     Case("never looked", Missing(Cause.CANNOT_OBSERVE)),
     Case(
         "a run of my own",
@@ -211,3 +226,26 @@ def test_cannot_tell_without_tables(tmp_path: Path) -> None:
 def test_a_port_that_is_none_is_not_tried(tmp_path: Path) -> None:
     for port in (0, -1, 70000):
         assert net_port.observe(Host(str(tmp_path), {}), context(master_port=port)).port == 0
+
+
+def test_observe_reads_the_connection_tracking_table(tmp_path: Path) -> None:
+    folder = tmp_path / "proc/sys/net/netfilter"
+    folder.mkdir(parents=True)
+    (folder / "nf_conntrack_count").write_text("65536\n")
+    (folder / "nf_conntrack_max").write_text("65536\n")
+    (tmp_path / "proc/net").mkdir()
+    (tmp_path / "proc/net/tcp").write_text("sl local_address rem_address st\n")
+    (tmp_path / "proc/uptime").write_text("9000.00 100.00\n")
+    (tmp_path / "dev").mkdir()
+    full = "nf_conntrack: nf_conntrack: table full{}, dropping packet"
+    lines = (
+        f"4,1,1000000,-;{full.format('')}",  # hours ago
+        f"4,2,8880000000,-;{full.format(' in netns 4026531840')}",
+        f"4,3,8940000000,-;{full.format('')}",
+        f"12,4,8990000000,-;{full.format('')}",  # a program's own words
+    )
+    (tmp_path / "dev/kmsg").write_text("".join(f"{line}\n" for line in lines))
+    seen = net_port.observe(Host(str(tmp_path), {}), context())
+    assert (seen.tracked, seen.tracked_most) == (65536, 65536)
+    assert (seen.dropped, seen.dropped_ago) == (2, 60.0)
+    round_trips(seen)

@@ -572,6 +572,18 @@ LINKS = (
         **ON_4,
     ),
     Fault(
+        "two of four GPUs lack six NVLink lanes",
+        "gpu.links",
+        "nvlink-down",
+        "n1 · GPU 2",
+        status="warn",
+        exit=0,
+        says="GPU 3: link 0, 1, 2, 3, 4, 5 down, 12 of 18 lanes up",
+        scenario={"links": 18}
+        | {f"gpu{gpu}.link{link}.state": 0 for gpu in (2, 3) for link in range(6)},
+        **ON_4,
+    ),
+    Fault(
         "a GPU without a lane to its switch",
         "gpu.links",
         "nvlink-down",

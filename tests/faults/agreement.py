@@ -198,6 +198,17 @@ MACHINES = (
         exit=0,
     ),
     WorldFault(
+        "CUDA_VISIBLE_DEVICES is empty on one node",
+        *("gpu.visible", "mask-empty", "n2"),
+        machines=machines(3, setup=gpus(2)),
+        env=NVML,
+        on={"n2": {"CUDA_VISIBLE_DEVICES": ""}},
+        nproc=2,
+        args=HEALTH,
+        needs=("gcc",),
+        innocent=("n1", "n3"),
+    ),
+    WorldFault(
         "the GPUs of one of three nodes have other VBIOS",
         *("gpu.health", "vbios-differs", "n3"),
         status="warn",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from faults.accelerators import RAILS
 from faults.inject import Fault
+from faults.node import TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
 TIMES = 3
@@ -165,6 +166,43 @@ VARIANTS = (
     healthy("10,000 variables", env={f"JOB_ARRAY_ITEM_{n}": f"value {n}" for n in range(10_000)}),
     healthy("one rank on one CPU", wrap=("taskset", "-c", "1"), nproc=1),
     healthy("another user than root", user=NOBODY),
+    healthy("the connection tracking table is half full", setup=TRACKED.format(131072)),
+    healthy(
+        "MASTER_PORT is in the ephemeral range, and reserved",
+        env={"MASTER_ADDR": "n1", "MASTER_PORT": "40000"},
+        setup="echo 40000-40010 > /proc/sys/net/ipv4/ip_local_reserved_ports\n",
+    ),
+    healthy("a short listen queue", setup="echo 128 > /proc/sys/net/core/somaxconn\n"),
+    healthy(
+        "WSL 2: a GPU without device files",
+        nproc=1,
+        scenario={"count": 1, "name": "NVIDIA GeForce RTX 4090", "capability": "8.9"},
+        setup=": > /dev/dxg\n",
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,host.limits,env.vars"),
+    ),
+    healthy(
+        "idle GPUs: low clocks, and the driver says so",
+        nproc=2,
+        gpus=4,
+        scenario={"reasons": 1, "clock_now": 210, "power": 70000},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health"),
+    ),
+    healthy(
+        "an RTX for the display beside two H100, and a mask",
+        nproc=2,
+        gpus=3,
+        env={"CUDA_VISIBLE_DEVICES": "0,1"},
+        scenario={"gpu2.name": "NVIDIA T400", "gpu2.capability": "7.5", "gpu2.memory": 2 << 30},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
+    healthy(
+        "one MIG instance by its index",
+        nproc=1,
+        gpus=1,
+        env={"CUDA_VISIBLE_DEVICES": "0"},
+        scenario={"mig": 1},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health"),
+    ),
     healthy(
         "limits that others have as well: no core files, 8 MiB of stack, a month of CPU time",
         wrap=("prlimit", "--core=0", "--stack=8388608", "--cpu=2592000"),

@@ -5,6 +5,15 @@ from __future__ import annotations
 from faults.inject import Fault
 from lab.host import NOBODY, Machine
 
+TRACKED = """
+for file in count max; do : > tracked-$file; done
+echo {} > tracked-count; echo 262144 > tracked-max
+for file in count max; do
+    mount --bind tracked-$file /proc/sys/net/netfilter/nf_conntrack_$file
+done
+"""
+"""So many connections in the kernel's table."""
+
 NETWORK = (
     Fault(
         "lo is down",
@@ -19,6 +28,25 @@ NETWORK = (
         "net.port",
         "ports-few",
         setup="echo 50000 50001 > /proc/sys/net/ipv4/ip_local_port_range",
+    ),
+    Fault(
+        "the connection tracking table has room for four more",
+        "net.port",
+        "conntrack-full",
+        status="warn",
+        exit=0,
+        says="262140 of 262144 entries",
+        setup=TRACKED.format(262140),
+    ),
+    Fault(
+        "the kernel has dropped packets for a full connection tracking table",
+        "net.port",
+        "conntrack-full",
+        status="warn",
+        exit=0,
+        says="table full, dropping packet",
+        setup="printf '%s\\n' \"4,9,$(cut -d. -f1 /proc/uptime)000000,-;"
+        'nf_conntrack: nf_conntrack: table full, dropping packet" >> /dev/kmsg\n',
     ),
 )
 

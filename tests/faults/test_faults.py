@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from faults import accelerators, computing, job, node, ranks
+from faults import accelerators, computing, job, node, ranks, torch_builds
 from faults.at_length import short
 from faults.inject import Fault, judge, lacking, needs_torch, run
 
 FAULTS = (
-    *(*job.FAULTS, *node.FAULTS, *accelerators.FAULTS, *ranks.FAULTS),
+    *(*job.FAULTS, *node.FAULTS, *accelerators.FAULTS, *torch_builds.FAULTS, *ranks.FAULTS),
     *(fault for fault in computing.FAULTS if fault.name not in computing.AT_LENGTH),
 )
 

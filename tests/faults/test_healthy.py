@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from faults import computing
+from faults import computing, torch_builds
 from faults.healthy import TIMES, VARIANTS
 from faults.inject import Fault, Outcome, lacking, line, run
 from lab.host import Lab, Machine
@@ -41,7 +41,9 @@ def test_standard(variant: Fault) -> None:
 @pytest.mark.root
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "variant", [v for v in computing.HEALTHY if v.name not in computing.AT_LENGTH], ids=str
+    "variant",
+    [*torch_builds.HEALTHY, *(v for v in computing.HEALTHY if v.name not in computing.AT_LENGTH)],
+    ids=str,
 )
 def test_gpus_that_compute_and_copy(variant: Fault) -> None:
     if why := lacking(variant):

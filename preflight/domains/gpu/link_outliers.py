@@ -37,8 +37,9 @@ class MissingLanes:
 def missing_lanes(
     nodes: Mapping[str, GpuTopology], virtual: frozenset[str]
 ) -> dict[str, list[MissingLanes]]:
-    """GPUs with fewer lanes than more than half of their model; `virtual` are nodes that are
-    virtual machines."""
+    """GPUs with fewer lanes than more than half of their model; without such a majority, with fewer
+    than several that have all of theirs up to switches, which a board wires to its GPUs alike.
+    `virtual` are nodes that are virtual machines."""
     models: dict[str, dict[str, tuple[str, LinkedGpu]]] = {}
     for node, joined in nodes.items():
         for gpu in joined.gpus:
@@ -49,10 +50,16 @@ def missing_lanes(
         if len({gpu.active for gpu in {id(gpu): gpu for _, gpu in gpus.values()}.values()}) < 2:
             continue
         agreed = consensus({who: gpu.active for who, (_, gpu) in gpus.items()})
-        peers = [gpus[who][1] for who in agreed.holders]
+        usual, holders = agreed.value, agreed.holders
+        if agreed.tie and all(gpu.switched for _, gpu in gpus.values()):
+            usual = max(gpu.active for _, gpu in gpus.values())
+            holders = tuple(who for who, (_, gpu) in gpus.items() if gpu.active == usual)
+            if len(holders) < 2 or any(_down(gpus[who][1]) for who in holders):
+                continue
+        peers = [gpus[who][1] for who in holders]
         switched = any(peer.switched for peer in peers)
         for node, gpu in gpus.values():
-            if agreed.value is None or gpu.active >= agreed.value:
+            if usual is None or gpu.active >= usual:
                 continue
             # a card without a bridge is no fault, nor is a GPU that has nobody to talk to; a
             # virtual machine may have got only some of the GPUs that a board wires together
@@ -60,9 +67,7 @@ def missing_lanes(
             if (switched and not unwired) or (gpu.active and node not in virtual):
                 usually = set.intersection(*(_down(peer) for peer in peers))
                 lost = tuple(sorted(_down(gpu) - usually))
-                found.setdefault(node, []).append(
-                    MissingLanes(gpu, agreed.value, agreed.holders, lost)
-                )
+                found.setdefault(node, []).append(MissingLanes(gpu, usual, holders, lost))
     return found
 
 

@@ -23,6 +23,16 @@ def test_two_that_differ_are_no_majority() -> None:
     assert missing_lanes({"n1": node}, frozenset()) == {}
 
 
+def test_half_of_a_board_that_has_all_of_its_lanes_shows_what_the_other_half_lacks() -> None:
+    board = tuple(gpu(i, up=3 if i > 1 else 4) for i in range(4))
+    found = missing_lanes({"n1": GpuTopology(gpus=board)}, frozenset())["n1"]
+    assert [(one.gpu.index, one.usual, one.lost) for one in found] == [(2, 4, (3,)), (3, 4, (3,))]
+    unknown = tuple(gpu(i, up=3 if i > 1 else 4, of=5) for i in range(4))
+    assert missing_lanes({"n1": GpuTopology(gpus=unknown)}, frozenset()) == {}, "none has all"
+    dead = (*board[:2], gpu(2, up=0), gpu(3, up=0))
+    assert missing_lanes({"n1": GpuTopology(gpus=dead)}, frozenset()) == {}, "it may be no switch"
+
+
 def test_pairs_that_xgmi_does_not_join() -> None:
     def joined(index: int, others: list[int]) -> LinkedGpu:
         lanes = tuple(Lane(n, active=True, remote=f"bus {n}") for n in others)
