@@ -12,13 +12,15 @@ Fails if     locked memory is limited below 1 GiB while RDMA devices can be used
              CPU time, less than 64 GiB of address space beside GPUs (1 GiB without), or write
              files of less than 10 MiB; a limit on processes lets not even this check start
 Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
-             rank of the job, for the connections of NCCL and Gloo (more with NCCL_SOCKET_NTHREADS
-             and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP); several nodes with GPUs
-             have active InfiniBand (or EFA), but no permission to open its devices; a process may
-             use less than a week of CPU time, less than 1 TiB of address space beside GPUs (4 GiB
-             without), or write files of less than 100 GiB
+             rank of the job, for the connections of NCCL and Gloo, and as many per rank of each
+             further communicator of which accelerate's PARALLELISM_CONFIG_* and MEGATRON_LM_* tell
+             (more with NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP);
+             several nodes with GPUs have active InfiniBand (or EFA), but no permission to open its
+             devices; a process may use less than a week of CPU time, less than 1 TiB of address
+             space beside GPUs (4 GiB without), or write files of less than 100 GiB
 Undecided    /proc/self/limits can't be read
-Not covered  limits that the launcher changes after this check; disk quotas (host.storage)
+Not covered  limits that the launcher changes after this check; communicators that only the script
+             knows of; disk quotas (host.storage)
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
              "failed to extend /dev/shm/nccl-", "unable to open shared memory object",
              "pthread_create failed: Resource temporarily unavailable", "Too many open files",
@@ -83,8 +85,16 @@ FILES_PER_PEER, FILES_OF_STORE = 16, 64
 # (net_socket.cc: MAX_THREADS, MAX_SOCKETS)
 THREADS, SOCKETS = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"
 THREADS_MOST, SOCKETS_MOST = 16, 64
+# what `accelerate launch` tells its ranks of the device mesh: each of its dimensions of more than
+# one rank is a communicator of its own beside that of all ranks (accelerate's ParallelismConfig and
+# MegatronLMPlugin)
+MESH = (
+    *(f"PARALLELISM_CONFIG_{name}_SIZE" for name in ("DP_REPLICATE", "DP_SHARD", "TP", "CP", "EP")),
+    *("MEGATRON_LM_TP_DEGREE", "MEGATRON_LM_PP_DEGREE"),
+)
 # fs.nr_open as the kernel has it: nobody may have more, nor does NCCL open all that many
 FILES_MOST = 1 << 20
+RANKS_MOST = 1 << 20
 MEMORY_PER_RANK = 512 * MIB
 # a rank's threads use several seconds of CPU time in one
 CPU_AT_LEAST, CPU_PLENTY = 3600, 7 * 86400
@@ -254,6 +264,7 @@ class ProcessLimits:
     fabric    active ports of a network made for it, as `mlx5_0:1`; Ethernet's are not among them:
               many a card offers RDMA that its network can't carry
     inside    the kind of container that this is, or empty
+    groups    ranks of each further communicator that the environment tells of
     sockets   data connections that NCCL opens for each of its own over TCP, by its variables
     cpu_seconds, addresses, file_bytes      what one process may use of CPU time, of address space,
               and write to one file
@@ -277,6 +288,7 @@ class ProcessLimits:
     inside: str = ""
     files_hard: int | None = None
     sockets: int = 1
+    groups: tuple[int, ...] = ()
     cpu_seconds: int = UNLIMITED
     addresses: int = UNLIMITED
     file_bytes: int = UNLIMITED
@@ -316,6 +328,7 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         inside=container.kind(host),
         files_hard=limits["max open files"].hard,
         sockets=_sockets(host),
+        groups=_groups(host),
         cpu_seconds=soft.get("max cpu time", UNLIMITED),
         addresses=soft.get("max address space", UNLIMITED),
         file_bytes=soft.get("max file size", UNLIMITED),
@@ -327,6 +340,11 @@ def _sockets(host: Host) -> int:
     said = (number(host.environ.get(name, "").strip()) for name in (THREADS, SOCKETS))
     threads, each = (max(1, count or 1) for count in said)
     return min(min(threads, THREADS_MOST) * each, SOCKETS_MOST)
+
+
+def _groups(host: Host) -> tuple[int, ...]:
+    said = (number(host.environ.get(name, "").strip()) or 1 for name in MESH)
+    return tuple(size for size in said if 1 < size <= RANKS_MOST)
 
 
 def _may_open(host: Host) -> bool:
@@ -439,7 +457,9 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
         peers = world.topology.size
         away = peers - ranks if limits.gpus and not (limits.rdma and limits.verbs) else 0
         open_at_once = max(FILES_PER_PEER * peers, 2 * (limits.sockets + 1) * away)
-        usual = min(FILES_PER_RANK + open_at_once, FILES_MOST)
+        groups = sum(min(group, peers) for group in limits.groups)
+        alone = FILES_PER_RANK + open_at_once
+        usual = min(alone + FILES_PER_PEER * groups, FILES_MOST)
         files = int(expect.number("nofile") or usual)
         if limits.files != UNLIMITED and limits.files < files:
             least = max(FILES_AT_LEAST, FILES_OF_STORE + peers)
@@ -462,7 +482,17 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                     f" · {THREADS} x {SOCKETS} = {limits.sockets}"
                     if files == usual and open_at_once > FILES_PER_PEER * peers
                     else ""
+                )
+                + (
+                    f" · {plural(len(limits.groups), 'further communicator')} of "
+                    f"{', '.join(map(str, limits.groups))} ranks, as accelerate launch says"
+                    if files == usual and limits.groups
+                    else ""
                 ),
+                # how many connections a communicator has depends on channels and topology
+                confidence=Confidence.LIKELY
+                if files == usual and limits.files >= alone
+                else Confidence.CERTAIN,
                 expected=f"at least {files} for {plural(peers, 'rank')}{expect.aside('nofile')}",
                 fields={"wanted": str(wanted)},
                 status=Status.WARN if enough else None,

@@ -9,9 +9,8 @@ Fails if     torch is installed, but can't be imported, or its import hangs; a d
              has no code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it
              lacks torch.distributed or the NCCL backend; a version is not the expected one
              (--expect); a cuda-compat library that this driver or these GPUs don't support comes
-             first in the
-             search path; torch is built for another vendor's GPUs than a launcher's job has; this
-             torch refuses PYTORCH_CUDA_ALLOC_CONF
+             first in the search path; torch is built for another vendor's GPUs than a launcher's
+             job has; this torch refuses PYTORCH_CUDA_ALLOC_CONF
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; the user has no name, but torch.compile needs one
              (torch before 2.13); PYTORCH_CUDA_ALLOC_CONF is refused, but no GPU needs it

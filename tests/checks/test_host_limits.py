@@ -112,6 +112,19 @@ CASES = (
         but(files=1024, gpus=True, rdma=(), sockets=64),
         topology=topology(8, size=8),
     ),
+    Case("1024 files for 32 ranks", but(files=1024), topology=topology(8, size=32)),
+    Case(
+        "1024 files for 32 ranks in one communicator more",  # goodfire-ai/spd#957
+        but(files=1024, files_hard=1 << 20, groups=(32,)),
+        "nofile-low",
+        Status.WARN,
+        topology=topology(8, size=32),
+    ),
+    Case(
+        "1024 files do for small groups",
+        but(files=1024, groups=(2, 4)),
+        topology=topology(8, size=32),
+    ),
     Case("64 files", but(files=64), "nofile-low", Status.FAIL),
     Case("files floor", but(files=1024), "nofile-low", Status.FAIL, expect={"nofile": 65536}),
     Case("pids", but(threads_left=100, threads_limit="pids.max"), "threads-low", Status.FAIL),
@@ -337,3 +350,14 @@ def test_cannot_tell_without_proc(tmp_path: Path) -> None:
 def test_the_sockets_of_nccl(threads: str, each: str, sockets: int, tmp_path: Path) -> None:
     given = {"NCCL_SOCKET_NTHREADS": threads, "NCCL_NSOCKS_PERTHREAD": each}
     assert host_limits._sockets(Host(str(tmp_path), given)) == sockets
+
+
+def test_observe_the_communicators_that_accelerate_tells_of(tmp_path: Path) -> None:
+    environ = {
+        "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "1",
+        "PARALLELISM_CONFIG_DP_SHARD_SIZE": "32",
+        "PARALLELISM_CONFIG_TP_SIZE": "x",
+        "PARALLELISM_CONFIG_CP_SIZE": "99999999999999",
+        "MEGATRON_LM_TP_DEGREE": "8",
+    }
+    assert host_limits._groups(Host(str(tmp_path), environ)) == (32, 8)

@@ -71,6 +71,8 @@ OTHER_PYTHON = Break(
     " > other/sitecustomize.py",
 )
 
+GPU_FILE = ": > /dev/nvidia0\n"
+FILES = ("--only", "env.identity,rdzv.reach,host.limits")
 HEALTH = ("--only", "env.identity,rdzv.reach,gpu.visible,gpu.health,agree.*")
 
 
@@ -195,6 +197,18 @@ MACHINES = (
         machines=(*machines(2, setup=gpus(2)), Machine("n3", setup=gpus(1))),
         env=NVML,
         needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "1024 open files for 32 ranks that FSDP joins once more",
+        *("host.limits", "nofile-low", "n3"),
+        status="warn",
+        confidence="likely",
+        says="soft limit; the hard limit is 8192",
+        machines=machines(4, setup=GPU_FILE, limits={"nofile": "1024:8192"}),
+        nproc=8,
+        env={"PARALLELISM_CONFIG_DP_SHARD_SIZE": "32", "PARALLELISM_CONFIG_TP_SIZE": "1"},
+        args=FILES,
         exit=0,
     ),
     WorldFault(

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from faults.accelerators import RAILS
-from faults.agreement import HEALTH, NVML, gpus, tray
+from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
 from faults.naming import KUBERNETES, SERVICE, TO_N1
 from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
+    Break,
     card_says,
     delay,
     few_ports,
@@ -43,6 +44,9 @@ cd $(mktemp -d)
 cd tree/infiniband/mlx5_7; echo MT4125 > hca_type; echo 22.36.1010 > fw_ver
 {GPU}"""
 CUT = LOSSY[0]
+RP = "sysctl -qw net.ipv4.conf.all.rp_filter={0} net.ipv4.conf.eth0.rp_filter={0}"
+LOOSE, STRICT = Break("loose", RP.format(2)), Break("strict", RP.format(1))
+OTHER_WAY = Break("another way", "ip route add 10.77.0.2 via 10.78.0.2 dev eth1")
 FIRST = {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
 SECOND = {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
 
@@ -329,6 +333,36 @@ WORLDS = (
         "HCAs of two makes, each with firmware of its own",
         machines=machines(2, setup=TWO_MAKES),
         args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "1024 open files for 32 ranks in groups of two and four",
+        machines=machines(4, setup=GPU, limits={"nofile": "1024:8192"}),
+        nproc=8,
+        env={"PARALLELISM_CONFIG_TP_SIZE": "2", "PARALLELISM_CONFIG_CP_SIZE": "4"},
+        args=FILES,
+    ),
+    healthy(
+        "CUDA_VISIBLE_DEVICES is empty on all nodes: a try on the CPU",
+        machines=machines(3, setup=gpus(2)),
+        env={**NVML, "CUDA_VISIBLE_DEVICES": ""},
+        nproc=2,
+        args=("--only", "env.identity,rdzv.reach,agree.*"),
+    ),
+    healthy(
+        "an asymmetric route, and a loose rp_filter",
+        machines=machines(3, nics=2),
+        breaks={"n3": (LOOSE, OTHER_WAY), "n2": (LOOSE,)},
+    ),
+    healthy(
+        "a strict rp_filter, and routes that agree",
+        machines=machines(3, nics=2),
+        breaks=dict.fromkeys(THREE, (STRICT,)),
+    ),
+    healthy(
+        "an operator of Kubernetes counts pods in RANK and WORLD_SIZE",
+        env={"WORLD_SIZE": "3", "PET_NNODES": "3", "PET_NPROC_PER_NODE": "2", **KUBERNETES},
+        on={n: {"RANK": str(i), "PET_NODE_RANK": str(i)} for i, n in enumerate(THREE)},
+        nproc=2,
     ),
     healthy(
         "320 open files for two ranks",

@@ -307,6 +307,56 @@ def some_flows(parts: int, rest: str) -> Break:
     )
 
 
+REVERSE_PATH = (
+    mesh(
+        "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
+        "link-closed",
+        "n2->n3",
+        machines=machines(3, nics=2),
+        breaks={
+            "n3": [
+                Break(
+                    "strict",
+                    "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1\n"
+                    "ip route add 10.77.0.2 via 10.78.0.2 dev eth1",
+                )
+            ],
+        },
+        innocent=("n1",),
+    ),
+    mesh(
+        "a NetworkPolicy: of four pods three take no connections, rank 0's does",
+        "inbound-closed",
+        "n2",
+        machines=machines(4),
+        env={"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+        breaks={
+            name: [
+                firewall("policy", "ct state established,related accept", "meta l4proto tcp drop")
+            ]
+            for name in ("n2", "n3", "n4")
+        },
+        innocent=("n1",),
+    ),
+    mesh(
+        "ufw on n2 knows the subnet of two nodes, and n3 is in another",
+        "link-closed",
+        "n3->n2",
+        machines=(*machines(2), Machine("n3", address="10.77.9.3")),
+        breaks={
+            "n2": [
+                firewall(
+                    "ufw",
+                    "ct state established,related accept",
+                    "ip saddr 10.77.0.0/29 accept",
+                    "meta l4proto tcp drop",
+                )
+            ]
+        },
+        innocent=("n1",),
+    ),
+)
+
 PATHS = (
     WorldFault(
         "one of two paths into n2 has an MTU of 1300",
@@ -866,6 +916,7 @@ FAULTS = (
     *ON_THE_WAY,
     *PORTS,
     *FLOWS,
+    *REVERSE_PATH,
     *PATHS,
     *ROUTES,
     *WIRES,

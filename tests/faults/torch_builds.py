@@ -94,9 +94,15 @@ FAULTS = (
         says="nvidia-nccl-cu12 2.18.1",
     ),
     misfit(
-        "a CPU torch replaced the image's, in a container under torchrun",
+        "a CPU torch replaced the image's, in a pod under torchrun",
         "cpu-build",
-        {"setup": ": > /.dockerenv\n", "env": {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2"}},
+        {
+            "env": {
+                "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+                "PET_NNODES": "1",
+                "PET_NPROC_PER_NODE": "2",
+            }
+        },
         nproc=None,
     ),
 )
