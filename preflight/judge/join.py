@@ -21,6 +21,11 @@ NODES = 4
 VARYING = re.compile(r"(?<![\w.:/%+-])[\w.:/%+-]*\d[\w.:/%+-]*")
 """Words with a digit: numbers, and names and addresses that have one."""
 NUMBER = re.compile(r"\d+(\.\d+)?")
+OF_SEVERAL = (
+    ("exclude this node or accept its speed", "exclude these nodes or accept their speed"),
+    ("exclude this node", "exclude these nodes"),
+)
+"""What a remedy says of one node, and of several."""
 NAMING = re.compile(
     r"\b(ranks?|GPUs?|pids?|ports?|links?|lines?|uids?|numbers?|devices?|Xid|nodes?|jobs?|code)"
     r"[ '\"]*$",
@@ -42,7 +47,18 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
     for group in similar.values():
         nodes = {subject.node for finding in group for subject in finding.subjects}
         found += [_in_ranges(group)] if len(group) > 1 and len(nodes) >= NODES else group
-    return found
+    return [_of_several(finding) for finding in found]
+
+
+def _of_several(finding: Finding) -> Finding:
+    """A finding whose remedy speaks of all nodes that it is about."""
+    advice = finding.advice
+    if advice is None or len({subject.node for subject in finding.subjects}) < 2:
+        return finding
+    text = advice.text
+    for one, several in OF_SEVERAL:
+        text = text.replace(one, several)
+    return finding.with_(advice=replace(advice, text=text)) if text != advice.text else finding
 
 
 def _words(finding: Finding) -> str:

@@ -82,3 +82,18 @@ def test_nobody_is_lost_and_nothing_raises(told: list[tuple[int, str]]) -> None:
     made = joined(some)
     assert {n for f in some for n in nodes(f)} == {n for f in made for n in nodes(f)}
     assert len(made) <= len(some)
+
+
+def test_a_remedy_speaks_of_all_nodes_that_it_is_for() -> None:
+    def with_fix(node: str, text: str) -> Finding:
+        return finding(node, "bad", advice=FindingType(cause="", means="", text=text))
+
+    slow = "exclude this node or accept its speed; reboot"
+    (one,) = joined([with_fix(f"n{i}", slow) for i in range(20)])
+    assert one.advice is not None
+    assert one.advice.text == "exclude these nodes or accept their speed; reboot"
+    (two,) = joined([with_fix(n, "exclude this node; reset the GPU") for n in ("n1", "n2")])
+    assert two.advice is not None
+    assert two.advice.text == "exclude these nodes; reset the GPU"
+    alone = with_fix("n1", slow)
+    assert joined([alone]) == [alone]
