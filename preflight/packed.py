@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import marshal
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from math import copysign
 from typing import Any
@@ -34,6 +34,7 @@ SMALL = 257
 """Whole numbers of which Python itself keeps one (some of those below 0, too)."""
 DIGESTED = 32
 """Bytes beyond which what is written out is told by its digest."""
+SCALARS = frozenset((str, int, float, bool, type(None)))
 ENTRY, NUMBER = 128, 32
 """Bytes of an entry of a dict with its key, and of a number."""
 OBJECT = 48
@@ -48,6 +49,11 @@ def flat(data: Any) -> Flat:
     leaves: list[Any] = []
     _look_through([data], shape, leaves)
     return tuple(shape), tuple(leaves)
+
+
+def flat_of(value: Any) -> Flat:
+    """The same of a value that may be packed."""
+    return value.flat() if type(value) is Packed else flat(value)
 
 
 def _look_through(one: Any, shape: list[Any], leaves: list[Any]) -> None:
@@ -189,6 +195,11 @@ class SlimDicts:
         return slim
 
 
+def digest(data: Any) -> bytes:
+    """16 bytes that are the same for equal data: 1, 1.0 and True are three things."""
+    return blake2b(marshal.dumps(data, MARSHALLED), digest_size=16).digest()
+
+
 def _key(data: Any) -> bytes:
     key = marshal.dumps(data, MARSHALLED)
     return key if len(key) <= DIGESTED else blake2b(key, digest_size=16).digest()
@@ -266,6 +277,43 @@ class Packed:
     __hash__ = None  # type: ignore[assignment]  # as of what it stands for
 
 
+def packed(data: Any, columns: Mapping[int, Sequence[Any]]) -> Iterator[Packed]:
+    """Values which are as `data` but for these leaves, by their number in the order of flat(): as
+    many as there are values of each. Equal ones are one object. ValueError where one would not have
+    the shape of `data`."""
+    form = Form(data, *flat(data))
+    _keep_shape(data, form.leaves, columns)
+    return _each_packed(form.layout(tuple(sorted(columns))), columns)
+
+
+def _each_packed(layout: Layout, columns: Mapping[int, Sequence[Any]]) -> Iterator[Packed]:
+    known: dict[bytes, Packed] = {}
+    for values in zip(*(columns[place] for place in layout.places), strict=True):
+        own = marshal.dumps(values, MARSHALLED)
+        if own not in known:
+            known[own] = Packed(layout, own)
+        yield known[own]
+
+
+def _keep_shape(data: Any, leaves: Leaves, columns: Mapping[int, Sequence[Any]]) -> None:
+    """ValueError where a leaf is none, or where members of an object by numbers are to have names
+    that are no numbers, or the same one."""
+    for values in columns.values():
+        if not SCALARS.issuperset(map(type, values)):
+            raise ValueError("not a leaf")
+    names: dict[tuple[Any, ...], list[int]] = {}
+    for number, way in enumerate(paths(data)):
+        if type(way[-1]) is str and way[-1].startswith("#"):
+            names.setdefault(way[:-1], []).append(number)
+    for numbers in names.values():
+        count = max((len(columns[n]) for n in numbers if n in columns), default=0)
+        told = [columns.get(number, [leaves[number]] * count) for number in numbers]
+        for row in zip(*told, strict=True) if count else ():
+            are_numbers = all(type(name) is str and name.isdecimal() for name in row)
+            if not are_numbers or len(set(row)) < len(row):
+                raise ValueError("not an object by numbers")
+
+
 def plain(value: Any) -> Any:
     """A value that may be packed, as JSON data."""
     return value.plain() if type(value) is Packed else value
@@ -303,7 +351,7 @@ class Packing:
             self._forms[shape] = Form(made, shape, flat(made)[1])
             self._held += 2 * ENTRY + NUMBER * len(shape)
             return made
-        places = tuple(_differing(leaves, form.leaves))
+        places = tuple(differing(leaves, form.leaves))
         own = marshal.dumps(tuple(leaves[place] for place in places), MARSHALLED)
         layout = form.layout(places)
         if layout not in self._known:
@@ -317,7 +365,7 @@ class Packing:
         return packed
 
 
-def _differing(leaves: Leaves, others: Leaves) -> Iterator[int]:
+def differing(leaves: Sequence[Any], others: Sequence[Any]) -> Iterator[int]:
     """Which are not the same to whoever reads them as JSON: 1, 1.0 and True are three things, and
     so are 0.0 and -0.0."""
     for number, (one, other) in enumerate(zip(leaves, others, strict=True)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 LIMIT = 256
@@ -73,30 +74,61 @@ def encodable(text: str) -> str:
 def json_text(data: Any) -> str:
     """A JSON document of ours as text that ends with a newline, encodable in UTF-8; what a terminal
     would obey or hide is in JSON's escapes."""
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return _shown(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+class JsonText:
+    """A value that is JSON text already, which takes less than the data."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, data: Any) -> None:
+        self._text = _shown(_compact(data)).encode()
+
+    def __str__(self) -> str:
+        return self._text.decode()
+
+
+def json_lines(data: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """The same of a large object, whose members come one by one, in parts: what is within its
+    second level is one line each, since a reader has no use for a line per number, and to lay it
+    out takes a minute."""
+    before = "{\n"
+    for key, value in data:
+        yield f"{before} {json.dumps(key)}: "
+        yield from map(_shown, _laid_out(value, 2))
+        before = ",\n"
+    yield "\n}\n"
+
+
+def _compact(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _shown(text: str) -> str:
     plain = text.isascii() and "\x7f" not in text
     return text if plain else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
-def json_lines(data: dict[str, Any]) -> str:
-    """The same of a large object: what is within its second level is one line each, since a reader
-    has no use for a line per number, and to lay it out takes a minute."""
-    parts = ",\n".join(f" {json.dumps(key)}: {_laid_out(value, 2)}" for key, value in data.items())
-    text = f"{{\n{parts}\n}}\n"
-    return text if text.isascii() else IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
-
-
-def _laid_out(data: Any, levels: int) -> str:
-    if not levels or not data or not isinstance(data, (dict, list)):
-        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if isinstance(data, list):
-        inner = ",\n  ".join(_laid_out(one, 0) for one in data)
-        return f"[\n  {inner}\n ]"
-    inner = ",\n  ".join(
-        f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(one, levels - 1)}"
-        for key, one in data.items()
-    )
-    return f"{{\n  {inner}\n }}"
+def _laid_out(data: Any, levels: int) -> Iterator[str]:
+    if type(data) is JsonText:
+        yield str(data)
+    elif not levels or not data or not isinstance(data, (dict, list)):
+        yield _compact(data)
+    elif isinstance(data, list):
+        before = "[\n  "
+        for one in data:
+            yield before
+            yield from _laid_out(one, 0)
+            before = ",\n  "
+        yield "\n ]"
+    else:
+        before = "{\n  "
+        for key, one in data.items():
+            yield f"{before}{json.dumps(key, ensure_ascii=False)}: "
+            yield from _laid_out(one, levels - 1)
+            before = ",\n  "
+        yield "\n }"
 
 
 def clip(text: str, limit: int = LIMIT) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -24,19 +24,23 @@ class NoLibrary(Exception):
     """What would compress or unpack it is not installed."""
 
 
-def packed(path: str, text: str) -> bytes:
-    """A text as the file of this name holds it; NoLibrary."""
-    data = text.encode()
+def packed(path: str, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """What comes in parts as the file of this name holds it, in parts; NoLibrary at once."""
     if path.endswith(".gz"):
-        import gzip
-
-        return gzip.compress(data, 6, mtime=0)
+        # as gzip has it, without a time
+        return _through(zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS), parts)
     if path.endswith(".zst"):
-        library = _zstd()
-        if library.__name__ == "zstandard":
-            return bytes(library.ZstdCompressor().compress(data))
-        return bytes(library.compress(data))
-    return data
+        compressor = _zstd().ZstdCompressor()
+        ours = hasattr(compressor, "compressobj")  # of the package zstandard
+        return _through(compressor.compressobj() if ours else compressor, parts)
+    return iter(parts)
+
+
+def _through(compressor: Any, parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        if made := compressor.compress(part):
+            yield made
+    yield compressor.flush()
 
 
 @contextlib.contextmanager

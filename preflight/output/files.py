@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +20,7 @@ from preflight.engine.plan import SUMMARY
 from preflight.engine.setup import wait
 from preflight.model import PreflightError, Report
 from preflight.output import compressed, tasks, terminal
-from preflight.process.pool import Died, Raised, Returned, Target, Workers
+from preflight.process.pool import Died, Raised, Returned, Stream, Target, Workers
 from preflight.process.signals import Interrupt
 from preflight.render import formats, human
 from preflight.sanitize import shell_word
@@ -61,11 +63,11 @@ def publish(
     for output in sorted(outputs, key=lambda o: o.file == "-"):
         if output.file == "-":
             looked = replace(look, saved_as=saved, merged_with=_parts(saved, part))
-            problem = terminal.write(formats.render(output.format, report, looked))
+            with without_collector():
+                problem = terminal.write_parts(formats.parts(output.format, report, looked))
         else:
             plain = human.Look(verbose=look.verbose)
-            with without_collector():
-                text = formats.render(output.format, report, plain)
+            parts = formats.parts(output.format, report, plain)
             # metrics: a second file beside them would say the same of the same node once more
             metrics = output.format == "prometheus"
             asked = output is not unasked
@@ -76,15 +78,17 @@ def publish(
             mode = 0o644 if metrics else None
             args = {
                 "path": resolve.absolute(output.file),
-                "text": text,
                 "mode": mode,
                 "below": os.getcwd() if output.below else "",
             }
             handed = _handed_over(output.file)
-            if handed is not None:
-                problem = _to_descriptor(handed, output.file, text)
-            else:
-                problem = _in_worker(workers, tasks.write_file, args, output.file, str, len(text))
+            with without_collector():
+                if handed is not None:
+                    problem = _to_descriptor(handed, output.file, parts)
+                else:
+                    problem = _in_worker(
+                        workers, tasks.write_file, args, output.file, str, parts=parts
+                    )
             if output.format == "json" and not problem and handed is None:
                 saved = saved or output.file
             if not asked:
@@ -112,8 +116,8 @@ def _for_a_worker(path: str) -> str:
     return resolve.absolute(path) if handed is None else f"/proc/{os.getpid()}/fd/{handed}"
 
 
-def _to_descriptor(number: int, path: str, text: str) -> str:
-    problem = terminal.write(text) if number == 1 else terminal.write_to(number, text)
+def _to_descriptor(number: int, path: str, parts: Iterable[str]) -> str:
+    problem = terminal.write_parts(parts) if number == 1 else terminal.write_to(number, parts)
     return f"{path}: {problem}" if problem else ""
 
 
@@ -216,7 +220,7 @@ def write_new(path: str, text: str) -> str:
 def write_report(path: str, text: str, new: bool = False) -> str:
     """Write a file; why it could not be done, or empty. `new`: one that is there stays as it is."""
     if (handed := _handed_over(path)) is not None:
-        return _to_descriptor(handed, path, text)
+        return _to_descriptor(handed, path, [text])
     args = {"path": resolve.absolute(path), "text": text, "new": new}
     with session(Interrupt()) as workers:
         return str(_in_worker(workers, tasks.write_file, args, path, str))
@@ -229,14 +233,22 @@ def _in_worker(
     path: str,
     problem: Callable[[str], Any],
     size: int = 0,
+    parts: Iterable[str] | None = None,
 ) -> Any:
     """What a function of tasks.py returns; `problem` makes as much of a reason why not. `size`:
-    bytes that it has to do with."""
+    bytes that it has to do with; `parts`: a text that it is to have, made as it takes it."""
+    stream = None if parts is None else _stream(parts)
     if not workers.opened(FILES):
         workers.fork(FILES)
     seconds = FILE_SECONDS + min(size, FILE_LIMIT) / BYTES_A_SECOND
-    call = workers.call(FILES, target, args, seconds=seconds, limit=FILE_LIMIT)
-    result = wait(workers, call, seconds + 5.0)
+    call = workers.call(FILES, target, args, seconds=seconds, limit=FILE_LIMIT, stream=stream)
+    result = None
+    while result is None:
+        result = wait(workers, call, seconds + 5.0)
+        if time.monotonic() > call.due:  # with each part that it takes it has more time
+            break
+    if call.broken is not None:
+        raise call.broken
     match result:
         case Returned():
             return result.value
@@ -245,3 +257,11 @@ def _in_worker(
         case Died():
             return problem(f"{path}: {result.stderr.strip().partition(chr(10))[0]}")
     return problem(f"{path}: no answer from its file system in {seconds:.0f} s")
+
+
+def _stream(parts: Iterable[str]) -> Stream:
+    """Of a text in parts. The first one is made at once: for a report it takes a look at all that
+    was seen, and what a worker that was forked before still shares would be there twice."""
+    rest = iter(parts)
+    first = next(rest, "")
+    return Stream((part.encode() for part in itertools.chain([first], rest)), BYTES_A_SECOND)

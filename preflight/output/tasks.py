@@ -31,34 +31,36 @@ def find_program(args: Mapping[str, Any], channel: Channel, preloaded: object) -
 def write_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> str:
     """Write a report: a temporary file beside it, then a rename, so that nobody reads half of it.
     What is no regular file (a FIFO, /dev/stderr) is written to directly; one that is there keeps
-    its mode and owner. `mode`: of a new file; None: as the umask has it; `new`: a file that is
-    there stays as it is; `below`: the folder that it has to be in. Why not, or empty."""
+    its mode and owner. `text`: what to write; without one it follows in parts. `mode`: of a new
+    file; None: as the umask has it; `new`: a file that is there stays as it is; `below`: the folder
+    that it has to be in. Why not, or empty."""
     path = args["path"]
     try:
         if args.get("new") and os.path.isfile(path):
             return f"{path}: is there already"
-        data = compressed.packed(path, args["text"])
+        parts = [args["text"].encode()] if "text" in args else channel.parts()
+        parts = compressed.packed(path, parts)
         target, there = _followed(path)
         folder = os.path.dirname(target) or "."
         if (below := args.get("below")) and not _is_below(folder, below):
             return f"{path}: outside of the working directory"
         if there is not None and not os.path.isfile(path):
             with open(path, "wb") as file:
-                file.write(data)
+                file.writelines(parts)
             return ""
         import tempfile
 
         handle, temporary = tempfile.mkstemp(prefix=".preflight-", dir=folder)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(handle)  # a full disk or quota is told here, if not before
                 os.fchmod(handle, _mode_of_new(args.get("mode")))
                 if there is not None:
                     _make_like(handle, there)
             os.replace(temporary, target)
-        except OSError:
+        except (OSError, EOFError):
             os.unlink(temporary)
             raise
     except compressed.NoLibrary as why:

@@ -11,7 +11,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from preflight.render.human import WIDTH, Look
@@ -91,6 +91,20 @@ def spelled(text: str) -> str:
 def write(text: str) -> str:
     """Print to stdout; why it could not be done, empty when it could. A reader that went away
     (`| head`) is no failure. Letters that stdout lacks are written as JSON would."""
+    return write_parts([text])
+
+
+def write_parts(parts: Iterable[str]) -> str:
+    """The same of a text in parts."""
+    for part in parts:
+        problem = _write(part)
+        if problem is not None:
+            return problem
+    return ""
+
+
+def _write(text: str) -> str | None:
+    """Why nothing more can be printed, empty where nobody reads it; None where it can."""
     if sys.stdout is None:  # it was closed before we started
         return "stdout is closed"
     try:
@@ -101,16 +115,17 @@ def write(text: str) -> str:
         return "" if error.errno == errno.EPIPE else f"stdout: {error.strerror}"
     except ValueError:
         return "stdout is closed"
-    return ""
+    return None
 
 
-def write_to(descriptor: int, text: str) -> str:
+def write_to(descriptor: int, parts: Iterable[str]) -> str:
     """The same to a descriptor that we were started with, such as that of `3>report.json`."""
     try:
         # ours are all closed on exec: nothing is written into one of them
         if not os.get_inheritable(descriptor):
             return os.strerror(errno.EBADF)
-        _send_bytes(descriptor, text.encode())
+        for part in parts:
+            _send_bytes(descriptor, part.encode())
     except OSError as error:
         return "" if error.errno == errno.EPIPE else error.strerror or str(error)
     return ""

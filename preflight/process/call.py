@@ -9,7 +9,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -107,12 +108,23 @@ class State(Enum):
     ENDED = "ended"
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a worker is to have besides its arguments (Channel.parts()): too much to be held at
+    once, so that each part is made when the worker has taken the one before. Its time stands still
+    meanwhile, and it has that of `bytes_a_second` to take them."""
+
+    parts: Iterator[bytes]
+    bytes_a_second: float
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One function call in one process; `result` is there once it has ended.
 
-    limit is how many bytes it may answer; line and output are our ends of its socket and of the
-    pipe of its standard streams; `due` is when something has to be done about it (monotonic),
+    limit is how many bytes it may answer, stream what it is to have besides its arguments, broken
+    what was raised where that could not be made; line and output are our ends of its socket and of
+    the pipe of its standard streams; `due` is when something has to be done about it (monotonic),
     `answer` what it answered.
     """
 
@@ -124,6 +136,8 @@ class Call:
     group: str = ""
     rank: int = 0
     limit: int = ANSWER_LIMIT
+    stream: Stream | None = None
+    broken: Exception | None = None
     state: State = State.QUEUED
     pid: int = 0
     began: float = 0.0
@@ -212,14 +226,39 @@ class Call:
             return
         if not self.unsent or len(self.unsent) + len(line) <= ANSWER_LIMIT:
             self.unsent += line
+        if self.stream is not None and self.has_more and not self.unsent:
+            self._take_part(self.stream)
         try:
             while self.unsent:
                 sent = self.line.send(memoryview(self.unsent)[:CHUNK])
                 del self.unsent[:sent]
         except BlockingIOError:
             pass
-        except OSError:
-            self.unsent.clear()  # it has ended
+        except OSError:  # it has ended
+            self.unsent.clear()
+            self.stream = None
+
+    def _take_part(self, stream: Stream) -> None:
+        """Make the next part of what the worker is to have: one, since others wait as well."""
+        began = time.monotonic()
+        try:
+            part = next(stream.parts, None)
+        except Exception as error:  # noqa: BLE001  whoever asked raises it, once the worker is gone
+            self.broken, part = error, None
+        if part is None:
+            self.stream = None
+            self.unsent += b"-1\n" if self.broken else b"0\n"
+        elif part:
+            self.unsent += b"%d\n" % len(part)
+            self.unsent += part
+            self.due += len(part) / stream.bytes_a_second
+        self.due += time.monotonic() - began
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something that the worker is still to have."""
+        waits = self.state in (State.ASKED, State.RUNNING)
+        return bool(self.unsent) or (waits and self.stream is not None)
 
     def conclude(self, seconds: float, left: LeftBehind | None, lost: str) -> Result:
         """The result, from all that is known at the end. `lost`: why its server is gone."""

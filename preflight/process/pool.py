@@ -37,6 +37,7 @@ from preflight.process.call import (
     Result,
     Returned,
     State,
+    Stream,
     Target,
     TimedOut,
     Told,
@@ -46,7 +47,17 @@ from preflight.process.call import (
 from preflight.process.forkserver import ForkServer
 from preflight.process.refused import why_refused
 
-__all__ = ["Call", "Died", "Raised", "Result", "Returned", "Target", "TimedOut", "Workers"]
+__all__ = [
+    "Call",
+    "Died",
+    "Raised",
+    "Result",
+    "Returned",
+    "Stream",
+    "Target",
+    "TimedOut",
+    "Workers",
+]
 
 STARVED_PAUSE, STARVED_MOST = 0.05, 1.0
 """Seconds for which a worker that is ready at its deadline may wait for a CPU, looked at by turns:
@@ -187,9 +198,11 @@ class Workers:
         env: Mapping[str, str] | None = None,
         unset: tuple[str, ...] = (),
         limit: int = ANSWER_LIMIT,
+        stream: Stream | None = None,
     ) -> Call:
         """Have `target(args, channel, preloaded)` called in a fork of `server`. Calls of one
-        `group` hear what each other say; `limit`: bytes of its answer."""
+        `group` hear what each other say; `limit`: bytes of its answer; `stream`: what it is to have
+        besides its arguments, for a call of no group."""
         name = name_of(target)
         request = {
             "op": "fork",
@@ -201,7 +214,9 @@ class Workers:
             "env": dict(env or {}),
             "unset": list(unset),
         }
-        call = Call(request["id"], server, label or name, request, seconds, group, rank, limit)
+        call = Call(
+            request["id"], server, label or name, request, seconds, group, rank, limit, stream
+        )
         self._calls[call.id] = call
         if self._servers[server].lost:
             self._end(call)
@@ -428,14 +443,14 @@ class Workers:
         os.close(write)
         if problem:
             self._lose(server, problem)
-        elif more:
+        elif more or call.has_more:
             self._tell(call, more)
 
     def _tell(self, call: Call, line: bytes = b"") -> None:
         """Send to a worker what it takes now; the rest once it can be written again."""
         call.tell(line)
         if call.line is not None and call.line in self._selector.get_map():
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if call.unsent else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if call.has_more else 0)
             if events != self._selector.get_key(call.line).events:
                 self._selector.modify(call.line, events, call)
 

@@ -19,7 +19,8 @@ An ended worker stays a zombie until it is released: its pid can't be another's 
 
 Answer socket of a worker, JSON lines: {"mark": name, "at": s}, {"say": topic, "value": …} and at
 last {"value": …} or {"raised": {"kind", "message", "traceback"}}; in: {"args": …} and {"heard",
-"rank", "value"}.
+"rank", "value"}, or in place of what is heard parts of a stream: the length of each as a line, then
+its bytes, and 0 at the end, or -1 where it could not be made.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from preflight.cpu_wait import cpu_wait
@@ -86,6 +87,31 @@ class Channel:
             pieces.append(chunk)
         line, _, self._rest = b"".join(pieces).partition(b"\n")
         return json.loads(line)["args"]
+
+    def parts(self) -> Iterator[bytes]:
+        """What follows the arguments, as it comes; EOFError where it breaks off."""
+        while length := int(self._next_line()):
+            if length < 0:
+                raise EOFError("it could not be made")
+            while length:
+                part, self._rest = self._rest[:length], self._rest[length:]
+                length -= len(part)
+                if part:
+                    yield part
+                if length:
+                    self._rest = self._more()
+
+    def _next_line(self) -> bytes:
+        while b"\n" not in self._rest:
+            self._rest += self._more()
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _more(self) -> bytes:
+        chunk = self._line.recv(CHUNK)
+        if not chunk:
+            raise EOFError("it broke off")
+        return chunk
 
     def mark(self, name: str) -> None:
         self.send({"mark": name[:200], "at": round(time.monotonic() - self._began, 4)})

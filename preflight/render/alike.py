@@ -19,12 +19,26 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from preflight.humanize import rank_list
 from preflight.model import Node, key_of, place_of
-from preflight.packed import Flat, Packed, changed, flat, is_numbered, paths, plain
+from preflight.packed import (
+    Leaves,
+    Packed,
+    Shape,
+    changed,
+    differing,
+    digest,
+    flat,
+    flat_of,
+    is_numbered,
+    packed,
+    paths,
+    plain,
+)
 from preflight.serde import DEPTH
 
 FROM = 128
@@ -43,6 +57,10 @@ AGAIN = 64
 SAME_FROM = 8
 """Letters of a text that may be told by another column: the UUID of a GPU, of which three checks
 speak, or an address."""
+
+T = TypeVar("T")
+KNOWN = 1024
+"""Objects of which it is known for a while what they are: those that many have in common are."""
 
 Group = dict[str, Any]
 
@@ -157,126 +175,196 @@ def numbers_unfolded(data: Any, places: Places) -> Any:
 
 
 class Columns:
-    """The columns of a report that stand there value by value, by where they do."""
+    """The columns of a report that stand there value by value, by where they do. Of each its length
+    and its digest are kept: the values themselves are a hundred thousand UUIDs."""
 
     def __init__(self) -> None:
-        self._known: dict[str, list[tuple[str, list[Any]]]] = {}
+        self._lengths: dict[str, list[int]] = {}
         """By their first value."""
+        self._pointers: dict[bytes, str] = {}
 
     def note(self, pointer: str, values: list[Any]) -> None:
         if len(values) >= FROM and type(values[0]) is str and len(values[0]) >= SAME_FROM:
-            self._known.setdefault(values[0], []).append((pointer, values))
+            self._lengths.setdefault(values[0], []).append(len(values))
+            self._pointers.setdefault(digest(values), pointer)
 
     def same(self, values: list[Any]) -> list[str]:
         """Where these stand already: in one column, or in turn in several, as what is of a rank
         does that is told of each node's GPUs. Empty where they do not."""
-        for _, first in self._known.get(values[0], ()) if type(values[0]) is str else ():
-            turns, rest = divmod(len(values), len(first))
+        for length in self._lengths.get(values[0], ()) if type(values[0]) is str else ():
+            turns, rest = divmod(len(values), length)
             if rest or not 0 < turns <= AGAIN:
                 continue
-            found = [self._pointer(values[turn::turns]) for turn in range(turns)]
+            found = [self._pointers.get(digest(values[turn::turns]), "") for turn in range(turns)]
             if all(found):
                 return found
         return []
 
-    def _pointer(self, values: list[Any]) -> str:
-        known = self._known.get(values[0], ()) if type(values[0]) is str else ()
-        return next((pointer for pointer, one in known if one == values), "")
-
 
 def folded(
-    by_key: Mapping[str, dict[str, Any]],
+    by_key: Mapping[str, T],
     places: Places,
     columns: Columns | None = None,
     check: str = "",
-) -> tuple[dict[str, dict[str, Any]], list[Group]]:
-    """Those that are written by themselves, and the groups. `by_key`: observations as JSON data, of
-    which equal ones may be the same object; `columns`: those of all checks."""
+    data_of: Callable[[T], dict[str, Any]] = lambda one: one,  # type: ignore[assignment, return-value]
+) -> tuple[dict[str, dict[str, Any]], Iterator[Group]]:
+    """Those that are written by themselves, and the groups, each made when it is asked for.
+    `by_key`: observations, of which equal ones may be the same object; `data_of`: one as JSON data,
+    whose value may be packed. It is made whenever it is looked at: a hundred thousand of them would
+    take more than the report. `columns`: those of all checks."""
     columns = columns or Columns()
-    alone: dict[str, dict[str, Any]] = {}
-    shapes: dict[tuple[Any, ...], list[_Member]] = {}
-    parts: dict[int, Flat] = {}
-    whole: dict[int, Flat] = {}
-    same: dict[Any, Any] = {}
-    for key, data in by_key.items():
+    alone: set[str] = set()
+    shapes: dict[tuple[str, Shape], list[_Member[T]]] = {}
+    looked = _Looked(data_of)
+    for key, one in by_key.items():
         place = places.number(key)
         if place is None:
-            alone[key] = data
+            alone.add(key)
             continue
-        if id(data) not in whole:
-            whole[id(data)] = _flat_of_all(data, parts, same)
-        shape, leaves = whole[id(data)]
-        shapes.setdefault((place[0], shape), []).append((place[1], key, data, leaves))
-    groups: list[Group] = []
+        shape, told = looked.at(one)
+        shapes.setdefault((place[0], shape), []).append((place[1], key, one, told))
+    parts: list[tuple[str, list[_Member[T]]]] = []
     for (kind, _), members in shapes.items():
         for part in _parts(members):
             if len(part) < LEAST:
-                alone |= {key: data for _, key, data, _ in part}
+                alone.update(key for _, key, *_ in part)
             else:
-                members = sorted(part, key=lambda m: m[0])
-                groups.append(_group(kind, members, places, columns, (check, len(groups))))
-    return {key: _plain(alone[key]) for key in by_key if key in alone}, groups
+                parts.append((kind, part))
+    groups = (
+        _group(kind, part, data_of, places, columns, (check, number))
+        for number, (kind, part) in enumerate(parts)
+    )
+    return {key: _plain(data_of(one)) for key, one in by_key.items() if key in alone}, groups
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "ok": plain(data["ok"])} if type(data.get("ok")) is Packed else data
 
 
-_Member = tuple[int, str, dict[str, Any], tuple[Any, ...]]
-"""Number, key, observation, and its leaves."""
+_Member = tuple[int, str, T, bytes]
+"""Number, key, observation, and the digest of its leaves."""
 
 
-def _flat_of_all(data: dict[str, Any], known: dict[int, Flat], same: dict[Any, Any]) -> Flat:
-    """An observation, of which the value may be that of many: it is looked through once. Of equal
-    shapes and leaves one is kept."""
-    shape: tuple[Any, ...] = ()
-    leaves: tuple[Any, ...] = ()
-    for name, inner in data.items():
-        told = known.get(id(inner)) if name == "ok" else None
+class _Looked(Generic[T]):
+    """Shape and digest of each observation. One that many have, or whose value they have, is looked
+    through once. Of equal shapes one is kept."""
+
+    def __init__(self, data_of: Callable[[T], dict[str, Any]]) -> None:
+        self._data_of = data_of
+        self._whole: dict[int, tuple[Shape, bytes]] = {}
+        self._values: dict[int, tuple[Shape, bytes]] = {}
+        self._same: dict[Any, Any] = {}
+
+    def at(self, one: T) -> tuple[Shape, bytes]:
+        told = self._whole.get(id(one))
         if told is None:
-            shape_of, own = inner.flat() if type(inner) is Packed else flat(inner)
-            told = same.setdefault(shape_of, shape_of), own
-            if name == "ok":
-                known[id(inner)] = told
-        shape += (name, told[0])
-        leaves += told[1]
-    return same.setdefault(shape, shape), leaves
+            _bound(self._whole)
+            shape: Shape = ()
+            said: list[Any] = []
+            for name, inner in self._data_of(one).items():
+                inner_shape, leaves = self._value(inner) if name == "ok" else flat(inner)
+                shape += (name, inner_shape)
+                said.append(leaves)
+            told = self._whole[id(one)] = self._same.setdefault(shape, shape), digest(said)
+        return told
+
+    def _value(self, value: Any) -> tuple[Shape, bytes]:
+        told = self._values.get(id(value))
+        if told is None:
+            _bound(self._values)
+            shape, leaves = flat_of(value)
+            told = self._values[id(value)] = self._same.setdefault(shape, shape), digest(leaves)
+        return told
 
 
-def _parts(members: list[_Member]) -> Iterator[list[_Member]]:
+def _bound(known: dict[int, Any]) -> None:
+    """Forget what is known of objects by their id(), where each node has one of its own."""
+    if len(known) >= KNOWN:
+        known.clear()
+
+
+def _parts(members: list[_Member[T]]) -> Iterator[list[_Member[T]]]:
     """Members of one shape: those of which many are equal, each for itself, and the rest."""
-    equal: dict[Any, list[_Member]] = {}
-    same: dict[Any, Any] = {}
-    for member in members:
-        # 1, 1.0 and True are three things in JSON
-        types = tuple(map(type, member[3]))
-        equal.setdefault((member[3], same.setdefault(types, types)), []).append(member)
     least = max(LEAST, int(SHARE * len(members)))
-    rest = [member for part in equal.values() if len(part) < least for member in part]
-    yield from (part for part in equal.values() if len(part) >= least)
+    counts = Counter(told for *_, told in members)
+    equal: dict[bytes, list[_Member[T]]] = {t: [] for t, n in counts.items() if n >= least}
+    rest: list[_Member[T]] = []
+    for member in members:
+        equal.get(member[3], rest).append(member)
+    yield from equal.values()
     if rest:
         yield rest
 
 
 def _group(
-    kind: str, members: list[_Member], places: Places, known: Columns, at: tuple[str, int]
+    kind: str,
+    members: list[_Member[T]],
+    data_of: Callable[[T], dict[str, Any]],
+    places: Places,
+    known: Columns,
+    at: tuple[str, int],
 ) -> Group:
+    members = sorted(members, key=lambda member: member[0])
     group: Group = places.written(kind, [number for number, *_ in members])
-    group["as"] = _plain(members[0][2])
+    group["as"] = _plain(data_of(members[0][2]))
+    are_equal = all(told == members[0][3] for *_, told in members)
+    lists = {} if are_equal else _lists([one for _, _, one, _ in members], data_of)
+    nodes = [place_of(key)[0] for _, key, *_ in members] if lists else []
     columns = {}
-    several = zip(*{id(m[3]): m[3] for m in members}.values(), strict=True)
-    differ = [len({(type(v), v) for v in values}) > 1 for values in several]
-    for number, path in enumerate(paths(group["as"])):
-        if differ[number]:
-            values = [leaves[number] for *_, leaves in members]
+    for number, path in enumerate(paths(group["as"]) if lists else ()):
+        values = lists.pop(number, None)
+        if values is not None:
             pointer = _pointer(path)
-            told = _column(values, [place_of(key)[0] for _, key, *_ in members])
+            told = _column(values, nodes)
             if told is values:
                 same = known.same(values)
                 known.note(_pointer(("alike", *at, "but", pointer)), values)
                 told = {"same": same} if same else values
             columns[pointer] = told
     return group | ({"but": columns} if columns else {})
+
+
+def _lists(observations: list[T], data_of: Callable[[T], dict[str, Any]]) -> dict[int, list[Any]]:
+    """The leaves that are not the same for all observations of one shape, by their number: one
+    value each. Of a packed value only what is its own is looked at."""
+    lists: dict[int, list[Any]] = {}
+    bases: list[tuple[int, Any, Leaves]] = []
+    count = 0
+    for inner in data_of(observations[0]).values():
+        base = inner.layout.form.data if type(inner) is Packed else inner
+        bases.append((count, base, flat(base)[1]))
+        count += len(bases[-1][2])
+    values_known: dict[int, list[tuple[int, Any]]] = {}
+    for number, one in enumerate(observations):
+        parts = data_of(one).items()
+        for (name, inner), (first, base, leaves) in zip(parts, bases, strict=True):
+            own = values_known.get(id(inner)) if name == "ok" else None
+            if own is None:
+                own = _own(inner, base, leaves)
+                if name == "ok":
+                    _bound(values_known)
+                    values_known[id(inner)] = own
+            for place, value in own:
+                values = lists.get(first + place)
+                if values is None:
+                    values = lists[first + place] = [leaves[place]] * len(observations)
+                values[number] = value
+    return {number: values for number, values in lists.items() if _differ(values)}
+
+
+def _own(inner: Any, base: Any, leaves: Leaves) -> list[tuple[int, Any]]:
+    """The leaves of a part of an observation that are not those of `base`, by their number."""
+    if inner is base or (type(inner) is type(base) is float and inner == base != 0.0):
+        return []
+    if type(inner) is Packed and inner.layout.form.data is base:
+        return list(zip(inner.layout.places, inner.own, strict=True))
+    said = flat_of(inner)[1]
+    return [(number, said[number]) for number in differing(said, leaves)]
+
+
+def _differ(values: list[Any]) -> bool:
+    first = values[:1] * len(values)
+    return next(differing(values, first), None) is not None
 
 
 def _column(values: list[Any], nodes: Sequence[str]) -> Any:
@@ -302,9 +390,10 @@ def _pointer(path: Sequence[Any]) -> str:
 def unfolded(
     group: Mapping[str, Any], keys: Sequence[str], groups: Mapping[str, Sequence[Group]] = {}
 ) -> Iterator[tuple[str, Any]]:
-    """(key, observation as JSON data) of a group; equal ones are one object, and so is every part
-    of them that no column changes. `groups`: all of them, since a column may be that of another.
-    ValueError for what makes no sense."""
+    """(key, observation as JSON data) of a group; its value is packed where nothing but leaves of
+    it differs. Equal ones are one object, and so is every part of them that no column changes.
+    `groups`: all of them, since a column may be that of another. ValueError for what makes no
+    sense."""
     data, columns = group.get("as"), group.get("but", {})
     if not isinstance(data, dict) or not isinstance(columns, dict):
         raise ValueError("alike: a group without an observation")
@@ -313,10 +402,28 @@ def unfolded(
         return
     changes: dict[Any, Any] = {}
     nodes = [place_of(key)[0] for key in keys]
-    for pointer, column in columns.items():
-        _put(changes, data, pointer, _values(column, nodes, pointer, groups))
+    lists = {p: _values(column, nodes, p, groups) for p, column in columns.items()}
+    for pointer, values in lists.items():
+        _put(changes, data, pointer, values)
+    if packing := _packing(data.get("ok"), lists):
+        del changes["ok"]
     for number, key in enumerate(keys):
-        yield key, changed(data, changes, operator.itemgetter(number))
+        made = changed(data, changes, operator.itemgetter(number))
+        yield key, {**made, "ok": next(packing)} if packing else made
+
+
+def _packing(value: Any, lists: Mapping[str, list[Any]]) -> Iterator[Packed] | None:
+    """The value of each observation, packed; None where there is nothing to pack."""
+    own = {p: values for p, values in lists.items() if _step(p.split("/")[1]) == "ok"}
+    if not own or not isinstance(value, (dict, list)):
+        return None
+    numbers = {_pointer(("ok", *path)): number for number, path in enumerate(paths(value))}
+    if not own.keys() <= numbers.keys():
+        return None
+    try:
+        return packed(value, {numbers[pointer]: values for pointer, values in own.items()})
+    except ValueError:
+        return None
 
 
 def _values(

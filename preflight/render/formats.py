@@ -3,17 +3,25 @@ used: most runs want the screen only."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from preflight.model import Report
 from preflight.render import human
 
 
-def render(name: str, report: Report, look: human.Look) -> str:
-    """The report in one of config.FORMATS; `look` is the screen's alone."""
-    match name:
-        case "json":
-            from preflight.render import json as as_json
+def parts(name: str, report: Report, look: human.Look) -> Iterator[str]:
+    """The report in one of config.FORMATS, in parts, each made when it is asked for; `look` is the
+    screen's alone."""
+    if name == "json":
+        from preflight.render import json as as_json
 
-            return as_json.render(report)
+        yield from as_json.parts(report)
+    else:
+        yield _whole(name, report, look)
+
+
+def _whole(name: str, report: Report, look: human.Look) -> str:
+    match name:
         case "junit":
             from preflight.render import junit
 

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from preflight.model import (
@@ -39,7 +41,7 @@ from preflight.model import (
 )
 from preflight.packed import Packed, plain
 from preflight.render import alike
-from preflight.sanitize import json_lines, json_text
+from preflight.sanitize import JsonText, json_lines, json_text
 from preflight.serde import as_it_is, decode, encode, parsed, weight
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
@@ -57,69 +59,90 @@ SAID = 300
 
 
 def render(report: Report) -> str:
-    made = document(report)
-    return json_lines(made) if "alike" in made else json_text(made)
+    return "".join(parts(report))
+
+
+def parts(report: Report) -> Iterator[str]:
+    """The text of the report in parts, each of them made when it is asked for: no part has more
+    than what one check has to tell of all nodes."""
+    seen = report.observations
+    places = alike.Places(seen.topology.nodes)
+    alone: dict[str, Any] = {}
+    groups: dict[str, list[JsonText]] = {}
+    for check, own, found in _folded(seen, places, alike.FROM):
+        alone[check] = own
+        if laid_out := [JsonText(group) for group in found]:  # which takes a tenth
+            groups[check] = laid_out
+    sections = _sections(report, places, alone)
+    if groups:
+        yield from json_lines(itertools.chain(sections, [("alike", groups)]))
+    else:
+        yield json_text(dict(sections))
 
 
 def document(report: Report, *, grouped: bool = True) -> dict[str, Any]:
     """The report as JSON data. `grouped`: what is alike is written once (alike.py)."""
     seen = report.observations
+    places = alike.Places(seen.topology.nodes)
+    alone: dict[str, Any] = {}
+    groups: dict[str, list[alike.Group]] = {}
+    for check, own, found in _folded(seen, places, alike.FROM if grouped else math.inf):
+        alone[check] = own
+        if listed := list(found):
+            groups[check] = listed
+    return dict(_sections(report, places, alone)) | ({"alike": groups} if groups else {})
+
+
+def _sections(
+    report: Report, places: alike.Places, alone: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """What a report has on its first level, but for what is alike."""
+    seen = report.observations
     top = seen.topology
-    places = alike.Places(top.nodes)
-    alone, groups = _folded(seen, places, alike.FROM if grouped else math.inf)
-    return {
-        "$schema": SCHEMA,
-        "tool": dict(seen.tool),
-        "verdict": str(report.verdict),
-        "exit_code": report.exit_code,
-        "started": seen.started,
-        "seconds": round(seen.seconds, 3),
-        "settings": {
-            name: {"value": encode(s.value), "from": s.source} for name, s in seen.settings.items()
-        },
-        "world": {
+    yield "$schema", SCHEMA
+    yield "tool", dict(seen.tool)
+    yield "verdict", str(report.verdict)
+    yield "exit_code", report.exit_code
+    yield "started", seen.started
+    yield "seconds", round(seen.seconds, 3)
+    settings = seen.settings.items()
+    yield "settings", {name: {"value": encode(s.value), "from": s.source} for name, s in settings}
+    facts = top.facts.items()
+    yield (
+        "world",
+        {
             "source": top.launcher,
             "job": top.job,
             "size": top.size,
             "met": top.met,
             "master": {"addr": top.master_addr, "port": top.master_port},
             "nodes": [encode(node) for node in top.nodes],
-            "facts": {name: {"value": f.value, "from": f.source} for name, f in top.facts.items()},
+            "facts": {name: {"value": f.value, "from": f.source} for name, f in facts},
         },
-        "checks": [_row(row, places) for row in report.rows],
-        "findings": [_finding(finding) for finding in report.findings],
-        "skipped": list(report.skipped),
-        "tolerated": list(report.tolerated),
-        "exclude": list(report.exclude),
-        "interrupted": seen.interrupted,
-        "left_behind": [encode(left) for left in seen.left_behind],
-        "observations": alone,
-        **({"alike": groups} if groups else {}),
-    }
+    )
+    yield "checks", [_row(row, places) for row in report.rows]
+    yield "findings", [_finding(finding) for finding in report.findings]
+    yield "skipped", list(report.skipped)
+    yield "tolerated", list(report.tolerated)
+    yield "exclude", list(report.exclude)
+    yield "interrupted", seen.interrupted
+    yield "left_behind", [encode(left) for left in seen.left_behind]
+    yield "observations", alone
 
 
 def _folded(
     seen: Observations, places: alike.Places, least: float
-) -> tuple[dict[str, Any], dict[str, list[alike.Group]]]:
-    """The observations that stand for themselves, and the groups of those that are alike."""
-    alone: dict[str, Any] = {}
-    groups: dict[str, list[alike.Group]] = {}
+) -> Iterator[tuple[str, dict[str, Any], Iterator[alike.Group]]]:
+    """Of each check the observations that stand for themselves, and the groups of those that are
+    alike."""
     columns = alike.Columns()
     for check, by_key in seen.checks.items():
         few = len(by_key) < least
-        values: dict[int, Any] = {}
-        made: dict[int, dict[str, Any]] = {}
-        for one in by_key.values():
-            if id(one) not in made:  # of what many have in common there is one
-                made[id(one)] = _observation(one, values, packed=not few)
-        data = {key: made[id(o)] for key, o in by_key.items()}
+        data_of = partial(_observation, values={}, packed=not few)
         if few:
-            alone[check] = data
-            continue
-        alone[check], found = alike.folded(data, places, columns, check)
-        if found:
-            groups[check] = found
-    return alone, groups
+            yield check, {key: data_of(one) for key, one in by_key.items()}, iter(())
+        else:
+            yield check, *alike.folded(by_key, places, columns, check, data_of)
 
 
 def _row(row: Row, places: alike.Places) -> dict[str, Any]:
@@ -217,10 +240,11 @@ def _observation(
     seconds = round(observation.seconds, 4)
     if isinstance(observation, Seen):
         value = observation.value
-        if id(value) not in values:
-            stays = packed and isinstance(value, Packed)
-            values[id(value)] = value if stays else as_it_is(plain(value))
-        return {"ok": values[id(value)], "seconds": seconds, "marks": marks}
+        if not (packed and type(value) is Packed):
+            if id(value) not in values:
+                values[id(value)] = as_it_is(plain(value))
+            value = values[id(value)]
+        return {"ok": value, "seconds": seconds, "marks": marks}
     found = {
         "missing": str(observation.cause),
         "detail": observation.detail,

@@ -66,7 +66,7 @@ def test_every_format_has_a_reader_here() -> None:
 
 
 def test_every_format_is_another() -> None:
-    texts = [formats.render(name, judged("nodes-64"), human.Look()) for name in FORMATS]
+    texts = ["".join(formats.parts(name, judged("nodes-64"), human.Look())) for name in FORMATS]
     assert len(set(texts)) == len(FORMATS)
 
 
@@ -76,7 +76,7 @@ def test_a_report_is_the_same_before_and_after_it_was_saved(name: str, scenario:
     of = judged(scenario)
     again = as_json.parse(as_json.render(of))
     look = human.Look()
-    assert formats.render(name, again, look) == formats.render(name, of, look)
+    assert "".join(formats.parts(name, again, look)) == "".join(formats.parts(name, of, look))
 
 
 # --- -o ---
@@ -143,7 +143,7 @@ def test_from_what_a_shell_has_opened(tmp_path: Path) -> None:
 
 def test_no_report_goes_into_a_descriptor_of_ours() -> None:
     reading, writing = os.pipe()  # closed on exec, as all of ours
-    assert files._to_descriptor(writing, "x", "report") == "x: Bad file descriptor"
+    assert files._to_descriptor(writing, "x", ["report"]) == "x: Bad file descriptor"
     os.close(writing)
     assert os.read(reading, 9) == b""
     os.close(reading)
@@ -176,7 +176,7 @@ def test_show_prints_it_and_exits_0(name: str, tmp_path: Path) -> None:
     of = judged("nodes-64")
     done = preflight("show", saved(tmp_path, of), "-o", name)
     assert (done.code, done.err) == (0, "")
-    assert done.out == formats.render(name, of, human.Look())
+    assert done.out == "".join(formats.parts(name, of, human.Look()))
 
 
 def test_show_writes_files(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_show_writes_files(tmp_path: Path) -> None:
     assert " NOT READY " in done.out
     for name in FORMATS:
         written = (tmp_path / name).read_text(encoding="utf-8")
-        assert written == formats.render(name, of, human.Look())
+        assert written == "".join(formats.parts(name, of, human.Look()))
 
 
 def test_show_says_what_it_could_not_write(tmp_path: Path) -> None:

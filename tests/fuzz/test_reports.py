@@ -35,7 +35,7 @@ def catalogue() -> registry.Catalogue:
 
 def use(report: Report) -> None:
     for name in FORMATS:
-        formats.render(name, report, human.Look()).encode()
+        "".join(formats.parts(name, report, human.Look())).encode()
 
 
 REPORTS = st.sampled_from(["healthy", "folded"]).map(saved)

@@ -29,7 +29,9 @@ from preflight.model import (
     Topology,
 )
 from preflight.render import alike
+from preflight.packed import Packed, flat, plain
 from preflight.render import json as as_json
+from preflight.serde import encode
 
 from .test_json import validator
 
@@ -87,7 +89,8 @@ def test_it_is_read_back_as_it_was() -> None:
     assert read.rows == made.rows
     for check, by_key in made.observations.checks.items():
         assert list(read.observations.checks[check]) == list(by_key)
-        assert repr(read.observations.checks[check]) == repr(by_key), "1 stays 1, 1.0 stays 1.0"
+        again = encode(read.observations.checks[check])
+        assert repr(again) == repr(encode(by_key)), "1 stays 1, 1.0 stays 1.0"
     assert as_json.render(read) == text
 
 
@@ -104,6 +107,62 @@ def test_it_fits_the_schema_and_is_small() -> None:
     assert {"n005/10", "n005b/10", "/999"} <= document["observations"]["site.rank"].keys()
     status = {s["status"] for row in document["checks"] for s in row.get("by_status", ())}
     assert status == {"undecided"}
+
+
+def test_what_is_read_is_packed() -> None:
+    read = as_json.parse(as_json.render(report())).observations.checks
+    kinds = {
+        c: [type(o.value) for o in by.values() if isinstance(o, Seen)] for c, by in read.items()
+    }
+    assert kinds["site.node"].count(Packed) > NODES / 2
+    assert kinds["site.rank"].count(Packed) > NODES
+    packed = [o for o in read["site.rank"].values() if isinstance(o, Seen)]
+    forms = {id(o.value.layout.form) for o in packed if isinstance(o.value, Packed)}
+    assert len(forms) < 4, "what they have in common is kept once"
+
+
+SHAPED: tuple[dict[str, Any], ...] = (
+    {"/ok/by/#0": ["4", "5"]},
+    {"/ok/by/#0": ["2", "5"]},
+    {"/ok/by/#0": ["2", "2"], "/ok/by/#1": ["1", "2"]},
+    {"/ok/by/#0": ["x", "5"]},
+    {"/ok/by/#0": [4, 5]},
+    {"/ok/by/=1": [[1], {"a": 2}]},
+    {"/ok/by": [1, {}]},
+    {"/ok/by/=0": [7, 8], "/ok/a": [[], "x"]},
+    {"/ok/#a": ["one", "two"]},
+    {"/ok/a": [1, True], "/seconds": [0.1, 0.2]},
+    {"/ok/a": [0.0, -0.0]},
+    {"/ok": ["x", {"y": 1}]},
+)
+
+
+@pytest.mark.parametrize("columns", SHAPED, ids=lambda c: json.dumps(c)[:50])
+def test_what_has_another_shape_then_is_read_as_it_is(columns: dict[str, Any]) -> None:
+    """Only where leaves alone differ a value may be packed: all others would be read wrongly."""
+    first: dict[str, Any] = {"by": {"1": "a", "2": "b"}, "a": 0, "#a": 1}
+    group = {"nodes": "0-1", "as": {"ok": first, "seconds": 1.0, "marks": []}, "but": columns}
+    for place, (_, data) in enumerate(alike.unfolded(group, ["n0", "n1"])):
+        wanted = json.loads(json.dumps(group["as"]))
+        for pointer, values in columns.items():
+            *steps, last = pointer.split("/")[1:]
+            inner = wanted
+            for step in steps:
+                inner = inner[step]
+            if last in ("#0", "#1") and "1" in first["by"]:
+                names = list(first["by"])
+                told = {"#0": [values[place], names[1]], "#1": [names[0], values[place]]}[last]
+                told = [columns.get(f"/ok/by/#{n}", [told[n]] * 2)[place] for n in (0, 1)]
+                steps_of = wanted["ok"]
+                steps_of["by"] = dict(zip(map(str, told), first["by"].values(), strict=True))
+            elif last in ("=0", "=1"):
+                inner[list(inner)[int(last[1])]] = values[place]
+            else:
+                inner[last] = values[place]
+        ok = data["ok"]
+        assert repr({**data, "ok": plain(ok)}) == repr(wanted)
+        if isinstance(ok, Packed):
+            assert ok.flat() == flat(wanted["ok"])
 
 
 def test_what_is_equal_is_one_object() -> None:

@@ -171,7 +171,7 @@ def test_what_is_said_of_a_command_is_no_part_of_it(name: str) -> None:
     assert all("   # " in now for now in told if "   " in now)
     read = as_json.parse(as_json.render(report))
     assert [f.advice.now for f in read.findings if f.advice] == [a.now for a in advices]
-    shown = formats.render("html", report, Look())
+    shown = "".join(formats.parts("html", report, Look()))
     copied = [html.unescape(code) for code in re.findall(r"<code>([^<]*)</code><button", shown)]
     assert [code for code in copied if "   " in code] == []
 

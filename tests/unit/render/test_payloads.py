@@ -25,7 +25,7 @@ PLAIN = "word"
 
 
 def rendered(name: str, text: str) -> str:
-    shown = formats.render(name, hostile(text), Look())
+    shown = "".join(formats.parts(name, hostile(text), Look()))
     shown.encode()
     return shown
 
