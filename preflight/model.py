@@ -714,6 +714,10 @@ class Device:
     broken: bool = False
 
 
+DRAWN_NODES = 1024
+"""Nodes of a world beyond which what is drawn is not stored: `show --judge` makes it anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The right column of a row (numbers even when green), the same as data, and what is drawn

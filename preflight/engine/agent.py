@@ -29,6 +29,7 @@ from preflight.frozen import dataclass
 from preflight.identity.addresses import loopback
 from preflight.judge import verdict
 from preflight.model import (
+    DRAWN_NODES,
     Node,
     Observation,
     Observations,
@@ -227,14 +228,19 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
         seconds=round(outcome.seconds, 3),
         settings={"nproc": nproc, **chosen.shown},
         topology=run.topology,
-        checks=in_order(outcome.checks, run.topology),
+        checks=in_order(outcome.checks, run.topology),  # which takes them apart
         interrupted=outcome.interrupted,
         left_behind=workers.left_behind,
     )
+    run.forget()
+    pages = any(output.format == "html" for output in chosen.outputs)
+    drawn = pages or len(run.topology.nodes) <= DRAWN_NODES
     with without_collector():
         observations = redact.without(observations, redact.secrets(os.environ, sys.argv))
         try:
-            return verdict.judge(observations, plan.catalogue, chosen.expect, chosen.policy)
+            return verdict.judge(
+                observations, plan.catalogue, chosen.expect, chosen.policy, drawn=drawn
+            )
         except Exception as error:
             raise NotJudged(observations) from error
 
@@ -312,9 +318,10 @@ def _last_words(report: Report, host: str) -> dict[str, dict[str, Any]]:
 
 
 def in_order(
-    checks: Mapping[str, Mapping[str, Observation]], top: Topology
+    checks: dict[str, dict[str, Observation]], top: Topology
 ) -> dict[str, dict[str, Observation]]:
-    """The observations of each check in the order of the nodes and ranks, whoever came first."""
+    """The observations of each check in the order of the nodes and ranks, whoever came first. They
+    are taken out of `checks`: a hundred thousand ranks need not be there twice."""
     numbers = {node.name: number for number, node in enumerate(top.nodes)}
 
     def place(key: str) -> tuple[int, int]:
@@ -331,8 +338,9 @@ def in_order(
             orders.append(order)
         return order
 
-    return {
-        check_id: {key: seen[key] for key in ordered(seen.keys())}
-        for check_id, seen in checks.items()
-        if seen
-    }
+    made = {}
+    for check_id in list(checks):
+        seen = checks.pop(check_id)
+        if seen:
+            made[check_id] = {key: seen[key] for key in ordered(seen.keys())}
+    return made

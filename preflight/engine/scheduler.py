@@ -90,6 +90,12 @@ class Run:
         self.outcome.seconds = time.monotonic() - self.began
         return self.outcome
 
+    def forget(self) -> None:
+        """All has been observed: what it took to know what comes next may go. Of a hundred thousand
+        ranks that is as much as is kept of them."""
+        self._standings.clear()
+        self.owed.clear()
+
     def _observe(self) -> None:
         for check_id, why in self.plan.catalogue.broken.items():
             if check_id in self.plan.selected:

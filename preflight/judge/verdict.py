@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -97,11 +97,16 @@ def judge(
     catalogue: Catalogue,
     expect: Expect,
     policy: Policy = Policy(),
+    *,
+    drawn: bool = True,
 ) -> Report:
-    """The report of a run."""
+    """The report of a run. `drawn`: with what an HTML report alone shows, which is more of ten
+    thousand nodes than all that is said of them."""
     judged: list[_Judged] = []
     for check_id, seen in _in_order(observations.checks, catalogue):
         one = _judge_check(check_id, seen, catalogue, observations.topology, expect)
+        if not drawn:
+            one.measured = replace(one.measured, lanes=None, curves=None, parts=())
         one.by_subject = next((j.by_subject for j in judged if _same(j, one)), one.by_subject)
         judged.append(one)
     tolerated = _tolerate(judged, policy)

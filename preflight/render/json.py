@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from preflight.model import (
+    DRAWN_NODES,
     Cause,
     Command,
     Curves,
@@ -45,8 +46,6 @@ from preflight.sanitize import JsonText, json_lines, json_text
 from preflight.serde import as_it_is, decode, encode, parsed, weight
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
-DRAWN_NODES = 1024
-"""Nodes of a world beyond which what is drawn is not stored: `show --judge` makes it anew."""
 LIMIT = 64 << 20
 LIMIT_A_RANK = 4 << 10
 LIMIT_MOST = 512 << 20

@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 from preflight.frozen import dataclass
 from preflight.humanize import epoch
 from preflight.model import (
+    DRAWN_NODES,
     WEIGHT,
     Cause,
     Finding,
@@ -33,7 +34,6 @@ from preflight.model import (
 from preflight.nodeset import folded
 from preflight.render.findings import finding_lines
 from preflight.render.human import summary
-from preflight.render.json import DRAWN_NODES
 from preflight.render.style import GLYPHS, Look
 from preflight.sanitize import legible
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import signal
 import sys
@@ -143,3 +144,19 @@ def stop_server(args: Any, channel: Any, preloaded: Any) -> Any:
 
 def environment(args: Any, channel: Any, preloaded: Any) -> Any:
     return [os.environ.get(name) for name in args]
+
+
+def read_parts(args: Any, channel: Any, preloaded: Any) -> Any:
+    """How much of a stream came, and its digest. `pause`: seconds before each part is taken."""
+    count, told = 0, hashlib.sha256()
+    for part in channel.parts():
+        time.sleep(args["pause"])
+        count += len(part)
+        told.update(part)
+    return [count, told.hexdigest()]
+
+
+def take_no_more(args: Any, channel: Any, preloaded: Any) -> Any:
+    """An answer before the stream has ended."""
+    next(channel.parts())
+    return "enough"

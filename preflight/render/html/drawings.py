@@ -9,6 +9,7 @@ from dataclasses import replace
 from preflight.frozen import dataclass
 from preflight.humanize import duration, rank_list, size
 from preflight.model import (
+    DRAWN_NODES,
     Curves,
     Device,
     Doing,
@@ -24,7 +25,6 @@ from preflight.model import (
     place_of,
 )
 from preflight.render.blocks import Ratios, by_blocks
-from preflight.render.json import DRAWN_NODES
 
 LEVELS = (0.9, 0.75, 0.5, 0.25, 0.0)
 """From which part of what is usual on a cell has which colour."""

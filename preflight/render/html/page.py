@@ -12,6 +12,7 @@ from preflight.baseline.diff import NOISE, PARTS, Difference, Number
 from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
 from preflight.model import (
+    DRAWN_NODES,
     WEIGHT,
     Confidence,
     Finding,
@@ -26,7 +27,6 @@ from preflight.nodeset import folded
 from preflight.render import human
 from preflight.render.findings import IN_FULL, about, aside, documentation
 from preflight.render.html import drawings, embedded
-from preflight.render.json import DRAWN_NODES
 from preflight.render.matrix import left_out, looked_at
 from preflight.render.style import GLYPHS, WORDS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from preflight.model import NO_PROCESS
 from preflight.process import call as calls
 from preflight.process import pool, worker
 from preflight.process.call import Call
-from preflight.process.pool import Died, Raised, Returned, TimedOut, Workers
+from preflight.process.pool import Died, Raised, Returned, Stream, TimedOut, Workers
 
 TESTS = str(Path(__file__).parents[2])
 
@@ -427,3 +428,79 @@ def test_no_descriptor_is_lost() -> None:
             result(workers, name, 1)
         workers.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- a stream besides the arguments ---
+
+FAST = 1e9
+
+
+def streamed(
+    workers: Workers, name: str, parts: Iterator[bytes], pause: float = 0.0, rate: float = FAST
+) -> Call:
+    stream = Stream(parts, rate)
+    args = {"pause": pause}
+    call = workers.call("light", getattr(misbehave, name), args, seconds=1.0, stream=stream)
+    until_ended(workers, 20)
+    return call
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_a_stream_comes_whole(workers: Workers, count: int) -> None:
+    parts = [bytes([n]) * (300_000 * n) for n in range(count)]  # the first one is empty
+    found = streamed(workers, "read_parts", iter(parts)).result
+    assert isinstance(found, Returned)
+    whole = b"".join(parts)
+    assert found.value == [len(whole), hashlib.sha256(whole).hexdigest()]
+
+
+def test_what_makes_a_stream_may_take_longer_than_the_worker_has(workers: Workers) -> None:
+    def slowly() -> Iterator[bytes]:
+        for _ in range(4):
+            time.sleep(0.5)
+            yield b"part"
+
+    found = streamed(workers, "read_parts", slowly()).result
+    assert isinstance(found, Returned)
+    assert found.value[0] == 16
+
+
+def test_a_worker_that_takes_nothing_more_ends_in_time(workers: Workers) -> None:
+    """As on a file system that is dead: it has its second, and that of the bytes it has taken."""
+    made = []
+
+    def parts() -> Iterator[bytes]:
+        for number in range(1000):
+            made.append(number)
+            yield bytes(1 << 20)
+
+    began = time.monotonic()
+    found = streamed(workers, "read_parts", parts(), pause=60.0).result
+    assert isinstance(found, TimedOut)
+    assert time.monotonic() - began < 8.0
+    assert len(made) < 5, "a part is made when the one before was taken"
+
+
+def test_a_worker_that_wants_no_more_of_it(workers: Workers) -> None:
+    made = []
+
+    def parts() -> Iterator[bytes]:
+        for number in range(1000):
+            made.append(number)
+            yield bytes(1 << 20)
+
+    found = streamed(workers, "take_no_more", parts()).result
+    assert isinstance(found, Returned)
+    assert found.value == "enough"
+    assert len(made) < 5
+
+
+def test_a_stream_that_can_not_be_made(workers: Workers) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"part"
+        raise KeyError("a bug")
+
+    call = streamed(workers, "read_parts", parts())
+    assert isinstance(call.result, Raised)
+    assert call.result.kind == "EOFError"
+    assert isinstance(call.broken, KeyError)

@@ -28,8 +28,8 @@ from preflight.model import (
     Seen,
     Topology,
 )
-from preflight.render import alike
 from preflight.packed import Packed, flat, plain
+from preflight.render import alike
 from preflight.render import json as as_json
 from preflight.serde import encode
 
