@@ -115,3 +115,18 @@ def test_to_write_it_takes_so_many_times_of_its_text(nodes: int) -> None:
     made = dataclasses.replace(report(nodes), findings=())
     peak, size = peak_of(lambda: sum(map(len, as_json.parts(made))))
     assert peak < RATIO * size, f"{peak / size:.1f} times of its {size} letters"
+
+
+@pytest.mark.parametrize("name", ["address-twice", "healthy-8-gpus", "nodes-64"])
+def test_of_very_many_only_what_a_page_shows_is_left_out(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(as_json, "DRAWN_NODES", 0)
+    seen = judged(name).observations
+    drawn = verdict.judge(seen, catalogue(), Expect())
+    less = verdict.judge(seen, catalogue(), Expect(), drawn=False)
+    assert as_json.render(less) == as_json.render(drawn)
+    of_page = [(r.measured.lanes, r.measured.curves, r.measured.parts) for r in drawn.rows]
+    assert any(map(any, of_page)) == (name != "nodes-64")
+    assert not any(r.measured.lanes or r.measured.curves or r.measured.parts for r in less.rows)
+    assert [r.measured.grid for r in less.rows] == [r.measured.grid for r in drawn.rows]
