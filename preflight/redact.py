@@ -87,6 +87,8 @@ SECRET_SIGNS = (
 )
 USERS = ("-u", "--user")
 """Options that take `user:password`."""
+KNOWN = 4096
+"""Objects without a secret of which that is known for a while."""
 SECRET_LEAST = 8
 """Characters of a secret that is looked for elsewhere: less might be anything."""
 NAMED_LEAST = 6
@@ -199,11 +201,21 @@ def without(data: T, hidden: Iterable[str]) -> T:
     """The same data, JSON or dataclasses, with `***` for each of these texts wherever it stands.
     Whatever has none of them stays the same object, and what many have in common stays one."""
     texts = tuple(hidden)
-    return _without(data, texts, {}) if texts else data
+    return _without(data, texts, _Known()) if texts else data
 
 
-def _without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
-    """`known`: what has become of an object, by its id()."""
+class _Known:
+    """What has become of objects, by their id(). Of those that stay what they are it is known for a
+    while: those that many have in common are met again soon, all others never."""
+
+    __slots__ = ("changed", "same")
+
+    def __init__(self) -> None:
+        self.changed: dict[int, Any] = {}
+        self.same: set[int] = set()
+
+
+def _without(data: Any, texts: tuple[str, ...], known: _Known) -> Any:
     if isinstance(data, Enum):
         return data
     if isinstance(data, str):
@@ -214,34 +226,50 @@ def _without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
             if at >= 0 and text.startswith(data[at:].rstrip("…")):
                 data = data[:at] + HIDDEN
         return data
-    if isinstance(data, (int, float, type(None))):
+    if isinstance(data, (int, float, type(None))) or id(data) in known.same:
         return data
-    if id(data) not in known:
-        known[id(data)] = _made_without(data, texts, known)
-    return known[id(data)]
+    if id(data) in known.changed:
+        return known.changed[id(data)]
+    made = _made_without(data, texts, known)
+    if made is not data:
+        known.changed[id(data)] = made
+    else:
+        if len(known.same) >= KNOWN:
+            known.same.clear()
+        known.same.add(id(data))
+    return made
 
 
-def _made_without(data: Any, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
+def _made_without(data: Any, texts: tuple[str, ...], known: _Known) -> Any:
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        values = {name: getattr(data, name) for name in data.__dataclass_fields__}
-        made = {name: _without(value, texts, known) for name, value in values.items()}
-        changed = {name: one for name, one in made.items() if one is not values[name]}
+        changed = {}
+        for name in data.__dataclass_fields__:
+            value = getattr(data, name)
+            made = _without(value, texts, known)
+            if made is not value:
+                changed[name] = made
         return dataclasses.replace(data, **changed) if changed else data
     if isinstance(data, Packed):
         return _packed_without(data, texts, known)
     if isinstance(data, Mapping):
-        pairs = [(_without(k, texts, known), _without(v, texts, known)) for k, v in data.items()]
-        before = zip(pairs, data.items(), strict=True)
-        return data if all(k is a and v is b for (k, v), (a, b) in before) else dict(pairs)
+        for key, value in data.items():
+            same = _without(key, texts, known) is key and _without(value, texts, known) is value
+            if not same:
+                pairs = data.items()
+                return {_without(k, texts, known): _without(v, texts, known) for k, v in pairs}
+        return data
     if isinstance(data, (tuple, list)):
-        items = type(data)(_without(item, texts, known) for item in data)
-        return data if all(a is b for a, b in zip(items, data, strict=True)) else items
+        if all(_without(item, texts, known) is item for item in data):
+            return data
+        return type(data)(_without(item, texts, known) for item in data)
     return data
 
 
-def _packed_without(data: Packed, texts: tuple[str, ...], known: dict[int, Any]) -> Any:
+def _packed_without(data: Packed, texts: tuple[str, ...], known: _Known) -> Any:
     """A value whose form was looked through for another one: only what is its own is looked at."""
-    form, own = data.layout.form.data, data.own
-    if _without(form, texts, known) is form and _without(own, texts, {}) is own:
-        return data
-    return _without(data.plain(), texts, {})
+    form = data.layout.form.data
+    if _without(form, texts, known) is form:
+        own = data.own  # leaves, of which nothing becomes known
+        if all(_without(leaf, texts, known) is leaf for leaf in own):
+            return data
+    return _without(data.plain(), texts, _Known())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
 from preflight.domains.settings.variables import known_variables
 from preflight.model import Cause, Mark, Missing, Seen
+from preflight.packed import Packing
 from preflight.redact import command_line, redact, secret, secrets, without
 from preflight.sanitize import LIMIT
 
@@ -313,3 +315,27 @@ def test_words_of_a_command_line_are_hidden_wherever_they_stand() -> None:
     assert "Sesame" not in said
     assert "29500" in said
     assert "train.py" in said
+
+
+def test_to_look_for_secrets_takes_no_memory_for_each_node() -> None:
+    """Where nothing is hidden nothing is kept of it: a host has a hundred thousand observations."""
+    packing = Packing()
+    seen = {
+        f"n{n}": Seen(packing.of({"host": f"n{n}", "limits": [1, 2]}), 0.5 + n)
+        for n in range(30_000)
+    }
+    tracemalloc.start()
+    try:
+        assert without(seen, ("secret-of-a-user",)) is seen
+        assert tracemalloc.get_traced_memory()[1] < 60 * len(seen)
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_many_have_in_common_stays_one_among_many_others() -> None:
+    same = Seen({"said": "secret-of-a-user"})
+    own = {f"n{n}": Seen({"number": n}) for n in range(10_000)}
+    found = without({"first": same, **own, "last": same}, ("secret-of-a-user",))
+    assert found["first"] is found["last"]
+    assert found["first"] == Seen({"said": "***"})
+    assert all(found[name] is one for name, one in own.items())
