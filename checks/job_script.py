@@ -7,13 +7,13 @@ Looks at     the script of the command that is rehearsed and what it imports fro
 Fails if     the script has a syntax error
 Warns if     some ranks exit before a collective, or only some reach one (an `if rank == 0` around
              it, without the same call for the others), or only some call the wrapped model; a rank
-             continues alone after an error in a collective, stops early on its own, or decides by
-             a random number whether to call one; a set determines the order of collectives; an
-             asynchronous collective is never waited for; DDP loads its data without a sampler, or
-             never calls set_epoch; gradients accumulated over batches are all-reduced in each of
-             them, or reset in each; they are clipped while they are scaled; a GradScaler is used
-             with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays on the
-             CPU; NCCL is requested without a GPU; DETAIL debugging will crash DDP over Gloo;
+             continues alone after an error in a collective, skips a batch or stops early on its
+             own, or decides by a random number whether to call one; a set determines the order of
+             collectives; an asynchronous collective is never waited for; DDP loads its data without
+             a sampler, or never calls set_epoch; gradients accumulated over batches are all-reduced
+             in each of them, or reset in each; they are clipped while they are scaled; a GradScaler
+             is used with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays
+             on the CPU; NCCL is requested without a GPU; DETAIL debugging will crash DDP over Gloo;
              hard-coded addresses, ranks or devices contradict the launcher; an NCCL process group
              is never destroyed
              A loss that is read or printed in every step (.item(), synchronize()) is mentioned,
@@ -135,6 +135,14 @@ FINDINGS = {
         text="raise again at {place!s}, so that the launcher ends all ranks; or let all ranks "
         "skip the batch: all_reduce a flag after the forward, before any backward()",
     ),
+    "batch-skipped": pitfall(
+        headline="each rank decides alone to skip a batch at {place}",
+        cause="a guard against an empty batch or a loss that is NaN, as on one GPU",
+        means="a rank that skips is missing in the all-reduce of backward(): the others hang until "
+        "its timeout, or gradients of different batches are summed",
+        text="let all ranks skip it: all_reduce a flag, before {place!s}; or call backward() on a "
+        "loss of zero there",
+    ),
     "wrapped-under-rank": pitfall(
         headline="only some ranks call the wrapped model at {place}, which needs all of them",
         cause="evaluation, sampling or a checkpoint on rank 0",
@@ -247,6 +255,7 @@ EXPECTED = {
     "no-sync-missing": "gradients summed once per optimizer step",
     "scaler-bf16": "a GradScaler with float16 only",
     "collective-swallowed": "an error that ends the rank, or a batch that all ranks skip",
+    "batch-skipped": "a batch that all ranks skip",
     "wrapped-under-rank": "model.module, or the call on all ranks",
     "early-stop-per-rank": "one decision for all ranks",
     "random-branch": "one decision for all ranks",

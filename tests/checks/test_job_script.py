@@ -61,6 +61,7 @@ PLAIN = (
     "scaler-bf16",
     "set-device-missing",
     "collective-swallowed",
+    "batch-skipped",
     "wrapped-under-rank",
     "early-stop-per-rank",
     "random-branch",

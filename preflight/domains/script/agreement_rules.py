@@ -46,7 +46,13 @@ BUFFERS = (
     *("densenet", "inception", "regnet", "shufflenet", "mnasnet", "_bn"),
 )
 """In a name of which a model is made that has buffers, which DDP broadcasts in each forward."""
+PARALLEL = ("ddp", "distributeddataparallel", "fsdp", "fullyshard", "fully_shard")
+"""In a name, of a function too that wraps a model elsewhere."""
 STOPS = ("early", "stop", "patience", "no_improve", "wait", "counter", "plateau")
+PLAIN_CALLS = name_set(
+    "float int min max abs item mean sum len round isnan isinf isfinite sqrt exp log"
+)
+"""Which make one number of others."""
 SAMPLERS = name_set(
     "torch.utils.data.distributed.DistributedSampler torch.utils.data.DistributedSampler"
 )
@@ -60,8 +66,14 @@ SEEDS = name_set(
     "seed manual_seed manual_seed_all seed_everything set_seed seed_all setup_seed fix_seed "
     "set_random_seed init_seeds set_seeds fix_random_seeds same_seeds"
 )
+EVERY = "*"
+GENERATORS = name_set(
+    "torch.Generator random.Random numpy.random.RandomState numpy.random.default_rng"
+)
 SETS = name_set("set frozenset")
 IDENTITY = name_set("parameters buffers modules children")
+NAMED = name_set("named_parameters named_buffers named_modules named_children")
+PAIRS = NAMED | {"items"}
 """Members of a set of these are ordered by their addresses, which PYTHONHASHSEED does not mend."""
 
 
@@ -70,7 +82,8 @@ def wraps(program: Program) -> bool:
     return any(True for module in program.modules for _ in calls_of(module, *WRAPPERS))
 
 
-def _may_agree(names: frozenset[str]) -> bool:
+def may_agree(names: frozenset[str]) -> bool:
+    """Whether one of these names is of what lets ranks agree."""
     lower = (name.lower() for name in names - NO_AGREEMENT)
     return any(word in name for name in lower for word in AGREES)
 
@@ -123,7 +136,7 @@ def _agrees(node: ast.AST, module: Module) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = last_part(module.full(node.func)) or getattr(node.func, "attr", "")
-    return _may_agree(frozenset({name}))
+    return may_agree(frozenset({name}))
 
 
 def _agreeing_handler(handler: ast.ExceptHandler, module: Module) -> bool:
@@ -171,11 +184,11 @@ def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
     collects parameters."""
     if seen.framework:
         return
-    lower = {name.lower() for name in seen.names}
+    lower = {name.lower() for name in seen.names | seen.texts}
     buffers = any(word in name for name in lower for word in BUFFERS)
     local = "LOCAL_STATE_DICT" in seen.names or "SHARDED_STATE_DICT" in seen.names
     for module in program.modules:
-        functions = called_by_name(module)
+        functions = _imported_functions(program, module) | called_by_name(module)
         for scope in module.scopes:
             for place in places(scope):
                 call = place.node
@@ -191,6 +204,25 @@ def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
                 short = "FSDP" if wrapper in FSDP else "DDP"
                 other = f"{how} of {short} under 'if {ast.unparse(test.test)[:40]}'"
                 yield from module.hit("wrapped-under-rank", call, scope, other)
+
+
+def _imported_functions(program: Program, module: Module) -> dict[str, NameScope]:
+    """The functions of other files that a name of this one stands for, by `from x import f` or as
+    `x.f`, where one file only defines them."""
+    found: dict[str, list[NameScope]] = {}
+    for other in program.modules:
+        if other is not module:
+            for name, scope in called_by_name(other).items():
+                found.setdefault(name, []).append(scope)
+    used = {name for name, full in module.names.items() if last_part(full) == name}
+    used |= {
+        n.attr
+        for _, c in module.calls()
+        if isinstance(n := c.func, ast.Attribute)
+        and isinstance(n.value, ast.Name)
+        and n.value.id in module.names
+    }
+    return {name: scopes[0] for name, scopes in found.items() if len(scopes) == 1 and name in used}
 
 
 def _parting(place: Placement, scope: NameScope, module: Module) -> ast.If | None:
@@ -213,11 +245,43 @@ def _wrapped_call(
     if isinstance(func, ast.Name) and (wrapper := _wrapper(func.id, scope, module)):
         return f"{func.id}() is a forward", wrapper
     match func:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return _of_the_class(name, scope, module)
         case ast.Attribute(value=ast.Name(id=name), attr="state_dict") if not local:
             wrapper = _wrapper(name, scope, module)
             return (f"{name}.state_dict()", wrapper) if wrapper in FSDP else None
         case ast.Name(id=name) if name in functions:
             return _passed_on(call, scope, module, functions[name])
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if (
+            name in functions and owner in module.names
+        ):
+            return _passed_on(call, scope, module, functions[name])
+    return None
+
+
+def _of_the_class(name: str, scope: NameScope, module: Module) -> tuple[str, str] | None:
+    """Whether self.NAME() is a model that its class has wrapped, or a method that calls it."""
+    owner = scope.parent
+    if owner is None or not isinstance(owner.node, ast.ClassDef):
+        return None
+    methods = [s for s in module.scopes if s.parent is owner]
+    wrapped: dict[str, str] = {}
+    for assigned in (n for s in methods for n in s.nodes if isinstance(n, ast.Assign)):
+        for target in assigned.targets:
+            match target, assigned.value:
+                case ast.Attribute(value=ast.Name(id="self"), attr=attr), ast.Call() as call:
+                    kept = constant(keyword(call, "broadcast_buffers"), scope) is not False
+                    if (full := module.full(call.func)) in WRAPPERS and kept:
+                        wrapped[attr] = full
+    if name in wrapped:
+        return f"self.{name}() is a forward", wrapped[name]
+    for method in (s for s in methods if last_part(s.name) == name):
+        for node in ast.walk(method.node):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attr)) if (
+                    attr in wrapped
+                ):
+                    return f"self.{name}() calls self.{attr}, a forward", wrapped[attr]
     return None
 
 
@@ -235,7 +299,7 @@ def _passed_on(
         plain = len(function.bound.get(parameter, [])) == 1  # model = model.module, and the like
         calls = any(
             isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == parameter
-            for n in function.nodes
+            for n in ast.walk(node)
         )
         if wrapper and plain and calls:
             return f"{function.name}() calls {parameter}, a forward", wrapper
@@ -259,27 +323,140 @@ def _wrapper(name: str, scope: NameScope, module: Module) -> str:
 def early_stop_per_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
     """A training loop of DDP that each rank leaves by a value of its own: a loss on its own share
     of the data, or what only one rank has worked out."""
-    if seen.framework or not wraps(program) or _may_agree(seen.names):
+    if seen.framework:
+        return
+    wrapped = wraps(program)
+    if not wrapped and not any(word in n.lower() for n in seen.names for word in PARALLEL):
         return
     samplers = sum(1 for module in program.modules for _ in calls_of(module, *SAMPLERS))
+    agree = agreeing_functions(program)
+    quiet = not may_agree(seen.names)
     for module in program.modules:
         for scope in module.scopes:
             for place in places(scope):
-                if isinstance(place.node, ast.Break) and place.loops:
-                    yield from _stop(module, scope, place, samplers)
+                if not isinstance(place.node, ast.Break) or not place.loops:
+                    continue
+                loop = place.loops[-1]
+                if isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower():
+                    why = _stop(module, scope, place, loop, agree)
+                    if not why and wrapped and samplers and _stops_by(place, loop):
+                        why = _own_share(program, loop, place, agree, samplers, quiet)
+                    if why:
+                        yield from module.hit("early-stop-per-rank", place.node, scope, why)
 
 
-def _stop(module: Module, scope: NameScope, place: Placement, samplers: int) -> Iterator[Hit]:
-    loop = place.loops[-1]
-    if not isinstance(loop, ast.For) or "epoch" not in ast.unparse(loop.target).lower():
-        return
-    inner = [(test, body) for test, body in place.branches if test in set(ast.walk(loop))]
-    parted = any(differs(by_rank(t.test, scope, module)) for t, _ in inner)
-    tests = " ".join(ast.unparse(test.test).lower() for test, _ in inner)
-    stops = any(word in tests for word in STOPS)
-    if parted or (stops and samplers > 1):
-        why = "only some ranks get to it" if parted else "each rank decides by its own share"
-        yield from module.hit("early-stop-per-rank", place.node, scope, why)
+def agreeing_functions(program: Program) -> frozenset[str]:
+    """The functions and methods, by their last names, that call something in which ranks may
+    agree, or a function that does."""
+    called: dict[str, set[str]] = {}
+    for module in program.modules:
+        for scope in module.scopes:
+            if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                own = called.setdefault(last_part(scope.name), set())
+                own |= {_last_name(n.func) for n in scope.nodes if isinstance(n, ast.Call)}
+    agree = {name for name, own in called.items() if may_agree(frozenset(own))}
+    for _ in range(4):
+        agree |= {name for name, own in called.items() if own & agree}
+    return frozenset(agree)
+
+
+def _last_name(node: ast.expr) -> str:
+    return str(getattr(node, "id", getattr(node, "attr", "")))
+
+
+def calls_in(node: ast.AST) -> frozenset[str]:
+    """The last names of all functions that are called in it."""
+    return frozenset(_last_name(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
+
+
+def _tests_within(place: Placement, loop: ast.For) -> list[ast.If]:
+    inside = set(ast.walk(loop))
+    return [test for test, _ in place.branches if test in inside]
+
+
+def _stop(
+    module: Module, scope: NameScope, place: Placement, loop: ast.For, agree: frozenset[str]
+) -> str:
+    """Why only some ranks stop, where a test of the rank keeps others out; what other ranks do to
+    stop as well, in this loop, may be right."""
+    parted = [t for t in _tests_within(place, loop) if differs(by_rank(t.test, scope, module))]
+    if not parted:
+        return ""
+    ways = [n for n in ast.walk(loop) if isinstance(n, (ast.Break, ast.Return, ast.Raise))]
+    own = calls_in(parted[0])
+    around = frozenset(name for part in _after(loop, parted[0]) for name in calls_in(part))
+    told = may_agree(own | around) or (own | around) & agree
+    return "" if len(ways) > 1 or told else "only some ranks get to it"
+
+
+def _after(loop: ast.For, test: ast.If) -> list[ast.stmt]:
+    """What a loop does from a test on, and before the next round's training: all statements that
+    don't hold the test."""
+    return [part for part in loop.body if part.lineno > test.lineno]
+
+
+def _stops_by(place: Placement, loop: ast.For) -> bool:
+    tests = " ".join(ast.unparse(test.test).lower() for test in _tests_within(place, loop))
+    return any(word in tests for word in STOPS)
+
+
+def _own_share(
+    program: Program,
+    loop: ast.For,
+    place: Placement,
+    agree: frozenset[str],
+    samplers: int,
+    quiet: bool,
+) -> str:
+    """Why each rank decides alone, where everything that the decision is made from is seen: values
+    of functions of these files, in which ranks agree on nothing."""
+    calls = _made_from(loop, _tests_within(place, loop))
+    known = {
+        last_part(scope.name): scope
+        for module in program.modules
+        for scope in module.scopes
+        if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    if may_agree(frozenset(calls)) or calls & agree or may_agree(calls_in(loop)):
+        return ""
+    measured = [known[name] for name in calls if name in known]
+    trains = any(_calls_backward(scope) for scope in measured)
+    unknown = calls - set(known) - PLAIN_CALLS
+    if quiet and samplers > 1:
+        return "each rank decides by its own share"
+    if measured and not unknown and (trains or samplers > 1):
+        return "each rank decides by its own share"
+    return ""
+
+
+def _calls_backward(scope: NameScope) -> bool:
+    return any(isinstance(n, ast.Call) and _is_backward(n) for n in scope.nodes)
+
+
+def _made_from(loop: ast.For, tests: Sequence[ast.If]) -> set[str]:
+    """The functions whose values decide a test, by way of what the loop binds."""
+    wanted = {n.id for test in tests for n in ast.walk(test.test) if isinstance(n, ast.Name)}
+    calls = {name for test in tests for name in calls_in(test.test)}
+    for _ in range(6):
+        before = len(wanted)
+        for node in ast.walk(loop):
+            if isinstance(node, ast.If) and any(_binds(n, wanted) for n in ast.walk(node)):
+                wanted |= {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            if _binds(node, wanted):
+                value = getattr(node, "value", None)
+                if isinstance(value, ast.AST):
+                    wanted |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+                    calls |= calls_in(value)
+        if len(wanted) == before:
+            break
+    return calls
+
+
+def _binds(node: ast.AST, names: set[str]) -> bool:
+    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+    if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return False
+    return any(isinstance(n, ast.Name) and n.id in names for t in targets if t for n in ast.walk(t))
 
 
 # --- chance and order ---
@@ -287,8 +464,7 @@ def _stop(module: Module, scope: NameScope, place: Placement, samplers: int) -> 
 
 def random_branch(program: Program, seen: Mentions) -> Iterator[Hit]:
     """A collective under a throw of dice that each rank makes for itself."""
-    if not _own_seeds(program):
-        return
+    alike = _seeded_alike(program)
     for module in program.modules:
         reach = reaching_a_collective(module)
         for scope in module.scopes:
@@ -296,22 +472,46 @@ def random_branch(program: Program, seen: Mentions) -> Iterator[Hit]:
                 test = place.node
                 if not isinstance(test, ast.If) or not (dice := _dice(test, scope, module)):
                     continue
+                if alike & {dice.partition(".")[0], EVERY}:
+                    continue
                 then, other = (_collectives(p, module, reach) for p in (test.body, test.orelse))
                 if then != other:
                     name = (then or other)[0]
                     yield from module.hit("random-branch", test, scope, f"{name} under {dice}()")
 
 
-def _own_seeds(program: Program) -> bool:
-    """Whether ranks draw other numbers: nothing is seeded, or all with the rank."""
+def _seeded_alike(program: Program) -> set[str]:
+    """The libraries whose numbers are the same on all ranks, since they are seeded without the
+    rank: `random`, `numpy` or `torch`; EVERY for a function of which nothing else is known."""
+    found = set()
     for module in program.modules:
-        for _, call in module.calls():
-            name = last_part(module.full(call.func)) or getattr(call.func, "attr", "")
+        for scope, call in module.calls():
+            full = module.full(call.func)
+            name = last_part(full) or getattr(call.func, "attr", "")
             if name in SEEDS or "seed" in name.lower():
                 given = [*call.args, *(k.value for k in call.keywords)]
+                if _is_handed_on(given, scope) or _is_of_its_own(call, scope, module):
+                    continue
                 if not any(_mentions_rank(n) for one in given for n in ast.walk(one)):
-                    return False
-    return True
+                    library = full.partition(".")[0]
+                    found.add(library if library in ("random", "numpy", "torch") else EVERY)
+    return found
+
+
+def _is_handed_on(given: Sequence[ast.expr], scope: NameScope) -> bool:
+    """`def set_seed(seed): torch.manual_seed(seed)`: who calls it chooses the seed."""
+    if "seed" not in last_part(scope.name).lower() or not given:
+        return False
+    return all(isinstance(n, ast.Name) and scope.bound.get(n.id) == [None] for n in given)
+
+
+def _is_of_its_own(call: ast.Call, scope: NameScope, module: Module) -> bool:
+    """The seed of a generator that the script has made, not that of all others."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=name)):
+            made = scope.value(name)
+            return isinstance(made, ast.Call) and module.full(made.func) in GENERATORS
+    return False
 
 
 def _mentions_rank(node: ast.AST) -> bool:
@@ -352,12 +552,61 @@ def set_order(program: Program, environ: Mapping[str, str]) -> Iterator[Hit]:
         reach = reaching_a_collective(module)
         for scope in module.scopes:
             for node in scope.nodes:
-                if isinstance(node, ast.For) and (members := _set_of(node.iter, scope, module)):
+                if isinstance(node, ast.For) and (members := _set_looped(node, scope, module)):
                     by_address = members == "objects"
                     called = _collectives(node.body, module, reach)
                     if called and (by_address or not fixed):
                         other = f"{called[0]} in an order of its own on each rank"
                         yield from module.hit("set-order", node, scope, other)
+
+
+def _set_looped(loop: ast.For, scope: NameScope, module: Module) -> str:
+    """What the set is made of that a loop goes through; what is looked up by its members in that
+    of which the set is made is a dict."""
+    made = loop.iter
+    if isinstance(made, ast.Name):
+        if scope.value(made.id) is not None:
+            made = scope.value(made.id) or made
+        if isinstance(made, ast.Call) and made.args == [] and _is_set(made):
+            return _added(ast.unparse(loop.iter), scope)
+    found = _set_of(made, scope, module)
+    if not found and isinstance(made, ast.Call) and _is_set(made) and made.args:
+        source, by = ast.unparse(made.args[0]), ast.unparse(loop.target)
+        looked = (n for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Subscript))
+        if any(ast.unparse(n.value) == source and ast.unparse(n.slice) == by for n in looked):
+            return "texts"
+    return found
+
+
+def _is_set(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in SETS
+
+
+def _added(name: str, scope: NameScope) -> str:
+    """What is added to an empty set, as far as its text says so."""
+    for node in scope.nodes:
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=found), attr="add"), args=[part]
+            ) if found == name:
+                if members := _members(part) or _loop_members(part, scope):
+                    return members
+    return ""
+
+
+def _loop_members(part: ast.expr, scope: NameScope) -> str:
+    """`n` of `for n, p in model.named_parameters()` is a text, `p` an object."""
+    for node in scope.nodes:
+        match part, node:
+            case (
+                ast.Name(id=name),
+                ast.For(
+                    target=ast.Tuple(elts=[ast.Name(id=first), ast.Name(id=second)]),
+                    iter=ast.Call(func=ast.Attribute(attr=attr)),
+                ),
+            ) if name in (first, second) and attr in PAIRS:
+                return "texts" if name == first else "objects" if attr in NAMED else ""
+    return ""
 
 
 def _set_of(node: ast.expr, scope: NameScope, module: Module, depth: int = 0) -> str:

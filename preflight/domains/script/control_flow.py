@@ -245,7 +245,7 @@ class Walk:
             if name in self.within or len(self.within) >= NESTED_MAX:
                 return []
             self.within.append(name)
-            self.known[name] = _certain(self.path(self.functions[name]))
+            self.known[name] = surely(self.path(self.functions[name]))
             self.within.pop()
         return [
             PathStep(step.kind, node, guards, step.inside, step.by or name)
@@ -253,7 +253,8 @@ class Walk:
         ]
 
 
-def _certain(path: Path) -> list[PathStep]:
+def surely(path: Path) -> list[PathStep]:
+    """What is done of a path whatever happens: up to where it may leave, without what depends."""
     found: list[PathStep] = []
     for step in path:
         if step.leaves_by("return"):

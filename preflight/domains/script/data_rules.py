@@ -142,7 +142,9 @@ def _mentions(nodes: Iterable[ast.AST], names: frozenset[str]) -> bool:
 
 def set_epoch_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
     """A DistributedSampler that shuffles, several epochs, and nobody who tells it which."""
-    if seen.framework or seen.names & AGAIN or not any(map(_has_epochs, program.modules)):
+    if seen.framework or any(map(_tells_epoch, program.modules)):
+        return
+    if not any(map(_has_epochs, program.modules)):
         return
     for module in program.modules:
         for scope, call in calls_of(module, *SAMPLERS):
@@ -155,6 +157,16 @@ def set_epoch_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
             names = (_target(call, scope), scope.name, *map(ast.unparse, call.args[:1]))
             if not any(word in name.lower() for name in names for word in ASIDE):
                 yield from module.hit("set-epoch-missing", call, scope)
+
+
+def _tells_epoch(module: Module) -> bool:
+    """Whether set_epoch() is called, or handed on: to define it is not enough."""
+    return any(
+        isinstance(node, (ast.Attribute, ast.Name))
+        and getattr(node, "attr", getattr(node, "id", "")) in AGAIN
+        for scope in module.scopes
+        for node in scope.nodes
+    )
 
 
 def _has_epochs(module: Module) -> bool:

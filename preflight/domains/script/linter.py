@@ -8,7 +8,9 @@ from preflight.domains.script import (
     agreement_rules,
     data_rules,
     device_rules,
+    elsewhere,
     rules,
+    skipped,
     start_rules,
     step_rules,
 )
@@ -29,6 +31,7 @@ def hits(
     found: list[Hit] = list(program.broken[:KEPT_MAX])
     for rule in (
         divergences(program.modules),
+        elsewhere.collective_elsewhere(program),
         rules.not_waited(program),
         data_rules.sampler_missing(program, seen),
         data_rules.set_epoch_missing(program, seen),
@@ -43,13 +46,14 @@ def hits(
         step_rules.apex_amp(program),
         step_rules.waits_each_step(program, seen),
         agreement_rules.collective_swallowed(program, seen),
+        skipped.batch_skipped(program, seen),
         agreement_rules.wrapped_under_rank(program, seen),
         agreement_rules.early_stop_per_rank(program, seen),
         agreement_rules.random_branch(program, seen),
         agreement_rules.set_order(program, environ),
         start_rules.hardcoded(program, seen, launch),
         start_rules.contradicts_launcher(program, seen, launch),
-        start_rules.destroy_missing(program, seen),
+        start_rules.destroy_missing(program, seen, gpu),
     ):
         found += _bounded(rule)
     return tuple(found)

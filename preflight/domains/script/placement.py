@@ -29,6 +29,10 @@ class Placement:
         mine = {id(test): body for test, body in self.branches}
         return any(mine.get(id(test), body) is not body for test, body in other.branches)
 
+    def meets(self, other: Placement) -> bool:
+        """Whether one pass of the same loop may get to both."""
+        return self.loops == other.loops and not self.excludes(other)
+
 
 def places(scope: NameScope) -> Iterator[Placement]:
     """Every node of a scope, not those of functions and classes inside it."""

@@ -33,6 +33,8 @@ AUTOCASTS = name_set(
     "torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.amp.autocast_mode.autocast "
     "torch.cpu.amp.autocast"
 )
+PRECISIONS = ("16", "half", "dtype", "precision", "scal", "float", "supported")
+"""In a test that chooses how gradients are kept."""
 INIT = "torch.distributed.init_process_group"
 BF16 = "torch.bfloat16"
 
@@ -108,12 +110,13 @@ def under_a_test(module: Module, nodes: Iterable[ast.AST]) -> bool:
         id(inner) in wanted
         for scope in module.scopes
         for node in scope.nodes
-        if isinstance(node, tests) and not _is_main(node)
+        if isinstance(node, tests) and not is_main(node)
         for inner in ast.walk(node)
+        if inner is not node
     )
 
 
-def _is_main(node: ast.AST) -> bool:
+def is_main(node: ast.AST) -> bool:
     """Whether it is `if __name__ == "__main__":`, which keeps nothing out."""
     return isinstance(node, ast.If) and any(
         isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test)
@@ -193,31 +196,45 @@ def no_sync_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
         if not list(calls_of(module, *DDP)):
             continue
         for scope in module.scopes:
-            for loop in scope.nodes:
-                if isinstance(loop, ast.For):
-                    backward = _accumulates(loop) or _micro_batches(loop)
-                    if backward is not None:
-                        yield from module.hit("no-sync-missing", backward, scope)
+            for body in (scope.node, *scope.nodes):
+                backward = None
+                if isinstance(body, ast.For):
+                    backward = _accumulates(body) or _micro_batches(body)
+                elif isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    backward = _accumulates(body)
+                if backward is not None:
+                    yield from module.hit("no-sync-missing", backward, scope)
 
 
-def _accumulates(loop: ast.For) -> ast.Call | None:
-    """The backward() of a loop that adds up gradients over some batches."""
+def _accumulates(loop: ast.For | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Call | None:
+    """The backward() of a loop that adds up gradients over some batches: the loss is divided by
+    their number, or gradients are reset where the optimizer steps and nowhere else."""
     backward, steps, divided = None, [], set()
+    resets, kept = 0, 0
     for statement in loop.body:
         for node in without_inner_loops(statement):
             match node:
                 case ast.Call(func=ast.Attribute(attr="backward")):
                     backward = node
+                case ast.Call(func=ast.Attribute(attr="zero_grad")):
+                    resets += 1
                 case ast.If() if count := accumulation_count(node.test):
-                    if any(
-                        is_optimizer_step(inner)
-                        for part in node.body
-                        for inner in without_inner_loops(part)
-                    ):
+                    inner = [n for part in node.body for n in without_inner_loops(part)]
+                    if any(map(is_optimizer_step, inner)) and not any(map(_is_backward, inner)):
                         steps.append(count)
+                        kept += sum(map(_is_reset, inner))
                 case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
                     divided.add(ast.unparse(by))
-    return backward if any(count in divided for count in steps) else None
+    summed = any(count in divided for count in steps) or (len(steps) == 1 and kept == resets > 0)
+    return backward if steps and summed else None
+
+
+def _is_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "backward"
+
+
+def _is_reset(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "zero_grad"
 
 
 def _micro_batches(outer: ast.For) -> ast.Call | None:
@@ -273,25 +290,37 @@ def is_optimizer_step(node: ast.AST) -> bool:
 
 
 def scaler_with_bf16(program: Program) -> Iterator[Hit]:
-    """A GradScaler where all autocasts are to bfloat16, neither of them a matter of settings."""
-    for module in program.modules:
-        scalers = list(calls_of(module, *SCALERS))
-        casts = list(calls_of(module, *AUTOCASTS))
-        scaled = any(
-            isinstance(c.func, ast.Attribute) and c.func.attr == "scale" for _, c in module.calls()
-        )
-        if not scalers or not casts or not scaled:
-            continue
-        if under_a_test(module, [call for _, call in (*scalers, *casts)]):
-            continue
-        always = all(_enabled(c, s) and not open_ended(c) for s, c in (*scalers, *casts))
-        if always and all(_to_bf16(module, s, c) for s, c in casts):
-            yield from module.hit("scaler-bf16", scalers[0][1], scalers[0][0])
+    """A GradScaler where all autocasts are to bfloat16. A setting may switch both on; what chooses
+    a precision may choose float16, and silences the rule."""
+    scalers = [(m, s, c) for m in program.modules for s, c in calls_of(m, *SCALERS)]
+    casts = [(m, s, c) for m in program.modules for s, c in calls_of(m, *AUTOCASTS)]
+    scaled = any(
+        isinstance(c.func, ast.Attribute) and c.func.attr == "scale"
+        for module in program.modules
+        for _, c in module.calls()
+    )
+    if not scalers or not casts or not scaled or any(open_ended(c) for *_, c in scalers + casts):
+        return
+    if not all(_to_bf16(m, s, c) for m, s, c in casts):
+        return
+    for module, scope, call in scalers:
+        if not _chosen_by_precision(module, scope, call):
+            yield from module.hit("scaler-bf16", call, scope)
 
 
-def _enabled(call: ast.Call, scope: NameScope) -> bool:
-    value = keyword(call, "enabled")
-    return value is None or constant(value, scope) is True
+def _chosen_by_precision(module: Module, scope: NameScope, call: ast.Call) -> bool:
+    """Whether something asks for a precision, or for a scaler, before it is made or enabled."""
+    enabled = keyword(call, "enabled")
+    if enabled is not None and constant(enabled, scope) is False:
+        return True
+    asked = [] if enabled is None else [enabled]
+    if isinstance(enabled, ast.Name):
+        asked += [value for value in scope.values(enabled.id) if value is not None]
+    for around in (n for s in module.scopes for n in s.nodes if isinstance(n, (ast.If, ast.IfExp))):
+        if any(inner is call for inner in ast.walk(around)):
+            asked.append(around.test)
+    text = " ".join(map(ast.unparse, asked)).lower()
+    return any(word in text for word in PRECISIONS)
 
 
 def _to_bf16(module: Module, scope: NameScope, call: ast.Call) -> bool:

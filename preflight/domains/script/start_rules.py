@@ -6,11 +6,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from preflight.domains.script.placement import places
+from preflight.domains.script.rank_values import by_rank, truth
 from preflight.domains.script.rules import (
     INIT,
     Mentions,
     calls_of,
     constant,
+    is_main,
     keyword,
     open_ended,
     under_a_test,
@@ -29,9 +32,15 @@ SPAWNS = name_set(
 )
 OWN_PROCESSES = name_set("spawn start_processes Process Popen fork ProcessPoolExecutor Pool")
 """Who starts ranks itself knows how many there are."""
+PARALLEL = name_set(
+    "distributed is_distributed ddp is_ddp use_ddp multi_gpu multiprocessing_distributed"
+)
+"""Settings that a job of several ranks has on."""
 ENDS = ("destroy_process_group", "destroy", "cleanup", "shutdown", "teardown", "dist_cleanup")
 IDENTITY = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ASKED = name_set("RANK LOCAL_RANK is_torchelastic_launched TORCHELASTIC_RUN_ID")
+AVAILABLE = "is_nccl_available"
 TORCHRUN = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
 
 
@@ -81,13 +90,37 @@ def hardcoded(program: Program, seen: Mentions, launch: Started) -> Iterator[Hit
     own = bool(seen.names & OWN_PROCESSES)
     for module in program.modules:
         for scope, call in calls_of(module, INIT):
-            if open_ended(call) or under_a_test(module, [call]):
+            if open_ended(call) or _may_be_left_out(module, call):
                 continue
             yield from _address(module, scope, call, launch)
             yield from _size(module, scope, call, launch, own)
         for scope, node, name, value in _variables(module):
-            if not under_a_test(module, [node]):
+            if not _may_be_left_out(module, node):
                 yield from _variable(module, scope, node, (name, value), launch, own)
+
+
+def _may_be_left_out(module: Module, node: ast.AST) -> bool:
+    """Whether a statement may not be reached when a launcher has started the ranks: what stands
+    under `if args.distributed:` or `if LOCAL_RANK != -1:` is."""
+    if not under_a_test(module, [node]):
+        return False
+    for scope in module.scopes:
+        for place in places(scope):
+            if place.node is not node:
+                continue
+            if place.tries or place.handler or any(isinstance(n, ast.While) for n in place.loops):
+                return True
+            return not all(_is_taken(test, body, scope, module) for test, body in place.branches)
+    return True
+
+
+def _is_taken(test: ast.If, body: bool, scope: NameScope, module: Module) -> bool:
+    """Whether all ranks of a job take this way."""
+    if is_main(test):
+        return True
+    if body and last_part(ast.unparse(test.test)).lower() in PARALLEL:
+        return True
+    return {truth(value) for value in by_rank(test.test, scope, module)} == {body}
 
 
 def _address(module: Module, scope: NameScope, call: ast.Call, launch: Started) -> Iterator[Hit]:
@@ -112,7 +145,7 @@ def _size(
 
 
 def _variables(module: Module) -> Iterator[tuple[NameScope, ast.AST, str, str]]:
-    """`os.environ["…"] = "…"`, with texts or numbers made text."""
+    """`os.environ["…"] = "…"`, setdefault(), update() and putenv(), with texts."""
     for scope in module.scopes:
         for node in scope.nodes:
             match node:
@@ -121,6 +154,29 @@ def _variables(module: Module) -> Iterator[tuple[NameScope, ast.AST, str, str]]:
                     value=ast.Constant(value=str(text)),
                 ) if last_part(module.full(holder)) == "environ":
                     yield scope, node, name, text
+                case ast.Call(
+                    func=ast.Attribute(attr="setdefault", value=holder),
+                    args=[ast.Constant(value=str(name)), ast.Constant(value=str(text))],
+                ) if last_part(module.full(holder)) == "environ" and name == VISIBLE:
+                    yield scope, node, name, text
+                case ast.Call(func=ast.Attribute(attr="update", value=holder)) if (
+                    last_part(module.full(holder)) == "environ"
+                ):
+                    yield from ((scope, node, name, text) for name, text in _updated(node))
+
+
+def _updated(call: ast.Call) -> Iterator[tuple[str, str]]:
+    """What `environ.update({"A": "1"}, B="2")` sets, as far as it is text."""
+    pairs: list[tuple[ast.expr | None, ast.expr]] = [
+        (ast.Constant(k.arg), k.value) for k in call.keywords if k.arg
+    ]
+    for given in call.args:
+        if isinstance(given, ast.Dict):
+            pairs += zip(given.keys, given.values, strict=True)
+    for key, value in pairs:
+        match key, value:
+            case ast.Constant(value=str(name)), ast.Constant(value=str(text)):
+                yield name, text
 
 
 def _variable(
@@ -134,7 +190,8 @@ def _variable(
     name, value = setting
     other = f"{name} is {value[:40]}"
     if name == "MASTER_ADDR" and not _parameter(scope):
-        if value and (not value.startswith(LOOPBACK) or launch.nodes > 1):
+        here = value.startswith(LOOPBACK)
+        if value and (not here or (launch.nodes > 1 and not own)):
             yield from module.hit("rendezvous-hardcoded", node, scope, other)
     elif name in IDENTITY and launch.world > 1 and not own:
         other += f", the launcher starts {launch.world} ranks"
@@ -165,7 +222,7 @@ def contradicts_launcher(program: Program, seen: Mentions, launch: Started) -> I
         for scope, call in calls_of(module, *SPAWNS):
             count = keyword(call, "nprocs") or (call.args[2] if len(call.args) > 2 else None)
             several = launch.ranks > 1 and count is not None and constant(count, scope) != 1
-            if several and not under_a_test(module, [call]) and not _asks(program):
+            if several and not (under_a_test(module, [call]) or _asks(program)):
                 other = f"each of {launch.ranks} ranks of torchrun starts its own"
                 yield from module.hit("launcher-contradicted", call, scope, other)
         for scope, node, name, value in _variables(module):
@@ -176,15 +233,25 @@ def contradicts_launcher(program: Program, seen: Mentions, launch: Started) -> I
 
 
 def _asks(program: Program) -> bool:
-    """Whether a script looks whether a launcher has started it."""
-    wanted = {"RANK", "LOCAL_RANK", "is_torchelastic_launched", "TORCHELASTIC_RUN_ID"}
+    """Whether a script looks whether a launcher has started it: more than to read its rank."""
     return any(
-        (isinstance(node, ast.Constant) and node.value in wanted)
-        or (isinstance(node, ast.Attribute) and node.attr in wanted)
+        (isinstance(node, ast.Constant) and node.value in ASKED and id(node) not in read)
+        or (isinstance(node, ast.Attribute) and node.attr in ASKED)
         for module in program.modules
+        for read in [_read_only(module) if _is_run(module) else set()]
         for scope in module.scopes
         for node in scope.nodes
     )
+
+
+def _read_only(module: Module) -> set[int]:
+    """The names in `os.environ["RANK"]`, which would end a script that no launcher has started."""
+    return {
+        id(node.slice)
+        for scope in module.scopes
+        for node in scope.nodes
+        if isinstance(node, ast.Subscript) and last_part(module.full(node.value)) == "environ"
+    }
 
 
 def _has(call: ast.Call, name: str) -> bool:
@@ -204,18 +271,28 @@ def _count(node: ast.expr | None, scope: NameScope) -> int:
 # --- the end ---
 
 
-def destroy_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
+def destroy_missing(program: Program, seen: Mentions, gpu: bool) -> Iterator[Hit]:
     """A process group of NCCL that the script makes and nobody ends: only of the script itself,
     whose end is that of the process."""
     if seen.framework or any(word in name.lower() for name in seen.names for word in ENDS):
         return
     starts = [(m, s, c) for m in program.modules for s, c in calls_of(m, INIT)]
-    if len(starts) != 1 or len(program.modules) > 1:
+    if len(starts) != 1 or "_exit" in seen.names:
         return
     module, scope, call = starts[0]
-    backend = constant(call.args[0] if call.args else keyword(call, "backend"), scope)
-    if backend == "nccl" and not open_ended(call) and _is_run(module):
+    backend = call.args[0] if call.args else keyword(call, "backend")
+    if _is_nccl(backend, scope, gpu) and not open_ended(call) and _is_run(program.modules[0]):
         yield from module.hit("destroy-missing", call, scope)
+
+
+def _is_nccl(backend: ast.expr | None, scope: NameScope, gpu: bool) -> bool:
+    """NCCL by name, or by a choice that falls on it where there is a GPU."""
+    if isinstance(backend, ast.Name):
+        backend = scope.value(backend.id)
+    match backend:
+        case ast.IfExp(body=ast.Constant(value="nccl"), test=ast.Call() as asked):
+            return gpu and last_part(ast.unparse(asked.func)) in ("is_available", AVAILABLE)
+    return constant(backend, scope) == "nccl"
 
 
 def _is_run(module: Module) -> bool:

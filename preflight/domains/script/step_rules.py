@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from typing import TypeGuard
 
 from preflight.domains.script.placement import LOOPS, Placement, places
 from preflight.domains.script.rules import (
@@ -32,6 +33,9 @@ from preflight.domains.script.source import (
 CLIPS = name_set("clip_grad_norm_ clip_grad_value_ clip_grad_norm")
 PLAIN = CLIPS | name_set("zero_grad no_grad enable_grad set_grad_enabled requires_grad_")
 """What has to do with gradients, and keeps none."""
+Batch = ast.For | ast.AsyncFor | ast.While | ast.FunctionDef | ast.AsyncFunctionDef
+BATCHES = (*LOOPS, ast.FunctionDef, ast.AsyncFunctionDef)
+"""What may do one micro-batch: a pass of a loop, or a method that a loop elsewhere calls."""
 PRECISION = ("amp", "fp16", "half", "scaler", "mixed", "precision", "apex")
 """In a test that asks whether gradients are scaled at all."""
 LOSSES = name_set(
@@ -48,10 +52,10 @@ def accumulation_reset(program: Program, seen: Mentions) -> Iterator[Hit]:
         return
     for module in program.modules:
         for scope in module.scopes:
-            for loop in (n for n in scope.nodes if isinstance(n, LOOPS)):
-                if _keeps_gradients(loop):
+            for body in (n for n in (scope.node, *scope.nodes) if isinstance(n, BATCHES)):
+                if _keeps_gradients(body):
                     continue
-                for reset in (*_every_batch(loop), *_in_inner_loop(loop)):
+                for reset in (*_every_batch(body), *_in_inner_loop(body)):
                     yield from module.hit("accumulation-reset", reset, scope)
 
 
@@ -67,7 +71,7 @@ def _keeps_gradients(loop: ast.AST) -> bool:
     return False
 
 
-def _every_batch(loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.AST]:
+def _every_batch(loop: Batch) -> Iterator[ast.AST]:
     """`if (i + 1) % n == 0: optimizer.step()`, and zero_grad() beside it instead of within."""
     steps: list[str] = []
     for statement in loop.body:
@@ -83,7 +87,7 @@ def _every_batch(loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.AST]:
         yield from (n for n in beside if _resets(n, steps[0]))
 
 
-def _in_inner_loop(outer: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.AST]:
+def _in_inner_loop(outer: Batch) -> Iterator[ast.AST]:
     """A loop of micro-batches inside of a step, and zero_grad() in that one."""
     for number, loop in enumerate(outer.body):
         if not isinstance(loop, ast.For):
@@ -108,6 +112,7 @@ def _always(statement: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
+UNSCALES = "unscale_"
 READING = name_set("item tolist cpu")
 
 
@@ -177,23 +182,45 @@ def _resets(node: ast.AST, optimizer: str) -> bool:
 def clip_scaled(program: Program, seen: Mentions) -> Iterator[Hit]:
     """Gradients are clipped between scaler.scale(loss).backward() and scaler.step(optimizer), and
     nobody has divided them by the scale."""
-    if seen.framework or "unscale_" in seen.names or "apex" in seen.imports:
+    if seen.framework or "apex" in seen.imports:
         return
+    scalers = [(s, c) for module in program.modules for s, c in calls_of(module, *SCALERS)]
+    if any(constant(keyword(c, "enabled"), s) is False for s, c in scalers):
+        return
+    divides = {
+        last_part(scope.name)
+        for module in program.modules
+        for scope in module.scopes
+        if any(_called_name(n) == UNSCALES for n in scope.nodes)
+    }
+    if any(
+        last_part(s.name) == "scale" and "." in s.name for m in program.modules for s in m.scopes
+    ):
+        return  # a scaler of their own, which may clip as it likes
+    elsewhere = not (divides or "get_scale" in seen.names) and any(
+        _scales(n) for module in program.modules for scope in module.scopes for n in scope.nodes
+    )
     for module in program.modules:
-        scalers = list(calls_of(module, *SCALERS))
-        if not scalers or any(constant(keyword(c, "enabled"), s) is False for s, c in scalers):
-            continue
         for scope in module.scopes:
             found = [p for p in places(scope) if isinstance(p.node, ast.Call)]
+            if any(_called_name(p.node) in (UNSCALES, *divides) for p in found):
+                continue
             scaled = [p for p in found if _scales(p.node)]
             steps = [p for p in found if _stepped(p.node) and _owner_scales(p.node)]
             for clip in found:
-                if not _clips(clip.node, module) or _asks_for_precision(clip):
+                if not _clips(clip.node, module):
                     continue
-                before = [p for p in scaled if _line(p) < _line(clip) and not p.excludes(clip)]
-                after = [p for p in steps if _line(p) > _line(clip) and not p.excludes(clip)]
-                if any(b.loops == a.loops == clip.loops for b in before for a in after):
+                after = [p for p in steps if _line(p) > _line(clip) and p.meets(clip)]
+                before = [p for p in scaled if _line(p) < _line(clip) and p.meets(clip)]
+                known = before or (after if elsewhere and not scaled else [])
+                if after and any(not _asks_for_precision(clip, one) for one in known):
                     yield from module.hit("clip-scaled", clip.node, scope)
+
+
+def _called_name(node: ast.AST) -> str:
+    """The last name of what is called."""
+    func = getattr(node, "func", None)
+    return str(getattr(func, "id", getattr(func, "attr", "")))
 
 
 def _line(place: Placement) -> int:
@@ -218,23 +245,37 @@ def _clips(node: ast.AST, module: Module) -> bool:
     return isinstance(node, ast.Call) and last_part(module.full(node.func)) in CLIPS
 
 
-def _asks_for_precision(place: Placement) -> bool:
-    tests = " ".join(ast.unparse(test.test).lower() for test, _ in place.branches)
-    return any(word in tests for word in PRECISION)
+def _asks_for_precision(clip: Placement, scaled: Placement) -> bool:
+    """Whether clipping stands under a test of the precision that the scaled backward() does not
+    stand under."""
+    shared = {(ast.unparse(test.test), body) for test, body in scaled.branches}
+    own = {(ast.unparse(test.test), body) for test, body in clip.branches} - shared
+    return any(word in test.lower() for test, _ in own for word in PRECISION)
 
 
 def apex_amp(program: Program) -> Iterator[Hit]:
-    """amp.initialize() of apex, in a file that can't be run without it."""
+    """amp of apex, in a file that can't be run without it."""
     for module in program.modules:
-        calls = list(calls_of(module, "apex.amp.initialize"))
+        calls = list(calls_of(module, "apex.amp.initialize", "apex.amp.scale_loss"))
         imports = [
             node
             for scope in module.scopes
             for node in scope.nodes
             if isinstance(node, (ast.Import, ast.ImportFrom)) and _of_apex(node)
         ]
-        if calls and not under_a_test(module, imports):
-            yield from module.hit("apex-amp", calls[0][1], calls[0][0])
+        given_up = [node for scope in module.scopes for node in scope.nodes if _gives_up(node)]
+        wanted = {id(n) for one in given_up for part in one.body for n in ast.walk(part)}
+        chosen = [node for node in imports if id(node) not in wanted]
+        if calls and not under_a_test(module, [*chosen, *given_up]):
+            first = min(calls, key=lambda c: c[1].lineno)
+            yield from module.hit("apex-amp", first[1], first[0])
+
+
+def _gives_up(node: ast.AST) -> TypeGuard[ast.Try]:
+    """`try: import apex`, and an error of the script's own where there is none."""
+    return isinstance(node, ast.Try) and all(
+        isinstance(handler.body[-1], ast.Raise) for handler in node.handlers
+    )
 
 
 def _of_apex(node: ast.Import | ast.ImportFrom) -> bool:
@@ -246,12 +287,16 @@ def batch_not_moved(program: Program, seen: Mentions) -> Iterator[Hit]:
     """A batch of a DataLoader goes into a model or a loss on the GPU as it came."""
     if seen.framework:
         return
+    parallel = any(True for module in program.modules for _ in calls_of(module, *DDP))
     for module in program.modules:
         for scope in module.scopes:
             models = _on_gpu(scope, module)
             for node in scope.nodes:
-                if isinstance(node, ast.For) and models:
-                    yield from _kept_on_cpu(module, scope, node, models)
+                if isinstance(node, ast.For):
+                    if models:
+                        yield from _kept_on_cpu(module, scope, node, models)
+                    if parallel:
+                        yield from _left_behind(program, module, scope, node)
 
 
 def _on_gpu(scope: NameScope, module: Module) -> dict[str, bool]:
@@ -323,6 +368,84 @@ def _kept_on_cpu(
             if name in given and of_model and _is_loss(node, scope, module):
                 yield from module.hit("batch-not-moved", node, scope, f"{name} stays on the CPU")
                 break
+
+
+def _left_behind(
+    program: Program, module: Module, scope: NameScope, loop: ast.For
+) -> Iterator[Hit]:
+    """Of what one batch holds a part goes to the device and another one into a loss of torch's
+    as it came, beside what a model has made of the first."""
+    inside = [node for statement in loop.body for node in ast.walk(statement)]
+    names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+    moved = {name for name in names if any(_moves(node, name) for node in inside)}
+    if not moved or not any(map(_is_backward, inside)):
+        return
+    made = {
+        target.id
+        for node in inside
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and moved & {a.id for a in node.value.args if isinstance(a, ast.Name)}
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    } - set(names)
+    same = {id(n) for node in inside for n in _bound_to_itself(node)}
+    rest = [node for node in inside if id(node) not in same]
+    for name in (n for n in names if n not in moved and not _is_touched(n, rest)):
+        for node in inside:
+            if not isinstance(node, ast.Call) or len(node.args) != 2:
+                continue
+            given = {a.id for a in node.args if isinstance(a, ast.Name)}
+            if name in given and given & made and _is_any_loss(program, node, scope, module):
+                yield from module.hit("batch-not-moved", node, scope, f"{name} stays on the CPU")
+                break
+
+
+def _bound_to_itself(node: ast.AST) -> Iterator[ast.AST]:
+    """`target` in `image, target = image.to(device), target`."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            for name, value in zip(names, values, strict=False):
+                if isinstance(value, ast.Name) and value.id == getattr(name, "id", ""):
+                    yield name
+
+
+def _moves(node: ast.AST, name: str) -> bool:
+    """`name.to(device)` or `name.cuda()` that is kept under the same name."""
+    if not isinstance(node, ast.Assign):
+        return False
+    targets = node.targets[0]
+    values = [node.value]
+    bound = [targets]
+    if isinstance(targets, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        bound, values = list(targets.elts), list(node.value.elts)
+    for target, value in zip(bound, values, strict=False):
+        match target, value:
+            case ast.Name(id=to), ast.Call(func=ast.Attribute(attr=how, value=owner)) if (
+                to == name == getattr(owner, "id", "")
+            ):
+                return how == "cuda" or (how == "to" and bool(value.args))
+    return False
+
+
+def _is_any_loss(program: Program, call: ast.Call, scope: NameScope, module: Module) -> bool:
+    """A loss of torch's, also where it is handed in: each name that is spelled alike is one."""
+    if _is_loss(call, scope, module):
+        return True
+    func = call.func
+    if not isinstance(func, ast.Name) or scope.values(func.id) != [None]:
+        return False
+    values = [
+        (m, s, value)
+        for m in program.modules
+        for s in m.scopes
+        for value in s.bound.get(func.id, [])
+        if value is not None
+    ]
+    return bool(values) and all(
+        any(last_part(m.full(n.func)) in LOSSES for n in ast.walk(value) if isinstance(n, ast.Call))
+        for m, _, value in values
+    )
 
 
 def _called_model(node: ast.AST, models: dict[str, bool]) -> str:

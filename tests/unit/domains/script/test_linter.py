@@ -65,6 +65,37 @@ def test_what_a_module_does_is_seen(tmp_path: Path) -> None:
     assert (hit.file, hit.line) == ("lib/work.py", 3)
 
 
+EVALUATES = (
+    "import torch.distributed as dist\ndef evaluate(loader):\n    total = sum(loader)\n"
+    "    {sums}\n    return total\n"
+)
+ON_FIRST = (
+    "import torch.distributed as dist\nfrom engine import evaluate\n"
+    "if dist.get_rank() == 0:\n    evaluate(loader)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("engine", "script", "lines"),
+    [
+        (EVALUATES.format(sums="dist.all_reduce(total)"), ON_FIRST, [4]),
+        (EVALUATES.format(sums="pass"), ON_FIRST, []),
+        (EVALUATES.format(sums="if log: dist.all_reduce(total)"), ON_FIRST, []),
+        # a function of that name, and another one that is called
+        (EVALUATES.format(sums="dist.barrier()"), ON_FIRST.replace("engine", "timm"), []),
+        # the two halves of a meeting
+        (EVALUATES.format(sums="dist.barrier()"), ON_FIRST + "else:\n    evaluate(loader)\n", []),
+    ],
+)
+def test_a_collective_of_another_file_is_not_for_all(
+    tmp_path: Path, engine: str, script: str, lines: list[int]
+) -> None:
+    start = write_script(tmp_path, "train.py", script)
+    write_script(tmp_path, "engine.py", engine)
+    found = linter.hits(source.read_program(Host(), start.name, str(tmp_path)), {}, True)
+    assert [hit.line for hit in found if hit.rule == "collective-under-rank"] == lines
+
+
 @pytest.mark.parametrize(
     "text",
     [

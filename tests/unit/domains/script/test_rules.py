@@ -73,7 +73,11 @@ SCALES = (
         (SCALES.replace("bfloat16", "float16"), 0),
         (SCALES.replace("GradScaler()", "GradScaler(enabled=args.fp16)"), 0),
         (SCALES.replace("scaler.scale(loss)", "loss"), 0),
-        ("if args.amp:\n    " + SCALES.partition("\n")[0] + "\n" + SCALES.partition("\n")[2], 0),
+        ("if args.amp:\n    " + SCALES.partition("\n")[0] + "\n" + SCALES.partition("\n")[2], 1),
+        ("if args.fp16:\n    " + SCALES.partition("\n")[0] + "\n" + SCALES.partition("\n")[2], 0),
+        (SCALES.replace("GradScaler()", "GradScaler(enabled=args.amp)"), 1),
+        (SCALES.replace("GradScaler()", "GradScaler(enabled=use_scaler)"), 0),
+        ("use = dtype == 'x'\n" + SCALES.replace("GradScaler()", "GradScaler(enabled=use)"), 0),
     ],
 )
 def test_bfloat16_needs_no_scaler(text: str, count: int) -> None:

@@ -104,4 +104,12 @@ def test_what_contradicts_torchrun(text: str, launch: Started, count: int) -> No
 )
 def test_the_group_is_ended(text: str, count: int) -> None:
     made = program(text)
-    assert len(list(destroy_missing(made, mentions(made.modules)))) == count
+    assert len(list(destroy_missing(made, mentions(made.modules), True))) == count
+
+
+@pytest.mark.parametrize(("gpu", "count"), [(True, 1), (False, 0)])
+def test_a_choice_falls_on_nccl_where_there_is_a_gpu(gpu: bool, count: int) -> None:
+    made = program(
+        "dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')\nprint()\n"
+    )
+    assert len(list(destroy_missing(made, mentions(made.modules), gpu))) == count

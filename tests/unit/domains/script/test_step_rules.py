@@ -107,9 +107,14 @@ SCALER = "from torch.cuda.amp import GradScaler\nscaler = GradScaler()\n"
             SCALER + "scaler.scale(l).backward()\nscaler.step(o)\nclip_grad_norm_(p, 1)\n",
             [],
         ),
-        (  # two halves of a class: what is between them is not seen
+        (  # two halves of a class, and nobody anywhere who divides
             SCALER + "def a():\n  scaler.scale(l).backward()\ndef b():\n  clip_grad_norm_(p, 1)\n"
             "  scaler.step(o)\n",
+            [6],
+        ),
+        (
+            SCALER + "def a():\n  scaler.scale(l).backward()\n  scaler.unscale_(o)\n"
+            "def b():\n  clip_grad_norm_(p, 1)\n  scaler.step(o)\n",
             [],
         ),
     ],
