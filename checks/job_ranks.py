@@ -13,8 +13,8 @@ Fails if     a rank raised, was killed, ran out of memory, or left while others 
              reason. The first cause is named: errors that only say that a peer is gone, and
              signals of the launcher, are consequences
 Warns if     a rank failed and the command still succeeded, e.g. after a restart
-Undecided    no process of the command could be watched; a rank left silently at the very end;
-             missing nodes or ranks were waited for less than 10 s
+Undecided    no process of the command could be watched, or none had started; a rank left silently
+             at the very end; missing nodes or ranks were waited for less than 10 s
 Not covered  why a rank waits (job.collectives); which failure is the first if the clocks of nodes
              differ
 Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv operation to
@@ -52,7 +52,15 @@ from preflight.domains.job.rank_exits import (
     signal_name,
     signal_of,
 )
-from preflight.domains.job.record import ARGUMENTS, NO_PTRACE, NO_PYSPY, Life, Uncaught
+from preflight.domains.job.record import (
+    ARGUMENTS,
+    NO_PTRACE,
+    NO_PYSPY,
+    NO_RANK,
+    NOT_IMPORTED,
+    Life,
+    Uncaught,
+)
 from preflight.domains.job.rendezvous import rendezvous_conflict, unreachable_address
 from preflight.expect import Expect
 from preflight.host import Host
@@ -75,7 +83,7 @@ CHECK = replace(REHEARSAL, explains=("job.collectives", "job.pace", "job.memory"
 
 OF_A_MISFIT = ("job.pace", "job.memory")
 """Of an end that may itself be the consequence of what job.collectives finds."""
-STUCK, INTERRUPTED, BLIND = "stuck", "interrupted", "blind"
+STUCK, INTERRUPTED, BLIND, TIME = "stuck", "interrupted", "blind", "time"
 """Command.why"""
 OUTSIDE = "outside"
 
@@ -217,6 +225,17 @@ FINDINGS = {
         "kernel.yama.ptrace_scope=0; in a container use --cap-add SYS_PTRACE",
         status=Status.UNDECIDED,
         blame=Blame.TOOL,
+    ),
+    "none-started": for_author(
+        headline="no rank had started when --for ended the command after {time}",
+        cause="torchrun or the script still importing torch, on a loaded machine or from a slow "
+        "file system; a command that is no distributed job; ranks that a daemon or another machine "
+        "starts",
+        means="nothing: no statement about this job",
+        text="give rehearse a longer --for than the job takes to start",
+        status=Status.UNDECIDED,
+        blame=Blame.TOOL,
+        explains=(),
     ),
     "not-watched": for_author(
         headline="{seen}",
@@ -574,9 +593,20 @@ def _blind(world: World[Life]) -> Found | None:
     if not blind:
         return None
     problem = next((life.problem for life in blind.values() if life.problem), "")
+    subjects = tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items())
+    early = problem in ("", NOT_IMPORTED, NO_RANK)
+    if early and all(one.command.why == TIME and not one.pid for one in blind.values()):
+        took = duration(max(life.command.seconds for life in blind.values()))
+        return Found(
+            "none-started",
+            subjects,
+            saw=problem or f"no process of a rank in {took}",
+            expected="ranks that have started",
+            fields={"time": took},
+        )
     return Found(
         "not-watched",
-        tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items()),
+        subjects,
         saw=problem or "no process of the command could be watched",
         expected="ranks that can be seen",
     )

@@ -11,6 +11,8 @@ from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.gpu_use import GpuUse, WatchedGpu, use_of
 from preflight.domains.job.record import (
     CLOSING,
+    NO_RANK,
+    NOT_IMPORTED,
     End,
     Joins,
     Life,
@@ -243,5 +245,5 @@ def _problem(seen: Watched) -> str:
     if seen.problem:
         return seen.problem
     if seen.known:
-        return "it imports torch.distributed, but nothing makes a rank of it"
-    return "nothing of it has imported torch.distributed"
+        return NO_RANK
+    return NOT_IMPORTED

@@ -16,6 +16,7 @@ from preflight.domains.job.joining import LAUNCHER, RANK, Joining
 from preflight.domains.job.record import (
     NO_PTRACE,
     NO_PYSPY,
+    NOT_IMPORTED,
     Calls,
     End,
     Frame,
@@ -376,7 +377,9 @@ CASES = (
     fails("command-failed", "another KeyError", failed(Uncaught("KeyError: 'RANKS'", own=True))),
     fails("command-failed", "the launcher crashed", job(WELL, WELL, exit=-11)),
     fails("not-watched", "isolated", alone(None, "blind", "it is isolated"), status=UNDECIDED),
-    fails("not-watched", "no process", alone(None, "time"), status=UNDECIDED),
+    fails("none-started", "still importing", alone(None, "time", NOT_IMPORTED), status=UNDECIDED),
+    fails("none-started", "no process", alone(None, "time"), status=UNDECIDED),
+    fails("not-watched", "none, and why", alone(None, "time", "no py-spy"), status=UNDECIDED),
     Case("no record", {"n1/0": Missing(Cause.CANNOT_OBSERVE, "no such file")}),
 )
 

@@ -26,6 +26,9 @@ FRAMES = 12
 NO_PYSPY = "py-spy is not installed"
 NO_PTRACE = "the kernel does not let py-spy read the process (ptrace)"
 """How Life.problem begins where a stack can't be read."""
+NOT_IMPORTED = "nothing of it has imported torch.distributed"
+NO_RANK = "it imports torch.distributed, but nothing makes a rank of it"
+"""What may only be so until its processes have imported torch."""
 CLOSING = "destroy_process_group"
 """A function in which a rank waits for its own threads: torch 2.6 may for ever, with Gloo."""
 CALLS = 200
