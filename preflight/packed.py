@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import marshal
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from math import copysign
 from typing import Any
