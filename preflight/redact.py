@@ -201,21 +201,22 @@ def without(data: T, hidden: Iterable[str]) -> T:
     """The same data, JSON or dataclasses, with `***` for each of these texts wherever it stands.
     Whatever has none of them stays the same object, and what many have in common stays one."""
     texts = tuple(hidden)
-    return _without(data, texts, _Known()) if texts else data
+    return _without(data, texts, _Clean()) if texts else data
 
 
-class _Known:
+class _Clean:
     """What has become of objects, by their id(). Of those that stay what they are it is known for a
-    while: those that many have in common are met again soon, all others never."""
+    while, and so long they are kept, so that no other object can have their id(): those that many
+    have in common are met again soon, all others never."""
 
     __slots__ = ("changed", "same")
 
     def __init__(self) -> None:
         self.changed: dict[int, Any] = {}
-        self.same: set[int] = set()
+        self.same: dict[int, Any] = {}
 
 
-def _without(data: Any, texts: tuple[str, ...], known: _Known) -> Any:
+def _without(data: Any, texts: tuple[str, ...], known: _Clean) -> Any:
     if isinstance(data, Enum):
         return data
     if isinstance(data, str):
@@ -236,11 +237,11 @@ def _without(data: Any, texts: tuple[str, ...], known: _Known) -> Any:
     else:
         if len(known.same) >= KNOWN:
             known.same.clear()
-        known.same.add(id(data))
+        known.same[id(data)] = data
     return made
 
 
-def _made_without(data: Any, texts: tuple[str, ...], known: _Known) -> Any:
+def _made_without(data: Any, texts: tuple[str, ...], known: _Clean) -> Any:
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         changed = {}
         for name in data.__dataclass_fields__:
@@ -265,11 +266,11 @@ def _made_without(data: Any, texts: tuple[str, ...], known: _Known) -> Any:
     return data
 
 
-def _packed_without(data: Packed, texts: tuple[str, ...], known: _Known) -> Any:
+def _packed_without(data: Packed, texts: tuple[str, ...], known: _Clean) -> Any:
     """A value whose form was looked through for another one: only what is its own is looked at."""
     form = data.layout.form.data
     if _without(form, texts, known) is form:
         own = data.own  # leaves, of which nothing becomes known
         if all(_without(leaf, texts, known) is leaf for leaf in own):
             return data
-    return _without(data.plain(), texts, _Known())
+    return _without(data.plain(), texts, _Clean())

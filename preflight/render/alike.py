@@ -208,7 +208,7 @@ def folded(
     check: str = "",
     data_of: Callable[[T], dict[str, Any]] = lambda one: one,  # type: ignore[assignment, return-value]
 ) -> tuple[dict[str, dict[str, Any]], Iterator[Group]]:
-    """Those that are written by themselves, and the groups, each made when it is asked for.
+    """Those that are written by themselves, and the groups, each made on request.
     `by_key`: observations, of which equal ones may be the same object; `data_of`: one as JSON data,
     whose value may be packed. It is made whenever it is looked at: a hundred thousand of them would
     take more than the report. `columns`: those of all checks."""

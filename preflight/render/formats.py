@@ -10,7 +10,7 @@ from preflight.render import human
 
 
 def parts(name: str, report: Report, look: human.Look) -> Iterator[str]:
-    """The report in one of config.FORMATS, in parts, each made when it is asked for; `look` is the
+    """The report in one of config.FORMATS, in parts, each made on request; `look` is the
     screen's alone."""
     if name == "json":
         from preflight.render import json as as_json

@@ -62,7 +62,7 @@ def render(report: Report) -> str:
 
 
 def parts(report: Report) -> Iterator[str]:
-    """The text of the report in parts, each of them made when it is asked for: no part has more
+    """The text of the report in parts, each of them made on request: no part has more
     than what one check has to tell of all nodes."""
     seen = report.observations
     places = alike.Places(seen.topology.nodes)
