@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage, status_of
@@ -457,8 +457,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if not _any_failure(faults):
             faults += _too_few_gpus(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
         if not _any_failure(faults) and seen.answer.count:
-            others = sorted(using - {here.node})
-            faults += _mask_faults(here, seen, mask, apart, asked > 0, others)
+            faults += _mask_faults(here, seen, mask, apart, asked > 0, using)
         yield from faults
         yield from _compute_and_mig_modes(here, seen, mask, gpus)
         yield from _surroundings(here, seen)
@@ -674,13 +673,14 @@ def _mask_faults(
     mask: VisibleDevices,
     apart: bool,
     wanted: bool,
-    others: Sequence[str],
+    using: Set[str],
 ) -> list[Found]:
-    """Fewer devices visible than ranks, or than the mask means to show. `others` are nodes of the
+    """Fewer devices visible than ranks, or than the mask means to show. `using`: the nodes of the
     job that do see GPUs."""
     visible, ranks = len(mask.indexes), len(here.ranks)
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
+    others: Sequence[str] = ()
     problem = mask.problem
     if mask.mig:
         if any(gpu.mig is not False for gpu in seen.answer.gpus):
@@ -695,7 +695,7 @@ def _mask_faults(
     if mask.once:
         code = "mask-duplicate"
     elif not visible:
-        code = "mask-empty"
+        code, others = "mask-empty", sorted(using - {here.node})
         if mask.off and not wanted:  # who wants no GPU says so this way, and on all nodes
             status, confidence = FAIL if others else WARN, Confidence.LIKELY
     elif ranks <= visible:

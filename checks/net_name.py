@@ -369,6 +369,7 @@ def judge(world: World[Names], expect: Expect) -> Iterator[Found]:
 
 def _judge_nodes(world: World[Names]) -> Iterator[Found]:
     several = world.topology.several_nodes
+    met = world.topology.met
     leading = next((seen for here, seen in world.each() if 0 in here.ranks), None)
     for here, seen in world.each():
         yield from _judge_speed(here, seen)
@@ -377,7 +378,7 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
         elif seen.master is not None and seen.master.found:
             yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
-            proven = world.topology.met > world.topology.ranks_on(here.node)
+            proven = met > world.topology.ranks_on(here.node)
             yield from _judge_master(here, seen, seen.master, several, leader, leading, proven)
         if several:
             yield from _judge_own(here, seen, world)
