@@ -179,15 +179,18 @@ def late_agents(world: World[Reach], view: MeetingView) -> Iterator[Found]:
     behind = [a for a in arrivals if a.at - middle >= SECONDS_LATE]
     if not behind or len(behind) * 2 >= len(arrivals):
         return
-    there = [a for a in behind if _dialled_in_vain(world, a)]
-    in_time = {a.node for a in arrivals if a not in behind}
+    there: list[Arrival] = []
+    elsewhere: list[Arrival] = []
+    for late in behind:
+        (there if _dialled_in_vain(world, late) else elsewhere).append(late)
+    in_time = {a.node for a in arrivals if a.at - middle < SECONDS_LATE}
 
     def whom(late: Arrival) -> str:
         """The node, or its ranks where others of it were in time."""
         own = f"{rank_list(late.ranks)} on " if late.node in in_time else ""
         return f"{own}{late.node}"
 
-    for some, dialled in (([a for a in behind if a not in there], False), (there, True)):
+    for some, dialled in ((elsewhere, False), (there, True)):
         if not some:
             continue
         times = (f"{whom(a)} came {duration(a.at - middle)} after most" for a in some[:SHOWN])
