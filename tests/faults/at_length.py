@@ -51,7 +51,12 @@ AT_LENGTH = frozenset(
         "one of four paths into n3 has an MTU of 1300, of three nodes",
         "one of two paths into n1 loses 15 %, of three nodes",
         "what n2 cuts itself loses most of what is longer than a frame",
+        "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
+        "a NetworkPolicy: of four pods three take no connections, rank 0's does",
+        "ufw on n2 knows the subnet of two nodes, and n3 is in another",
         # names
+        "a service's address that leads nowhere",
+        "a pod's MASTER_ADDR is another pod's, with a subnet of its own",
         "MASTER_ADDR leads one node to a web server",
         "MASTER_ADDR leads one node to an address of nobody",
         "the name server of one node refuses to serve it",

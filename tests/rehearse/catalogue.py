@@ -572,6 +572,8 @@ HEALTHY = (
 AT_LENGTH = frozenset(
     {
         *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
+        *("broadcast_roots-own", "broadcast_roots-healthy", "tags_differ-healthy", "layer_drop"),
+        *("gathers_between_epochs-healthy", "never_joined-infers"),
         *(
             f"{script}{word}"
             for script in (
