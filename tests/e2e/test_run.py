@@ -464,7 +464,7 @@ def test_a_crash_of_the_parent_is_not_the_clusters_fault(tmp_path: Path) -> None
 
 
 def test_a_crash_of_the_judgement_keeps_what_was_observed(tmp_path: Path) -> None:
-    planted_bug = "def judge(*a):\n    1 / 0\n\n\ndef _j(\n"
+    planted_bug = "def judge(*a, **more):\n    1 / 0\n\n\ndef _j(\n"
     done, (log, kept) = crashed(tmp_path, "judge/verdict.py", "def judge(\n", planted_bug)
     assert "ZeroDivisionError" in done.err
     again = preflight("show", "--judge", str(kept))

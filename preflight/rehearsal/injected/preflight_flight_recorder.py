@@ -241,7 +241,8 @@ def recorded(c10d, binding, first_own):
             tell_roots(found.get(one, ()), group.roots)
         ours = [call(entry, first_own) for entry in Recorder.calls["entries"](group)]
         known = found.get(name, ())
-        if ours and not any(one["p2p"] for one in known):  # as a torch to come may do
+        # a group without a call is told, too; and a torch to come may record what is p2p
+        if not any(one["p2p"] for one in known):
             found[name] = sorted((*known, *ours), key=at)[-2 * RECORDED :]
     return {group: list(calls) for group, calls in list(found.items())[:64]}
 
