@@ -291,7 +291,7 @@ def test_512_nodes_are_written_opened_and_sorted_in_time(chromium: Any, tmp_path
     assert len(text) < 1_500_000
     tries = [opened(chromium, tmp_path, text) for _ in range(3)]  # the machine has other work, too
     assert min(paint for paint, _ in tries) < 1000
-    assert min(longest for _, longest in tries) < 200
+    assert min(longest for _, longest in tries) < 200 * SLACK
 
 
 def opened(chromium: Any, folder: Path, text: str) -> tuple[float, float]:
