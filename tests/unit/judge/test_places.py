@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight.judge.places import placed
-from preflight.model import Fact, FindingType, Kind, Node, Subject, Topology
+from preflight.model import Command, Fact, FindingType, Kind, Node, Subject, Topology
 
 
 def nows(now: str, at: tuple[str, ...], nodes: tuple[str, ...], whole: int = 0) -> str:
@@ -51,3 +51,27 @@ def test_a_part_of_a_job_is_one_of_several_nodes() -> None:
 def test_many_nodes_are_counted() -> None:
     names = tuple(f"rack{i}-{'x' * i}" for i in range(1, 13))
     assert nows("unset X", names[:9], names) == "unset X   on these 9 nodes"
+
+
+def wheres(where: str, at: tuple[str, ...]) -> str:
+    top = Topology(size=4, nodes=tuple(Node(name, (i,)) for i, name in enumerate(FOUR)))
+    advice = FindingType(cause="", means="", commands=(Command("ip link", where),))
+    (command,) = placed(advice, tuple(Subject(Kind.NODE, name) for name in at), top).commands
+    return command.where
+
+
+@pytest.mark.parametrize(
+    ("where", "at", "wanted"),
+    [
+        ("the node", ("h3",), "the node"),
+        ("the node", ("h3", "h4"), "h3 and h4"),
+        ("the node", ("h1", "h2", "h4"), "h[1-2,4]"),
+        ("the node", FOUR, "every node"),
+        ("the node, as root", ("h3", "h4"), "h3 and h4, as root"),
+        ("the node of rank 0", ("h3", "h4"), "the node of rank 0"),
+        ("h2", ("h3", "h4"), "h2"),
+        ("", ("h3", "h4"), ""),
+    ],
+)
+def test_a_command_for_several_nodes_says_so(where: str, at: tuple[str, ...], wanted: str) -> None:
+    assert wheres(where, at) == wanted
