@@ -219,7 +219,7 @@ def _finding(loaded: Loaded, code: str, width: int) -> Iterator[str]:
         "cause": wrapped(advice.cause, left),
         "means": wrapped(advice.means, left),
         "do now": pasteable(advice.now, left),
-        "fix": [*wrapped(advice.text, left), *commands],
+        "fix": [*pasteable(advice.text, left), *commands],
         "who": wrapped(advice.who, left),
     }
     for label, parts in texts.items():

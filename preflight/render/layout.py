@@ -6,6 +6,16 @@ import re
 import textwrap
 
 QUOTED = re.compile(r"(?<!\w)'[^']*'(?:\"'\"'[^']*')*")
+SUBSTITUTION = re.compile(r"\S*\$\([^()]*(?:\([^()]*\)[^()]*)*\)")
+"""`$(scontrol show hostnames $X | head -n1)`, `MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))`."""
+OPTION = re.compile(
+    r"(?<=[\w'\"]) (?=--?\w)"
+    r"|(?<=[\w/]) (?=(?:\||>>?|&&) ?[\w/$])|(?<=[\w/] \|) (?=\w)"
+    r"|(?:(?<![\w-])(?:--?[\w-]+|(?:pip install|dcgmi diag|preflight run|docker run"
+    r"|kubectl|scontrol|systemctl|sysctl|srun|sbatch|export|unset|ulimit))) (?=[\w$./{'~-])"
+)
+"""The blanks of a command within a sentence: before and behind an option, before and behind `|`,
+and behind the first word of commands that have a second one."""
 GLUE = "\x1f"
 """Stands for a blank where no line may end; nothing legible() has it."""
 
@@ -45,9 +55,15 @@ def action(text: str, remark: str, room: int) -> list[str]:
 
 def pasteable(text: str, room: int) -> list[str]:
     """A `do now`: where three blanks divide it, a command and a remark; else a sentence, in which
-    what is quoted for a shell stays on one line."""
+    a command, and what is quoted for a shell, stays on one line, so that it can be copied."""
     command, blanks, remark = text.partition("   ")
     if not blanks:
-        whole = QUOTED.sub(lambda found: found[0].replace(" ", GLUE), text)
-        return [line.replace(GLUE, " ") for line in wrapped(whole, room)]
+        return [line.replace(GLUE, " ") for line in wrapped(glued(text), room)]
     return action(command, remark.strip(), room)
+
+
+def glued(text: str) -> str:
+    """A sentence with GLUE in place of the blanks of its commands and of what it quotes."""
+    for whole in (QUOTED, SUBSTITUTION, OPTION):
+        text = whole.sub(lambda found: found[0].replace(" ", GLUE), text)
+    return text

@@ -17,7 +17,7 @@ from preflight.checks.net_port import FINDINGS
 from preflight.model import PreflightError
 from preflight.registry import SECTIONS, Catalogue, Loaded
 from preflight.render import explain
-from preflight.render.layout import QUOTED, wrapped
+from preflight.render.layout import GLUE, QUOTED, glued, wrapped
 
 CATALOGUE = registry.load()
 WIDTHS = (110, 98, 80, 40, 20)
@@ -158,6 +158,7 @@ def test_an_explanation_fits(loaded: Loaded, width: int) -> None:
             *(c.run for c in advice.commands),
             advice.now.partition("   ")[0],
             *QUOTED.findall(advice.now),
+            *(w.replace(GLUE, " ") for w in glued(advice.text).split(" ") if GLUE in w),
         )
         if part
     )

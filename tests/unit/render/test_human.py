@@ -30,6 +30,7 @@ from preflight.model import (
 from preflight.render import human
 from preflight.render.findings import aside
 from preflight.render.human import Look
+from preflight.render.layout import GLUE, glued
 from preflight.render.style import MARKS_LIMIT
 
 WIDTHS = (98, 80, 40)
@@ -46,6 +47,8 @@ def whole(report: Report) -> Iterator[str]:
     for finding in report.findings:
         assert finding.advice is not None
         yield finding.advice.now.partition("   ")[0]
+        words = glued(Look().paste(finding.advice.text)).split(" ")
+        yield from (word.replace(GLUE, " ") for word in words if GLUE in word)
         yield from (command.run for command in finding.advice.commands)
 
 

@@ -204,3 +204,19 @@ def test_the_commands_of_the_screens_are_ones(tmp_path: Path) -> None:
     script.write_text("\n".join(sorted(runs)))
     checked = subprocess.run([BASH, "-n", str(script)], capture_output=True, text=True)
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "srun -w n4 --overlap pgrep -af preflight",
+        "MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))",
+        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        "pip install torch --index-url https://download.pytorch.org/whl/cu128",
+        "dcgmi diag -r 3",
+    ],
+)
+def test_a_command_within_a_sentence_stays_on_one_line(command: str) -> None:
+    for filler in range(60):
+        lines = pasteable(f"{'x' * filler} look at it: {command}, then go on", 65)
+        assert any(command in line for line in lines), lines
