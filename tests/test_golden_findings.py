@@ -22,6 +22,7 @@ CHECKS = (
     "gpu.health",
     "gpu.visible",
     "host.limits",
+    "host.software",
     "job.backend",
     "job.balance",
     "job.cost",
@@ -29,8 +30,10 @@ CHECKS = (
     "job.ranks",
     "net.mesh",
     "net.payload",
+    "net.port",
     "net.rdma",
     "net.speed",
+    "rdzv.reach",
 )
 SETTINGS = {"level": Setting("deep", "--level"), "strict": Setting(False, "default")}
 
