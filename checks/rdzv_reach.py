@@ -100,7 +100,8 @@ FINDINGS: Mapping[str, FindingType] = {
         cause="fewer ranks started than WORLD_SIZE, or some that can't reach MASTER_PORT",
         means="rank 0: 'Timed out … waiting for clients', e.g. 7/8 clients joined; the others: "
         "'wait timeout after … keys'",
-        text="check on {host!s} that {ranks!s} started: their preflight prints why it can't connect",
+        text="check on {host!s} that {ranks!s} started: their preflight prints why it can't "
+        "connect",
         commands=(RUNS,),
         status=Status.MISSING,
         explains=(),
