@@ -1,5 +1,5 @@
 """Decisions that each rank makes for itself, where all have to make the same: to skip a batch, to
-stop, to evaluate the wrapped model, to call a collective, in which order."""
+call a collective, in which order."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from preflight.domains.script.control_flow import (
-    called_by_name,
     is_collective,
     reaching_a_collective,
 )
 from preflight.domains.script.placement import Placement, places
-from preflight.domains.script.rank_values import RANK_NAMES, by_rank, differs
+from preflight.domains.script.rank_values import RANK_NAMES
 from preflight.domains.script.rules import (
     DDP,
     Mentions,
     calls_of,
-    constant,
     is_optimizer_step,
-    keyword,
 )
 from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
 
@@ -40,21 +37,6 @@ AGREES = ("reduce", "gather", "broadcast", "barrier", "sync", "all_to_all", "all
 NO_AGREEMENT = name_set(
     "broadcast_buffers no_sync synchronize SyncBatchNorm convert_sync_batchnorm ReduceLROnPlateau "
     "reduce_lr reduce_lr_on_plateau torch.cuda.synchronize reduction lr_reduce"
-)
-BUFFERS = (
-    *("batchnorm", "syncbatchnorm", "register_buffer", "resnet", "mobilenet", "efficientnet"),
-    *("densenet", "inception", "regnet", "shufflenet", "mnasnet", "_bn"),
-)
-"""In a name of which a model is made that has buffers, which DDP broadcasts in each forward."""
-PARALLEL = ("ddp", "distributeddataparallel", "fsdp", "fullyshard", "fully_shard")
-"""In a name, of a function too that wraps a model elsewhere."""
-STOPS = ("early", "stop", "patience", "no_improve", "wait", "counter", "plateau")
-PLAIN_CALLS = name_set(
-    "float int min max abs item mean sum len round isnan isinf isfinite sqrt exp log"
-)
-"""Which make one number of others."""
-SAMPLERS = name_set(
-    "torch.utils.data.distributed.DistributedSampler torch.utils.data.DistributedSampler"
 )
 RANDOM = (
     *("random.random", "random.randint", "random.choice", "random.uniform", "random.randrange"),
@@ -176,173 +158,7 @@ def _ends_all(call: ast.Call) -> bool:
     return any(word in name for word in ("destroy", "abort", "exit", "fail", "raise", "die"))
 
 
-# --- the wrapped model on some ranks ---
-
-
-def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
-    """A test of the rank around a call of the wrapped model: DDP broadcasts buffers in it, FSDP
-    collects parameters."""
-    if seen.framework:
-        return
-    lower = {name.lower() for name in seen.names | seen.texts}
-    buffers = any(word in name for name in lower for word in BUFFERS)
-    local = "LOCAL_STATE_DICT" in seen.names or "SHARDED_STATE_DICT" in seen.names
-    for module in program.modules:
-        functions = _imported_functions(program, module) | called_by_name(module)
-        for scope in module.scopes:
-            for place in places(scope):
-                call = place.node
-                if not isinstance(call, ast.Call) or place.handler:
-                    continue
-                test = _parting(place, scope, module)
-                if test is None:
-                    continue
-                called = _wrapped_call(call, scope, module, functions, local)
-                if called is None or (called[1] in DDP and not buffers):
-                    continue
-                how, wrapper = called
-                short = "FSDP" if wrapper in FSDP else "DDP"
-                other = f"{how} of {short} under 'if {ast.unparse(test.test)[:40]}'"
-                yield from module.hit("wrapped-under-rank", call, scope, other)
-
-
-def _imported_functions(program: Program, module: Module) -> dict[str, NameScope]:
-    """The functions of other files that a name of this one stands for, by `from x import f` or as
-    `x.f`, where one file only defines them."""
-    found: dict[str, list[NameScope]] = {}
-    for other in program.modules:
-        if other is not module:
-            for name, scope in called_by_name(other).items():
-                found.setdefault(name, []).append(scope)
-    used = {name for name, full in module.names.items() if last_part(full) == name}
-    used |= {
-        n.attr
-        for _, c in module.calls()
-        if isinstance(n := c.func, ast.Attribute)
-        and isinstance(n.value, ast.Name)
-        and n.value.id in module.names
-    }
-    return {name: scopes[0] for name, scopes in found.items() if len(scopes) == 1 and name in used}
-
-
-def _parting(place: Placement, scope: NameScope, module: Module) -> ast.If | None:
-    """The innermost test around a place that keeps some ranks out of it."""
-    for test, _ in reversed(place.branches):
-        if differs(by_rank(test.test, scope, module)) and not test.orelse:
-            return test
-    return None
-
-
-def _wrapped_call(
-    call: ast.Call,
-    scope: NameScope,
-    module: Module,
-    functions: Mapping[str, NameScope],
-    local: bool,
-) -> tuple[str, str] | None:
-    """How a call reaches a wrapped model, and the wrapper."""
-    func = call.func
-    if isinstance(func, ast.Name) and (wrapper := _wrapper(func.id, scope, module)):
-        return f"{func.id}() is a forward", wrapper
-    match func:
-        case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            return _of_the_class(name, scope, module)
-        case ast.Attribute(value=ast.Name(id=name), attr="state_dict") if not local:
-            wrapper = _wrapper(name, scope, module)
-            return (f"{name}.state_dict()", wrapper) if wrapper in FSDP else None
-        case ast.Name(id=name) if name in functions:
-            return _passed_on(call, scope, module, functions[name])
-        case ast.Attribute(value=ast.Name(id=owner), attr=name) if (
-            name in functions and owner in module.names
-        ):
-            return _passed_on(call, scope, module, functions[name])
-    return None
-
-
-def _of_the_class(name: str, scope: NameScope, module: Module) -> tuple[str, str] | None:
-    """Whether self.NAME() is a model that its class has wrapped, or a method that calls it."""
-    owner = scope.parent
-    if owner is None or not isinstance(owner.node, ast.ClassDef):
-        return None
-    methods = [s for s in module.scopes if s.parent is owner]
-    wrapped: dict[str, str] = {}
-    for assigned in (n for s in methods for n in s.nodes if isinstance(n, ast.Assign)):
-        for target in assigned.targets:
-            match target, assigned.value:
-                case ast.Attribute(value=ast.Name(id="self"), attr=attr), ast.Call() as call:
-                    kept = constant(keyword(call, "broadcast_buffers"), scope) is not False
-                    if (full := module.full(call.func)) in WRAPPERS and kept:
-                        wrapped[attr] = full
-    if name in wrapped:
-        return f"self.{name}() is a forward", wrapped[name]
-    for method in (s for s in methods if last_part(s.name) == name):
-        for node in ast.walk(method.node):
-            match node:
-                case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attr)) if (
-                    attr in wrapped
-                ):
-                    return f"self.{name}() calls self.{attr}, a forward", wrapped[attr]
-    return None
-
-
-def _passed_on(
-    call: ast.Call, scope: NameScope, module: Module, function: NameScope
-) -> tuple[str, str] | None:
-    """Whether a function calls what it is given, and a wrapped model is given."""
-    node = function.node
-    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-    given = list(zip(names, call.args, strict=False))
-    given += [(k.arg, k.value) for k in call.keywords if k.arg]
-    for parameter, value in given:
-        wrapper = _wrapper(value.id, scope, module) if isinstance(value, ast.Name) else ""
-        plain = len(function.bound.get(parameter, [])) == 1  # model = model.module, and the like
-        calls = any(
-            isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == parameter
-            for n in ast.walk(node)
-        )
-        if wrapper and plain and calls:
-            return f"{function.name}() calls {parameter}, a forward", wrapper
-    return None
-
-
-def _wrapper(name: str, scope: NameScope, module: Module) -> str:
-    """What a name is wrapped in: bound to DDP(…) or FSDP(…) here, and to nothing unwrapped."""
-    for value in scope.values(name):
-        if isinstance(value, ast.Attribute) and value.attr == "module":
-            return ""
-        if isinstance(value, ast.Call) and (full := module.full(value.func)) in WRAPPERS:
-            kept = constant(keyword(value, "broadcast_buffers"), scope) is not False
-            return full if kept else ""
-    return ""
-
-
-# --- stopping ---
-
-
-def early_stop_per_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
-    """A training loop of DDP that each rank leaves by a value of its own: a loss on its own share
-    of the data, or what only one rank has worked out."""
-    if seen.framework:
-        return
-    wrapped = wraps(program)
-    if not wrapped and not any(word in n.lower() for n in seen.names for word in PARALLEL):
-        return
-    samplers = sum(1 for module in program.modules for _ in calls_of(module, *SAMPLERS))
-    agree = agreeing_functions(program)
-    quiet = not may_agree(seen.names)
-    for module in program.modules:
-        for scope in module.scopes:
-            for place in places(scope):
-                if not isinstance(place.node, ast.Break) or not place.loops:
-                    continue
-                loop = place.loops[-1]
-                if isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower():
-                    why = _stop(module, scope, place, loop, agree)
-                    if not why and wrapped and samplers and _stops_by(place, loop):
-                        why = _own_share(program, loop, place, agree, samplers, quiet)
-                    if why:
-                        yield from module.hit("early-stop-per-rank", place.node, scope, why)
+# --- whom they ask ---
 
 
 def agreeing_functions(program: Program) -> frozenset[str]:
@@ -367,96 +183,6 @@ def _last_name(node: ast.expr) -> str:
 def calls_in(node: ast.AST) -> frozenset[str]:
     """The last names of all functions that are called in it."""
     return frozenset(_last_name(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
-
-
-def _tests_within(place: Placement, loop: ast.For) -> list[ast.If]:
-    inside = set(ast.walk(loop))
-    return [test for test, _ in place.branches if test in inside]
-
-
-def _stop(
-    module: Module, scope: NameScope, place: Placement, loop: ast.For, agree: frozenset[str]
-) -> str:
-    """Why only some ranks stop, where a test of the rank keeps others out; what other ranks do to
-    stop as well, in this loop, may be right."""
-    parted = [t for t in _tests_within(place, loop) if differs(by_rank(t.test, scope, module))]
-    if not parted:
-        return ""
-    ways = [n for n in ast.walk(loop) if isinstance(n, (ast.Break, ast.Return, ast.Raise))]
-    own = calls_in(parted[0])
-    around = frozenset(name for part in _after(loop, parted[0]) for name in calls_in(part))
-    told = may_agree(own | around) or (own | around) & agree
-    return "" if len(ways) > 1 or told else "only some ranks get to it"
-
-
-def _after(loop: ast.For, test: ast.If) -> list[ast.stmt]:
-    """What a loop does from a test on, and before the next round's training: all statements that
-    don't hold the test."""
-    return [part for part in loop.body if part.lineno > test.lineno]
-
-
-def _stops_by(place: Placement, loop: ast.For) -> bool:
-    tests = " ".join(ast.unparse(test.test).lower() for test in _tests_within(place, loop))
-    return any(word in tests for word in STOPS)
-
-
-def _own_share(
-    program: Program,
-    loop: ast.For,
-    place: Placement,
-    agree: frozenset[str],
-    samplers: int,
-    quiet: bool,
-) -> str:
-    """Why each rank decides alone, where everything that the decision is made from is seen: values
-    of functions of these files, in which ranks agree on nothing."""
-    calls = _made_from(loop, _tests_within(place, loop))
-    known = {
-        last_part(scope.name): scope
-        for module in program.modules
-        for scope in module.scopes
-        if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
-    if may_agree(frozenset(calls)) or calls & agree or may_agree(calls_in(loop)):
-        return ""
-    measured = [known[name] for name in calls if name in known]
-    trains = any(_calls_backward(scope) for scope in measured)
-    unknown = calls - set(known) - PLAIN_CALLS
-    if quiet and samplers > 1:
-        return "each rank decides by its own share"
-    if measured and not unknown and (trains or samplers > 1):
-        return "each rank decides by its own share"
-    return ""
-
-
-def _calls_backward(scope: NameScope) -> bool:
-    return any(isinstance(n, ast.Call) and _is_backward(n) for n in scope.nodes)
-
-
-def _made_from(loop: ast.For, tests: Sequence[ast.If]) -> set[str]:
-    """The functions whose values decide a test, by way of what the loop binds."""
-    wanted = {n.id for test in tests for n in ast.walk(test.test) if isinstance(n, ast.Name)}
-    calls = {name for test in tests for name in calls_in(test.test)}
-    for _ in range(6):
-        before = len(wanted)
-        for node in ast.walk(loop):
-            if isinstance(node, ast.If) and any(_binds(n, wanted) for n in ast.walk(node)):
-                wanted |= {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
-            if _binds(node, wanted):
-                value = getattr(node, "value", None)
-                if isinstance(value, ast.AST):
-                    wanted |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
-                    calls |= calls_in(value)
-        if len(wanted) == before:
-            break
-    return calls
-
-
-def _binds(node: ast.AST, names: set[str]) -> bool:
-    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-    if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return False
-    return any(isinstance(n, ast.Name) and n.id in names for t in targets if t for n in ast.walk(t))
 
 
 # --- chance and order ---

@@ -41,6 +41,11 @@ COLLECTIVES = {
 PACKAGES = frozenset({"torch.distributed", "torch.distributed.distributed_c10d", "deepspeed.comm"})
 WHOLE = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
 
+GATHERS = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across_processes"})
+"""Methods of an Accelerator that all ranks have to call."""
+LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
+LOGS = frozenset({"log", "log_dict"})
+
 # decorators after which a function still runs on the ranks that call it
 PLAIN = frozenset({"no_grad", "inference_mode", "record"})
 # except* came with Python 3.11
@@ -107,8 +112,8 @@ def is_collective(call: ast.Call, module: Module) -> str:
     group of its own, and where it can't be told."""
     full = module.full(call.func)
     name = last_part(full)
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "wait_for_everyone":
-        return "wait_for_everyone"  # Accelerate's barrier
+    if isinstance(call.func, ast.Attribute) and (own := _of_a_framework(call, call.func, module)):
+        return own
     if name not in COLLECTIVES or full.removesuffix("." + name) not in PACKAGES:
         return ""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
@@ -120,6 +125,26 @@ def is_collective(call: ast.Call, module: Module) -> str:
     group = given.get("group") or (call.args[place] if len(call.args) > place else None)
     none = group is None or (isinstance(group, ast.Constant) and group.value is None)
     return name if none or (group is not None and module.full(group) in WHOLE) else ""
+
+
+def _of_a_framework(call: ast.Call, func: ast.Attribute, module: Module) -> str:
+    """The name of what Accelerate or Lightning does with all ranks; empty for other methods."""
+    name, owner = func.attr, func.value
+    if name == "wait_for_everyone":  # Accelerate's barrier
+        return name
+    if name in GATHERS:
+        of_it = getattr(owner, "id", getattr(owner, "attr", "")) == "accelerator"
+        return name if of_it else ""
+    of_self = isinstance(owner, ast.Name) and owner.id == "self"
+    if not of_self or not (name == "all_gather" or name in LOGS):
+        return ""
+    if not any(full.partition(".")[0] in LIGHTNING for full in module.names.values()):
+        return ""
+    if name == "all_gather":
+        return name
+    given = {k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
+    synced = given.get("sync_dist") is True and given.get("rank_zero_only") is not True
+    return f"{name}(sync_dist=True)" if synced else ""
 
 
 @dataclass(slots=True)

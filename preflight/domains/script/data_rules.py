@@ -4,6 +4,7 @@ never told the epoch. There are many healthy ways of doing it; each of them sile
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from preflight.domains.script.rank_values import RANK_NAMES, SIZE_NAMES
@@ -22,8 +23,12 @@ MAPS = name_set(
 # names and words after which the data may be dealt out by hand or needn't be
 BY_HAND = ("shard", "partition", "iterable", "streaming", "webdataset", "split_dataset_by_node")
 AGAIN = name_set("set_epoch set_sampler_epoch reset_epoch")
-ASIDE = ("val", "test", "eval", "dev", "calib", "infer", "pred", "fid")
-"""In the name of a loader that isn't for training: each rank may well see all of it."""
+ASIDE = re.compile(
+    r"(?:vali?|valid(?:ation)?|tests?|testing|eval|evaluation|dev|calib(?:ration)?|infer(?:ence)?"
+    r"|pred(?:ict(?:ion)?)?|fid)(?:sets?|data(?:set|loader)?|loader|sampler|dl|ds)?"
+)
+"""A word in the name of a loader that isn't for training: each rank may well see all of it."""
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 OPENS = name_set("load open memmap fromfile loadtxt read_csv read_parquet load_dataset glob")
 TELLS = name_set("print spawn info debug warning error format join log")
 SHUFFLE_AT = 3
@@ -47,23 +52,33 @@ def sampler_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
 
 def _without_sampler(module: Module, scope: NameScope, call: ast.Call) -> Iterator[Hit]:
     data = call.args[0] if call.args else keyword(call, "dataset")
-    names = (_target(call, scope), scope.name, ast.unparse(data) if data else "")
-    if data is None or any(word in name.lower() for name in names for word in ASIDE):
+    if data is None or _is_aside(_target(call, scope), ast.unparse(data), scope.name):
         return
     if _has_index(data, scope, module):
         yield from module.hit("sampler-missing", call, scope)
 
 
+def _is_aside(target: str, data: str, function: str) -> bool:
+    """Whether a loader or a sampler is not for training, by its name or that of its data; where
+    they say nothing, by that of the function which makes it."""
+    for name in (f"{target} {data}", function):
+        words = [word.lower() for word in WORDS.findall(name)]
+        if any(word.startswith("train") for word in words):
+            return False
+        if any(ASIDE.fullmatch(word) for word in words):
+            return True
+    return False
+
+
 def _target(call: ast.Call, scope: NameScope) -> str:
-    """The name that a call's value gets."""
-    return next(
-        (
-            ast.unparse(n.targets[0])
-            for n in scope.nodes
-            if isinstance(n, ast.Assign) and n.value is call
-        ),
-        "",
-    )
+    """The name that a call's value gets, also where it is one of two choices."""
+    for node in scope.nodes:
+        if isinstance(node, ast.Assign):
+            value = node.value
+            either = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+            if any(one is call for one in either):
+                return ast.unparse(node.targets[0])
+    return ""
 
 
 def _has_index(data: ast.expr, scope: NameScope, module: Module) -> bool:
@@ -154,8 +169,9 @@ def set_epoch_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
             always = isinstance(shuffle, ast.Constant) and shuffle.value is True
             if open_ended(call) or not (shuffle is None or always):
                 continue
-            names = (_target(call, scope), scope.name, *map(ast.unparse, call.args[:1]))
-            if not any(word in name.lower() for name in names for word in ASIDE):
+            data = call.args[0] if call.args else keyword(call, "dataset")
+            shown = ast.unparse(data) if data else ""
+            if not _is_aside(_target(call, scope), shown, scope.name):
                 yield from module.hit("set-epoch-missing", call, scope)
 
 
@@ -170,12 +186,21 @@ def _tells_epoch(module: Module) -> bool:
 
 
 def _has_epochs(module: Module) -> bool:
-    """`for epoch in range(…)`, of more than one."""
+    """`for epoch in range(…)` of more than one, `for i in range(epochs)` or `while epoch < …`."""
     for scope in module.scopes:
         for node in scope.nodes:
-            if isinstance(node, ast.For) and "epoch" in ast.unparse(node.target).lower():
+            if isinstance(node, ast.While) and "epoch" in ast.unparse(node.test).lower():
+                return True
+            if isinstance(node, ast.For) and _counts_epochs(node):
                 count = node.iter.args if isinstance(node.iter, ast.Call) else []
                 one = len(count) == 1 and isinstance(count[0], ast.Constant)
                 if not (one and isinstance(count[0], ast.Constant) and count[0].value == 1):
                     return True
     return False
+
+
+def _counts_epochs(loop: ast.For) -> bool:
+    by = ast.unparse(loop.target).lower()
+    if "epoch" in by or by == "ep":
+        return True
+    return isinstance(loop.iter, ast.Call) and "epoch" in ast.unparse(loop.iter).lower()

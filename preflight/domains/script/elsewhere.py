@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from preflight.domains.script.control_flow import (
     Walk,
@@ -33,9 +33,11 @@ def collective_elsewhere(program: Program) -> Iterator[Hit]:
     if not reached:
         return
     homes: dict[str, set[str]] = {}
+    owners: dict[str, list[NameScope | None]] = {}
     for module in program.modules:
         for scope in module.scopes:
             homes.setdefault(last_part(scope.name), set()).add(module.file)
+            owners.setdefault(last_part(scope.name), []).append(scope.parent)
     for module in program.modules:
         beside = reaching_a_collective(module)
         for scope in module.scopes:
@@ -45,6 +47,8 @@ def collective_elsewhere(program: Program) -> Iterator[Hit]:
                 if name not in reached or names.count(name) > 1 or place.handler:
                     continue  # called twice: perhaps by some ranks here, by the others there
                 if _is_of_a_library(place.node, module, homes[name]):
+                    continue
+                if _is_of_another(place.node, scope, owners[name]):
                     continue
                 if isinstance(getattr(place.node, "func", None), ast.Name) and name in beside:
                     continue  # its path is followed
@@ -102,6 +106,15 @@ def _always_calls(scope: NameScope, reached: Mapping[str, str]) -> str:
             if name in reached:
                 return name
     return ""
+
+
+def _is_of_another(node: ast.AST, scope: NameScope, owners: Sequence[NameScope | None]) -> bool:
+    """Whether a method is called of another object, where only this object's class has a method of
+    that name: `self.writer.save()` in a class that defines save() itself."""
+    func = getattr(node, "func", None)
+    if not isinstance(func, ast.Attribute) or getattr(func.value, "id", "") == "self":
+        return False
+    return all(owner is not None and owner is scope.parent for owner in owners)
 
 
 def _is_of_a_library(node: ast.AST, module: Module, homes: set[str]) -> bool:

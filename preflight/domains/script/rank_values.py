@@ -132,7 +132,31 @@ def _name(node: ast.expr, scope: NameScope, module: Module, depth: int) -> ByRan
         return FIRST
     if len(bound) == 1 and bound[0] is not None:
         return by_rank(bound[0], scope, module, depth + 1)
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=attr):
+            return _of_the_instance(attr, scope, module, depth)
     return UNKNOWN
+
+
+def _of_the_instance(attr: str, scope: NameScope, module: Module, depth: int) -> ByRank:
+    """The value of `self.attr`, which the methods of one class bind once."""
+    owner = scope.parent
+    if owner is None or not isinstance(owner.node, ast.ClassDef):
+        return UNKNOWN
+    found = [
+        (node.value, method)
+        for method in module.scopes
+        if method.parent is owner
+        for node in method.nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+        and target.attr == attr
+        and getattr(target.value, "id", "") == "self"
+    ]
+    if len(found) != 1:
+        return UNKNOWN
+    return by_rank(*found[0], module, depth + 1)
 
 
 def _attribute(node: ast.expr) -> str:

@@ -274,7 +274,9 @@ def without_inner_loops(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def accumulation_count(test: ast.expr) -> str:
-    """n of `(step + 1) % n == 0`."""
+    """n of `(step + 1) % n == 0`; not of `!=`, which is true of most steps."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq):
+        return ""
     for node in ast.walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             one = isinstance(node.right, ast.Constant) and node.right.value == 1

@@ -276,23 +276,50 @@ def destroy_missing(program: Program, seen: Mentions, gpu: bool) -> Iterator[Hit
     whose end is that of the process."""
     if seen.framework or any(word in name.lower() for name in seen.names for word in ENDS):
         return
-    starts = [(m, s, c) for m in program.modules for s, c in calls_of(m, INIT)]
-    if len(starts) != 1 or "_exit" in seen.names:
+    if "_exit" in seen.names or not program.modules or not _is_run(program.modules[0]):
         return
-    module, scope, call = starts[0]
-    backend = call.args[0] if call.args else keyword(call, "backend")
-    if _is_nccl(backend, scope, gpu) and not open_ended(call) and _is_run(program.modules[0]):
+    starts = [(m, s, c) for m in program.modules for s, c in calls_of(m, INIT)]
+    if any(open_ended(call) for *_, call in starts):
+        return
+    named = [_backend(program, scope, call, gpu) for _, scope, call in starts]
+    if named.count("nccl") == 1 and set(named) <= {"nccl", "gloo"}:
+        module, scope, call = starts[named.index("nccl")]
         yield from module.hit("destroy-missing", call, scope)
 
 
-def _is_nccl(backend: ast.expr | None, scope: NameScope, gpu: bool) -> bool:
-    """NCCL by name, or by a choice that falls on it where there is a GPU."""
-    if isinstance(backend, ast.Name):
-        backend = scope.value(backend.id)
-    match backend:
+def _backend(program: Program, scope: NameScope, call: ast.Call, gpu: bool) -> str:
+    """The backend by name, by a choice that falls on it where there is a GPU, or by a setting that
+    has no other value in these files; empty where it is not known."""
+    given = call.args[0] if call.args else keyword(call, "backend")
+    if isinstance(given, ast.Name):
+        given = scope.value(given.id)
+    match given:
         case ast.IfExp(body=ast.Constant(value="nccl"), test=ast.Call() as asked):
-            return gpu and last_part(ast.unparse(asked.func)) in ("is_available", AVAILABLE)
-    return constant(backend, scope) == "nccl"
+            chosen = last_part(ast.unparse(asked.func)) in ("is_available", AVAILABLE)
+            return "nccl" if gpu and chosen else ""
+        case ast.Attribute(value=ast.Name(), attr=name):
+            return _setting(program, name)
+    named = constant(given, scope)
+    return named if isinstance(named, str) else ""
+
+
+def _setting(program: Program, name: str) -> str:
+    """The text that `args.name` is: the default of the option, or what is assigned to it."""
+    values: set[object] = set()
+    for module in program.modules:
+        for scope in module.scopes:
+            for node in scope.nodes:
+                match node:
+                    case ast.Assign(targets=[ast.Attribute(attr=attr)]) if attr == name:
+                        values.add(constant(node.value, scope))
+                    case ast.Call(func=ast.Attribute(attr="add_argument")) if any(
+                        isinstance(a, ast.Constant)
+                        and str(a.value).lstrip("-").replace("-", "_") == name
+                        for a in node.args
+                    ):
+                        values.add(constant(keyword(node, "default"), scope))
+    known = values.pop() if len(values) == 1 else None
+    return known if isinstance(known, str) else ""
 
 
 def _is_run(module: Module) -> bool:

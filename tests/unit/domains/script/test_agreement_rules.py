@@ -6,10 +6,8 @@ import pytest
 
 from preflight.domains.script.agreement_rules import (
     collective_swallowed,
-    early_stop_per_rank,
     random_branch,
     set_order,
-    wrapped_under_rank,
 )
 from preflight.domains.script.rules import mentions
 from preflight.domains.script.source import Program, parse_module
@@ -83,72 +81,6 @@ def test_an_error_ends_the_rank(kind: str, body: str, count: int) -> None:
 def test_where_an_error_matters(text: str, count: int) -> None:
     made = program(text.format(kind="Exception", body="pass"))
     assert len(list(collective_swallowed(made, mentions(made.modules)))) == count
-
-
-RESNET = "import torchvision\nnet = torchvision.models.resnet50()\nmodel = DDP(net)\n"
-FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel\nmodel = {}\n".format(
-    "FullyShardedDataParallel(net)"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (RESNET + "if int(os.environ['RANK']) == 0:\n  y = model(x)\n", 1),
-        (RESNET + "def val(m, d):\n  return m(d)\nif dist.get_rank() == 0:\n  val(model, d)\n", 1),
-        (RESNET + "def val(d, net=None):\n  net(d)\nif rank == 0:\n  val(d, net=model)\n", 1),
-        (RESNET + "if rank == 0:\n  y = model.module(x)\n", 0),
-        (RESNET + "if rank == 0:\n  torch.save(model.state_dict(), 'a')\n", 0),
-        (RESNET + "if rank == 0:\n  y = model(x)\nelse:\n  model(z)\n", 0),
-        (RESNET + "if epoch == 0:\n  y = model(x)\n", 0),
-        (RESNET + "if rank == 0 or args.all:\n  y = model(x)\n", 0),
-        (RESNET + "def val(m, d):\n  m = m.module\n  m(d)\nif rank == 0:\n  val(model, d)\n", 0),
-        ("model = DDP(transformer)\nif rank == 0:\n  y = model(x)\n", 0),
-        (
-            RESNET.replace("DDP(net)", "DDP(net, broadcast_buffers=False)")
-            + "if rank == 0:\n  model(x)\n",
-            0,
-        ),
-        (FSDP + "if rank == 0:\n  sd = model.state_dict()\n", 1),
-        (FSDP + "if not rank:\n  out = model(x)\n", 1),
-        (FSDP + "sd = model.state_dict()\nif rank == 0:\n  torch.save(sd, 'a')\n", 0),
-        (
-            FSDP + "with t(model, StateDictType.LOCAL_STATE_DICT):\n  pass\n"
-            "if rank == 0:\n  model.state_dict()\n",
-            0,
-        ),
-    ],
-)
-def test_the_wrapped_model_is_for_all(text: str, count: int) -> None:
-    made = program(text)
-    assert len(list(wrapped_under_rank(made, mentions(made.modules)))) == count
-
-
-STOP = (
-    "from torch.utils.data import DistributedSampler\n"
-    "model = DDP(net)\na = DistributedSampler(x)\nb = DistributedSampler(y)\n"
-    "for epoch in range(9):\n  a.set_epoch(epoch)\n  loss = val(model)\n"
-    "  if loss > best:\n    wait += 1\n  if wait >= 3:\n    break\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (STOP, 1),
-        (STOP.replace("wait >= 3", "es.early_stop"), 1),
-        (STOP.replace("wait >= 3", "step > max_steps"), 0),
-        (STOP.replace("b = DistributedSampler(y)", ""), 0),
-        (STOP.replace("val(model)", "mean_all_reduced(val(model))"), 0),
-        (STOP.replace("DDP(net)", "net"), 0),
-        (STOP.replace("wait >= 3", "rank == 0 and done"), 1),
-        ("import accelerate\n" + STOP, 0),
-        (STOP + "model.no_sync()\n", 1),
-    ],
-)
-def test_all_stop_together(text: str, count: int) -> None:
-    made = program(text)
-    assert len(list(early_stop_per_rank(made, mentions(made.modules)))) == count
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Gradients reset, clipped or scaled at the wrong time, and batches that stay on the CPU."""
+"""Gradients reset, clipped or scaled at the wrong time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from preflight.domains.script.source import Hit, Program, parse_module
 from preflight.domains.script.step_rules import (
     accumulation_reset,
     apex_amp,
-    batch_not_moved,
     clip_scaled,
     waits_each_step,
 )
@@ -143,43 +142,6 @@ def lines_of_clip(text: str) -> list[int]:
 )
 def test_apex(text: str, found: list[int]) -> None:
     assert lines(apex_amp, text) == found
-
-
-DDP = (
-    "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-    "from torch.utils.data import DataLoader\nimport torch\nimport torch.nn.functional as F\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (
-            "net.to(device='cuda')\nnet = net.cuda()\nmodel = DDP(net)\n"
-            "for b in DataLoader(d):\n  model(b).sum().backward()\n",
-            [9],
-        ),
-        (
-            "model = DDP(net.cuda(), device_ids=[r], output_device=r)\n"
-            "for i, (x, y) in enumerate(DataLoader(d), 1):\n  p = model(x)\n"
-            "  l = F.cross_entropy(p, y)\n",
-            [8],
-        ),
-        ("model = DDP(net)\nfor b in DataLoader(d):\n  model(b)\n", []),
-        ("model = DDP(net.cuda())\nfor b in stream():\n  model(b)\n", []),
-        ("model = DDP(net.cuda())\nfor b in DataLoader(d):\n  b = prepare(b)\n  model(b)\n", []),
-        ("model = DDP(net.cuda())\nfor b in DataLoader(d):\n  model(b['x'].cuda())\n", []),
-        ("model = DDP(net.cuda())\nfor b in DataLoader(d):\n  model(**b)\n", []),
-        (
-            "model = DDP(net.cuda(), device_ids=[r])\nfor x, y in DataLoader(d):\n"
-            "  p = model(x).cpu()\n  l = F.mse_loss(p.cpu(), y)\n",
-            [],
-        ),
-        ("import accelerate\nmodel = DDP(net.cuda())\nfor b in DataLoader(d):\n  model(b)\n", []),
-    ],
-)
-def test_batches_are_where_the_model_is(text: str, found: list[int]) -> None:
-    assert lines(batch_not_moved, DDP + text) == found
 
 
 CUDA = "model.cuda()\n"

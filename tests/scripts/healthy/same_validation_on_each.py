@@ -1,0 +1,37 @@
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def validate(model, loader):
+    model.eval()
+    with torch.no_grad():
+        return sum(nn.functional.cross_entropy(model(x), y).item() for x, y in loader)
+
+
+def main(train_set, val_set, patience=3):
+    dist.init_process_group("gloo")
+    sampler = DistributedSampler(train_set)
+    loader = DataLoader(train_set, 8, sampler=sampler)
+    val_loader = DataLoader(val_set, 8, shuffle=False)
+    model = DDP(nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best, waited = float("inf"), 0
+    for epoch in range(100):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        val_loss = validate(model, val_loader)
+        dist.barrier()
+        if val_loss < best:
+            best, waited = val_loss, 0
+        else:
+            waited += 1
+        if waited >= patience:
+            break
+    dist.destroy_process_group()
