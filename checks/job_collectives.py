@@ -310,8 +310,8 @@ EXPECTED = {
 
 def _equal(hang: Hang) -> frozenset[str]:
     """Operations whose shapes are compared: of a job that goes on none; of one that failed not
-    those that NCCL takes with unequal parts."""
-    if hang.stopped:
+    those that NCCL takes with unequal parts, which Gloo never does."""
+    if hang.stopped or (hang.failed and all(seen.gloo for seen in hang.calls.values())):
         return collective_order.EQUAL
     return collective_order.EQUAL - collective_order.SPLIT if hang.failed else frozenset()
 

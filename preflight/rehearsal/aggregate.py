@@ -205,6 +205,13 @@ def _timed_entries(told: object) -> list[tuple[float, float]]:
     return found
 
 
+def _all_gloo(told: object) -> bool:
+    """Whether all groups of a rank are Gloo's: {group: {kind of tensors: backend}}."""
+    groups = list(mapping_or_empty(told).values())[:64]
+    backends = {str(b) for one in groups for b in list(mapping_or_empty(one).values())[:8]}
+    return backends == {"gloo"}
+
+
 def calls_of(
     history: History, dump: Mapping[str, Any], ended: str, why: str, now: float, began: float
 ) -> Calls:
@@ -226,6 +233,7 @@ def calls_of(
         groups=groups_of(history, dump),
         unrecorded=history.unrecorded,
         libraries=_names(dump.get("libraries")),
+        gloo=_all_gloo(dump.get("backends")),
         children=history.children,
         lost=history.lost,
         caught=_caught(dump.get("caught")),

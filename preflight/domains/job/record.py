@@ -285,6 +285,8 @@ class Calls:
     """Imported ones that may carry gradients without torch.distributed, such as horovod."""
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
+    gloo: bool = False
+    """All its groups are Gloo's, which ends a rank to which a peer sends more than fits."""
 
     @property
     def own(self) -> Frame | None:
