@@ -119,6 +119,8 @@ def _left_behind(
     as it came, beside what a model has made of the first."""
     inside = [node for statement in loop.body for node in ast.walk(statement)]
     names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+    unpacked = [n for node in inside for n in _unpacked(node, names)]
+    names += [n.id for n in unpacked]
     moved = {name for name in names if any(_moves(node, name) for node in inside)}
     for node in inside:
         match node:
@@ -142,16 +144,30 @@ def _left_behind(
         if isinstance(target, ast.Name)
     } - set(names)
     same = {id(n) for node in inside for n in _bound_to_itself(node)}
-    same |= {id(n) for node in inside for n in _taken_from(node, names)}
+    same |= {id(n) for node in inside for n in _taken_from(node, names)} | set(map(id, unpacked))
     rest = [node for node in inside if id(node) not in same]
     for name in (n for n in names if n not in moved and not _is_touched(n, rest)):
         for node in inside:
             if not isinstance(node, ast.Call) or len(node.args) != 2:
                 continue
             given = {a.id for a in node.args if isinstance(a, ast.Name)}
-            if name in given and given & made and _is_any_loss(program, node, scope, module):
+            of_model = given & made or any(_is_given(a, moved) for a in node.args)
+            if name in given and of_model and _is_any_loss(program, node, scope, module):
                 yield from module.hit("batch-not-moved", node, scope, f"{name} stays on the CPU")
                 break
+
+
+def _is_given(node: ast.expr, names: Collection[str]) -> bool:
+    """Whether it is a call that is given one of these."""
+    given = node.args if isinstance(node, ast.Call) else []
+    return any(isinstance(a, ast.Name) and a.id in names for a in given)
+
+
+def _unpacked(node: ast.AST, names: Collection[str]) -> Iterator[ast.Name]:
+    """The names in `x, y = batch`, of which each is a part of the batch."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Name(id=name)) if name in names:
+            yield from (part for part in parts if isinstance(part, ast.Name))
 
 
 def _is_part(value: ast.expr, names: Collection[str]) -> bool:

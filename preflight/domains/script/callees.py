@@ -43,14 +43,28 @@ def callee(
 ) -> NameScope | None:
     """The function, or the method of the same class, that a call calls."""
     match call.func:
+        case ast.Name(id=name) if name in functions:
+            return functions[name]
         case ast.Name(id=name):
-            return functions.get(name)
+            return _method_of(name, "__call__", scope, module)
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             methods = (s for s in methods_beside(scope, module) if last_part(s.name) == name)
             return next(methods, None)
         case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in module.names:
             return functions.get(name)
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return _method_of(owner, name, scope, module)
     return None
+
+
+def _method_of(owner: str, name: str, scope: NameScope, module: Module) -> NameScope | None:
+    """The method of an object that a name is bound to, where its class is of the same file."""
+    made = scope.value(owner)
+    if not isinstance(made, ast.Call):
+        return None
+    of = module.full(made.func)
+    found = (s for s in module.scopes if s.name == f"{of}.{name}" and of)
+    return next(found, None)
 
 
 def methods_beside(scope: NameScope, module: Module) -> list[NameScope]:
@@ -104,5 +118,7 @@ def given_by_callers(program: Program, function: NameScope, parameter: str) -> I
     for module in program.modules:
         for scope, call in module.calls():
             name = str(getattr(call.func, "id", getattr(call.func, "attr", "")))
+            if called == "__call__" and _method_of(name, called, scope, module) is function:
+                name = called
             if name == called and parameter in (values := given(call, function)):
                 yield module, scope, values[parameter]

@@ -282,6 +282,7 @@ def destroy_missing(program: Program, seen: Mentions, gpu: bool) -> Iterator[Hit
     if any(open_ended(call) for *_, call in starts):
         return
     named = [_backend(program, scope, call, gpu) for _, scope, call in starts]
+    named = ["nccl" if "cuda:nccl" in name else name for name in named]
     if named.count("nccl") == 1 and set(named) <= {"nccl", "gloo"}:
         module, scope, call = starts[named.index("nccl")]
         yield from module.hit("destroy-missing", call, scope)
@@ -299,6 +300,8 @@ def _backend(program: Program, scope: NameScope, call: ast.Call, gpu: bool) -> s
             return "nccl" if gpu and chosen else ""
         case ast.Attribute(value=ast.Name(), attr=name):
             return _setting(program, name)
+        case ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(), default]):
+            given = default  # os.environ.get("BACKEND", "nccl")
     named = constant(given, scope)
     return named if isinstance(named, str) else ""
 

@@ -68,6 +68,8 @@ class Use:
     target: str
     how: str
     what: str = ""
+    at: tuple[NameScope, Module] | None = None
+    """The method of another object, where `target` is an attribute of that one."""
 
 
 def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
@@ -83,7 +85,7 @@ def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
                 continue
             for place, call, shown in _parted_calls(scope, module):
                 for use in search.uses(call, scope, module, functions):
-                    wrapper = search.wrapper(use.target, scope, module)
+                    wrapper = search.wrapper(use.target, *(use.at or (scope, module)))
                     if not wrapper or not search.needs_all(use, wrapper):
                         continue
                     synced = wrapper not in FSDP and not use.what
@@ -250,11 +252,17 @@ class _Search:
             return
         home = next(m for m in self.program.modules if function in m.scopes)
         values = given(call, function)
+        siblings = methods_beside(scope, module)
         beside = functions_of(self.program, home) if home is not module else functions
         for inner in (n for n in function.nodes if isinstance(n, ast.Call)):
             for use in self.uses(inner, function, home, beside, depth + 1):
-                if target := self._in_caller(use.target, function, values, home is module):
-                    yield Use(target, f"{shown}() calls {use.target}{_dotted(use.what)}", use.what)
+                how = f"{shown}() calls {use.target}{_dotted(use.what)}"
+                if use.at is not None:
+                    yield Use(use.target, how, use.what, use.at)
+                elif use.target.startswith("self.") and function not in siblings:
+                    yield Use(use.target, how, use.what, (function, home))
+                elif target := self._in_caller(use.target, function, values, home is module):
+                    yield Use(target, how, use.what)
 
     def _in_caller(
         self, target: str, function: NameScope, values: Mapping[str, ast.expr], here: bool

@@ -17,6 +17,10 @@ PART = (
     "model = DDP(net)\nfor b in a:\n  x = b['x'].to(d)\n  y = {}\n  p = model(x)\n"
     "  l = F.cross_entropy(p, y)\n  l.backward()\n"
 )
+UNPACKED = (
+    "model = DDP(net)\nfor b in a:\n  x, y = b\n  {}\n  p = model(x)\n"
+    "  l = F.cross_entropy(p, y)\n  l.backward()\n"
+)
 HANDED = (
     "model = DDP(net)\ndef step(s, t):\n  {}\n  F.cross_entropy(model(s), t).backward()\n"
     "for x, y in a:\n  x = x.to(d)\n  step(x, y)\n"
@@ -57,6 +61,9 @@ HANDED = (
         (PART.format("b['y'].to(d)"), []),
         (PART.format("take(b['y'])"), []),
         (PART.replace("b['x'].to(d)", "b['x']").format("b['y']"), []),
+        (UNPACKED.format("x = x.to(d)"), [10]),
+        (UNPACKED.format("x, y = x.to(d), y.to(d)"), []),
+        (UNPACKED.replace("(p, y)", "(model(x), y)").format("x = x.to(d)"), [10]),
         # what another function does with it
         (HANDED.format("pass"), [11]),
         (HANDED.format("t = t.to(d)"), []),

@@ -158,3 +158,31 @@ GIVEN = (
 def test_a_model_is_followed_into_an_object(text: str, count: int) -> None:
     made = program(text)
     assert len(list(wrapped_under_rank(made, mentions(made.modules)))) == count
+
+
+OBJECT = (
+    "import torchvision\nclass E:\n  def __init__(self, net):\n    self.net = net\n"
+    "  def run(self):\n    self.net(x)\n"
+    "  def __call__(self, m):\n    if rank == 0:\n      m(x)\n"
+    "net = DDP(torchvision.models.resnet18())\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("e = E(net)\nif rank == 0:\n  e.run()\n", 1),
+        ("e = E(net.module)\nif rank == 0:\n  e.run()\n", 0),
+        ("e = E(other)\ne(net)\n", 1),
+        ("e = E(other)\ne(net.module)\n", 0),
+        # another object's attribute of the same name
+        (
+            "class T:\n  def __init__(self):\n    self.net = net\n  def fit(self):\n"
+            "    e = E(plain)\n    if rank == 0:\n      e.run()\n",
+            0,
+        ),
+    ],
+)
+def test_a_model_is_followed_through_an_object(text: str, count: int) -> None:
+    made = program(OBJECT + text)
+    assert len(list(wrapped_under_rank(made, mentions(made.modules)))) == count
