@@ -148,6 +148,12 @@ def turns_from(root: int) -> Group:
 
 SWALLOWS = (Caught("ValueError: bad sample", at(9)),)
 
+GATHERED = (
+    gone("vanished", group(call(7, "all_gather"))),
+    gone("vanished", group(call(7, "all_gather"))),
+    gone("vanished", group(call(7, "all_gather", shape="[4] Float"))),
+)
+
 DIFFERS = (
     differs("one takes another root", job(FROM_0, FROM_0, FROM_1, FROM_0), 2),
     differs("one takes another root, and it ends", steady(*(turns_from(r) for r in (0, 0, 1))), 2),
@@ -208,6 +214,8 @@ DIFFERS = (
         ),
         2,
     ),
+    differs("all-gathers of two sizes, aborted by Gloo", job(*GATHERED, why="ended", gloo=True), 2),
+    Case("all-gathers of two sizes, which NCCL takes", job(*GATHERED, why="ended")),
     differs(
         "another type, and it goes on",
         steady(*[group(call(7, done=True))] * 2, group(call(7, shape="[8] Int", done=True))),

@@ -328,5 +328,11 @@ def _setting(program: Program, name: str) -> str:
 def _is_run(module: Module) -> bool:
     """Whether the file does something when it is run: more than to define and import."""
     quiet = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-    doc = (n for n in module.tree.body if not isinstance(n, quiet))
+    imports = (ast.Import, ast.ImportFrom)
+    doc = (
+        n
+        for n in module.tree.body
+        if not isinstance(n, quiet)
+        and not (isinstance(n, ast.Try) and all(isinstance(one, imports) for one in n.body))
+    )
     return any(not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)) for n in doc)

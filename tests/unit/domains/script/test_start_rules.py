@@ -92,6 +92,13 @@ def test_what_contradicts_torchrun(text: str, launch: Started, count: int) -> No
     assert len(list(contradicts_launcher(made, mentions(made.modules), launch))) == count
 
 
+OPTION = "p.add_argument('--dist-backend', default='{}')\n"
+INITS = (
+    "if cuda:\n  dist.init_process_group('{}')\nelse:\n  dist.init_process_group('{}')\nprint()\n"
+)
+NCCL = "dist.init_process_group('nccl')\n"
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -100,6 +107,18 @@ def test_what_contradicts_torchrun(text: str, launch: Started, count: int) -> No
         ("from mine import Runner\ndist.init_process_group('nccl')\nRunner().teardown()\n", 0),
         ("dist.init_process_group(args.backend)\nprint()\n", 0),
         ("import deepspeed\ndist.init_process_group('nccl')\nprint()\n", 0),
+        ("args.backend = 'nccl'\ndist.init_process_group(args.backend)\nprint()\n", 1),
+        (OPTION.format("nccl") + "dist.init_process_group(args.dist_backend)\n", 1),
+        (OPTION.format("gloo") + "dist.init_process_group(args.dist_backend)\n", 0),
+        ("dist.init_process_group(os.environ.get('B', 'nccl'))\nprint()\n", 1),
+        ("dist.init_process_group('cpu:gloo,cuda:nccl')\nprint()\n", 1),
+        # one of two, and two that are alike
+        (INITS.format("nccl", "gloo"), 1),
+        (INITS.format("gloo", "gloo"), 0),
+        (INITS.format("nccl", "nccl"), 0),
+        # a module, which imports what may be there
+        ("try:\n  import a\nexcept ImportError:\n  a = None\ndef f():\n  " + NCCL, 0),
+        ("try:\n  f()\nexcept OSError:\n  pass\ndef f():\n  " + NCCL, 1),
     ],
 )
 def test_the_group_is_ended(text: str, count: int) -> None:

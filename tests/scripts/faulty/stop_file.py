@@ -1,0 +1,31 @@
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train_step(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+loader = torch.load("loader.pt")
+model = DDP(nn.Linear(8, 2))
+optimizer = torch.optim.AdamW(model.parameters())
+stop = False
+for epoch in range(100):
+    loader.sampler.set_epoch(epoch)
+    train_step(model, loader, optimizer)
+    if rank == 0 and os.path.exists("STOP"):
+        stop = True
+    if stop:
+        break  # hit: early-stop-per-rank
+
+dist.destroy_process_group()

@@ -1,0 +1,19 @@
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+accelerator = Accelerator()
+
+model, loader = accelerator.prepare(*torch.load("parts.pt"))
+
+
+@accelerator.on_main_process
+def report(loss):
+    print(loss)
+
+
+for _epoch in range(10):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+    report(accelerator.gather(loss.detach()).mean())

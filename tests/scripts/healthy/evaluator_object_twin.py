@@ -1,0 +1,45 @@
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
+        self.register_buffer("freqs", torch.arange(8))
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def train_step(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+class Evaluator:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+
+    def run(self):
+        with torch.no_grad():
+            return sum(self.model(x).sum().item() for x, _ in self.loader)
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+train_loader, val_loader = torch.load("loaders.pt")
+model = DDP(Net())
+optimizer = torch.optim.AdamW(model.parameters())
+evaluator = Evaluator(model.module, val_loader)
+for _epoch in range(10):
+    train_step(model, train_loader, optimizer)
+    if rank == 0:
+        print(evaluator.run())
+
+dist.destroy_process_group()
