@@ -17,8 +17,28 @@ F = TypeVar("F", bound=Named)
 AT_LENGTH = frozenset(
     {
         # one machine
+        "NVML takes longer to start than a quick run lasts",
+        "a firewall drops what comes to MASTER_PORT",
+        "rank 2 is stopped before it meets the others",
+        "import torch takes 21 s",
         "import torch does not end",
         # several machines: the network
+        "MASTER_PORT dropped for all",
+        "a firewall resets two of four at MASTER_PORT",
+        "a firewall prohibits MASTER_PORT to n2 alone",
+        "the master takes 4 new connections a second",
+        "n2's own firewall rejects what it sends to MASTER_PORT",
+        "what n2 is told from MASTER_PORT is lost",
+        "a sidecar on n2 closes all its connections",
+        "an HTTP proxy takes all connections of n2",
+        "n2 lets nothing in, and n4 nothing from n3",
+        "n2 is 60 ms away",
+        "n2 has 2 Mbit/s",
+        "n2 has 20 Mbit/s, and n3 loses 5 % of what it gets",
+        "n3's switch port has an MTU of 1400, and n2 20 Mbit/s",
+        "one of two paths into n2 has an MTU of 1300",
+        "blackhole route from n2 to n3",
+        "1024 open files for 32 ranks that FSDP joins once more",
         "n2 drops all but MASTER_PORT, with torch",
         "n2 lets nothing in, and n4 has no route to MASTER_ADDR",
         "n2 lets nothing in, and n4 does not come",
@@ -55,6 +75,11 @@ AT_LENGTH = frozenset(
         "a NetworkPolicy: of four pods three take no connections, rank 0's does",
         "ufw on n2 knows the subnet of two nodes, and n3 is in another",
         # names
+        "MASTER_ADDR has a carriage return on one node",
+        "MASTER_ADDR is a name of digits alone",
+        "MASTER_ADDR leads one node to another one by its name server",
+        "one node has MASTER_ADDR at 127.0.1.1, from an /etc/hosts of another",
+        "rank 0's own name comes 5 s after its start, for all",
         "a service's address that leads nowhere",
         "a pod's MASTER_ADDR is another pod's, with a subnet of its own",
         "MASTER_ADDR leads one node to a web server",
@@ -63,12 +88,26 @@ AT_LENGTH = frozenset(
         "two at once: a name that leads elsewhere and a firewall at MASTER_PORT",
         "one node has its own address for the name of MASTER_ADDR",
         # what must agree
+        "CUDA_VISIBLE_DEVICES is empty on one node",
+        "the GPUs of one of three nodes have other VBIOS",
+        "one node has the second one as MASTER_ADDR",
+        "one node's clock is 90 s ahead",
+        "the clock of the first node is 12 s behind",
+        "two at once: a firewall that resets MASTER_PORT and a setting",
         "one GPU of one of three nodes has other VBIOS, as after a repair",
         "of two trays of one rack each is in a clique of its own",
         "FSDP of an earlier launch is left over on one node",
         "of two nodes one has another Python",
         "two at once: another MASTER_PORT and a silent name server",
         # who comes
+        "MASTER_PORT is taken on its host by the store of another job",
+        "MASTER_PORT is taken on its host by a web server",
+        "an agent comes when the others have given it up",
+        "the host of the meeting is stopped, and goes on when all are gone",
+        "an agent is killed while its rank reduces with the others",
+        "an agent of another version of preflight",
+        "a node without the token",
+        "two nodes that both think that they lead",
         "a node of SLURM's list that is down",
         "an agent is stopped, and goes on when it has been given up",
         "few files on one node, and another one is absent",
@@ -80,6 +119,37 @@ AT_LENGTH = frozenset(
         "the network of a guest is cut once it is in",
     }
 )
+
+
+STANDARD_AT_LENGTH = frozenset(
+    {
+        # nothing in them that a rank could meet, which a quick run does not
+        "10,000 variables",
+        "Kubeflow's variables",
+        "a cluster's 66 variables",
+        "a PMIX_RANK left over in the shell",
+        "a shell that was a job step of one task",
+        "a run that has just ended left TIME_WAIT on the port",
+        "MASTER_PORT is in the ephemeral range, and reserved",
+        "a name server that knows the names",
+        "no name server, all names in /etc/hosts",
+        "the host's name resolves to another machine",
+        "the host's name resolves to 127.0.1.1, as on Debian",
+        "MASTER_ADDR is the host's own name",
+        "docker0 and virbr0 are there",
+        "a short listen queue",
+        "the connection tracking table is half full",
+        "the kernel overcommits, and has promised more than there is",
+        "another user, and /proc shows him his own processes only",
+        "the working directory is read-only",
+    }
+)
+"""Healthy machines that the tests look at with a quick run alone, and `make faults` at the standard
+level, too."""
+
+
+TORCH_AT_LENGTH = frozenset({"IPv6 only", "the second interface, MASTER_ADDR its address"})
+"""Healthy worlds that the tests look at without torch alone, and `make faults` with it, too."""
 
 
 def short(faults: Iterable[F]) -> list[F]:

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from faults.at_length import TORCH_AT_LENGTH
 from faults.healthy_worlds import LATE, WITH_TORCH, WORLDS, alarms
 from faults.world import LIGHT, WorldFault, lacking, run
 from lab.host import ENVIRONMENT, Command, Lab, Machine
@@ -21,11 +22,17 @@ def test_ready(world: WorldFault) -> None:
 
 @pytest.mark.root
 @pytest.mark.torch
-@pytest.mark.parametrize("world", WITH_TORCH, ids=str)
+@pytest.mark.parametrize(
+    "world", [world for world in WITH_TORCH if world.name not in TORCH_AT_LENGTH], ids=str
+)
 def test_ready_with_torch(world: WorldFault) -> None:
     if why := lacking(world):
         pytest.skip(why)
     assert not alarms(run(world))
+
+
+def test_what_is_left_to_make_faults_is_in_its_catalogue() -> None:
+    assert {world.name for world in WITH_TORCH} >= TORCH_AT_LENGTH
 
 
 @pytest.mark.root

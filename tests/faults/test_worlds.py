@@ -5,7 +5,17 @@ from __future__ import annotations
 import functools
 
 import pytest
-from faults import agents, agreement, bandwidth, naming, network, rails, ranks, slow_networks
+from faults import (
+    accelerators,
+    agents,
+    agreement,
+    bandwidth,
+    naming,
+    network,
+    rails,
+    ranks,
+    slow_networks,
+)
 from faults.at_length import AT_LENGTH, short
 from faults.world import WorldFault, healthy_twin, judge, lacking, needs_torch, run
 
@@ -51,5 +61,6 @@ def test_there_are_sixty_and_ten_of_them_are_pairs() -> None:
 
 
 def test_what_is_left_to_make_faults_is_in_its_catalogue() -> None:
-    all_of_them = (*FAULTS, *bandwidth.FAULTS, *slow_networks.FAULTS, *ranks.FAULTS)
+    alone = (*accelerators.FAULTS, *ranks.FAULTS)
+    all_of_them = (*FAULTS, *bandwidth.FAULTS, *slow_networks.FAULTS, *alone)
     assert {fault.name for fault in all_of_them} >= AT_LENGTH

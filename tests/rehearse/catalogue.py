@@ -615,6 +615,14 @@ AT_LENGTH = frozenset(
         *("mpi_ranks-raises-mpich", "mpi_ranks-same", "mpi_ranks-given-mpich", "reads_rank-mpich"),
         *("deepspeed_zero", "deepspeed_zero-none", "deepspeed_zero-launcher"),
         *("deepspeed_zero-skips", "deepspeed_zero-saves"),
+        *("mpi_ranks-mpi", "reads_rank", "gpu_steps-item", "gpu_steps-memory", "step_saves"),
+        *("tags_differ", "ring_async", "subgroup_differs", "gathers_between_epochs"),
+        *("accelerate_barrier", "gather_smaller", "mpi_ranks-late", "tokenises", "shape_differs"),
+        *("replica_skips", "no_launcher-accelerate", "mpi_ranks-size", "two_barriers", "segfault"),
+        *("made_raised-fork", "mpi_ranks-raises", "replica_zero", "batch_ragged", "join"),
+        *("mpi_ranks-given", "mpi_ranks-env-mpich", "nccl_log-warns", "fsdp1", "gpu_steps-hangs"),
+        *("backend_named_by_some", "asks_unix-streams", "groups_of_pairs-in-order"),
+        *("uploads-thread", "child_works-downloads", "workers", "groups", "layer_drop-healthy"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )
