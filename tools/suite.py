@@ -1,6 +1,6 @@
 """All tests: `python tools/suite.py PYTEST_ARGS`. A few that fail are tried once more, alone.
 
-Four thousand of the tests start real processes and have real deadlines, three at a time on two
+Four thousand of the tests start real processes and have real deadlines, four at a time on two
 cores. One deadline that is missed beside the others says nothing of the program; a fault of the
 program fails alone, too. What passed only alone is printed: a race in the program hides there, so
 it is to be looked at. More than a few are no accident, and are not tried again.
