@@ -4,7 +4,7 @@ Level        deep
 Looks at     the script of the command that is rehearsed and what it imports from its own folder (up
              to 50 files), as text: nothing is imported or run. A comment '# preflight: ignore'
              excludes a line
-Fails if     the script has a syntax error
+Fails if     the script has a syntax error, or does not exist and the command has failed
 Warns if     some ranks exit before a collective, or only some reach one (an `if rank == 0` around
              it, without the same call for the others), or only some call the wrapped model; a rank
              continues alone after an error in a collective, skips a batch or stops early on its
@@ -29,6 +29,7 @@ Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -73,9 +74,20 @@ SHOWN = 5
 CRASHING = ("2.13.",)
 # programs beside which the interpreter lies that will read the script
 STARTERS = ("python", "torchrun", "accelerate", "deepspeed")
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+# options of launchers for what is not a file
+NO_FILE = {"--module", "--no-python", "--no_python"}
 
 pitfall = partial(for_author, status=Status.WARN)
 FINDINGS = {
+    "script-missing": for_author(
+        headline="the script of the command does not exist: {path}",
+        cause="a mistyped path, another working directory, or a folder that this node does not "
+        "share",
+        means='every rank of this node fails at once with "can\'t open file"',
+        text="correct the path in the command, or make {path} readable on every node",
+        status=(Status.FAIL,),
+    ),
     "syntax-error": for_author(
         headline="{place} is not valid Python: {seen}",
         cause="a typo, or a file for another Python version",
@@ -247,6 +259,7 @@ NOTED = "waits-each-step"
 """A rule whose places are only mentioned: to read a loss in every step is common, and what it costs
 a rehearsal on the GPU tells (job.balance)."""
 EXPECTED = {
+    "script-missing": "the script on every node",
     "syntax-error": "a script that Python can read",
     "collective-under-rank": "every collective on all ranks, in the same order",
     "async-not-waited": ".wait() on what it returns",
@@ -276,7 +289,8 @@ EXPECTED = {
 @dataclass(frozen=True, slots=True)
 class Script:
     """What the script's text shows. same_python: it will be read by the Python that read it here;
-    torch: the release that is installed beside us, looked up only where it matters."""
+    torch: the release that is installed beside us, looked up only where it matters; absent: where
+    the command, which has failed, looked for it in vain."""
 
     name: str
     files: int
@@ -285,6 +299,7 @@ class Script:
     gpu: bool
     same_python: bool
     torch: str = ""
+    absent: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Script:
@@ -295,11 +310,14 @@ def observe(host: Host, ctx: Context) -> Script:
             "the command names no Python file" if rehearsed else "only where a command is rehearsed"
         )
     cwd = str(ctx.options.get("cwd") or os.getcwd())
+    argv = ctx.options.get("argv")
+    words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
+    path = os.path.normpath(os.path.join(cwd, name))
+    if ctx.options.get("exit") and _is_opened_here(words, name) and not host.exists(path):
+        return Script(name, files=0, lines=0, hits=(), gpu=False, same_python=False, absent=path)
     program = source.read_program(host, name, cwd)
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     ctx.mark("read")
-    argv = ctx.options.get("argv")
-    words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
     hits = linter.hits(program, host.environ, gpu, words)
     return Script(
         name=name,
@@ -310,6 +328,16 @@ def observe(host: Host, ctx: Context) -> Script:
         same_python=_same_python(words, host.environ),
         torch=_torch() if any(hit.rule == "detail-ddp" for hit in hits) else "",
     )
+
+
+def _is_opened_here(argv: list[str], script: str) -> bool:
+    """Whether the command's own program opens the script by this path: not one in a container or on
+    another machine, nor a file that is only an argument of a module."""
+    if not argv or not os.path.basename(argv[0]).startswith(STARTERS) or script not in argv:
+        return False
+    before = argv[1 : argv.index(script)]
+    modules = [after for word, after in itertools.pairwise(before) if word == "-m"]
+    return all(name in LAUNCHERS for name in modules) and not NO_FILE & set(before)
 
 
 def _same_python(argv: list[str], environ: Mapping[str, str]) -> bool:
@@ -331,6 +359,7 @@ def _torch() -> str:
 
 
 def judge(world: World[Script], expect: Expect) -> Iterator[Found]:
+    yield from _missing(world)
     places: dict[Hit, list[tuple[Subject, Script]]] = {}
     for here, seen in world.each():
         for hit in seen.hits:
@@ -343,6 +372,23 @@ def judge(world: World[Script], expect: Expect) -> Iterator[Found]:
         for number, hit in enumerate(own[:SHOWN]):
             more = len(own) - SHOWN if number == SHOWN - 1 else 0
             yield _found(hit, places[hit], more)
+
+
+def _missing(world: World[Script]) -> Iterator[Found]:
+    paths: dict[str, list[Subject]] = {}
+    for here, seen in world.each():
+        if seen.absent:
+            paths.setdefault(seen.absent, []).append(here)
+    for path, where in paths.items():
+        yield Found(
+            "script-missing",
+            tuple(Subject(Kind.SOFTWARE, h.node, path) for h in where),
+            saw=f"{path}: No such file or directory, once the command had failed",
+            expected=EXPECTED["script-missing"],
+            confidence=Confidence.CERTAIN,
+            fields={"path": path},
+            explains=("job.ranks:command-failed",),
+        )
 
 
 def _applies(hit: Hit, seen: Script) -> bool:
@@ -375,7 +421,7 @@ def _found(hit: Hit, where: list[tuple[Subject, Script]], more: int) -> Found:
 
 
 def measured(world: World[Script]) -> Measured:
-    seen = next(iter(world.seen.values()), None)
+    seen = next((seen for seen in world.seen.values() if not seen.absent), None)
     if seen is None:
         return Measured()
     places = sum(_applies(hit, seen) for hit in seen.hits)

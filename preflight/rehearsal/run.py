@@ -125,9 +125,11 @@ def ending_of(
         left = call_worker(workers, workdir.end_all, {"folder": folder})
         for one in left or ():  # what can't be killed
             console.say(f" preflight: left behind: {one}")
-        script = {"script": script_of(asked.argv), "cwd": _cwd(), "argv": list(asked.argv)}
+        ended = record.ranks[0].life.command
+        script: dict[str, Any] = {"script": script_of(asked.argv), "cwd": _cwd()}
+        script |= {"argv": list(asked.argv), "exit": ended.exit}
         # agents of other nodes may watch theirs to the end of the time
-        more = asked.seconds + GRACE - record.ranks[0].life.command.seconds
+        more = asked.seconds + GRACE - ended.seconds
         # it has ended the command; the next signal ends the checks
         wish = replace(wish, interrupted=interrupt.take())
         adjusted = with_record(wish, workers, folder, record, script, added, max(0.0, more))

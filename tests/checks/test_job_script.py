@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,7 @@ PLAIN = (
     "destroy-missing",
 )
 BROKEN = of("syntax-error")
+ABSENT = Script("train.py", 0, 0, (), gpu=False, same_python=False, absent="/job/train.py")
 NCCL, DETAIL = of("nccl-on-cpu"), of("detail-ddp")
 
 CASES = (
@@ -82,6 +84,15 @@ CASES = (
     *(Case(r, with_hits(of(r)), r, WARN, subject="n1 · train.py:31") for r in PLAIN),
     Case("our own Python can't read it", with_hits(BROKEN), "syntax-error", FAIL),
     Case("another may", with_hits(BROKEN, same_python=False), "syntax-error", WARN),
+    Case("no such file", ABSENT, "script-missing", FAIL, subject="n1 · /job/train.py"),
+    Case(
+        "a folder that one node does not share",
+        {"n1": CLEAN, "n2": ABSENT},
+        "script-missing",
+        FAIL,
+        topology=TWO_NODES,
+        subject="n2 · /job/train.py",
+    ),
     Case("NCCL without a GPU", with_hits(NCCL, gpu=False), "nccl-on-cpu", WARN),
     Case("NCCL with one", with_hits(NCCL)),
     Case("a batch on the CPU, as everything", with_hits(of("batch-not-moved"), gpu=False)),
@@ -128,6 +139,7 @@ def test_of_many_places_some_are_shown() -> None:
 
 def test_what_is_kept_survives_its_way() -> None:
     round_trips(with_hits(BARRIER, BROKEN, torch="2.13.0"))
+    round_trips(ABSENT)
 
 
 # --- observe ---
@@ -166,6 +178,36 @@ def test_observe(tmp_path: Path) -> None:
     assert str(found.subjects[0]) == "n1 · src/train.py:4"
     with pytest.raises(CannotObserve, match=r"gone\.py: No such file"):
         observed(tmp_path, "gone.py")
+
+
+@pytest.mark.parametrize(
+    ("argv", "opened"),
+    [
+        ("python gone.py --lr 1", True),
+        ("torchrun --nproc-per-node 2 gone.py", True),
+        ("python -m torch.distributed.run --standalone gone.py", True),
+        ("accelerate launch gone.py", True),
+        ("python -m train --config gone.py", False),
+        ("torchrun --module train gone.py", False),
+        ("torchrun --no-python ./train gone.py", False),
+        ("torchrun -m train gone.py", False),
+        ("docker run image python gone.py", False),
+        ("srun -N2 python gone.py", False),
+        ("bash -c 'make gone.py; python gone.py'", False),
+    ],
+)
+def test_a_script_that_is_not_there(tmp_path: Path, argv: str, opened: bool) -> None:
+    words = shlex.split(argv)
+    if opened:
+        seen = observed(tmp_path, "gone.py", argv=words, exit=2)
+        assert seen.absent == str(tmp_path / "gone.py")
+        (found,) = judged(job_script, Case("", seen))
+        assert found.explains == ("job.ranks:command-failed",)
+    else:
+        with pytest.raises(CannotObserve):
+            observed(tmp_path, "gone.py", argv=words, exit=2)
+    with pytest.raises(CannotObserve):  # it was there until the command had read it
+        observed(tmp_path, "gone.py", argv=words, exit=0)
 
 
 def test_which_python_will_read_it(tmp_path: Path) -> None:
