@@ -132,6 +132,7 @@ WORLDS = (
         user=NOBODY,
     ),
     healthy("MASTER_ADDR is an IPv4 address", master="10.77.0.1"),
+    healthy("a number of MASTER_ADDR begins with a 0 that changes nothing", master="10.77.0.01"),
     healthy("MASTER_ADDR is an IPv6 address", master="fd77::1", named=(6, 4)),
     healthy(
         "MASTER_ADDR is a full name, the machines' own names are short",

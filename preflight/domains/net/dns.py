@@ -219,13 +219,18 @@ def link_local(ip: str) -> bool:
 
 
 def reads_as_number(name: str) -> bool:
-    """Whether the resolver takes a name for an address that is not written as four plain decimal
-    numbers (inet_aton): `6841231` is 0.104.99.143, `05` is 0.0.0.5, `010.0.0.1` is 8.0.0.1."""
+    """Whether the resolver takes a name for another address than four decimal numbers say
+    (inet_aton): `6841231` is 0.104.99.143, `05` is 0.0.0.5, `010.0.0.1` is 8.0.0.1. `10.0.0.01` is
+    10.0.0.1 either way."""
     parts = name.split(".", maxsplit=4)
     if len(parts) > 4 or not all(_number(p) for p in parts):
         return False
-    plain = all(p.isdecimal() and (p == "0" or not p.startswith("0")) for p in parts)
-    return len(parts) < 4 or not plain
+    return len(parts) < 4 or not all(map(_is_plain, parts))
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a number of an address is the same when a 0 before it makes it octal."""
+    return part.isdecimal() and (part[0] != "0" or (part[-1] < "8" and not part[:-1].strip("0")))
 
 
 def _number(part: str) -> bool:

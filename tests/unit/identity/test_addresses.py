@@ -59,6 +59,8 @@ def test_hosts(text: str) -> None:
         ("05", "0.0.0.5"),
         ("99999999999", "not a valid host name"),
         ("010.0.0.1", "octal"),
+        ("10.0.0.017", "octal"),
+        ("10.0.0.08", "no IPv4"),
         ("10.0.0.256", "no IPv4"),
         ("10.0.1", "no IPv4"),
         ("knöten-0", "not a valid host name"),
