@@ -33,8 +33,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PIN := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
 TORCH ?= $(PIN)
 PYTHONS := python3.11 python3.12 python3.13 python3.14 python3.10 python3
-# worksteal: the slow tests follow each other, and would otherwise all fall to one process; three,
-# since most of a slow test is waiting: on two cores 21 minutes in place of 29
+# worksteal: the slow tests follow each other, and would otherwise all fall to one process; four,
+# since most of a slow test is waiting, on two cores as well
 PYTEST_ARGS ?= -n 4 --dist worksteal
 
 # The environment is as new as its stamp: a second `make run` starts no pip. It is stale when the
