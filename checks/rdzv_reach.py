@@ -10,9 +10,9 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              the port refuses, drops or rejects connections; the host is down or there is no route;
              another program answers; an address that torch tries first does not respond. Also if
              rank 0 does not run on MASTER_ADDR, does not reach itself there (a service without
-             hairpin), or that is the loopback; rank 0 can't listen; a rank exists twice; WORLD_SIZE
-             differs; an agent is lost, cut off or was stopped for a while; rank 0's node has too
-             few open files for all agents
+             hairpin), or that is the loopback, or an address that other nodes have, too; rank 0
+             can't listen; a rank exists twice; WORLD_SIZE differs; an agent is lost, cut off or was
+             stopped for a while; rank 0's node has too few open files for all agents
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the
@@ -289,6 +289,19 @@ FINDINGS: Mapping[str, FindingType] = {
         "HOST:PORT",
         blame=Blame.JOB,
     ),
+    "address-own": FindingType(
+        headline="MASTER_ADDR is a local address on {nodes}: each node meets only itself",
+        who="job author",
+        cause="the address of a bridge that is alike on all machines (docker0 has 172.17.0.1), or "
+        "a script that sets MASTER_ADDR to its own node's address on every node",
+        means="each node connects to itself: 'The client socket has timed out', and on rank 0 "
+        "'1/… clients joined'",
+        now="export MASTER_ADDR={right}   on every node",
+        text="set MASTER_ADDR to an address of rank 0's node that other nodes reach; SLURM: "
+        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)",
+        commands=(Command("ip -brief address", "every node"),),
+        blame=Blame.JOB,
+    ),
     "cannot-listen": FindingType(
         headline="rank 0 can't listen on MASTER_PORT {port}: {seen}",
         who="job author",
@@ -359,6 +372,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         hosts_line=_hosts_line(host, roll.name) if outside or 0 not in roll.ranks else "",
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
+        interface=_interface_of(host, roll.ips) if roll.mine else "",
     )
 
 
@@ -425,6 +439,14 @@ def _own_addresses(host: Host) -> tuple[str, ...]:
     return tuple(found[:ADDRESSES_KEPT])
 
 
+def _interface_of(host: Host, ips: Sequence[str]) -> str:
+    try:
+        known = host.interfaces
+    except CannotObserve:
+        return ""
+    return next((i.name for i in known for a in i.addresses if a.ip in ips), "")
+
+
 def judge(world: World[Reach], expect: Expect) -> Iterator[Found]:
     view = next(iter(meeting_views(world)), None)
     found = [absent_ranks.excuse_waiting(world, finding) for finding in _findings(world, view)]
@@ -436,6 +458,7 @@ def judge(world: World[Reach], expect: Expect) -> Iterator[Found]:
 
 def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     looped = list(leader_address.localhost(world, view))
+    looped += leader_address.each_its_own(world)
     yield from looped
     if looped:
         return

@@ -82,10 +82,10 @@ def _flaw_of_number(text: str) -> str:
         dotted = ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
         return f"a name of digits alone is read as the address {dotted}"
     if len(parts) == 4 and all(p.isdecimal() and len(p) < 4 and int(p) < 256 for p in parts):
-        octal = [p for p in parts if len(p) > 1 and p.startswith("0")]
-        if any(set(p) & {"8", "9"} for p in octal):
+        zeros = [p for p in parts if len(p) > 1 and p.startswith("0")]
+        if any(set(p) & {"8", "9"} for p in zeros):
             return "it is no IPv4 address: a number that begins with 0 is read as octal"
-        if any(int(p, 8) != int(p) for p in octal):  # 01 is 1 either way
+        if any(int(p, 8) != int(p) for p in zeros):  # 01 is 1 either way
             return "a number that begins with 0 is read as octal"
         return ""
     return "" if text == "127.1" else "it is no IPv4 address"

@@ -82,6 +82,7 @@ AT_LENGTH = frozenset(
         "rank 0's own name comes 5 s after its start, for all",
         "a service's address that leads nowhere",
         "a pod's MASTER_ADDR is another pod's, with a subnet of its own",
+        "MASTER_ADDR is $(hostname) on each node",
         "MASTER_ADDR leads one node to a web server",
         "MASTER_ADDR leads one node to an address of nobody",
         "the name server of one node refuses to serve it",

@@ -61,6 +61,7 @@ class WorldFault:
     flags     machine -> flags that only it has
     act       done to the running agents (lab, name -> Running) after `after` seconds
     args      of `preflight run`
+    wrap      what the command is started by, e.g. in a network namespace of the machine
 
     check, code, status     of the root finding that names the culprit; `alike` are other codes of
               the same check that say it as well
@@ -105,6 +106,7 @@ class WorldFault:
     act: Act | None = None
     after: float = 1.5
     args: tuple[str, ...] = LIGHT
+    wrap: tuple[str, ...] = ()
     arrive: float = 0.0
     needs: tuple[str, ...] = ()
 
@@ -158,7 +160,7 @@ def commands(fault: WorldFault) -> dict[str, Command]:
         name = machine.name
         if name in fault.absent:
             continue
-        argv = [preflight, "run", "--nproc", str(fault.nproc)]
+        argv = [*fault.wrap, preflight, "run", "--nproc", str(fault.nproc)]
         argv += ["--nodes", str(fault.nodes.get(name, len(fault.machines)))]
         argv += ["--node-rank", str(fault.node_rank.get(name, number))]
         if fault.arrive or fault.absent:

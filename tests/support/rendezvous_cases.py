@@ -99,6 +99,26 @@ PROHIBITED = rung("EHOSTUNREACH")
 V6_DROPPED = rung("ETIMEDOUT", ip="fd00::1", seconds=4.0, tries=1)
 
 
+DOCKER: Mapping[str, Any] = {
+    "name": "172.17.0.1",
+    "ips": ("172.17.0.1",),
+    "interface": "docker0",
+}
+
+
+def own(node: int) -> Mapping[str, Any]:
+    """Of a node that was given its own name as MASTER_ADDR."""
+    return {
+        "name": f"n{node}",
+        "ips": (f"10.0.0.{node}",),
+        "addresses": (f"10.0.0.{node}",),
+        "ranks": ranks_of(node),
+        "host": f"n{node}",
+        "pid": 100 + node,
+        "interface": "eth0",
+    }
+
+
 def guest(node: int, *ladder: Attempt, **changes: Any) -> Reach:
     """A guest's own part: it got in."""
     roll = Roll(
@@ -928,6 +948,44 @@ DISCONNECTED: tuple[Row, ...] = (
 )
 
 LEADER_ADDRESS: tuple[Row, ...] = (
+    row(
+        "each node was given its own name",
+        here(hosting(came(1)), n2=hosting(came(2), **own(2)), n3=hosting(came(3), **own(3))),
+        "address-own",
+        subject="n2 · MASTER_ADDR",
+        about=("n2", "n3"),
+        sure=Confidence.CERTAIN,
+        says=("'n2' is an address of n2 (eth0)", "rank 0 is elsewhere"),
+    ),
+    row(
+        "an address that Docker gives its bridge on all machines",
+        here(
+            hosting(came(1), **DOCKER, ranks=(0, 1)),
+            n2=hosting(came(2), **DOCKER, ranks=(2, 3)),
+        ),
+        "address-own",
+        subject="n1 · MASTER_ADDR",
+        about=("n1", "n2"),
+        sure=Confidence.CERTAIN,
+        says=("is an address of n[1-2] (docker0)", "each met only itself"),
+    ),
+    row(
+        "one alone, which nobody else came to",
+        {"n2": hosting(came(2), **own(2))},
+        "address-own",
+        topology=alone(2),
+        subject="n2 · MASTER_ADDR",
+        sure=Confidence.LIKELY,
+        says=("rank 0 is elsewhere",),
+    ),
+    row(
+        "another one came: then rank 0 is only not there",
+        {"n2": hosting(came(2), came(3), **own(2))},
+        "absent",
+        status=Status.MISSING,
+        topology=nodes(2, 3),
+        subject="rank 0",
+    ),
     # the leader
     row(
         "rank 0 is not where MASTER_ADDR leads",

@@ -66,6 +66,7 @@ class Reach:
                 rank 0 when somebody did not come
     agent       the store is torchrun's agent, which need not be where rank 0 is
     kubernetes  here an operator gives localhost to the first pod alone
+    interface   which of this machine has MASTER_ADDR; empty: none
     """
 
     roll: Roll
@@ -78,6 +79,7 @@ class Reach:
     kubernetes: bool = False
     hosts_line: str = ""
     sidecar: str = ""
+    interface: str = ""
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:

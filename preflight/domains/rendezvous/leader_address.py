@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from preflight.domains.net.dns import is_loopback
 from preflight.domains.rendezvous.arrivals import MeetingView
@@ -10,8 +10,11 @@ from preflight.domains.rendezvous.attempts import Reach, describe_attempts
 from preflight.humanize import plural, rank_list
 from preflight.identity.addresses import loopback
 from preflight.model import Confidence, Found, Kind, Subject, World
+from preflight.nodeset import hostlist
 from preflight.roster import Roll
 
+SHOWN = 4
+"""Addresses of one finding that are told of."""
 OWN_ERRORS = {
     "ETIMEDOUT": "no answer",
     "ECONNREFUSED": "refused",
@@ -70,6 +73,7 @@ def met_themselves(world: World[Reach], view: MeetingView | None) -> Iterator[Fo
     for here, reach in world.each():
         roll = reach.roll
         own = reach is not view.reach and roll.hosts and not roll.failed and roll.mine
+        own = own and roll.name == view.roll.name
         if own and roll.ips and 0 not in roll.ranks and not {*roll.ips} & {*view.roll.ips}:
             right = next(iter(view.roll.ips), "")
             line = f", by {reach.hosts_line}" if reach.hosts_line else ""
@@ -89,6 +93,62 @@ def met_themselves(world: World[Reach], view: MeetingView | None) -> Iterator[Fo
                     "outside": here.node,
                 },
             )
+
+
+def each_its_own(world: World[Reach]) -> Iterator[Found]:
+    """Nodes without rank 0 that have MASTER_ADDR as an address of their own, where nobody listened
+    and nobody came: Docker's bridge has 172.17.0.1 on every machine, or each node was given its own
+    name."""
+    lone = [
+        (h, r)
+        for h, r in world.each()
+        if r.roll.hosts and r.roll.mine and not r.roll.failed and len(r.roll.arrivals) <= 1
+    ]
+    leader = next((r for r in world.seen.values() if 0 in r.roll.ranks), None)
+    wrong = [(h, r) for h, r in lone if r.roll.ranks and 0 not in r.roll.ranks and r.roll.ips]
+    if leader is not None:  # a name that leads elsewhere there is another thing
+        at = leader.roll
+        wrong = [(h, r) for h, r in wrong if r.roll.name != at.name or r.roll.ips == at.ips]
+    if not wrong:
+        return
+    shared = leader is not None and any(r.roll.ips == leader.roll.ips for _, r in wrong)
+    told = [(h, r) for h, r in lone if (h, r) in wrong or (shared and r is leader)]
+    ips = leader.roll.ips if leader is not None else ()
+    yield Found(
+        "address-own",
+        tuple(Subject(Kind.SOFTWARE, h.node, "MASTER_ADDR", r.roll.ranks) for h, r in told),
+        saw=_own_addresses(told)
+        + (" · each met only itself" if shared else " · nobody else came: rank 0 is elsewhere"),
+        expected="an address of the node of rank 0, and of no other",
+        confidence=Confidence.CERTAIN if leader is not None else Confidence.LIKELY,
+        alternatives=() if leader else ("rank 0 is meant to run here, and was not started",),
+        fields={
+            "nodes": hostlist([h.node for h, _ in told]),
+            "right": _other_address(leader, ips if shared else ()),
+        },
+    )
+
+
+def _own_addresses(told: Sequence[tuple[Subject, Reach]]) -> str:
+    """`MASTER_ADDR 'n2' is an address of n2 (eth0), …`."""
+    by_name: dict[tuple[str, str], list[str]] = {}
+    for here, reach in told:
+        by_name.setdefault((reach.roll.name, reach.interface), []).append(here.node)
+    said = [
+        f"MASTER_ADDR {name[:80]!r} is an address of {hostlist(nodes)}"
+        + (f" ({interface})" if interface else "")
+        for (name, interface), nodes in by_name.items()
+    ]
+    more = f" · and so on {plural(len(said) - SHOWN, 'more node')}" if len(said) > SHOWN else ""
+    return " · ".join(said[:SHOWN]) + more
+
+
+def _other_address(leader: Reach | None, ips: Sequence[str]) -> str:
+    """Of rank 0's node, by which others may reach it: where it waits, else another one."""
+    if leader is None:
+        return ""
+    waits = leader.roll.ips if leader.roll.mine else ()
+    return next((ip for ip in (*waits, *leader.addresses) if ip not in ips), "")
 
 
 def cannot_listen(world: World[Reach]) -> Iterator[Found]:
