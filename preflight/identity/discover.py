@@ -19,6 +19,10 @@ from preflight.model import Fact, Node, PreflightError, Topology
 DEFAULT_PORT = 29500
 """Where torch's launchers meet when nobody says a port (torch.distributed.run)."""
 
+C10D_PORT = 29400
+"""Where torchrun's c10d rendezvous meets, if its endpoint has no port."""
+ENDPOINT = "PET_RDZV_ENDPOINT"
+
 RANKS_LIMIT = 1 << 20
 """More ranks than any job has: a number beyond it is a typing error."""
 
@@ -318,6 +322,8 @@ def _with_meeting_point(
     if not addr and listed and several:
         addr = first_host(reading.environ[listed])
         reading.facts["master_addr"] = Fact(addr, f"first of {listed}")
+    if not addr and several and launcher.per_node and meet is None:
+        addr, port = _torchruns_endpoint(reading) or (addr, port)
     if not addr and several:
         raise PreflightError(
             f"{size} ranks on several nodes, but nothing says where they meet: "
@@ -339,6 +345,22 @@ def _with_meeting_point(
         master_port=port,
         facts=reading.facts,
     )
+
+
+def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
+    """Where the agents of a torchrun will meet that is yet to be started: it takes --rdzv-endpoint
+    from PET_RDZV_ENDPOINT, as `host`, `host:port` or with an IPv6 address in brackets. With etcd a
+    server of its own stands there."""
+    backend = reading.environ.get("PET_RDZV_BACKEND", "").strip()
+    text = reading.environ.get(ENDPOINT, "").strip()[:256]
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.%\w]+\]|[^:\s\[\]]+)(?::(\d{1,5}))?", text)
+    if not found or backend not in ("", "static", "c10d"):
+        return None
+    port = int(found[2] or C10D_PORT)
+    if not 0 < port < 65536:
+        return None
+    reading.facts["master_addr"] = reading.facts["master_port"] = Fact(text, f"env {ENDPOINT}")
+    return found[1].strip("[]"), port
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -438,3 +438,41 @@ def test_typed_in_a_shell_that_is_a_task(flags: dict[str, Any], launcher: str, s
     top = found(task, **flags)
     assert (top.launcher, top.size) == (launcher, size)
     assert ("job_nodes" in top.facts) == (launcher == "local")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "addr", "port"),
+    [
+        ("n1:29500", "n1", 29500),
+        ("n1", "n1", 29400),
+        ("[fd77::1]:29500", "fd77::1", 29500),
+        ("[fd77::1]", "fd77::1", 29400),
+    ],
+)
+def test_the_endpoint_of_a_torchrun_that_is_yet_to_be_started(
+    endpoint: str, addr: str, port: int
+) -> None:
+    environ = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_RDZV_ENDPOINT": endpoint}
+    for backend in ("", "c10d", "static"):
+        top = discover(environ | {"PET_RDZV_BACKEND": backend}, "n2", nproc=2)
+        assert (top.master_addr, top.master_port) == (addr, port)
+        assert top.facts["master_addr"].source == "env PET_RDZV_ENDPOINT"
+    said = discover(environ | {"MASTER_ADDR": "n9", "MASTER_PORT": "1234"}, "n2", nproc=2)
+    assert (said.master_addr, said.master_port) == ("n9", 1234)
+    flags = discover({"PET_RDZV_ENDPOINT": endpoint}, "n2", nproc=2, nodes=2, node_rank=1)
+    assert flags.master_addr == addr
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"PET_RDZV_BACKEND": "etcd-v2", "PET_RDZV_ENDPOINT": "etcd:2379"},
+        {"PET_RDZV_ENDPOINT": "n1:99999"},
+        {"PET_RDZV_ENDPOINT": "n1:0"},
+        {"PET_RDZV_ENDPOINT": "a b"},
+        {"PET_RDZV_ENDPOINT": "http://n1:29500/"},
+    ],
+)
+def test_an_endpoint_that_is_no_meeting_point_of_nodes(more: dict[str, str]) -> None:
+    with pytest.raises(PreflightError, match="--meet"):
+        discover({"PET_NNODES": "2", "PET_NODE_RANK": "1"} | more, "n2", nproc=2)
