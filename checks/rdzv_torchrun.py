@@ -9,7 +9,8 @@ Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes tor
 Fails if     the ids, counts or ports differ; and where PET_RDZV_BACKEND is c10d: no node or several
              would open the store, a node can't resolve its own hostname, or nodes can't resolve the
              advertised name or resolve it to another machine
-Warns if     never: without PET_RDZV_BACKEND=c10d these names may not matter
+Warns if     no name server tells nodes the advertised name: one may later. Without
+             PET_RDZV_BACKEND=c10d these names may not matter
 Undecided    a copied file tree is checked; a lookup times out, or a node is missing
 Not covered  the command line of torchrun; whether the endpoint can be reached
              (rdzv.reach, net.mesh); clocks, which this rendezvous depends on (agree.clock)
@@ -26,6 +27,7 @@ from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net.dns import (
+    NO_ANSWER,
     NO_RESOLVER,
     Lookup,
     LookupBatch,
@@ -56,6 +58,7 @@ from preflight.model import (
     Kind,
     Measured,
     NotApplicable,
+    Status,
     Subject,
     World,
 )
@@ -125,6 +128,7 @@ FINDINGS = {
         text="add {name} to DNS or /etc/hosts of all nodes, or pass --local-addr with each node's "
         "own IP address",
         commands=(Command("getent ahosts {name}", "each node"),),
+        status=(Status.FAIL, Status.WARN),
         explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
         was=("handed-unusable",),
     ),
@@ -358,7 +362,7 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
     bad: dict[str, str] = {}
     for node, handed in seen.items():
         found, error = handed.seen.found, handed.seen.error
-        if error and error not in NO_RESOLVER:
+        if error and error != NO_ANSWER:
             bad[node] = error
         elif found and node != home and has and not set(found) & set(has):
             bad[node] = f"{found[0]}{', the loopback' if is_loopback(found[0]) else ''}"
@@ -368,18 +372,21 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
     few = home not in bad and len(bad) * 2 < len(seen)
     nodes = [*bad] if few else [*dict.fromkeys((home, *(bad if len(seen) == 2 else ())))]
     either = not few and home not in bad and len(seen) == 2
+    # the name servers may answer the job, which asks until its timeout
+    later = all(told in NO_RESOLVER for told in bad.values())
     yield Found(
         "advertised-name-unusable",
         tuple(world.subject(n) for n in nodes),
         saw=f"torchrun would advertise {quoted(name)}, {home}'s name · "
-        + ", ".join(f"{n}: {told}" for n, told in list(bad.items())[:SHOWN]),
+        + ", ".join(f"{n}: {in_words(told)}" for n, told in list(bad.items())[:SHOWN]),
         expected=f"an address of {home}, on all nodes",
-        confidence=Confidence.POSSIBLE if either else Confidence.LIKELY,
-        # the same name, whatever it is used for,
-        alternatives=(f"{home} has a name that is nowhere", f"{nodes[-1]} lacks it")
-        if either
-        else (),
+        confidence=Confidence.POSSIBLE if either or later else Confidence.LIKELY,
+        alternatives=(
+            *((f"{home} has a name that is nowhere", f"{nodes[-1]} lacks it") if either else ()),
+            *(("the name servers will answer later",) if later else ()),
+        ),
         fields={"name": name},
+        status=Status.WARN if later else Status.FAIL,
     )
 
 

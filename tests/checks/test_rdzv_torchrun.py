@@ -81,6 +81,7 @@ NOT = {"hosts": False, "why": ""}
 BY_NAME = {"hosts": True, "why": "its hostname"}
 LOOP = {"hosts": True, "why": "the loopback", "endpoint": "localhost"}
 LOST = {"handed": first(error=NONAME)}
+UNANSWERED = {"handed": first(error="EAI_AGAIN")}
 STOPS = {"hosts": False, "stops": NONAME}
 
 CASES = (
@@ -134,6 +135,13 @@ CASES = (
         world(3, C10D, n2=LOST, n3=LOST),
         "advertised-name-unusable",
         Status.FAIL,
+        subject="n1",
+    ),
+    case(
+        "a full name that no name server tells the others",
+        world(3, C10D, n2=UNANSWERED, n3=UNANSWERED),
+        "advertised-name-unusable",
+        Status.WARN,
         subject="n1",
     ),
     case(

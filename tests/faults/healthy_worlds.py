@@ -132,6 +132,12 @@ WORLDS = (
         user=NOBODY,
     ),
     healthy("MASTER_ADDR is an IPv4 address", master="10.77.0.1"),
+    healthy(
+        "torchrun's c10d rendezvous, at a name",
+        env={"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "n1:29500", "PET_NNODES": "3"}
+        | {"PET_RDZV_ID": "4711"},
+        on={name: {"MASTER_ADDR": None, "MASTER_PORT": None} for name in ("n1", "n2", "n3")},
+    ),
     healthy("a number of MASTER_ADDR begins with a 0 that changes nothing", master="10.77.0.01"),
     healthy("MASTER_ADDR is an IPv6 address", master="fd77::1", named=(6, 4)),
     healthy(

@@ -297,6 +297,16 @@ FAULTS = (
         also=("agree.names resolution-differs",),
     ),
     WorldFault(
+        "rank 0's own name, which torchrun hands out, is known to itself alone",
+        *("rdzv.torchrun", "advertised-name-unusable", "n1"),
+        status="warn",
+        breaks={"n2": [name_unknown("n1")], "n3": [name_unknown("n1")]},
+        env=C10D,
+        master=N1,
+        says="temporary failure in name resolution",
+        exit=0,
+    ),
+    WorldFault(
         "no node takes torchrun's endpoint for itself",
         *("rdzv.torchrun", "store-host-missing", "n1 · PET_RDZV_ENDPOINT"),
         breaks={"n1": [own_name_is()]},
