@@ -2,13 +2,15 @@
 
 Looks at     MASTER_PORT; on the node of rank 0 a short test listener, the sockets in /proc/net/tcp
              and tcp6 and the process that holds them; the ephemeral range
-             net.ipv4.ip_local_port_range and the ports reserved in it; entries and size of the
-             connection tracking table, and what the kernel has logged of it in the last hour
+             net.ipv4.ip_local_port_range and the ports reserved in it; entries, size and idle
+             timeout of the connection tracking table, and what the kernel has logged of it in the
+             last hour
 Fails if     MASTER_PORT is not a port number; it needs privileges that are missing; a listener or
              an outgoing connection holds it; the ephemeral range has fewer ports than ranks
 Warns if     MASTER_PORT is inside the ephemeral range, where any outgoing connection may take it
              first; the range is narrow for the ranks of this node; the connection tracking table
-             is nearly full, or the kernel has dropped packets for it in the last hour
+             is nearly full, the kernel has dropped packets for it in the last hour, or it forgets
+             connections of several nodes that are idle for less than 5 minutes
 Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
              TIME_WAIT, which do no harm; under torchrun the port belongs to its agent and is not
@@ -31,6 +33,7 @@ from collections.abc import Iterator
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.kernel_log import kernel_log, uptime
 from preflight.domains.net import meeting_port
+from preflight.domains.net.conntrack import tracking_table
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder, holders, sockets_at
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -73,6 +76,10 @@ LOG_SECONDS, LOG_HOUR = 0.5, 3600.0
 # the kernel makes room only among connections that are not established; what is left up to here is
 # gone in a moment when all ranks connect
 TABLE_NEARLY_FULL = 0.95
+
+# seconds for which all connections of a job may well be idle, as in a checkpoint or an evaluation;
+# the kernel's own value is 5 days, kube-proxy's one day
+IDLE_LEAST = 300
 
 # what a rank, an agent or a notebook of an earlier run is called
 RUNNERS = ("python", "pt_elastic", "pt_main", "torchrun", "accelerate", "deepspeed", "ipython")
@@ -184,6 +191,24 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=("net.mesh", "rdzv.store", "world.*"),
     ),
+    "conntrack-idle": FindingType(
+        headline="{at} forgets idle connections: {seen}",
+        who="whoever runs this node",
+        cause="a short nf_conntrack_tcp_timeout_established, set for a busy NAT or web server",
+        means="after a checkpoint or an evaluation that takes longer: 'Connection reset by peer', "
+        "or a hang, where a firewall or NAT of this node drops what it does not know",
+        text="raise net.netfilter.nf_conntrack_tcp_timeout_established to 86400, or exempt the "
+        "nodes of a job from tracking (notrack)",
+        commands=(
+            Command("sysctl net.netfilter.nf_conntrack_tcp_timeout_established", "the node"),
+            Command(
+                "sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400", "the node"
+            ),
+        ),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
 }
 
 
@@ -193,8 +218,9 @@ class MasterPort:
     when it was not tried. low, high, reserved: the ephemeral range and how much of it is reserved;
     kept: whether MASTER_PORT is a reserved one; meeting: an agent of this very run holds it for the
     meeting, since it came before that of rank 0. tracked of tracked_most: connections in the
-    kernel's table, 0 of 0 where there is none; dropped: how often the kernel has logged in the last
-    hour that it is full, and dropped_ago: seconds since it last did."""
+    kernel's table, 0 of 0 where there is none; idle: seconds without a packet after which it
+    forgets one, 0 where it keeps none; dropped: how often the kernel has logged in the last hour
+    that it is full, and dropped_ago: seconds since it last did."""
 
     port: int
     agent: bool
@@ -207,6 +233,7 @@ class MasterPort:
     meeting: bool = False
     tracked: int = 0
     tracked_most: int = 0
+    idle: int = 0
     dropped: int = 0
     dropped_ago: float = 0.0
 
@@ -232,10 +259,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
             meeting = meeting_port.signed(host, ctx.topology)
     reserved = _reserved_ranges(host)
     ctx.mark("connection tracking")
-    tracked, most = (
-        host.read_int(f"/proc/sys/net/netfilter/nf_conntrack_{name}") or 0
-        for name in ("count", "max")
-    )
+    table = tracking_table(host)
     dropped = _table_was_full(host)
     return MasterPort(
         port=port,
@@ -247,8 +271,9 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         reserved=sum(max(0, min(b, high) - max(a, low) + 1) for a, b in reserved),
         kept=any(a <= port <= b for a, b in reserved),
         meeting=meeting,
-        tracked=tracked,
-        tracked_most=most,
+        tracked=table.entries,
+        tracked_most=table.most,
+        idle=table.idle,
         dropped=len(dropped),
         dropped_ago=round(min(dropped, default=0.0), 1),
     )
@@ -316,6 +341,8 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
             yield from _judge_port(here, seen, fields, source)
         yield from _judge_range(here, seen)
         yield from _judge_tracking(here, seen)
+        if world.topology.several_nodes:
+            yield from _judge_idle(here, seen)
 
 
 def _judge_port(
@@ -394,6 +421,18 @@ def _judge_tracking(here: Subject, seen: MasterPort) -> Iterator[Found]:
         confidence=Confidence.CERTAIN if full else Confidence.LIKELY,
         fields={"wanted": str(max(262144, 2 * seen.tracked_most))},
     )
+
+
+def _judge_idle(here: Subject, seen: MasterPort) -> Iterator[Found]:
+    if 0 < seen.idle < IDLE_LEAST:
+        yield Found(
+            "conntrack-idle",
+            (here,),
+            saw=f"nf_conntrack_tcp_timeout_established is {seen.idle} s",
+            expected=f"at least {IDLE_LEAST} s",
+            confidence=Confidence.POSSIBLE,
+            alternatives=("no rule of this node drops what is not tracked",),
+        )
 
 
 def _describe_holder(holder: Holder) -> str:

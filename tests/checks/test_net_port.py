@@ -44,6 +44,7 @@ def says(value: str, source: str, **changes: object) -> Topology:
 
 
 ELSEWHERE = topology(8, nodes=(Node("n1", (4, 5, 6, 7)),))
+SEVERAL = topology(8, nodes=(Node("n1", (0, 1, 2, 3)), Node("n2", (4, 5, 6, 7))))
 OTHER_NODE = but(bind=None)
 
 CASES = (
@@ -71,6 +72,20 @@ CASES = (
         Status.WARN,
         subject="n1",
     ),
+    Case(
+        "idle connections are forgotten",
+        {"n1": but(tracked=9, idle=60), "n2": but(tracked=9, idle=86_400)},
+        "conntrack-idle",
+        Status.WARN,
+        topology=SEVERAL,
+        subject="n1",
+    ),
+    Case(
+        "nothing is tracked, or for a day",
+        {"n1": but(tracked=0, idle=0), "n2": but(tracked=9, idle=86_400)},
+        topology=SEVERAL,
+    ),
+    Case("on one node they are its own", but(tracked=9, idle=60)),
     Case("never looked", Missing(Cause.CANNOT_OBSERVE)),
     Case(
         "a run of my own",
@@ -233,6 +248,7 @@ def test_observe_reads_the_connection_tracking_table(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "nf_conntrack_count").write_text("65536\n")
     (folder / "nf_conntrack_max").write_text("65536\n")
+    (folder / "nf_conntrack_tcp_timeout_established").write_text("60\n")
     (tmp_path / "proc/net").mkdir()
     (tmp_path / "proc/net/tcp").write_text("sl local_address rem_address st\n")
     (tmp_path / "proc/uptime").write_text("9000.00 100.00\n")
@@ -246,6 +262,6 @@ def test_observe_reads_the_connection_tracking_table(tmp_path: Path) -> None:
     )
     (tmp_path / "dev/kmsg").write_text("".join(f"{line}\n" for line in lines))
     seen = net_port.observe(Host(str(tmp_path), {}), context())
-    assert (seen.tracked, seen.tracked_most) == (65536, 65536)
+    assert (seen.tracked, seen.tracked_most, seen.idle) == (65536, 65536, 60)
     assert (seen.dropped, seen.dropped_ago) == (2, 60.0)
     round_trips(seen)

@@ -22,6 +22,7 @@ from lab.faults import (
     few_ports,
     firewall,
     flapped,
+    forget_idle,
     limit_syns,
     lose,
     name_is,
@@ -214,6 +215,10 @@ WORLDS = (
     healthy("192.168.77.0/24", subnet="192.168.77.0/24"),
     healthy("one clock is 50 ms ahead", machines=(*machines(2), Machine("n3", clock=0.05))),
     healthy("a firewall that lets the job through on one", breaks={"n2": (ALLOWED,)}),
+    healthy(
+        "connections are forgotten after a day, as kube-proxy sets it",
+        breaks=dict.fromkeys(THREE, (forget_idle(86400),)),
+    ),
     healthy("20 ms from anyone to anyone", breaks=dict.fromkeys(THREE, (delay(5),))),
     healthy("a token of the job on all", env={"PREFLIGHT_TOKEN": "only-for-this-job"}),
     healthy("another MASTER_PORT", env={"MASTER_PORT": "12345"}),

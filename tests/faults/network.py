@@ -21,6 +21,7 @@ from lab.faults import (
     few_ports,
     firewall,
     flapped,
+    forget_idle,
     limit_connections,
     limit_syns,
     link_down,
@@ -678,6 +679,14 @@ CABLES = (
 )
 
 LIMITS = (
+    WorldFault(
+        "n3 forgets connections that are idle for a minute",
+        *("net.port", "conntrack-idle", "n3"),
+        status="warn",
+        exit=0,
+        breaks={"n3": [forget_idle(60)]},
+        innocent=("n1", "n2"),
+    ),
     reach(
         "MASTER_PORT takes one connection at a time",
         "dropped-here",

@@ -135,6 +135,15 @@ def limit_connections(count: int, port: int) -> Break:
     return firewall(f"at most {count} connections to port {port}", rule)
 
 
+def forget_idle(seconds: int) -> Break:
+    """A stateful firewall, in whose table a connection stays for so long without a packet."""
+    rule = "ct state established,related accept"
+    timeout = f"sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_established={seconds}"
+    made = firewall("tracks connections", rule)
+    what = f"forgets connections that are idle for {seconds} s"
+    return Break(what, f"{made.shell}\n{timeout}", made.undo)
+
+
 def limit_syns(per_second: int) -> Break:
     """No more than so many new connections a second, as against floods."""
     rule = f"tcp flags & (syn|ack) == syn limit rate over {per_second}/second"
