@@ -1,12 +1,13 @@
-"""Do the nodes have the same hardware, and each its own hostname and IP address?
+"""Do the nodes have the same hardware, and each its own hostname and addresses?
 
 Level        standard
 Looks at     GPU models and counts by NVML, network interfaces with their addresses, MTU and speed,
-             which of them NCCL, Gloo and the route to MASTER_ADDR use, CPUs and memory, hostname,
-             boot ID, NCCL_HOSTID
+             which of them NCCL, Gloo and the route to MASTER_ADDR use, and their MAC addresses,
+             CPUs and memory, hostname, boot ID, NCCL_HOSTID
 Fails if     NCCL considers two machines the same host (equal hostname and boot ID, or NCCL_HOSTID)
-             and there are GPUs; two machines use the same address; one node has IPv4 only and
-             another IPv6 only; a node has no GPU while most others have
+             and there are GPUs; two machines use the same IP address, or in one subnet the same
+             MAC address; one node has IPv4 only and another IPv6 only; a node has no GPU while most
+             others have
 Warns if     GPU counts or models differ; MTUs differ within a subnet; an interface that all other
              nodes have is missing or has no link; a link is slower than the others; a node has less
              than half of the CPUs or memory of the others; a hostname or NCCL_HOSTID is used twice
@@ -21,6 +22,7 @@ Seen as      "Duplicate GPU detected", a hang in the first collective between tw
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_interface
 from statistics import median
@@ -96,6 +98,16 @@ FINDINGS = {
         commands=(Command("arping -D -I {interface} {address}", "another node"),),
         explains=TALK,
         was=("address-same",),
+    ),
+    "mac-duplicate": FindingType(
+        headline="{where} have the same MAC address {mac}",
+        cause="a cloned virtual machine, or a MAC address that was set by hand",
+        means="a switch sends frames for both to the one that spoke last: connections stall or "
+        "hang now and then, on either",
+        text="give every interface its own MAC address, in the settings of the hypervisor or of "
+        "the network",
+        commands=(Command("ip link show {interface}", "each node"),),
+        explains=TALK,
     ),
     "address-families-differ": FindingType(
         headline="the nodes have no common IP version: {seen}",
@@ -177,6 +189,7 @@ def observe(host: Host, ctx: Context) -> Hardware:
 def judge(world: World[Hardware], expect: Expect) -> Iterator[Found]:
     yield from _same_host(world)
     yield from _same_address(world)
+    yield from _same_mac(world)
     yield from _families(world)
     yield from _gpu_counts(world, expect)
     yield from _interfaces(world)
@@ -241,6 +254,46 @@ def _same_address(world: World[Hardware]) -> Iterator[Found]:
                 confidence=LIKELY,
                 fields={"interface": found[0].name, "address": ip},
             )
+
+
+def _same_mac(world: World[Hardware]) -> Iterator[Found]:
+    """Of machines that share a subnet: elsewhere nobody sees both. Containers of one host may share
+    the MAC address of its interface (ipvlan)."""
+    owners: dict[str, dict[str, tuple[str, Interface]]] = {}
+    for key, seen in world.seen.items():
+        for nic in seen.outside if seen.boot else ():
+            if mac := seen.macs.get(nic.name, ""):
+                owners.setdefault(mac, {}).setdefault(seen.boot, (key, nic))
+    for mac, machines in owners.items():
+        places: dict[str, list[tuple[str, Interface]]] = {}
+        for key, nic in machines.values() if len(machines) > 1 else ():
+            for subnet in _subnets(nic):
+                places.setdefault(subnet, []).append((key, nic))
+        for subnet, both in places.items():
+            ips = {a.ip for _, nic in both for a in nic.addresses}
+            if len(both) > 1 and len(ips) > 1:
+                found = tuple(_nic(world, key, nic.name) for key, nic in both)
+                yield Found(
+                    "mac-duplicate",
+                    found,
+                    saw=f"{mac} in {subnet}: {parties([f'{s.node} ({s.name})' for s in found])}",
+                    expected="a different MAC address for every interface of a network",
+                    confidence=LIKELY,
+                    fields={"interface": found[0].name, "mac": mac},
+                )
+                break
+
+
+def _subnets(nic: Interface) -> Iterator[str]:
+    for address in nic.addresses:
+        if not address.ip.startswith(LOCAL):
+            yield from _subnet(address)
+
+
+def _subnet(address: Address) -> Iterator[str]:
+    """`10.0.0.0/24`; nothing in a report that somebody edited."""
+    with contextlib.suppress(ValueError):
+        yield str(ip_interface(f"{address.ip}/{address.prefix}").network)
 
 
 def _families(world: World[Hardware]) -> Iterator[Found]:
@@ -358,11 +411,8 @@ def _mtus(world: World[Hardware]) -> Iterator[Found]:
         return  # whatever the subnets are
     for key, ways in outside.items():
         for nic, address in ways:
-            try:
-                network = str(ip_interface(f"{address.ip}/{address.prefix}").network)
-            except ValueError:  # a report that somebody edited
-                continue
-            subnets.setdefault(network, {}).setdefault(key, nic)
+            for network in _subnet(address):
+                subnets.setdefault(network, {}).setdefault(key, nic)
     told: list[Mapping[str, Interface]] = []
     for network, nics in subnets.items():
         if nics not in told:  # IPv4 and IPv6 on the same interfaces

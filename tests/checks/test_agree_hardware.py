@@ -81,6 +81,14 @@ def both(count: int, **same: object) -> dict[str, Hardware]:
 BARE: dict[str, object] = {"gpus": (), "used": ("eth0",)}
 NAT = (nic("eth0", "10.0.2.15"), nic("eth1", "192.168.56.9"))
 CONTAINERS = {"boot": "boot-1", "host": "gpu1"}
+
+
+def mac(last: int) -> Mapping[str, str]:
+    return {"eth0": f"02:77:00:00:00:{last:02x}"}
+
+
+MAC = {"macs": mac(2)}
+
 CASES = (
     case("a cluster", cluster()),
     case("two nodes", cluster(2)),
@@ -174,6 +182,19 @@ CASES = (
         subject="n1 · eth0",
     ),
     case("one address on two", cluster(2, n2=eth0("10.0.0.1")), "address-duplicate", FAIL),
+    case(
+        "one MAC address twice",
+        cluster(n2=MAC, n3=MAC),
+        "mac-duplicate",
+        FAIL,
+        subject="n2 · eth0",
+    ),
+    case(
+        "one MAC address in two subnets",
+        cluster(n2=MAC, n3=MAC | eth0("10.0.9.3")),
+    ),
+    case("ipvlan: containers of one host", cluster(n2=MAC, n3=MAC | {"boot": "boot-2"})),
+    case("each its own MAC address", {f"n{i}": number(i, macs=mac(i)) for i in (1, 2, 3)}),
     case(
         "IPv6 only beside IPv4 only",
         cluster(n2=eth0("2001:db8::2")),

@@ -216,6 +216,14 @@ WORLDS = (
     healthy("one clock is 50 ms ahead", machines=(*machines(2), Machine("n3", clock=0.05))),
     healthy("a firewall that lets the job through on one", breaks={"n2": (ALLOWED,)}),
     healthy(
+        "docker0 has one MAC address on all",
+        machines=machines(
+            3,
+            setup="ip link add docker0 address 02:42:ac:11:00:01 type bridge\n"
+            "ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up\n",
+        ),
+    ),
+    healthy(
         "connections are forgotten after a day, as kube-proxy sets it",
         breaks=dict.fromkeys(THREE, (forget_idle(86400),)),
     ),

@@ -56,6 +56,17 @@ def learn_n1(lab: Lab, _: Mapping[str, Any]) -> None:
         host.sh(f"echo {N1} n1 >> /etc/hosts")
 
 
+CLONED = (
+    "ip link set eth0 down; ip link set eth0 address 02:77:00:00:00:02; ip link set eth0 up\n"
+    "ip addr add fd77::3/64 dev eth0 nodad; ip route add default via 10.77.255.254\n"
+)
+"""What takes the link down takes these with it."""
+FLOODED = Break(
+    "the switch does not learn where its MAC address is",
+    switch="ip link set {port} type bridge_slave learning off fdb_flush",
+)
+"""So that frames for it reach both, and everything passes: what is seen is the address alone."""
+
 FAULTS = (
     # --- MASTER_ADDR does not resolve ---
     WorldFault(
@@ -327,6 +338,14 @@ FAULTS = (
         status="warn",
         machines=(*machines(2), Machine("n3", hostname="n2")),
         exit=0,
+    ),
+    WorldFault(
+        "n3 has n2's MAC address, as a cloned virtual machine",
+        *("agree.hardware", "mac-duplicate", "n2 · eth0"),
+        subjects=("n3 · eth0",),
+        machines=(*machines(2), Machine("n3", setup=CLONED), Machine("n4")),
+        breaks={"n2": [FLOODED], "n3": [FLOODED]},
+        innocent=("n1", "n4"),
     ),
     WorldFault(
         "two machines have one address",

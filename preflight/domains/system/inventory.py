@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -18,6 +19,9 @@ TEXT = 200
 """Characters kept of any name."""
 KEPT = 64
 """Interfaces that are kept, and GPUs; real nodes have two dozen."""
+USED = 8
+"""Interfaces whose MAC address is kept."""
+MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 PATIENCE = 3.0
 """Seconds for NVML: a driver that hangs shall not take the other facts along."""
 
@@ -30,6 +34,7 @@ class Hardware:
     interfaces          without loopback; speeds: in Mbit/s, where the driver tells
     used                which of them NCCL and Gloo take first and which leads to MASTER_ADDR, in
                         this order; carries: the one that carries the data, empty where RDMA does
+    macs                interface -> MAC address of those that are used
     gpus                names by NVML or KFD; None: no answer. off: the job hides them on purpose
     """
 
@@ -41,6 +46,7 @@ class Hardware:
     speeds: Mapping[str, int] = field(default_factory=dict)
     used: tuple[str, ...] = ()
     carries: str = ""
+    macs: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] | None = ()
     off: bool = False
     cpus: int = 0
@@ -77,11 +83,18 @@ def take_inventory(host: Host, ctx: Context) -> Hardware:
         speeds={name: speed for name, speed in speeds.items() if speed > 0},
         used=tuple(names),
         carries="" if by_rdma else next(iter(names), ""),
+        macs={name: mac for name in names[:USED] if (mac := _mac(host, name))},
         gpus=_gpu_names(host) if host.gpu_files() else (),
         off=nvml.all_hidden(host.environ),
         cpus=len(host.affinity()),
         memory=_total_memory(host),
     )
+
+
+def _mac(host: Host, name: str) -> str:
+    """As the kernel writes it; empty where there is none. That of InfiniBand is another one."""
+    text = (host.read_or_none(f"/sys/class/net/{name}/address") or "").strip()
+    return text if MAC.fullmatch(text) and text.strip("0:") else ""
 
 
 def _gpu_names(host: Host) -> tuple[str, ...] | None:
