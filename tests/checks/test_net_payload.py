@@ -68,6 +68,7 @@ HALF_STALL = Paths(0, 8, stalled=4)
 TWO_LOSE = Paths(0, 12, clean=8, lost=3, lossy=3)
 ALL_LOSE = Paths(0, 12, clean=1, lost=9, lossy=7)
 MANY_LOSE = Paths(0, 12, clean=3, lost=6, lossy=4)
+ONE_LOSES = Paths(0, 12, clean=11, lost=1, lossy=1)
 BY_CHANCE = Paths(0, 12, clean=6, lost=3, lossy=1)
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
@@ -120,6 +121,14 @@ CASES = (
         "one of four paths into one loses packets",
         4,
         along(4, into(2, 4, TWO_LOSE), payload(4)),
+        "paths-lossy",
+        WARN,
+        "n2",
+    ),
+    case(
+        "so it does, and one connection between two others was unlucky",
+        4,
+        along(4, into(2, 4, TWO_LOSE) | {(3, 0): ONE_LOSES}, payload(4)),
         "paths-lossy",
         WARN,
         "n2",
