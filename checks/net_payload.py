@@ -5,7 +5,8 @@ Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh,
              with its checksum; all but the last over eleven more connections from other source
              ports; the path MTU that the kernel found and the packets that it retransmitted
 Fails if     data from some size on never arrives, although it is retransmitted, on all connections
-             of an edge or on some of them; data arrives corrupted
+             of an edge or on some of them; data arrives corrupted; no node can connect to a port
+             of one, after net.mesh could to another one
 Warns if     some connections lose packets each time that they are used, and others none; it arrives
              late after retransmissions (the kernel found a smaller size that passes:
              net.ipv4.tcp_mtu_probing), or the time is over before all of it has arrived
@@ -43,7 +44,15 @@ from preflight.domains.net.fault_localisation import (
     untested_edges,
 )
 from preflight.domains.net.interfaces import ListenAddress, never_dialled
-from preflight.domains.net.mesh_probe import CLOSED, FRAME, OK, Dialled, flows_of_an_edge, joined
+from preflight.domains.net.mesh_probe import (
+    CLOSED,
+    FRAME,
+    OK,
+    TIMED_OUT,
+    Dialled,
+    flows_of_an_edge,
+    joined,
+)
 from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.tcp import (
     READ,
@@ -209,6 +218,21 @@ FINDINGS = {
         text=SAME + "; check the cable and switch port for errors",
         commands=(PROBE, WIDTH),
         status=Status.WARN,
+    ),
+    "ports-closed": FindingType(
+        headline="{node} can be reached by the other nodes on some ports only",
+        who="network administrator",
+        cause="a firewall that opens the ephemeral range of other machines, and not all of this "
+        "node's net.ipv4.ip_local_port_range",
+        means="init_process_group hangs in one start and passes in the next: NCCL and Gloo listen "
+        "on ports that the kernel chooses",
+        text="allow all TCP between the nodes of a job, or set net.ipv4.ip_local_port_range of "
+        "{node} to the range that is open",
+        commands=(
+            Command("sysctl net.ipv4.ip_local_port_range", "every node"),
+            Command("nft list ruleset; iptables-save", "{node}"),
+        ),
+        blame=Blame.NETWORK,
     ),
     "edges-unanswered": FindingType(
         headline="{seen}",
@@ -429,7 +453,29 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
             confidence=Confidence.LIKELY,
             fields=_advice_fields(world, suspect),
         )
-    yield from _unanswered(world, set(known))
+    closed = list(_closed(world, sweeps))
+    yield from closed
+    told = {s.node for found in closed for s in found.subjects}
+    yield from _unanswered(world, set(known) | {edge for edge in sweeps if edge[1] in told})
+
+
+def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Found]:
+    """Nodes that no other one could connect to this time. To other ports of theirs they could, in
+    net.mesh: where they couldn't, that is told there, and this follows from it."""
+    to: dict[str, list[Sweep]] = {}
+    for (_, node), sweep in sweeps.items():
+        to.setdefault(node, []).append(sweep)
+    for node, tried in to.items():
+        if len(tried) > 1 and all(s.result == TIMED_OUT for s in tried) and node in world.seen:
+            yield Found(
+                "ports-closed",
+                (world.subject(node),),
+                saw=f"{plural(len(tried), 'connection')} from other nodes: no answer from the "
+                f"port at which {node} listened, after those of net.mesh to another port",
+                expected="connections to all ports that the kernel chooses",
+                confidence=Confidence.LIKELY,
+                fields={"node": node},
+            )
 
 
 def _sweeps(world: World[Payload]) -> Iterator[tuple[Pair, Sweep]]:

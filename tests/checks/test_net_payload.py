@@ -171,6 +171,22 @@ CASES = (
     ),
     case("not sent", 3, payload(3, absent=[(0, 2)]), "edges-unanswered", UNDECIDED, "n0->n2"),
     case(
+        "a port of one is closed to all",
+        4,
+        payload(4, into(2, 4, stopped(0, "timed out"))),
+        "ports-closed",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "one of several can't connect",
+        4,
+        payload(4, {(0, 2): stopped(0, "timed out")}),
+        "edges-unanswered",
+        UNDECIDED,
+        "n0->n2",
+    ),
+    case(
         "closed since net.mesh",
         3,
         payload(3, {(0, 2): stopped(0, "ECONNREFUSED")}),
