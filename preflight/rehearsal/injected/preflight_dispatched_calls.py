@@ -7,6 +7,7 @@ that a program imports or compiles. Loaded from its text beside preflight_flight
 the user's Python, any from 3.8 on: the standard library only.
 """
 
+import _thread
 import sys
 import time
 from collections import deque
@@ -69,9 +70,14 @@ class RecordedGroup:
         self.roots = deque(maxlen=RECORDED)
 
     def add(self, call):
-        # the oldest first: enough to let go of what is done, in every call
-        while self.open and self.open[0].refresh():
-            self.open.popleft()
+        # The oldest first, up to one that is not done. That comes last then: it may never be done,
+        # and those behind it hold tensors of the program until they are let go.
+        try:
+            while (oldest := self.open.popleft()).refresh():
+                pass
+            self.open.append(oldest)
+        except IndexError:
+            pass
         self.collectives += not call.p2p
         self.p2p += call.p2p
         call.seq = self.p2p if call.p2p else self.collectives
@@ -86,9 +92,18 @@ class RecordedGroup:
 GROUPS = {}
 """Name -> the name under which it is known, and its calls."""
 LIBRARY, INSTALLED = [], set()
-ALL = [*NAMES, *P2P]
+ALL = {**NAMES, **P2P}
 OWN = {}
 """File -> whether it is the user's."""
+
+
+class Known(_thread._local):
+    """Of each thread: whether Python has started it, once that is known."""
+
+    of_python = None
+
+
+THREAD = Known()
 
 
 def install(names, is_own, never_compiled):
@@ -123,12 +138,14 @@ def kernel_of(name, torch, is_own):
 
     def begun(args):
         _, group = GROUPS.get(group_of(args[place]).group_name, ("", None))
-        tensors = tensors_in(args[:place][-1:])
         if group is None:
             return None
         now, its_root = time.time_ns(), args[root] if root < len(args) else None
-        elsewhere = group.devices and tensors[0].device.type not in group.devices
-        if elsewhere or name not in group.names:
+        here = name in group.names
+        if here:
+            tensors = tensors_in(args[:place][-1:])
+            here = not group.devices or tensors[0].device.type in group.devices
+        if not here:
             if its_root is not None:
                 group.roots.append((now / 1e9, NAMES[name], its_root))
             return None
@@ -146,7 +163,9 @@ def kernel_of(name, torch, is_own):
         given = args[limit] if limit < len(args) else -1
         call.timeout = given / 1e3 if given > 0 else group.timeout
         call.frame = own_line(sys._getframe(2), is_own)
-        call.thread = in_thread(sys._getframe(2))
+        if THREAD.of_python is None:
+            THREAD.of_python = in_thread(sys._getframe(2))
+        call.thread = THREAD.of_python
         group.add(call)
         return call
 
@@ -155,12 +174,14 @@ def kernel_of(name, torch, is_own):
             call = begun(args)
         except Exception:
             call = None
-        done = call is not None
+        if call is None:
+            return operation.redispatch(keyset.remove(key), *args, **kwargs)
+        done = True
         try:
             result = operation.redispatch(keyset.remove(key), *args, **kwargs)
             try:
                 work = result[-1] if isinstance(result, tuple) and result else result
-                if done and isinstance(work, boxed):
+                if isinstance(work, boxed):
                     call.work, done = work_of(work), False
             except Exception:
                 pass

@@ -12,12 +12,16 @@ import math
 import os
 import pickle
 import sys
+import time
 from collections import deque
 
 TEXT = 300
 RECORDED = 200
 """Calls kept of every process group."""
-
+GROUPS = 64
+"""Groups that are kept: the first, which all ranks are in, and the latest others."""
+SELDOM = 100
+"""After reading all calls for the sake of names alone: so many times as long, nobody does again."""
 
 OURS = "preflight_dispatched_calls"
 READERS = {"nccl": ("_dump_nccl_trace", "_dump_nccl_trace_json")}
@@ -29,16 +33,18 @@ class Recorder:
     """What is known of the recording in this process. There is one."""
 
     calls = {}  # what is in preflight_dispatched_calls.py, once it is needed
-    backends = {}  # of each group by its name, also when it is there no more
-    members = {}  # ranks of each group, also when it is there no more
+    backends = {}  # of each group by its name, also when it is there no more; up to GROUPS of them
+    members = {}  # ranks of each of these
     making = ("", ())  # the group that is being made, and its ranks
     labels = {}  # what each group is called by who made it, such as mesh_tp
+    numbered = {}  # of each backend: the number that its recorder has for a group -> its name
+    asks_again = 0.0  # for such names, not before
     problem = ""
 
 
 def forget():
     """After a fork: the groups are the parent's."""
-    Recorder.backends, Recorder.members, Recorder.labels = {}, {}, {}
+    Recorder.backends, Recorder.members, Recorder.labels, Recorder.numbered = {}, {}, {}, {}
     Recorder.making = ("", ())
     Recorder.calls.get("GROUPS", {}).clear()
 
@@ -57,7 +63,8 @@ def follow_groups(c10d, binding, is_own, never_compiled):
         made = make(*args, **kwargs)
         Recorder.making = ("", ())
         try:
-            record(c10d, binding, made[0], kwargs.get("timeout"), given)
+            if made[0] is not c10d.GroupMember.NON_GROUP_MEMBER:
+                record(c10d, binding, made[0], kwargs.get("timeout"), given)
         except Exception as error:
             Recorder.problem = f"{type(error).__name__}: {error}"[:TEXT]
         return made
@@ -81,6 +88,8 @@ def record(c10d, binding, group, timeout, given):
     roots, and what Gloo sends between two ranks."""
     backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
     Recorder.labels[group.group_name] = label_of(group)
+    Recorder.members.pop(group.group_name, None)  # of one before that had this name
+    drop_oldest(c10d._world.pg_names.values())
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
     wanted = "ALL" if lacking else "P2P" if "gloo" in backends.values() else ""
     lacking = lacking or ({"gloo"} if wanted else set(backends.values()))
@@ -102,6 +111,22 @@ def record(c10d, binding, group, timeout, given):
         name,
         known["RecordedGroup"](group.rank(), seconds, () if whole else devices, names),
     )
+
+
+def drop_oldest(there):
+    """A program may make a group in every step. Those that are not `there` any more go first."""
+    there = set(there)
+    while len(Recorder.backends) > GROUPS:
+        names = list(Recorder.backends)[1:]
+        name = next((name for name in names if name not in there), names[0])
+        known = Recorder.backends, Recorder.members, Recorder.labels
+        for one in (*known, Recorder.calls.get("GROUPS", {})):
+            one.pop(name, None)
+
+
+def is_kept(name):
+    """torch's recorder has groups that c10d knows nothing of, too."""
+    return name in Recorder.backends or len(Recorder.backends) < GROUPS
 
 
 def reader(binding, backend, which=0):
@@ -129,15 +154,20 @@ def known_as(name, backend):
 
 
 def groups_of(c10d):
-    """Name -> group, of those that there are."""
+    """Name -> group, of those that there are: the first and the latest. Nothing here is there for
+    sure a moment later, since the program goes on meanwhile."""
     world = getattr(c10d, "_world", None)
-    found = {str(name): group for group, name in getattr(world, "pg_names", {}).items()}
+    named = list(getattr(world, "pg_names", {}).items())
+    found = {str(name): group for group, name in (*named[:1], *named[1:][1 - GROUPS :])}
     ranks = getattr(world, "pg_group_ranks", {})
     for name, group in found.items():
-        Recorder.members[name] = sorted(ranks.get(group, ()))[:4096]
+        of = ranks.get(group, ())
+        if len(Recorder.members.get(name, ())) != min(len(of), 4096):
+            Recorder.members[name] = sorted(of)[:4096]
         Recorder.labels.setdefault(name, label_of(group))
         if name not in Recorder.backends:
             Recorder.backends[name] = backends_of(c10d, group)
+    drop_oldest(found)
     return found
 
 
@@ -146,13 +176,14 @@ def counts(c10d, binding):
     groups, found = groups_of(c10d), {}
     for backend in READERS:
         for group, two in counts_of(binding, backend, groups).items():
-            found[known_as(group, backend)] = two
+            if is_kept(group):
+                found[known_as(group, backend)] = two
     for name, group in list(Recorder.calls.get("GROUPS", {}).values()):
         made, done = group.counts()
         if made or group.names is Recorder.calls["ALL"]:
             before = found.get(name, (0, 0))
             found[name] = [before[0] + made, before[1] + done]
-    return dict(list(found.items())[:64])
+    return found
 
 
 def counts_of(binding, backend, groups):
@@ -160,17 +191,33 @@ def counts_of(binding, backend, groups):
     read = reader(binding, backend, 1)
     if read is not None:
         status = json.loads(read(False, False)).get("pg_status", {})
+        names = names_of(binding, backend, status)
         return {
-            group: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
-            for group, s in list(status.items())[:64]
+            names[number]: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
+            for number, s in sorted(status.items(), key=lambda one: (len(one[0]), one[0]))
+            if names.get(number)
         }
     found = {}
     if reader(binding, backend) is not None:
-        active = [group for group, _ in entries_of(binding, backend, True)]
+        active = [group for group, _ in entries_of(binding, backend, active=True)]
         for name, group in groups.items():
-            if backend in Recorder.backends[name].values() and (made := number(group)):
+            if backend in Recorder.backends.get(name, {}).values() and (made := number(group)):
                 found[name] = [made, max(0, made - active.count(name))]
     return found
+
+
+def names_of(binding, backend, numbers):
+    """Number of a group -> its name, "" where that is not known. Its calls are counted under a
+    number: how many groups this process had made before. That is the name only on a rank that is in
+    all groups, and only of the first ones of that name."""
+    known, began = Recorder.numbered.setdefault(backend, {}), time.monotonic()
+    if began >= Recorder.asks_again and any(number not in known for number in numbers):
+        found = {str(e.get("pg_id", name)): name for name, e in entries_of(binding, backend)}
+        for number in numbers:
+            known[number] = known.get(number) or found.get(number, "")
+        now = time.monotonic()
+        Recorder.asks_again = now + (now - began) * SELDOM
+    return known
 
 
 def number(group):
@@ -184,7 +231,7 @@ def number(group):
 def unrecorded(c10d, binding, found):
     """Why calls of this process are not known, though there were some; empty where all are."""
     for name, group in groups_of(c10d).items():
-        backends = Recorder.backends[name]
+        backends = Recorder.backends.get(name, {})
         seen = any(known_as(name, backend) in found for backend in backends.values())
         if seen or group.size() < 2 or number(group) == 0:
             continue
@@ -201,7 +248,7 @@ def backends(c10d):
     """Group -> kind of tensors -> the backend that carries them here, also of groups that have been
     destroyed."""
     groups_of(c10d)
-    return dict(list(Recorder.backends.items())[:64])
+    return dict(Recorder.backends)
 
 
 def label_of(group):
@@ -212,15 +259,15 @@ def label_of(group):
 def labels(c10d):
     """Group -> what it is called, of those that were destroyed, too."""
     groups_of(c10d)
-    return dict(list(Recorder.labels.items())[:64])
+    return dict(Recorder.labels)
 
 
 def members(c10d):
     """Group -> the ranks in it, of those that were destroyed, too."""
     groups_of(c10d)
     found = {}
-    for name, here in list(Recorder.members.items())[-64:]:
-        names = {known_as(name, backend) for backend in Recorder.backends[name].values()}
+    for name, here in list(Recorder.members.items()):
+        names = {known_as(name, backend) for backend in Recorder.backends.get(name, {}).values()}
         found.update(dict.fromkeys(names or {name}, here))
     name, ranks = Recorder.making
     if name:
@@ -233,18 +280,21 @@ def recorded(c10d, binding, first_own):
     groups_of(c10d)
     found = {}
     for backend in READERS:
-        for group, entry in entries_of(binding, backend, False):
+        for group, entry in entries_of(binding, backend, frames=True):
+            if not is_kept(group):
+                continue
             name = known_as(group, backend)
             found.setdefault(name, deque(maxlen=RECORDED)).append(call(entry, first_own))
     for raw, (name, group) in list(Recorder.calls.get("GROUPS", {}).items()):
-        for one in {known_as(raw, backend) for backend in Recorder.backends[raw].values()}:
+        of = Recorder.backends.get(raw, {}).values()
+        for one in {known_as(raw, backend) for backend in of}:
             tell_roots(found.get(one, ()), group.roots)
         ours = [call(entry, first_own) for entry in Recorder.calls["entries"](group)]
         known = found.get(name, ())
         # a group without a call is told, too; and a torch to come may record what is p2p
         if not any(one["p2p"] for one in known):
             found[name] = sorted((*known, *ours), key=at)[-2 * RECORDED :]
-    return {group: list(calls) for group, calls in list(found.items())[:64]}
+    return {group: list(calls) for group, calls in found.items()}
 
 
 def at(call):
@@ -264,14 +314,14 @@ def tell_roots(calls, roots):
             rooted.popleft()["root"] = root
 
 
-def entries_of(binding, backend, active):
-    """Group and entry. The frames come as a pickle of torch's own making, read here, where it was
-    made: it crosses no border."""
+def entries_of(binding, backend, frames=False, active=False):
+    """Group and entry, of all calls or of those under way. They come as a pickle of torch's own
+    making, read here, where it was made: it crosses no border."""
     read = reader(binding, backend)
     if read is None:
         return
     with InductorUnasked():
-        raw = read(True, not active, active)
+        raw = read(True, frames, active)
     for entry in pickle.loads(raw).get("entries", ()):
         yield str(next(iter(entry.get("process_group", ())), "?")), entry
 

@@ -63,6 +63,10 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder.Recorder, "backends", {})
     monkeypatch.setattr(recorder.Recorder, "calls", {})
     monkeypatch.setattr(recorder.Recorder, "problem", "")
+    monkeypatch.setattr(recorder.Recorder, "members", {})
+    monkeypatch.setattr(recorder.Recorder, "labels", {})
+    monkeypatch.setattr(recorder.Recorder, "numbered", {})
+    monkeypatch.setattr(recorder.Recorder, "asks_again", 0.0)
 
 
 GLOO = dumps(entry("0", 1, "gloo:all_reduce"), entry("0", 2, "gloo:barrier", retired=False))
@@ -207,3 +211,76 @@ def test_a_group_in_the_making_is_told(
     monkeypatch.setattr(recorder.Recorder, "making", recorder.in_the_making(args, more))
     c10d = Made(_world=Made(pg_names={}, pg_group_ranks={}))
     assert recorder.members(c10d) == members
+
+
+def test_counts_go_by_number_and_are_told_by_name() -> None:
+    """Of three groups that this rank is not all in, the third is the second that it has made; and
+    the first was made once more."""
+    calls = [
+        entry(name, seq, "gloo:all_reduce") | {"pg_id": number}
+        for name, number, seq in (("0", 0, 7), ("2", 1, 5), ("0", 2, 3))
+    ]
+    status = {
+        str(one["pg_id"]): {
+            "last_enqueued_collective": str(one["collective_seq_id"]),
+            "last_completed_collective": "1",
+        }
+        for one in calls
+    }
+    reads: list[tuple[bool, ...]] = []
+
+    def whole(*args: bool) -> bytes:
+        reads.append(args)
+        return pickle.dumps({"entries": calls})
+
+    bound = binding(fr=(whole, lambda *_: json.dumps({"pg_status": status})))
+    c10d = world("cpu:gloo")
+    for _ in range(3):
+        assert recorder.counts(c10d, bound) == {"0": [3, 1], "2": [5, 1]}
+    assert reads == [(True, False, False)]  # once, without the frames of the calls
+
+
+def made(c10d: Made, *names: str) -> None:
+    """Groups that the program makes, as torch knows of them from then on."""
+    for name in names:
+        group = ProcessGroup(1)
+        c10d._world.pg_names[group] = name
+        c10d._world.pg_group_ranks[group] = {0: 0, 1: 1}
+        c10d._world.pg_backend_config[group] = "cpu:gloo"
+
+
+def kept(c10d: Made, bound: Made) -> list[str]:
+    """All that is known by the name of a group, which is the same in each."""
+    recorder.counts(c10d, bound)
+    here = recorder.Recorder
+    assert list(here.backends) == list(here.members) == list(here.labels)
+    assert list(here.backends) == list(recorder.backends(c10d)) == list(recorder.members(c10d))
+    return list(here.backends)
+
+
+def test_of_groups_made_and_destroyed_in_every_step_the_first_and_the_latest_are_kept() -> None:
+    c10d, bound = world("cpu:gloo"), binding(fr=NOTHING)
+    for step in range(1, 1000):
+        made(c10d, str(step))
+        last = kept(c10d, bound)
+        c10d._world.pg_names.popitem()
+    assert last == ["0", *(str(step) for step in range(1000 - recorder.GROUPS + 1, 1000))]
+
+
+def test_groups_that_are_there_are_kept_rather_than_those_that_are_gone() -> None:
+    c10d, bound = world("cpu:gloo"), binding(fr=NOTHING)
+    made(c10d, "1", "2")
+    for step in range(3, 200):
+        made(c10d, str(step))
+        last = kept(c10d, bound)
+        c10d._world.pg_names.popitem()
+    assert last[:3] == ["0", "1", "2"]
+    assert len(last) == recorder.GROUPS
+
+
+def test_of_groups_that_are_never_destroyed_the_first_and_the_latest_are_kept() -> None:
+    c10d, bound = world("cpu:gloo"), binding(fr=NOTHING)
+    for step in range(1, 200):
+        made(c10d, str(step))
+        last = kept(c10d, bound)
+    assert last == ["0", *(str(step) for step in range(200 - recorder.GROUPS + 1, 200))]
