@@ -89,6 +89,9 @@ def record(c10d, binding, group, timeout, given):
     backends = Recorder.backends[group.group_name] = backends_of(c10d, group)
     Recorder.labels[group.group_name] = label_of(group)
     Recorder.members.pop(group.group_name, None)  # of one before that had this name
+    if "nccl" in backends.values():
+        numbered = Recorder.numbered.setdefault("nccl", {})
+        numbered[str(len(numbered))] = group.group_name
     drop_oldest(c10d._world.pg_names.values())
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
     wanted = "ALL" if lacking else "P2P" if "gloo" in backends.values() else ""
@@ -208,9 +211,14 @@ def counts_of(binding, backend, groups):
 
 def names_of(binding, backend, numbers):
     """Number of a group -> its name, "" where that is not known. Its calls are counted under a
-    number: how many groups this process had made before. That is the name only on a rank that is in
-    all groups, and only of the first ones of that name."""
+    number: how many groups of this backend the process had made before. That is the name only on a
+    rank that is in all groups, and only of the first ones of that name.
+
+    Gloo's calls tell it, also of groups that torch makes for itself. To read NCCL's asks CUDA about
+    events, which would end the capture of a graph; its groups are counted as they are made."""
     known, began = Recorder.numbered.setdefault(backend, {}), time.monotonic()
+    if backend == "nccl":
+        return known
     if began >= Recorder.asks_again and any(number not in known for number in numbers):
         found = {str(e.get("pg_id", name)): name for name, e in entries_of(binding, backend)}
         for number in numbers:

@@ -65,7 +65,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder.Recorder, "problem", "")
     monkeypatch.setattr(recorder.Recorder, "members", {})
     monkeypatch.setattr(recorder.Recorder, "labels", {})
-    monkeypatch.setattr(recorder.Recorder, "numbered", {})
+    monkeypatch.setattr(recorder.Recorder, "numbered", {"nccl": {"0": "0"}})
     monkeypatch.setattr(recorder.Recorder, "asks_again", 0.0)
 
 
@@ -238,6 +238,29 @@ def test_counts_go_by_number_and_are_told_by_name() -> None:
     for _ in range(3):
         assert recorder.counts(c10d, bound) == {"0": [3, 1], "2": [5, 1]}
     assert reads == [(True, False, False)]  # once, without the frames of the calls
+
+
+def test_nccls_groups_are_counted_as_they_are_made_and_its_calls_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To read them asks CUDA about events while the program may capture a graph."""
+    monkeypatch.setattr(recorder.Recorder, "numbered", {})
+    monkeypatch.setattr(recorder.Recorder, "calls", recorded_here() | {"install": print})
+    monkeypatch.setitem(recorder.Recorder.calls, "ROOTED", ())
+    monkeypatch.setitem(recorder.Recorder.calls, "RecordedGroup", lambda *_: Made(counts=list))
+    status = {
+        number: {"last_enqueued_collective": seq, "last_completed_collective": "1"}
+        for number, seq in (("0", "7"), ("1", "5"))
+    }
+    bound = binding(nccl=(None, lambda *_: json.dumps({"pg_status": status})))
+    c10d = world("cuda:nccl")
+    made(c10d, "2")
+    for group, name in c10d._world.pg_names.items():
+        c10d._world.pg_backend_config[group] = "cuda:nccl"
+        group.group_name, group.rank = name, lambda: 0
+        recorder.record(c10d, bound, group, None, (None, None))
+    monkeypatch.setattr(recorder.Recorder, "calls", {})
+    assert recorder.counts(c10d, bound) == {"0": [7, 1], "2": [5, 1]}
 
 
 def made(c10d: Made, *names: str) -> None:
