@@ -12,7 +12,9 @@ Not covered  models on a GPU, which computes while the host goes on; FSDP; time 
              pass and the optimizer (clipping) counts as waiting; predictions take the network to be
              one channel that is as fast on more ranks, and all-reduce to be a ring; their range
              holds for the load that the machine had: under another load a step takes longer with
-             every change as well. What is saved is not known where a message takes about 10 ms
+             every change as well. Whether a message of about 10 ms takes so long for its bytes or
+             for itself is not known: then neither is what is saved, and the least efficiency is
+             that of messages which all take 10 ms for themselves
 Seen as      no error at all: adding nodes makes training hardly faster
 """
 

@@ -165,11 +165,14 @@ def on_ranks(price: Price, now: int, then: int) -> Price:
 
 
 def efficiency(step: TrainingStep, price: Price, now: int, then: int) -> tuple[float, float, float]:
-    """What part of a step is left for work with so many ranks: the usual, and at the quartiles of
-    the price."""
-    there = on_ranks(price, now, then)
+    """What part of a step is left for work with so many ranks: the usual, the least and the most.
+    Between these it lies with each quartile of the price; and with messages that take LATENCY
+    whatever their size, of which a ring of more ranks has more."""
+    fixed = price_of(step.passes, LATENCY) if price.byte else None
     found = []
-    for factor in (1.0, price.high, price.low):
-        whole = step.with_messages(there.times(factor, factor))
-        found.append(step.alone / whole if whole > 0 else 1.0)
-    return found[0], found[1], found[2]
+    for one in (price, *([fixed] if fixed is not None else [])):
+        there = on_ranks(one, now, then)
+        for factor in (1.0, one.high, one.low):
+            whole = step.with_messages(there.times(factor, factor))
+            found.append(step.alone / whole if whole > 0 else 1.0)
+    return found[0], min(found), max(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight.domains.job.step_cost import (
+    LATENCY,
     Price,
     TrainingStep,
     accumulated,
@@ -119,6 +120,22 @@ def test_efficiency_falls_and_is_uncertain() -> None:
     assert two[0] == pytest.approx(0.3 / 0.5)
     assert four[0] == pytest.approx(0.3 / 0.65)
     assert four[1] < four[0] < four[2]
+
+
+def test_what_a_message_costs_by_itself_grows_faster_with_the_ranks_than_what_its_bytes_do() -> (
+    None
+):
+    """Passes that are all alike don't tell the two apart, so that the band has both."""
+    usual, least, most = efficiency(step(), TEN_A_SECOND, 2, 32)
+    seen, fixed = step(), price_of(step().passes, LATENCY)
+    assert fixed is not None
+    assert least == pytest.approx(seen.alone / seen.with_messages(on_ranks(fixed, 2, 32)))
+    assert least < 0.9 * usual
+    assert most == usual
+    # of messages that are small it is known what each costs
+    each = Price(0.0, 0.02)
+    small = step(each, tuple(Sent(0.01 * n, 400) for n in range(10)))
+    assert len(set(efficiency(small, each, 2, 32))) == 1
 
 
 def test_what_each_message_costs_by_itself_is_not_its_bytes() -> None:
