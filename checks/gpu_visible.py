@@ -677,11 +677,17 @@ def _mask_faults(
 ) -> list[Found]:
     """Fewer devices visible than ranks, or than the mask means to show. `using`: the nodes of the
     job that do see GPUs."""
-    visible, ranks = len(mask.indexes), len(here.ranks)
+    # CUDA leaves out what this process may not open: a container that lacks one of the devices
+    closed = [g.index for g in seen.answer.gpus if g.error == nvml.NO_PERMISSION]
+    shut = [index for index in mask.indexes if index in closed]
+    visible, ranks = len(mask.indexes) - len(shut), len(here.ranks)
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
     others: Sequence[str] = ()
     problem = mask.problem
+    if shut and ranks > visible:
+        confidence = Confidence.LIKELY
+        problem = problem or f"no permission to open GPU {', '.join(map(str, shut[:8]))}"
     if mask.mig:
         if any(gpu.mig is not False for gpu in seen.answer.gpus):
             visible = 1  # CUDA enumerates one instance for a process (MIG User Guide)
@@ -692,6 +698,8 @@ def _mask_faults(
             return []
     if ranks <= visible and not mask.problem:
         return []
+    if shut and not visible and not mask.problem:
+        return []  # who may open none of them was given none
     if mask.once:
         code = "mask-duplicate"
     elif not visible:
@@ -711,6 +719,8 @@ def _mask_faults(
     saw = f"{what} visible, {plural(ranks, 'rank')} here"
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
     saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
+    if seen.mask is None and seen.image not in ("", "all", "void", "none"):
+        saw += f" · NVIDIA_VISIBLE_DEVICES={seen.image[:80]!r}"
     saw += f": {problem}" if problem else ""
     saw += f" · {parties(others)} {'sees' if len(others) == 1 else 'see'} GPUs" if others else ""
     by_first = seen.mask is None and seen.first is not None

@@ -7,9 +7,10 @@ Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GID
 Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA does not respond; a
              port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that is Active on
              most nodes of the job, or that is the only down one of its model here and was up since
-             boot; InfiniBand has no subnet manager; a port is slower than on most nodes;
-             NCCL_IB_HCA matches no port; RoCE has no GID, or InfiniBand no partition key, at the
-             index that NCCL uses
+             boot; all ports of a node are down, and ranks elsewhere use theirs; InfiniBand has no
+             subnet manager; a port is slower than on most nodes; NCCL_IB_HCA matches no port; RoCE
+             has no GID, or InfiniBand no partition key, at the index that NCCL uses; nodes are in
+             partitions, or have kinds of ports, without anything in common
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or slower than the others where there are as many as the GPUs ask for,
              or one whose link has not been up since boot; NCCL would use InfiniBand and Ethernet
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -111,6 +112,7 @@ FINDINGS = {
         'unused, list the others: ports = "…" in [checks."net.rdma"]',
         commands=(SHOW,),
         status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NODE, Blame.UNKNOWN),
     ),
     "hca-dead": FindingType(
         headline="HCA {at} does not respond to its driver",
@@ -283,6 +285,30 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.NETWORK, Blame.JOB),
     ),
+    "partitions-differ": FindingType(
+        headline="nodes are in different InfiniBand partitions: {seen}",
+        who=OPERATOR,
+        cause="a node that the subnet manager has put into another partition, or NCCL_IB_PKEY, "
+        "which is an index, where the nodes' tables differ",
+        means="'Got completion from peer … with status=12', or a hang: no packet arrives",
+        text="give the nodes of a job a partition in common (partitions.conf), at the same index",
+        commands=(Command("grep . /sys/class/infiniband/*/ports/*/pkeys/0", "the nodes"),),
+        blame=(Blame.NETWORK, Blame.JOB),
+    ),
+    "layers-differ": FindingType(
+        headline="nodes have different kinds of RDMA ports: {seen}",
+        who=ADMIN,
+        cause="HCAs that came up with another link type (LINK_TYPE_P1), nodes of two clusters, or "
+        "an NCCL_IB_HCA that selects another kind on some nodes",
+        means="'Remote RoCE device is incompatible with the local', or a hang",
+        text="set NCCL_IB_HCA to ports of the same kind on all nodes; set the link type of the "
+        "HCAs with mlxconfig, then restart the node",
+        commands=(
+            Command("ibstat | grep -E '^CA|Link layer'", "the nodes"),
+            Command("mlxconfig -d PCI query LINK_TYPE_P1", "the node, as root"),
+        ),
+        blame=(Blame.NODE, Blame.UNKNOWN),
+    ),
     "mtu-differs": FindingType(
         headline="the RDMA MTU differs between nodes: {seen}",
         who=ADMIN,
@@ -434,6 +460,12 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     yield from _judge_firmware(world, fabrics)
     if several:
         yield from _judge_mtu(world, fabrics)
+        layers = {node: hca_selection.layers(seen) for node, seen in fabrics.items()}
+        yield from _judge_apart(world, "layers-differ", layers)
+        keys = {node: hca_selection.partitions(seen) for node, seen in fabrics.items()}
+        given = any(seen.pkey_index is not None for seen in world.distinct)
+        blame = Blame.JOB if given else Blame.NETWORK
+        yield from _judge_apart(world, "partitions-differ", keys, blame)
 
 
 def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:
@@ -542,6 +574,7 @@ def _judge_down(
         code = "port-not-swept" if _managed(fabrics, port) else "no-subnet-manager"
     peers = hca_selection.expected_active(fabrics, port.name)
     status, sure, says = Status.FAIL, Confidence.LIKELY, port.says
+    unusual: dict[str, Any] = {}
     if seen.claims(port):
         why, sure = "it is a port of the job (ports)", Confidence.CERTAIN
     elif seen.gpus and peers:
@@ -553,6 +586,11 @@ def _judge_down(
         why = "NCCL_IB_HCA names it"
         status = Status.FAIL if several else Status.WARN
         code = code if unmanaged else "named-port-down"
+    elif several and (users := hca_selection.alone_without(fabrics, seen, port)):
+        # the job fails either way; but a node may be built without a fabric
+        unusual = {} if port.was_up else {"blame": Blame.UNKNOWN}
+        why = f"as on {parties(users, 3)}, whose ranks use it"
+        says += ", as all RDMA ports of this node" * (len(seen.ports) > 1)
     elif unmanaged:
         # somebody has put a cable in; but it may be the storage's, or this job may need none
         why = "the link is there"
@@ -574,7 +612,7 @@ def _judge_down(
         says += ", was up since boot" if port.was_up else ", not up since boot"
     else:
         return
-    down.add(port, code, says, f"Active: {why}", status=status, confidence=sure)
+    down.add(port, code, says, f"Active: {why}", status=status, confidence=sure, **unusual)
 
 
 def _managed(fabrics: Mapping[str, NodeRdma], port: RdmaPort) -> bool:
@@ -806,6 +844,36 @@ def _judge_mtu(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Itera
         blame=Blame.UNKNOWN if agreed.tie else Blame.NODE,
         confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
         alternatives=("NCCL before 2.20 uses the smaller one by itself",),
+    )
+
+
+def _judge_apart(
+    world: World[NodeRdma],
+    code: str,
+    sets: Mapping[str, Set[str]],
+    blame: Blame | None = None,
+) -> Iterator[Found]:
+    """Nodes whose ports have nothing in common with those of others: there is no way between them.
+    `sets`: node -> what its ports are of; a node of which that is not known says nothing."""
+    known = {node: " ".join(sorted(own)) for node, own in sets.items() if own}
+    agreed = consensus(known)
+    usual = set((agreed.value or "").split())
+    odd = {
+        text: nodes
+        for text, nodes in agreed.odd.items()
+        if not usual & set(text.split()) and any(not sets[nodes[0]] & sets[n] for n in known)
+    }
+    if len(set(known.values())) < 2 or not odd:
+        return
+    yield Found(
+        code,
+        tuple(world.subject(node) for nodes in odd.values() for node in nodes),
+        saw=", ".join(f"{text} on {parties(odd[text], 3)}" for text in sorted(odd)[:LISTED]),
+        expected=f"{agreed.value}, as on {parties(agreed.holders, 3)}"
+        if agreed.value
+        else "one in common",
+        blame=Blame.UNKNOWN if agreed.tie and blame is None else blame,
+        confidence=Confidence.LIKELY,
     )
 
 

@@ -89,8 +89,9 @@ STORAGE = port(8, kind="MT4125 S", rate=200.0)
 def several(
     name: str, first: NodeRdma, *rest: Any, subject: str | None = None, **more: Any
 ) -> Case:
-    """Node n1 and a healthy second one."""
-    saw = nodes(first, GOOD)
+    """Node n1 and a healthy second one on the same kind of fabric."""
+    ethernet = all(p.layer == ETHERNET for p in first.ports)
+    saw = nodes(first, fabric(*map(roce, range(8))) if ethernet else GOOD)
     code, status = (*rest, None, None)[:2]
     return Case(name, saw, code, status, topology=job(), subject=subject, **more)
 
@@ -385,6 +386,59 @@ CASES = (
     ),
     several("no key is readable", fabric(port(pkey=None))),
     # --- across nodes ---
+    several(
+        "all ports down, where the other node uses its own",
+        fabric(*map(down, range(8))),
+        "port-down",
+        FAIL,
+        subject="n1 · mlx5_0 · port 1",
+    ),
+    several("all down, and NCCL is kept from them", fabric(*map(down, range(8)), off="NCCL_NET=s")),
+    Case(
+        "all down on both",
+        nodes(fabric(*map(down, range(8))), fabric(*map(down, range(8)))),
+        topology=job(),
+    ),
+    several("all down on a node without GPUs", fabric(*map(down, range(8)), gpus=0)),
+    several(
+        "one node in another partition",
+        fabric(*(port(n, pkey=0x8012) for n in range(8))),
+        "partitions-differ",
+        FAIL,
+        subject="n1",
+    ),
+    Case(
+        "one of three in another partition",
+        nodes(GOOD, GOOD, fabric(*(port(n, pkey=0x8012) for n in range(8)))),
+        "partitions-differ",
+        FAIL,
+        topology=job(3),
+        subject="n3",
+    ),
+    Case(
+        "a partition for each rail",
+        nodes(*[fabric(*(port(n, pkey=0x8001 + n) for n in range(8)))] * 2),
+        topology=job(),
+    ),
+    several("a partition in common", fabric(*rails(7), port(7, pkey=0x8012))),
+    several("a limited member of the same", fabric(*rails(7), port(7, pkey=0x7FFF))),
+    several("keys that can't be read", fabric(*(port(n, pkey=None) for n in range(8)))),
+    Case(
+        "RoCE here, InfiniBand there",
+        nodes(fabric(*map(roce, range(8))), GOOD),
+        "layers-differ",
+        FAIL,
+        topology=job(),
+    ),
+    Case(
+        "RoCE on one of three",
+        nodes(GOOD, fabric(*map(roce, range(8))), GOOD),
+        "layers-differ",
+        FAIL,
+        topology=job(3),
+        subject="n2",
+    ),
+    several("RoCE for storage alone, and no GPU", fabric(roce(), gpus=0)),
     Case(
         "one of two with another MTU",
         nodes(fabric(roce(mtu=1500)), fabric(roce())),

@@ -172,6 +172,24 @@ GPUS = (
         **ON_4,
     ),
     Fault(
+        "4 ranks where 3 of 4 GPUs may be opened",  # one --device is missing
+        "gpu.visible",
+        "too-few-gpus",
+        says="no permission to open GPU 1",
+        setup="rm /dev/nvidia1\n",
+        scenario={"gpu1.error": 4},
+        **ON_4,
+    ),
+    Fault(
+        "the container's list has 2 GPUs for 4 ranks",
+        "gpu.visible",
+        "too-few-gpus",
+        says="NVIDIA_VISIBLE_DEVICES='0,2'",
+        env={"NVIDIA_VISIBLE_DEVICES": "0,2"},
+        scenario={},
+        **ON_4 | {"gpus": 2},
+    ),
+    Fault(
         "4 ranks on the 3 GPUs of a mask",
         "gpu.visible",
         "too-few-gpus",

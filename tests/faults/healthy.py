@@ -196,6 +196,21 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
     ),
     healthy(
+        "a mask with a blank, which -1 and a comma end",
+        nproc=2,
+        gpus=4,
+        env={"CUDA_VISIBLE_DEVICES": "2, 3,-1,"},
+        scenario={},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health"),
+    ),
+    healthy(
+        "two ranks where three of four GPUs may be opened",
+        nproc=2,
+        gpus=4,
+        scenario={"gpu3.error": 4},
+        args=("--level", "quick", "--only", "gpu.visible"),
+    ),
+    healthy(
         "one MIG instance by its index",
         nproc=1,
         gpus=1,

@@ -13,6 +13,7 @@ from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
 from faults.naming import KUBERNETES, SERVICE, TO_N1
 from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
+from faults.rails import fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -39,6 +40,9 @@ LATE = 2.5
 THREE = ("n1", "n2", "n3")
 NETWORK = ("--only", "net.mesh,net.payload,net.speed")
 INFINIBAND = f"(cd $(mktemp -d)\n{RAILS % ''})\n{GPU}"
+PARTITIONS = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do echo 0x801$n > tree/infiniband/mlx5_$n/ports/1/pkeys/0; done"
+)
 TWO_MAKES = f"""
 cd $(mktemp -d)
 {RAILS % "for n in 0 1 2 3 4 5 6; do echo 28.39.1002 > tree/infiniband/mlx5_$n/fw_ver; done"}
@@ -352,6 +356,11 @@ WORLDS = (
     healthy(
         "HCAs of two makes, each with firmware of its own",
         machines=machines(2, setup=TWO_MAKES),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "a partition of InfiniBand for each rail, on both nodes the same",
+        machines=machines(2, setup=PARTITIONS),
         args=("--only", "net.rdma"),
     ),
     healthy(

@@ -21,6 +21,20 @@ OLD = fabric(
     "for n in 0 1 2 3 4 5 6 7; do echo 28.39.1002 > tree/infiniband/mlx5_$n/fw_ver; done\n"
     "echo 28.36.1010 > tree/infiniband/mlx5_3/fw_ver"
 )
+ALL_DOWN = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do echo '1: DOWN' > tree/infiniband/mlx5_$n/ports/1/state; "
+    "echo '2: Polling' > tree/infiniband/mlx5_$n/ports/1/phys_state; done"
+)
+APART = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do echo 0x8012 > tree/infiniband/mlx5_$n/ports/1/pkeys/0; done"
+)
+"""In the partition 0x12, not in the default one."""
+ROCE = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do here=tree/infiniband/mlx5_$n/ports/1; rm -r $here/pkeys; "
+    "mkdir -p $here/gids $here/gid_attrs/types; echo Ethernet > $here/link_layer; "
+    "echo 0000:0000:0000:0000:0000:ffff:0a4d:010$n > $here/gids/3; "
+    "echo 'RoCE v2' > $here/gid_attrs/types/3; done"
+)
 DOWN = fabric("echo '1: DOWN' > tree/infiniband/mlx5_4/ports/1/state")
 
 
@@ -38,6 +52,12 @@ def odd(name: str, code: str, subject: str, setup: str, **more: str | int) -> Wo
     )
 
 
+def two(name: str, code: str, subject: str, setup: str) -> WorldFault:
+    """n2 of two nodes is not as n1."""
+    pair = (Machine("n1", setup=GOOD), Machine("n2", setup=setup))
+    return WorldFault(name, "net.rdma", code, subject, machines=pair, args=ONLY)
+
+
 FAULTS = (
     odd("a port that came up with 100 Gb/s", "rate-low", "n2 · mlx5_5", SLOW),
     odd("a port that the other nodes have up", "port-down", "n2 · mlx5_4", DOWN),
@@ -47,5 +67,10 @@ FAULTS = (
         status="warn",
         exit=0,
     ),
+    two("of two nodes one has all ports down", "port-down", "n2 · mlx5_0", ALL_DOWN),
+    odd("a node in another partition", "partitions-differ", "n2", APART),
+    two("of two nodes one is in another partition", "partitions-differ", "n1", APART),
+    odd("a node whose HCAs came up as Ethernet", "layers-differ", "n2", ROCE),
+    two("of two nodes one has RoCE, one InfiniBand", "layers-differ", "n1", ROCE),
     odd("an HCA that fell off the bus", "hca-missing", "n2", LESS, status="warn", exit=0),
 )

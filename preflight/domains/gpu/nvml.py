@@ -341,6 +341,9 @@ def visible_devices(mask: str | None, uuids: Sequence[str]) -> VisibleDevices:
         return VisibleDevices((), mig=True)
     if entries[0] in ("", "-1", "NoDevFiles"):
         return VisibleDevices((), off=True)
+    # an empty entry and -1 end the list, which is a fault only where something comes after them
+    while entries[-1] in ("", "-1"):
+        entries.pop()
     found: list[int] = []
     repeated = ""
     for entry in entries:

@@ -151,6 +151,33 @@ def expected_active(fabrics: Mapping[str, NodeRdma], name: str) -> tuple[str, ..
     return agreed.holders if agreed.value and len(states) >= MAJORITY_OF else ()
 
 
+def alone_without(
+    fabrics: Mapping[str, NodeRdma], seen: NodeRdma, port: RdmaPort
+) -> tuple[str, ...]:
+    """The nodes whose ranks use this port, where none of this node's ports is Active: NCCL takes
+    sockets here and RDMA there, and finds no way between the two."""
+    if any(p.active for p in seen.ports):
+        return ()
+    return tuple(
+        node
+        for node, other in fabrics.items()
+        if other.concerned and any(p.name == port.name for p in other.preferred)
+    )
+
+
+def layers(seen: NodeRdma) -> frozenset[str]:
+    """The link layers of what NCCL uses; empty where it uses nothing."""
+    return frozenset(p.layer for p in seen.preferred) if seen.concerned else frozenset()
+
+
+def partitions(seen: NodeRdma) -> frozenset[str]:
+    """The partitions that NCCL's InfiniBand ports are in: keys without the bit of the full member,
+    0x7fff; empty where a key is not known or names none."""
+    ports = [p for p in seen.preferred if p.layer == INFINIBAND] if seen.concerned else []
+    keys = [(p.pkey or 0) & 0x7FFF for p in ports]
+    return frozenset(f"{key:#06x}" for key in keys) if all(keys) else frozenset()
+
+
 def unused_everywhere(fabrics: Mapping[str, NodeRdma], name: str) -> bool:
     """Whether at least two nodes have this port and none has it Active: the site's layout."""
     states = [port.active for port in same_port(fabrics, name).values()]
