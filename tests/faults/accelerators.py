@@ -366,6 +366,16 @@ SETTINGS = (
         **ON_4,
     ),
     Fault(
+        "PYTORCH_ALLOC_CONF with a backend that is none",
+        "env.vars",
+        "value-refused",
+        "n1 · PYTORCH_ALLOC_CONF",
+        says="backend is 'cudaMalloc'",
+        env={"PYTORCH_ALLOC_CONF": "backend:cudaMalloc"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "torch for the CPU on a machine with GPUs",
         "host.software",
         "cpu-build",

@@ -50,6 +50,19 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "the driver asked for a reboot a moment ago, and NVML does not tell",
+        "gpu.health",
+        "xid",
+        "n1 · GPU 3",
+        says="Xid 154",
+        setup=SAYS.format(
+            "NVRM: Xid (PCI:0000:48:00): 154, GPU recovery action changed from 0x0 (None) to "
+            "0x2 (Node Reboot Required)"
+        ),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "a fatal SXid of an NVSwitch a moment ago",
         "gpu.health",
         "nvswitch-errors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from faults.accelerators import RAILS
+from faults.gpu_health import SAYS
 from faults.inject import Fault
 from faults.node import TRACKED
 from lab.host import HOSTS, NOBODY, Machine
@@ -209,6 +210,21 @@ VARIANTS = (
         gpus=4,
         scenario={"gpu3.error": 4},
         args=("--level", "quick", "--only", "gpu.visible"),
+    ),
+    healthy(
+        "a GPU that was reset as the driver had asked, and another allocator",
+        nproc=2,
+        gpus=4,
+        setup="".join(
+            SAYS.format(f"NVRM: Xid (PCI:0000:28:00): 154, GPU recovery action changed {words}")
+            for words in (
+                "from 0x0 (None) to 0x1 (GPU Reset Required)",
+                "from 0x1 (GPU Reset Required) to 0x0 (None)",
+            )
+        ),
+        env={"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"},
+        scenario={},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,env.vars"),
     ),
     healthy(
         "one MIG instance by its index",

@@ -16,6 +16,7 @@ REFUSED = (
     "max_split_size_mb:",
     "max_split_size_mb:abc",
     "max_split_size_mb:10",
+    "backend:cudaMalloc",
     "max_non_split_rounding_mb:10",
     "expandable_segments",
     "expandable_segments:true",

@@ -16,6 +16,7 @@ from preflight.host import Host
 from preflight.model import CannotObserve
 
 LOST_BUS = 79
+RECOVERY = 154
 
 # NVIDIA's catalogue of Xids (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html): those
 # whose immediate action is a reset of the GPU or a restart of the machine, 48 with its own
@@ -37,6 +38,7 @@ CRITICAL = {
     140: "unrecovered memory error",
     143: "GPU failed to initialise",
     151: "key rotation failed",
+    RECOVERY: "the driver asks for a reset or a reboot",
     155: "NVLink error of the software",
     158: "fatal timeout of the GPU",
 }
@@ -50,6 +52,9 @@ LINE = re.compile(
     r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): ([0-9]{1,4})\b",
     re.IGNORECASE | re.ASCII,
 )
+# NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
+# Required); back to 0x0 when it was done
+ACTION = re.compile(r"recovery action changed from 0x[0-9a-f]+ \([^)]*\) to 0x([0-9a-f]{1,4})\b")
 # nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)
 SXID = re.compile(
     r"SXid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\): "
@@ -99,12 +104,20 @@ def read_xids(host: Host, seconds: float) -> XidLog:
                 continue
             key = bus_id(told[1]) + ".0", int(told[2])
             count, _ = found.pop(key, (0, 0.0))
+            if key[1] == RECOVERY and not _wants_recovery(text[: kernel_log.LINE]):
+                continue
             found[key] = count + 1, age
     except CannotObserve as error:
         return XidLog(refused=str(error))
     newest = list(found.items())[-KEPT:]
     xids = tuple(Xid(*key, count, round(age, 1)) for key, (count, age) in newest)
     return XidLog(xids, switches=switches.errors(), links=links.errors())
+
+
+def _wants_recovery(text: str) -> bool:
+    """Whether the driver wants something done, from a line of Xid 154."""
+    told = ACTION.search(text)
+    return bool(told and int(told[1], 16))
 
 
 def switch_errors(text: str) -> DeviceError | None:

@@ -21,6 +21,7 @@ SWITCHES = frozenset(
 SIZES = ("max_split_size_mb", "max_non_split_rounding_mb")
 SMALLEST_SIZE = 20
 """MiB; the allocator's own large blocks are no smaller."""
+BACKENDS = ("native", "cudaMallocAsync", "hipMallocAsync", "async")
 GARBAGE = "garbage_collection_threshold"
 FORM = "key:value,key:value"
 
@@ -49,6 +50,8 @@ def _option_refused_because(option: str) -> str:
             return f"{key} is not a number of MiB: {value!r}"
         if int(number[0]) < SMALLEST_SIZE:
             return f"{key} is {number[0]}, and {SMALLEST_SIZE} is the smallest"
+    if key == "backend" and value not in BACKENDS:
+        return f"backend is {value!r}, and only native and cudaMallocAsync are known"
     if key == GARBAGE and not _is_share(value):
         return f"{key} is {value!r}, and belongs between 0 and 1"
     return ""

@@ -34,6 +34,25 @@ def test_a_hostile_log(tmp_path: Path) -> None:
     assert log_of(tmp_path, b"") == XidLog()
 
 
+def asks(ago: float, before: str, after: str) -> str:
+    """What the driver writes when it wants something else done with GPU 2 than before."""
+    words = f"GPU recovery action changed from {before} to {after}"
+    return record(ago, f"NVRM: Xid (PCI:0000:38:00): 154, pid=0, name=N/A, {words}") + "\n"
+
+
+NOTHING, RESET, REBOOT = "0x0 (None)", "0x1 (GPU Reset Required)", "0x2 (Node Reboot Required)"
+
+
+def test_what_the_driver_wants_done(tmp_path: Path) -> None:
+    log = log_of(tmp_path, (asks(9, NOTHING, RESET) + asks(5, RESET, REBOOT)).encode())
+    assert [(x.code, x.bus, x.count, x.age) for x in log.xids] == [(154, "0000:38:00.0", 2, 5.0)]
+    done = asks(9, NOTHING, RESET) + asks(5, RESET, NOTHING)
+    assert log_of(tmp_path, done.encode()) == XidLog()
+    again = log_of(tmp_path, (done + asks(3, NOTHING, RESET)).encode())
+    assert [x.count for x in again.xids] == [1]
+    assert log_of(tmp_path, (xid(5, 154) + "\n").encode()) == XidLog()
+
+
 def test_a_log_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/uptime").write_text("5.0 1\n")
