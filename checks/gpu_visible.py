@@ -5,8 +5,9 @@ Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute m
              CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES; of AMD's GPUs what
              KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
-             or not exposed to a container that has the devices; a driver is installed, but its
-             module is not loaded; a GPU is lost or has an error; there are fewer GPUs than expected
+             or not exposed to a container that has the devices, or CUDA's is not; a driver is
+             installed, but its module is not loaded; a GPU is lost or has an error; there are fewer
+             GPUs than expected
              (--expect gpus_per_node, SLURM) or than ranks; the mask hides all GPUs of a job that
              asked for some, or of one node while others show theirs, or names MIG instances where
              MIG is off or one instance for several ranks; a GPU of the job prohibits compute;
@@ -35,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage, status_of
-from preflight.domains.gpu import nvml, vendor
+from preflight.domains.gpu import nccl_library, nvml, vendor
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
 from preflight.expect import Expect
@@ -154,6 +155,16 @@ FINDINGS = {
         text="set it to compute,utility where the container is started: docker run -e "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility, ENV of the image, or env of the pod",
         status=(Status.WARN, Status.FAIL),
+        blame=Blame.JOB,
+    ),
+    "cuda-not-exposed": FindingType(
+        headline="{at} has its GPUs and NVML, but not CUDA: {seen}",
+        who="job author",
+        cause="a container whose NVIDIA_DRIVER_CAPABILITIES leaves out compute",
+        means="nvidia-smi works, but torch finds no GPU: 'Found no NVIDIA driver on your system'",
+        text="set it to compute,utility where the container is started: docker run -e "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility, ENV of the image, or env of the pod",
+        commands=(Command("ldconfig -p | grep libcuda.so", "the container"),),
         blame=Blame.JOB,
     ),
     "nvml-unusable": FindingType(
@@ -357,6 +368,7 @@ class Visible:
     make       the vendor. AMD: answer.code is an errno; nodes are render nodes of /dev/dri;
                mask_name and first: see kfd.masks()
     capabilities  NVIDIA_DRIVER_CAPABILITIES: what of the driver a container is given
+    no_cuda    they leave out CUDA, and no libcuda lies where the linker looks
     mps        NVIDIA's MPS runs here: its server alone holds the GPUs, for all programs
     """
 
@@ -377,6 +389,7 @@ class Visible:
     first: str | None = None
     mps: bool = False
     capabilities: str = ""
+    no_cuda: bool = False
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -401,6 +414,8 @@ def observe(host: Host, ctx: Context) -> Visible:
     mps_folder = nvml.env_text(host.environ, MPS_FOLDER) or "/tmp/nvidia-mps"
     mps = of_nvidia and host.exists(f"{mps_folder}/control")
     masks = make.masks(host.environ)
+    capabilities = nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or ""
+    without = of_nvidia and bool(capabilities) and not _names(capabilities) & {"compute", "all"}
     folder, prefix = ("/dev", "nvidia") if of_nvidia else (vendor.DRI, "renderD")
     return Visible(
         answer=answer,
@@ -420,8 +435,13 @@ def observe(host: Host, ctx: Context) -> Visible:
         mask_name=masks.name,
         first=masks.first,
         mps=mps,
-        capabilities=nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or "",
+        capabilities=capabilities,
+        no_cuda=without and not nccl_library.libraries(host, "libcuda.so.1"),
     )
+
+
+def _names(capabilities: str) -> set[str]:
+    return {word.strip() for word in capabilities.split(",")}
 
 
 def _tasks(environ: Mapping[str, str]) -> int:
@@ -581,8 +601,8 @@ def _library_fault(seen: Visible) -> str:
         return ""
     if "No such file" not in seen.answer.text:
         return "nvml-unusable"
-    given = {word.strip() for word in seen.capabilities.split(",")}
-    return "nvml-not-exposed" if seen.capabilities and not given & {"utility", "all"} else ""
+    without = seen.capabilities and not _names(seen.capabilities) & {"utility", "all"}
+    return "nvml-not-exposed" if without else ""
 
 
 def _no_answer_of_amd(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
@@ -779,6 +799,9 @@ def _surroundings(here: Subject, seen: Visible) -> Iterator[Found]:
     if seen.module and count and "nvidia-uvm" not in seen.nodes and not seen.makes_nodes:
         saw = f"no /dev/nvidia-uvm · there are {', '.join(seen.nodes[:12]) or 'no /dev/nvidia*'}"
         yield Found("uvm-missing", (_driver(here),), saw, confidence=Confidence.LIKELY)
+    if seen.no_cuda and count:
+        saw = f"no libcuda.so.1 · NVIDIA_DRIVER_CAPABILITIES={seen.capabilities[:80]!r}"
+        yield Found("cuda-not-exposed", (_driver(here),), saw, confidence=Confidence.LIKELY)
     if seen.answer.seconds > SLOW or asked < count:
         off = sum(g.persistent is False for g in seen.answer.gpus)
         saw = f"{asked} of {plural(count, 'GPU')} answered in {duration(seen.answer.seconds)}"

@@ -264,6 +264,15 @@ LIBRARIES = (
     LIBRARY,
     replace(
         LIBRARY,
+        name="a container without the driver's CUDA",
+        code="cuda-not-exposed",
+        says="NVIDIA_DRIVER_CAPABILITIES='utility,video'",
+        setup="",
+        env={"NVIDIA_DRIVER_CAPABILITIES": "utility,video"},
+        scenario={},
+    ),
+    replace(
+        LIBRARY,
         name="a container without the driver's utilities",
         code="nvml-not-exposed",
         says="NVIDIA_DRIVER_CAPABILITIES='compute'",

@@ -227,6 +227,14 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,env.vars"),
     ),
     healthy(
+        "what the image of CUDA sets, and the device plugin's void beside devices of CDI",
+        nproc=2,
+        gpus=2,
+        env={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "NVIDIA_VISIBLE_DEVICES": "void"},
+        scenario={},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,env.vars"),
+    ),
+    healthy(
         "one MIG instance by its index",
         nproc=1,
         gpus=1,
