@@ -1,22 +1,24 @@
 """Are RANK, WORLD_SIZE, MASTER_ADDR consistent with each other and with the launcher?
 
-Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR and
-             MASTER_PORT, and what torchrun (TORCHELASTIC_*), Kubernetes (PET_*,
+Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR,
+             MASTER_PORT, PET_RDZV_ENDPOINT, and what torchrun (TORCHELASTIC_*), Kubernetes (PET_*,
              JOB_COMPLETION_INDEX), SLURM and MPI say of the same
-Fails if     a number or port is invalid or out of range; MASTER_ADDR is not a host name, or is a
-             loopback address although there are several nodes; RANK is set without the rest of what
-             env:// needs; RANK, WORLD_SIZE or a node's rank is not what this process's launcher
-             says; each of several tasks starts a torchrun of its own, or each node runs a separate
-             job; two processes have the same RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
-Warns if     a number has whitespace or a carriage return around it; ranks differ in MASTER_ADDR;
-             the variables give another number of ranks on this node than this run has, or than
-             came from it
+Fails if     a number or port is invalid or out of range; the endpoint of torchrun's static
+             rendezvous has no port; MASTER_ADDR is not a host name, or is a loopback address
+             although there are several nodes; RANK is set without the rest of what env:// needs;
+             RANK, WORLD_SIZE or a node's rank is not what this process's launcher says; each of
+             several tasks starts a torchrun of its own, or each node runs a separate job; two
+             processes have the same RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
+Warns if     a number has whitespace or a carriage return around it; the endpoint has no port, and
+             nothing names a backend; ranks differ in MASTER_ADDR; the variables give another number
+             of ranks on this node than this run has, or than came from it
 Undecided    never: the environment is always there
 Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), the
              command line that torchrun or srun will get
 Seen as      "environment variable RANK expected, but not set", "invalid literal for int()",
              "The client socket has timed out", "clients joined", "rank < size",
-             "port must have value from 0 to 65535", "EADDRINUSE", KeyError: 'RANK'
+             "port must have value from 0 to 65535", "Port is absent in endpoint", "EADDRINUSE",
+             KeyError: 'RANK'
 """
 
 from __future__ import annotations
@@ -85,9 +87,20 @@ FINDINGS = {
         who="job author",
         cause="text, 0 or a number above 65535 where a port belongs",
         means='"port must have value from 0 to 65535"; with 0 each rank chooses a different port',
-        now="export {name}=29500",
+        now="export {name}={right}",
         text="set one port for all ranks, outside net.ipv4.ip_local_port_range",
         explains=MEETING,
+    ),
+    "port-missing": FindingType(
+        headline="torchrun's static rendezvous needs a port in PET_RDZV_ENDPOINT on {at}",
+        who="job author",
+        cause="an endpoint written for --rdzv-backend c10d, whose default is 29400; MASTER_PORT "
+        "is not read where there is an endpoint",
+        means='torchrun ends at once: "ValueError: Port is absent in endpoint: … Try launching '
+        'with --master-port"',
+        now="export PET_RDZV_ENDPOINT={right}",
+        text="write the port into the endpoint on every node, or pass --rdzv-backend c10d",
+        status=(Status.FAIL, Status.WARN),
     ),
     "address-malformed": FindingType(
         headline="{seen}, on {at}",

@@ -6,12 +6,16 @@ consistency.py has the rules for one environment.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from preflight.humanize import plural
-from preflight.identity.addresses import loopback
-from preflight.identity.consistency import SHOWN, Env
+from preflight.identity.addresses import endpoint_parts, loopback
+from preflight.identity.consistency import BACKEND, ENDPOINT, SHOWN, Env
+from preflight.identity.discover import C10D_PORT
 from preflight.model import Confidence, Found, Status, Subject, Topology
 from preflight.sanitize import quoted
+
+ENDPOINT_PORT = f"the port of {ENDPOINT}"
 
 
 def faults_across_ranks(
@@ -28,13 +32,26 @@ def faults_across_ranks(
             saw = f"{group[0].say('RANK')} in {len(group)} environments"
             for env in group:
                 yield env.fault("rank-duplicate", saw, "a different RANK for each process")
-    for name in ("WORLD_SIZE", "MASTER_PORT"):
-        for env, saw in _not_the_usual(envs, name, trust_first=name == "MASTER_PORT"):
+    envs_of = {"WORLD_SIZE": envs, "MASTER_PORT": envs, ENDPOINT_PORT: _of_endpoints(envs)}
+    for name, compared in envs_of.items():
+        for env, saw in _not_the_usual(compared, name, trust_first=name != "WORLD_SIZE"):
             values = ", ".join(part.removeprefix(f"{name}=") for part in saw.split(" · "))
             expected = f"one {name} for all ranks"
             yield env.fault("world-differs", saw, expected, name=name, values=values)
     yield from _master_addr_faults(envs, top)
     yield from _local_size_faults(envs, top)
+
+
+def _of_endpoints(envs: list[Env]) -> list[Env]:
+    """The port of each endpoint at which a torchrun that is yet to be started would meet, where
+    nothing but that says it; without one c10d takes its default."""
+    found = []
+    for env in envs:
+        host, port = endpoint_parts(env.values.get(ENDPOINT, ""))
+        port = port or (str(C10D_PORT) if env.values.get(BACKEND) == "c10d" else "")
+        if host and port and "MASTER_ADDR" not in env and not env.started_by_torchrun:
+            found.append(replace(env, values={ENDPOINT_PORT: port}))
+    return found
 
 
 def _local_size_faults(envs: list[Env], top: Topology) -> Iterator[Found]:

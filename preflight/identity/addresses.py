@@ -36,6 +36,18 @@ SIGNS = (
 )
 
 
+def endpoint_parts(text: str) -> tuple[str, str | None]:
+    """Host and port, None where it names none, as torchrun reads --rdzv-endpoint
+    (parse_rendezvous_endpoint in torch/distributed/elastic/rendezvous/utils.py)."""
+    text = text.strip()[:300]
+    if text[:1] == "[" and text[-1:] == "]":
+        return text[1:-1], None
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, None
+    return (host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host), port
+
+
 def flaw(text: str) -> str:
     """Why `text` can't be the host in MASTER_ADDR; empty when it can be one."""
     for sign, why in SIGNS:

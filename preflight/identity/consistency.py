@@ -5,12 +5,13 @@ env.identity reads the variables, shows the faults and knows what to advise; the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.identity import slurm_hosts
-from preflight.identity.addresses import flaw, loopback
+from preflight.identity.addresses import endpoint_parts, flaw, loopback
 from preflight.identity.launchers import OPEN_MPI, OUTER, PMI, PMIX, SLURM, leftovers
 from preflight.model import Confidence, Found, Status, Subject, Topology
 from preflight.nodeset import expand
@@ -32,7 +33,8 @@ NUMBERS: Mapping[str, int] = {
 PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 ELASTIC, STORE = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"
 STANDALONE = "PET_STANDALONE"
-PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT")
+ENDPOINT, BACKEND = "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND"
+PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", ENDPOINT, BACKEND)
 TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NNODES")
 LISTS = (slurm_hosts.STEP, slurm_hosts.JOB)
 STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_ID", "SLURM_JOB_ID")
@@ -185,9 +187,36 @@ def _port_faults(env: Env, top: Topology) -> Iterator[Found]:
         # a single process may well meet itself on a free port
         least = 0 if name != "MASTER_PORT" or env.number("WORLD_SIZE") == 1 else 1
         if port is None or not least <= port <= 65535:
-            yield env.fault("port-invalid", env.say(name), "a number from 1 to 65535", name=name)
+            wanted = "a number from 1 to 65535"
+            yield env.fault("port-invalid", env.say(name), wanted, name=name, right="29500")
         elif value != value.strip():
             yield env.fault("number-whitespace", env.say(name), "digits only")
+
+
+def _endpoint_faults(env: Env, top: Topology) -> Iterator[Found]:
+    """The port of a torchrun's endpoint that is yet to be started."""
+    endpoint = env.values.get(ENDPOINT, "")
+    host, port = endpoint_parts(endpoint)
+    ready = env.started_by_torchrun or bool(env.number(STANDALONE))
+    if not host or "://" in endpoint or flaw(host) or ready:
+        return
+    backend = env.values.get(BACKEND, "")
+    right = f"[{host}]:29500" if ":" in host else f"{host}:29500"
+    if port is not None:
+        found = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else None
+        # with 0 the store is where only its own node knows
+        least = 1 if env.most_nodes > 1 and backend in ("", "static", "c10d") else 0
+        if found is None or not least <= found <= 65535:
+            wanted = f"HOST:PORT, with a port from {least} to 65535"
+            yield env.fault("port-invalid", env.say(ENDPOINT), wanted, name=ENDPOINT, right=right)
+    elif backend in ("", "static"):
+        # torchrun's default is static; its command line may name another backend
+        status = None if backend else Status.WARN
+        saw = f"{env.say(ENDPOINT, BACKEND)} · no port"
+        sure = Confidence.LIKELY if backend else Confidence.POSSIBLE
+        missing = env.fault("port-missing", saw, "HOST:PORT", status, sure, right=right)
+        other = () if backend else ("torchrun is given --rdzv-backend c10d, where 29400 is meant",)
+        yield missing.with_(alternatives=other)
 
 
 def _meeting_hosts(env: Env) -> Iterator[tuple[str, str]]:
@@ -195,10 +224,9 @@ def _meeting_hosts(env: Env) -> Iterator[tuple[str, str]]:
     for name in ("MASTER_ADDR", "PET_MASTER_ADDR"):
         if name in env:
             yield name, env.values[name]
-    endpoint = env.values.get("PET_RDZV_ENDPOINT", "")
-    host, colon, _ = endpoint.rpartition(":")
+    endpoint = env.values.get(ENDPOINT, "")
     if endpoint and "://" not in endpoint:
-        yield "PET_RDZV_ENDPOINT", host.strip("[]") if colon else endpoint
+        yield ENDPOINT, endpoint_parts(endpoint)[0]
 
 
 def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
@@ -421,6 +449,7 @@ RULES: tuple[Rule, ...] = (
     _number_faults,
     _range_faults,
     _port_faults,
+    _endpoint_faults,
     _address_faults,
     _missing_variables,
     _launcher_faults,

@@ -20,7 +20,8 @@ DEFAULT_PORT = 29500
 """Where torch's launchers meet when nobody says a port (torch.distributed.run)."""
 
 C10D_PORT = 29400
-"""Where torchrun's c10d rendezvous meets, if its endpoint has no port."""
+"""Where torchrun's c10d rendezvous meets, if its endpoint has no port. The static one, torchrun's
+default, has no such number: there it ends with an error (static_tcp_rendezvous.py)."""
 ENDPOINT = "PET_RDZV_ENDPOINT"
 
 RANKS_LIMIT = 1 << 20
@@ -350,17 +351,24 @@ def _with_meeting_point(
 def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
     """Where the agents of a torchrun will meet that is yet to be started: it takes --rdzv-endpoint
     from PET_RDZV_ENDPOINT, as `host`, `host:port` or with an IPv6 address in brackets. With etcd a
-    server of its own stands there."""
+    server of its own stands there. No port, 0, where nothing says that it is c10d: torchrun may be
+    given --rdzv-backend as well, and env.identity speaks of it."""
     backend = reading.environ.get("PET_RDZV_BACKEND", "").strip()
     text = reading.environ.get(ENDPOINT, "").strip()[:256]
     found = re.fullmatch(r"(\[[0-9a-fA-F:.%\w]+\]|[^:\s\[\]]+)(?::(\d{1,5}))?", text)
     if not found or backend not in ("", "static", "c10d"):
         return None
+    addr = found[1].strip("[]")
+    said = reading.facts["master_addr"] = Fact(text, f"env {ENDPOINT}")
+    if found[2] is None and backend != "c10d":
+        reading.facts.pop("master_port", None)  # torchrun takes none of these beside an endpoint
+        return addr, 0
     port = int(found[2] or C10D_PORT)
     if not 0 < port < 65536:
+        del reading.facts["master_addr"]
         return None
-    reading.facts["master_addr"] = reading.facts["master_port"] = Fact(text, f"env {ENDPOINT}")
-    return found[1].strip("[]"), port
+    reading.facts["master_port"] = said
+    return addr, port
 
 
 def split_address(text: str) -> tuple[str, int]:

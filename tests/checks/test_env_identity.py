@@ -30,6 +30,16 @@ def shared(environ: Mapping[str, str], ranks: int = 4, **more: object) -> object
     return {f"n1/{r}": Identity(environ, owned=ranks, **more) for r in range(ranks)}  # type: ignore[arg-type]
 
 
+def endpoint(text: str, backend: str) -> object:
+    """For a torchrun of two nodes that is yet to be started."""
+    said = {"PET_NNODES": "2", "PET_RDZV_ENDPOINT": text, "PET_RDZV_BACKEND": backend}
+    return shared({name: value for name, value in said.items() if value})
+
+
+def at(text: str) -> dict[str, str]:
+    return {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": text}
+
+
 def each(*environs: Mapping[str, str], per_node: int = 4) -> object:
     """One process per rank."""
     return {f"n{r // per_node + 1}/{r}": Identity(e) for r, e in enumerate(environs)}
@@ -161,10 +171,45 @@ HEALTHY = (
     Case("IPv6", one(ENV | {"MASTER_ADDR": "2001:db8::7"})),
     Case("c10d endpoint", shared({"PET_RDZV_ENDPOINT": "[::1]:29400", "PET_NNODES": "1:1"})),
     Case("elastic", shared({"PET_NNODES": "1:4", "PET_RDZV_ENDPOINT": "node-0:29400"})),
+    Case("c10d has a default port", endpoint("n1", "c10d")),
+    Case("and with IPv6", endpoint("[fd77::1]", "c10d")),
+    Case("etcd has one", endpoint("etcd-0", "etcd-v2")),
+    Case("a static endpoint", endpoint("n1:29500", "static")),
+    Case("port 0 on one node", shared({"PET_RDZV_ENDPOINT": "localhost:0"})),
+    Case(
+        "what torchrun was started with is past",
+        one(torchrun(0) | {"PET_RDZV_ENDPOINT": "n1", "PET_RDZV_BACKEND": "static"}),
+    ),
     Case("a free port for one process", one(ENV | {"WORLD_SIZE": "1", "MASTER_PORT": "0"})),
     Case("nothing was seen", {}),
     Case("timed out", {"n1/0": Missing(Cause.TIMED_OUT)}),
     Case("skipped", {"n1/0": Missing(Cause.SKIPPED), "n1/1": Identity({})}),
+)
+
+ENDPOINTS = (
+    Case("one endpoint", each(*[{"PET_RDZV_ENDPOINT": "n1:29500"}] * 3, per_node=1)),
+    Case(
+        "c10d's default port, written on one",
+        each(at("n1"), at("n1:29400"), at("[fd77::1]"), per_node=1),
+    ),
+    Case(
+        "another port on one node",
+        each(at("n1:29500"), at("n1:29500"), at("n1:29501"), per_node=1),
+        "world-differs",
+        FAIL,
+        subject="n3 · rank 2",
+    ),
+    Case(
+        "no port on one of two nodes",
+        each(at("n1:29500"), at("n1"), per_node=1),
+        "world-differs",
+        FAIL,
+        subject="n2 · rank 1",
+    ),
+    Case(
+        "MASTER_ADDR is where they meet",
+        each(at("n1:29500") | ENV | {"RANK": ""}, at("n1") | ENV | {"RANK": ""}, per_node=1),
+    ),
 )
 
 NUMBERS = (
@@ -192,6 +237,13 @@ NUMBERS = (
     Case("port text", shared({"MASTER_PORT": "http"}), "port-invalid", FAIL),
     Case("quoted port", one(ENV | {"MASTER_PORT": "'29500'"}), "port-invalid", FAIL),
     Case("torchrun's port", shared(TRAINER | {"PET_MASTER_PORT": "-1"}), "port-invalid", FAIL),
+    Case("an endpoint's port", endpoint("n1:http", ""), "port-invalid", FAIL),
+    Case("an endpoint's port, lost", endpoint("n1:", "c10d"), "port-invalid", FAIL),
+    Case("an endpoint's port 99999", endpoint("n1:99999", "etcd-v2"), "port-invalid", FAIL),
+    Case("an endpoint's port 0", endpoint("n1:0", "c10d"), "port-invalid", FAIL),
+    Case("a static endpoint without port", endpoint("n1", "static"), "port-missing", FAIL),
+    Case("a static IPv6 endpoint", endpoint("[fd77::1]", "static"), "port-missing", FAIL),
+    Case("an endpoint without port", endpoint("10.77.0.1", ""), "port-missing", WARN),
 )
 
 ADDRESSES = (
@@ -481,7 +533,7 @@ ACROSS = (
     ),
 )
 
-CASES = HEALTHY + NUMBERS + ADDRESSES + LAUNCHERS + ACROSS
+CASES = HEALTHY + ENDPOINTS + NUMBERS + ADDRESSES + LAUNCHERS + ACROSS
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

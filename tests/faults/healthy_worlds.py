@@ -11,7 +11,7 @@ from typing import Any
 from faults.accelerators import RAILS
 from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
-from faults.naming import KUBERNETES, SERVICE, TO_N1
+from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, TO_N1
 from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
 from faults.rails import fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
@@ -137,6 +137,13 @@ WORLDS = (
         user=NOBODY,
     ),
     healthy("MASTER_ADDR is an IPv4 address", master="10.77.0.1"),
+    healthy("torchrun's static rendezvous, with an endpoint", env=STATIC, on=ENDPOINT_ALONE),
+    healthy(
+        "torchrun's c10d rendezvous, at its default port",
+        env={"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "n1", "PET_NNODES": "3"}
+        | {"PET_RDZV_ID": "4711"},
+        on=ENDPOINT_ALONE,
+    ),
     healthy(
         "torchrun's c10d rendezvous, at a name",
         env={"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "n1:29500", "PET_NNODES": "3"}

@@ -14,6 +14,7 @@ from preflight.domains.net.dns import (
     parse_ip,
 )
 from preflight.host import Host
+from preflight.identity.addresses import endpoint_parts
 from preflight.model import CannotObserve
 
 KEPT = 64
@@ -41,16 +42,9 @@ def reachable_addresses(host: Host) -> tuple[str, ...]:
 
 
 def endpoint_of(text: str) -> tuple[str, str]:
-    """Host and port as parse_rendezvousendpoint_of (utils.py) takes them."""
-    text = text.strip()[:300]
-    if not text:
-        return "localhost", PORT
-    if text[0] == "[" and text[-1] == "]":
-        return text[1:-1], PORT
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        return text, PORT
-    return (host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host), port
+    """Host and port where c10d's store would be; without an endpoint on this machine."""
+    host, port = endpoint_parts(text)
+    return host or "localhost", PORT if port is None else port
 
 
 def is_host(conf: str) -> bool | None:

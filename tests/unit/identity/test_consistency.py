@@ -80,7 +80,10 @@ def test_a_fault_is_that_of_all_ranks_with_the_environment() -> None:
     port = env({"MASTER_PORT": "x"}, *ranks, owned=4)
     (fault,) = faults(port, topology())
     assert (fault.code, fault.subjects) == ("port-invalid", ranks)
-    assert (fault.saw, fault.fields) == ("MASTER_PORT='x'", {"name": "MASTER_PORT"})
+    assert (fault.saw, fault.fields) == (
+        "MASTER_PORT='x'",
+        {"name": "MASTER_PORT", "right": "29500"},
+    )
 
 
 def test_what_is_missing_is_named() -> None:
