@@ -129,7 +129,7 @@ FINDINGS = {
         commands=(LOOK_UP,),
         status=Status.WARN,
         blame=Blame.UNKNOWN,
-        explains=(),
+        explains=("rdzv.reach:agent-late",),
     ),
     "resolver-silent": FindingType(
         headline="the name server does not answer {at}: {seen}",

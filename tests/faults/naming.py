@@ -42,6 +42,9 @@ C10D = {
 SERVICE = "10.96.0.10"
 TO_N1 = service(SERVICE, PORT, N1)
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+STATIC = {"PET_RDZV_BACKEND": "static", "PET_RDZV_ENDPOINT": f"{N1}:{PORT}", "PET_NNODES": "3"}
+NO_MASTER: Mapping[str, str | None] = {"MASTER_ADDR": None, "MASTER_PORT": None}
+ENDPOINT_ALONE = dict.fromkeys(("n1", "n2", "n3"), NO_MASTER)
 NO_SUCH_NAME = resolver("0")
 
 
@@ -77,7 +80,6 @@ FAULTS = (
         act=lambda lab, _: lab["n2"].sh(f"echo {N1} n1 >> /etc/hosts"),
         after=3.0,
         exit=0,
-        also=("rdzv.reach agent-late",),
     ),
     WorldFault(
         "a name server can't answer for n2 for 4 s",
@@ -87,7 +89,16 @@ FAULTS = (
         act=lambda lab, _: lab["n2"].sh(f"echo {N1} n1 >> /etc/hosts"),
         after=4.0,
         exit=0,
-        also=("rdzv.reach agent-late",),
+    ),
+    WorldFault(
+        "n3 learns the name of n1 8 s after its start, and comes as late",
+        *("net.name", "master-late", "n3"),
+        status="warn",
+        breaks={"n3": [name_unknown("n1"), NO_SUCH_NAME]},
+        act=lambda lab, _: lab["n3"].sh(f"echo {N1} n1 >> /etc/hosts"),
+        after=8.0,
+        exit=0,
+        innocent=("n1", "n2"),
     ),
     WorldFault(
         "rank 0's own name comes 5 s after its start, for all",
@@ -330,6 +341,47 @@ FAULTS = (
         *("rdzv.torchrun", "rendezvous-differs", "n3 · PET_RDZV_ID"),
         env=C10D,
         on={"n3": {"PET_RDZV_ID": "1792841"}},
+    ),
+    # --- an endpoint of torchrun's, and no MASTER_ADDR ---
+    WorldFault(
+        "PET_RDZV_ENDPOINT has no port, and the backend is static",
+        *("env.identity", "port-missing", "n1*"),
+        subjects=("n2*", "n3*"),
+        env=STATIC | {"PET_RDZV_ENDPOINT": N1},
+        on=ENDPOINT_ALONE,
+    ),
+    WorldFault(
+        "PET_RDZV_ENDPOINT has no port, and nothing names a backend",
+        *("env.identity", "port-missing", "n1*"),
+        status="warn",
+        subjects=("n2*", "n3*"),
+        env={"PET_NNODES": "3", "PET_RDZV_ENDPOINT": "n1"},
+        on=ENDPOINT_ALONE,
+        exit=0,
+    ),
+    WorldFault(
+        "PET_RDZV_ENDPOINT is another node's on one",
+        *("rdzv.reach", "address-elsewhere", "n3*"),
+        env=STATIC,
+        on=ENDPOINT_ALONE | {"n3": {**NO_MASTER, "PET_RDZV_ENDPOINT": f"10.77.0.2:{PORT}"}},
+        arrive=6,
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "PET_RDZV_ENDPOINT has another port on one node",
+        *("env.identity", "world-differs", "n3*"),
+        env=STATIC,
+        on=ENDPOINT_ALONE | {"n3": {**NO_MASTER, "PET_RDZV_ENDPOINT": f"{N1}:29501"}},
+        arrive=6,
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "PET_RDZV_ENDPOINT of c10d has another port on one node",
+        *("env.identity", "world-differs", "n2*"),
+        env=C10D | {"PET_NNODES": "3"},
+        on=ENDPOINT_ALONE | {"n2": {**NO_MASTER, "PET_RDZV_ENDPOINT": N1}},
+        arrive=6,
+        innocent=("n1", "n3"),
     ),
     # --- two of a kind ---
     WorldFault(
