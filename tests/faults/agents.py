@@ -20,6 +20,21 @@ SLURM = {
     "SLURM_NNODES": "3",
     "SLURM_TASKS_PER_NODE": "1(x3)",
 }
+TWICE_ON_N2 = (
+    *("sh", "-c"),
+    'if [ "$(hostname)" = n2 ]; then "$@" & fi; "$@"; code=$?; wait; exit $code',
+    "sh",
+)
+
+
+def slurm_of(nodes: int) -> dict[str, str]:
+    return SLURM | {
+        "SLURM_JOB_NODELIST": f"n[1-{nodes}]",
+        "SLURM_NNODES": str(nodes),
+        "SLURM_TASKS_PER_NODE": f"1(x{nodes})",
+    }
+
+
 OTHER_VERSION = Break(
     "another version of preflight",
     "mkdir other\n"
@@ -225,6 +240,30 @@ FAULTS: tuple[WorldFault, ...] = (
         *("rdzv.reach", "leader-duplicate", "n3 · rank 0"),
         node_rank={"n3": 0},
         innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "n4 is not started, and n2 twice: the node list knows it",
+        *("rdzv.reach", "absent-host-up", "n4", "missing"),
+        machines=machines(4),
+        absent=("n4",),
+        wrap=TWICE_ON_N2,
+        env=slurm_of(4),
+        exit=3,
+        also=("rdzv.reach rank-duplicate",),
+        innocent=("n1", "n3"),
+    ),
+    WorldFault(
+        "two of five are not started, and one of them was dealt out twice",
+        *("rdzv.reach", "absent-host-up", "n4", "missing"),
+        subjects=("n5",),
+        machines=machines(5),
+        absent=("n4", "n5"),
+        node_rank={"n3": 1},
+        wrap=TWICE_ON_N2,
+        env=slurm_of(5),
+        exit=3,
+        also=("rdzv.reach rank-duplicate",),
+        innocent=("n1",),
     ),
     WorldFault(
         "all nodes with the node rank 0, which is the default",

@@ -289,6 +289,8 @@ HEALTHY: tuple[Row, ...] = (
     ),
 )
 
+UP_N4 = AbsentHost("n4", ("10.0.0.4",), "", UP)
+
 ABSENT_RANKS: tuple[Row, ...] = (
     # who did not come
     row(
@@ -325,6 +327,25 @@ ABSENT_RANKS: tuple[Row, ...] = (
         status=Status.MISSING,
         subject="n4",
         about=("n4",),
+    ),
+    row(
+        "absent host, and another one came twice",
+        here(hosting(*ALL[:3], came(3, pid=203), expected=LIST, sought=(UP_N4,))),
+        "absent-host-up",
+        status=Status.MISSING,
+        subject="n4",
+        about=("n3", "n4"),
+        sure=Confidence.POSSIBLE,
+        says=("6 of 8 ranks arrived", "nobody from n4 (ranks 6-7) connected"),
+    ),
+    row(
+        "a host of the list that holds a meeting of its own is not absent",
+        here(
+            three(expected=LIST, sought=(UP_N4,)),
+            n4=hosting(dataclasses.replace(came(4), ranks=(0, 1)), host="n4"),
+        ),
+        "leader-duplicate",
+        about=("n1", "n4"),
     ),
     row(
         "absent host without an address",

@@ -26,6 +26,8 @@ ONE_BY_ONE = 64
 
 CALL_THEMSELVES = "they are on other machines: MASTER_ADDR is the loopback, they call themselves"
 
+NOT_WAITED_FOR = "it was still starting: as many agents as there are ranks had come by then"
+
 TURNED_AWAY = ("token", "other job", "version")
 
 ALTERNATIVES = {
@@ -140,8 +142,13 @@ def absent(
     # another who holds a meeting of its own with the same ranks
     claims += sum(len(view.came & set(other.ranks)) for other in others if other.hosts)
     missing = frozenset(range(min(size, RANKS_LIMIT))) - view.came - elsewhere
-    if not missing or claims - len(view.came) >= len(missing):
-        return  # as many came with the rank of another: it is they who are missing
+    # as many came with the rank of another: it is they who are missing, unless the node list has a
+    # host from where nobody came
+    taken = claims - len(view.came) >= len(missing)
+    hosts = [e for e in absent_hosts(roll, view.reach.expected) if missing >= set(e.ranks)]
+    hosts = [e for e in hosts if not any(same_host(e.host, o.host) for o in others)]
+    if not missing or (taken and not hosts):
+        return
     last = max(a.at for a in roll.arrivals)
     met = f"{len(view.came)} of {size} ranks arrived in {duration(last)}"
     if roll.full:
@@ -155,7 +162,6 @@ def absent(
             f" · {plural(sum(s.count for s in crowds), 'silent connection')} from "
             f"{crowds[0].addr} had to be closed to make room"
         )
-    hosts = [e for e in absent_hosts(roll, view.reach.expected) if missing >= set(e.ranks)]
     known = frozenset(r for e in hosts for r in e.ranks)
     unknown_ranks = [e for e in hosts if not e.ranks]
     hosts = [e for e in hosts if e.host not in told]
@@ -171,8 +177,8 @@ def absent(
             tuple(Subject(Kind.NODE, e.host, ranks=e.ranks) for e, _ in group),
             saw=saw + (f" · from {view.node}: {looked}" if looked else ""),
             expected=f"all {size} ranks, {numbers} from {names}" if ranks else f"{size} ranks",
-            confidence=Confidence.POSSIBLE if code == "absent" else Confidence.LIKELY,
-            alternatives=ALTERNATIVES[code],
+            confidence=Confidence.POSSIBLE if taken or code == "absent" else Confidence.LIKELY,
+            alternatives=(*((NOT_WAITED_FOR,) if taken else ()), *ALTERNATIVES[code]),
             fields={
                 "host": hostlist(e.host for e, _ in group) or "them",
                 "port": str(roll.port),
@@ -180,7 +186,7 @@ def absent(
             },
         )
     rest = sorted(missing - known)
-    if rest and not unknown_ranks:
+    if rest and not unknown_ranks and not taken:
         looped = (CALL_THEMSELVES,) if loopback(roll.name) else ()
         many = len(rest) > ONE_BY_ONE
         homes = _homes(view)
