@@ -23,7 +23,7 @@ Seen as      "Duplicate GPU detected", a hang in the first collective between tw
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_interface
 from statistics import median
 
@@ -244,7 +244,7 @@ def _same_address(world: World[Hardware]) -> Iterator[Found]:
         for nic, address in _outside_addresses(seen) if machine else ():
             owners.setdefault(address.ip, {})[machine] = key, nic.name
     for ip, machines in owners.items():
-        if len(machines) > 1:
+        if len(machines) > 1 and not _each_behind_nat(world, [key for key, _ in machines.values()]):
             found = tuple(_nic(world, key, name) for key, name in machines.values())
             yield Found(
                 "address-duplicate",
@@ -254,6 +254,17 @@ def _same_address(world: World[Hardware]) -> Iterator[Found]:
                 confidence=LIKELY,
                 fields={"interface": found[0].name, "address": ip},
             )
+
+
+def _each_behind_nat(world: World[Hardware], keys: Sequence[str]) -> bool:
+    """Whether these have come to the meeting by different addresses that none of them has: then
+    each is in a network of its own, and net.mesh says who can't be reached. How the node of rank 0
+    comes nobody has seen."""
+    came = {n.name: n.addr for n in world.topology.nodes if n.addr and 0 not in n.ranks}
+    there = {came[key] for key in keys if key in came}
+    rest = [key for key in keys if key not in came]
+    own = {a.ip for key in keys for nic in world.seen[key].outside for a in nic.addresses}
+    return len(rest) < 2 and len(there) + len(rest) == len(keys) and bool(there) and not there & own
 
 
 def _same_mac(world: World[Hardware]) -> Iterator[Found]:

@@ -12,8 +12,8 @@ Warns if     a node tries another machine's address of MASTER_ADDR before the ri
 Undecided    a copied file tree is checked: names are resolved on the live machine only. With two
              nodes it can't tell whose records are wrong, and shows both
 Not covered  names that resolve slowly or not at all, and the hostname on its own node (net.name);
-             names that only their own node resolves, which is usual for pods and containers; the
-             name that torchrun advertises (rdzv.torchrun)
+             names that only their own node resolves, or that lead to the host around them, which is
+             usual for pods and containers; the name that torchrun advertises (rdzv.torchrun)
 Seen as      "The client socket has timed out after", "clients joined", "connection closed by peer"
              on one node only; ssh and mpirun that end up on the wrong machine
 """
@@ -32,9 +32,11 @@ from preflight.domains.net.dns import (
     addresses,
     c10d_order,
     is_loopback,
+    why_translated,
 )
 from preflight.domains.net.pairing import dialled_by, dials
 from preflight.domains.rendezvous.torchrun_names import addresses_of, reachable_addresses
+from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -75,6 +77,8 @@ HEARING = 2.5
 RESERVE = 0.7
 """What the worker needs after the last look-up to hand its answer over."""
 SHOWN = 4
+KEPT = 16
+"""Addresses of a container that are kept with their prefix."""
 
 MASTER = "MASTER_ADDR"
 ALL_NODES = "all nodes"
@@ -130,6 +134,8 @@ class ResolvedNames:
     addresses  that it has on its interfaces, without those that no other node can use
     master     MASTER_ADDR as the job has it here
     met        the very name by which this node has come to the meeting, so that it does lead there
+    inside     of a container or of a network of its own: its addresses with their prefix. Its name
+               may well be that of the machine around it, which publishes its ports
     """
 
     name: str
@@ -137,6 +143,7 @@ class ResolvedNames:
     master: Lookup | None = None
     met: bool = True
     peers: tuple[PeerName, ...] = ()
+    inside: tuple[str, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> ResolvedNames:
@@ -161,7 +168,18 @@ def observe(host: Host, ctx: Context) -> ResolvedNames:
         master=answers.get(MASTER),
         met=master == ctx.master_addr,
         peers=tuple(PeerName(number, answers[str(number)]) for number in names),
+        inside=_networks(host),
     )
+
+
+def _networks(host: Host) -> tuple[str, ...]:
+    if not container.kind(host) and not container.network_of_its_own(host):
+        return ()
+    try:
+        found = [f"{a.ip}/{a.prefix}" for i in host.interfaces for a in i.addresses]
+    except CannotObserve:
+        return ()
+    return tuple(ip for ip in found if not is_loopback(ip.partition("/")[0]))[:KEPT]
 
 
 def _exchange_names(ctx: Context, own: str, seconds: float) -> dict[int, str]:
@@ -299,11 +317,19 @@ def _records(world: World[ResolvedNames]) -> dict[str, NameRecord]:
             record = made.setdefault(owner, NameRecord(target.name, [], {}, []))
             if any(ip in target.addresses for ip in away):
                 record.right.append(looker)
-            elif away:
+            elif away and not (target.inside and _of_its_host(world, target, away)):
                 record.wrong[looker] = away[0]
             elif seen.error:
                 record.unknown.append(looker)
     return made
+
+
+def _of_its_host(world: World[ResolvedNames], target: ResolvedNames, away: list[str]) -> bool:
+    """Whether these may be addresses of the machine around a container: of none of its own subnets,
+    and of no node."""
+    return bool(why_translated(away, target.inside, "container")) and not any(
+        ip in seen.addresses for seen in world.seen.values() for ip in away
+    )
 
 
 def _judge_peers(world: World[ResolvedNames]) -> Iterator[Found]:

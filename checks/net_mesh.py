@@ -7,7 +7,8 @@ Looks at     the address that Gloo uses on each node, and NCCL's where there are
              16 more from other source ports; then all connections at once, as NCCL and Gloo open
              them
 Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
-             direction (Gloo uses one of the two; which one depends on the addresses); two machines
+             direction (Gloo uses one of the two; which one depends on the addresses); a node is
+             behind NAT, so that nobody reaches the address that it advertises; two machines
              have the same address; an interface does not reach the others; connections that work
              one by one fail all at once; some connections between two nodes pass, and others, from
              other source ports, get no answer or are refused each time
@@ -52,6 +53,7 @@ from preflight.domains.net.mesh_view import (
     Mesh,
     advice_fields,
     bad_addresses,
+    behind_nat,
     describe_results,
     edge_status,
     library_mesh,
@@ -59,6 +61,7 @@ from preflight.domains.net.mesh_view import (
     refusing_dialler,
     summarise_dials,
     summarise_flows,
+    translated,
 )
 from preflight.expect import Expect
 from preflight.host import Host
@@ -215,6 +218,19 @@ FINDINGS = {
         commands=(Command("ip -s link show dev {interface}", "{node}"),),
         status=(Status.WARN, Status.FAIL),
     ),
+    "behind-nat": replace(
+        CLOSED_PATH,
+        headline="{at} can't be reached: NAT hides {address}, the others see {seen_as}",
+        cause="a container or virtual machine in a network of its own (docker run without "
+        "--network=host, -p for MASTER_PORT only): NCCL and Gloo advertise the private address",
+        text="start the job in the host's network (--network=host, hostNetwork: true), or route "
+        "the private subnet between the nodes, without masquerading",
+        commands=(
+            Command("ip -brief address", "{node}"),
+            Command("nft list ruleset; iptables-save -t nat", "the host of {node}, as root"),
+        ),
+        explains=(*CHECK.explains, "agree.names:record-wrong"),
+    ),
     "source-translated": FindingType(
         headline="the address of {at} is translated (NAT) on the way: {seen}",
         cause="NAT or a proxy between the nodes (masquerading, a service mesh, a container bridge)",
@@ -270,9 +286,13 @@ def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
 def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
     """First what its addresses explain, then the network, then what is only slow."""
     named: set[str] = set()
+    seen_as = translated(world, view)
     for code, nodes in bad_addresses(view):
         named |= set(nodes)
-        yield _wrong_addresses(world, view, code, nodes)
+        if code == "address-duplicate" and (hidden := behind_nat(world, seen_as, nodes)):
+            yield _behind_nat(world, view, hidden, seen_as)
+        else:
+            yield _wrong_addresses(world, view, code, nodes)
     rest = view.without(named)
     if thin := rest.thin():
         yield _lost_flows(world, rest, thin)
@@ -282,6 +302,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         yield _lost_packets(world, rest, Status.FAIL)
         rest = rest.without(limited.names)
     for suspect in suspects(rest.failed, rest.tested):
+        if hidden := behind_nat(world, seen_as, {b for _, b in suspect.edges}):
+            named |= set(hidden)
+            yield _behind_nat(world, rest, hidden, seen_as)
+            continue
         wrong = [
             n for n in suspect.names if on_wrong_interface(world, view, n, suspect.what == NODE)
         ]
@@ -319,6 +343,26 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
         fields=advice_fields(world, view, nodes[0], nodes[-1])
         | {"wanted": meeting or "", "exactly": f"={meeting}"},
         status=edge_status(world, view, nodes),
+    )
+
+
+def _behind_nat(
+    world: World[Mesh], view: LibraryMesh, nodes: tuple[str, ...], seen_as: Mapping[str, str]
+) -> Found:
+    """The finding about nodes that get out through NAT, and whom nobody reaches."""
+    edges = [e for e in view.failed if e[1] in nodes]
+    told = [f"{n} is {view.ways[n].ip}, the others see {seen_as[n]}" for n in nodes[:4]]
+    more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
+    results = describe_results([view.failed[e] for e in edges], why=False)
+    fields = advice_fields(world, view, nodes[0], nodes[0])
+    return Found(
+        "behind-nat",
+        tuple(Subject(Kind.NODE, n, ranks=world.topology.ranks_of(n)) for n in nodes),
+        saw=f"{', '.join(told)}{more} · {len(edges)} connections to them: {results}",
+        expected="connections to each node's own address",
+        confidence=Confidence.LIKELY,
+        fields=fields | {"address": view.ways[nodes[0]].ip, "seen_as": seen_as[nodes[0]]},
+        status=edge_status(world, view, [n for e in edges for n in e]),
     )
 
 

@@ -61,9 +61,10 @@ def cluster(count: int = 4, /, **odd: Mapping[str, object]) -> dict[str, Hardwar
 
 def case(name: str, saw: Mapping[str, object], *rest: object, **more: Any) -> Case:
     ranks = more.pop("ranks", [8] * len(saw))
+    came = more.pop("came", {})
     nodes, at = [], 0
     for key, size in zip(saw, ranks, strict=True):
-        nodes.append(Node(key, tuple(range(at, at + size))))
+        nodes.append(Node(key, tuple(range(at, at + size)), came.get(key, "")))
         at += size
     launcher = more.pop("launcher", "torchrun")
     top = topology(max(at, 1), nodes=tuple(nodes), launcher=launcher)
@@ -78,6 +79,7 @@ def both(count: int, **same: object) -> dict[str, Hardware]:
     return {key: replace(s, **same) for key, s in cluster(count).items()}  # type: ignore[arg-type]
 
 
+IN_BRIDGE = eth0("172.17.0.2")
 BARE: dict[str, object] = {"gpus": (), "used": ("eth0",)}
 NAT = (nic("eth0", "10.0.2.15"), nic("eth1", "192.168.56.9"))
 CONTAINERS = {"boot": "boot-1", "host": "gpu1"}
@@ -180,6 +182,26 @@ CASES = (
         "address-duplicate",
         FAIL,
         subject="n1 · eth0",
+    ),
+    case(
+        "containers with one address, each behind the NAT of its host",
+        cluster(3, n2=IN_BRIDGE, n3=IN_BRIDGE),
+        came={"n2": "10.0.9.2", "n3": "10.0.9.3"},
+    ),
+    case(
+        "two with one address, which they came from",
+        cluster(3, n2=IN_BRIDGE, n3=IN_BRIDGE),
+        "address-duplicate",
+        FAIL,
+        subject="n2 · eth0",
+        came={"n2": "172.17.0.2", "n3": "172.17.0.2"},
+    ),
+    case(
+        "two with one address, and nobody knows how they came",
+        cluster(3, n2=IN_BRIDGE, n3=IN_BRIDGE),
+        "address-duplicate",
+        FAIL,
+        subject="n2 · eth0",
     ),
     case("one address on two", cluster(2, n2=eth0("10.0.0.1")), "address-duplicate", FAIL),
     case(

@@ -3,6 +3,7 @@ node knows, as the names of pods, is nobody's worry."""
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,12 @@ def views(
             f"h{i + 1}", (ip(i), f"fd00::{i + 1}"), name, met, tuple(peers)
         )
     return made
+
+
+def inside(seen: dict[str, Any], node: str) -> dict[str, Any]:
+    """One of them is a container, with a subnet of its own."""
+    ip = seen[node].addresses[0]
+    return seen | {node: dataclasses.replace(seen[node], inside=(f"{ip}/24",))}
 
 
 def case(name: str, seen: dict[str, Any], *rest: Any, **more: Any) -> Case:
@@ -159,6 +166,24 @@ CASES = (
     case(
         "a wrong record",
         views(4, odd=to(STALE, (0, 2), (1, 2), (3, 2))),
+        "record-wrong",
+        Status.WARN,
+        subject="n3",
+    ),
+    case(
+        "a container whose name is its host's",
+        inside(views(4, odd=to(STALE, (0, 2), (1, 2), (3, 2))), "n3"),
+    ),
+    case(
+        "a container whose name is a neighbour's",
+        inside(views(4, odd=to("10.0.0.77", (0, 2), (1, 2), (3, 2))), "n3"),
+        "record-wrong",
+        Status.WARN,
+        subject="n3",
+    ),
+    case(
+        "a container whose name is another node's",
+        inside(views(4, odd=to(ip(1), (0, 2), (1, 2), (3, 2))), "n3"),
         "record-wrong",
         Status.WARN,
         subject="n3",

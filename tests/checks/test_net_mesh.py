@@ -20,7 +20,18 @@ from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Target
 from preflight.domains.net.mesh_view import Mesh
 from preflight.domains.net.tcp import ConversationLoop
 from preflight.host import Host
-from preflight.model import Blame, CannotObserve, Cause, Confidence, Finding, Kind, Missing, Status
+from preflight.model import (
+    Blame,
+    CannotObserve,
+    Cause,
+    Confidence,
+    Finding,
+    Kind,
+    Missing,
+    Node,
+    Status,
+    Topology,
+)
 
 conforms(net_mesh)
 
@@ -76,6 +87,27 @@ def mesh(
 def both(a: int, count: int, dead: int, again: int = 0) -> dict[Numbers, tuple[int, int]]:
     """Of the connections into and out of node `a` these get no answer, or pass the second time."""
     return {e: (dead, again) for b in range(count) if b != a for e in ((a, b), (b, a))}
+
+
+def met_from(*addresses: str) -> Topology:
+    """As the host of a meeting knows it: who came has an address."""
+    made = tuple(Node(f"n{i}", (i,), addr) for i, addr in enumerate(addresses))
+    return topology(len(made), nodes=made)
+
+
+def test_the_meeting_knows_who_is_behind_nat() -> None:
+    twice = {i: (ListenAddress(GLOO, "eth0", "172.17.0.2", 1500),) for i in (1, 2)}
+    seen = mesh(
+        3, into(1, 3, DROP) | into(2, 3, DROP) | {(1, 2): REJECT, (2, 1): REJECT}, ways=twice
+    )
+    seen = {n: dataclasses.replace(m, source=m.ways[0].ip) for n, m in seen.items()}
+
+    def codes(*addresses: str) -> list[tuple[str, list[str]]]:
+        found = judged(net_mesh, Case("", seen, topology=met_from(*addresses)))
+        return [(f.code, [s.node for s in f.subjects]) for f in found]
+
+    assert codes("", "10.0.0.2", "10.0.0.3") == [("behind-nat", ["n1", "n2"])]
+    assert codes("", "172.17.0.2", "172.17.0.2") == [("address-duplicate", ["n1", "n2"])]
 
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
@@ -137,6 +169,30 @@ CASES = (
         "node-cut-off",
         FAIL,
         "n3",
+    ),
+    case(
+        "behind NAT, as a listener saw",
+        3,
+        mesh(3, into(2, 3, DROP) | out_of(2, 3, Edge(0, "Gloo", "ok", 0.001, "192.0.2.9"))),
+        "behind-nat",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "behind NAT, of two",
+        2,
+        mesh(2, {(0, 1): DROP, (1, 0): Edge(0, "Gloo", "ok", 0.001, "192.0.2.9")}),
+        "behind-nat",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "a proxy on the node that hides its address is no NAT",
+        3,
+        mesh(3, into(2, 3, DROP) | out_of(2, 3, Edge(0, "Gloo", "ok", 0.001, "127.0.0.6"))),
+        "inbound-closed",
+        FAIL,
+        "n2",
     ),
     case("one link, one way", 4, mesh(4, {(1, 2): DROP}), "link-closed", FAIL, "n1->n2"),
     case(

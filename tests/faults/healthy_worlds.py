@@ -11,14 +11,17 @@ from typing import Any
 from faults.accelerators import RAILS
 from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
-from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, TO_N1
+from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
+from faults.naming import KNOWN as KNOWN_HERE
 from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
 from faults.rails import fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
+    IN_CONTAINER,
     Break,
     card_says,
+    container,
     delay,
     few_ports,
     firewall,
@@ -26,6 +29,7 @@ from lab.faults import (
     forget_idle,
     limit_syns,
     lose,
+    masquerade,
     name_is,
     name_unknown,
     own_name_unknown,
@@ -49,6 +53,7 @@ cd $(mktemp -d)
 cd tree/infiniband/mlx5_7; echo MT4125 > hca_type; echo 22.36.1010 > fw_ver
 {GPU}"""
 CUT = LOSSY[0]
+TO_SUBNET = "ip route add 192.168.50.0/24 via 10.77.0.3\n"
 RP = "sysctl -qw net.ipv4.conf.all.rp_filter={0} net.ipv4.conf.eth0.rp_filter={0}"
 LOOSE, STRICT = Break("loose", RP.format(2)), Break("strict", RP.format(1))
 OTHER_WAY = Break("another way", "ip route add 10.77.0.2 via 10.78.0.2 dev eth1")
@@ -128,6 +133,27 @@ WORLDS = (
     healthy("two IP versions, names lead to IPv6 first", named=(6, 4)),
     healthy("three interfaces each", machines=machines(3, nics=3)),
     healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
+    healthy(
+        "a container whose network is routed, and whose name is its host's",
+        machines=(
+            *machines(2, setup=TO_SUBNET),
+            Machine("n3", setup=container(*SUBNET, KNOWN_HERE)),
+        ),
+        wrap=IN_CONTAINER,
+    ),
+    healthy(
+        "such a container that is masqueraded on its way to the world alone",
+        machines=(
+            *machines(2, setup=TO_SUBNET),
+            Machine(
+                "n3",
+                setup=container(
+                    *(*SUBNET, KNOWN_HERE), masquerade("192.168.50.0/24", "10.77.0.0/16")
+                ),
+            ),
+        ),
+        wrap=IN_CONTAINER,
+    ),
     healthy("docker0 on one", machines=(*machines(2), Machine("n3", setup=DOCKER))),
     healthy("one agent starts later than the others", act=late, after=0.0),
     healthy("rank 0 listens 9 s after the others came", act=host_late, after=0.0),

@@ -12,9 +12,12 @@ from typing import Any
 from faults.world import PORT, WorldFault, machines
 from lab.faults import (
     DOCKER,
+    IN_CONTAINER,
     Break,
+    container,
     firewall,
     http_server,
+    masquerade,
     name_is,
     name_unknown,
     own_name_is,
@@ -57,6 +60,11 @@ def learn_n1(lab: Lab, _: Mapping[str, Any]) -> None:
     """From now on all know the first machine's name."""
     for host in lab:
         host.sh(f"echo {N1} n1 >> /etc/hosts")
+
+
+SUBNET = ("192.168.50.2/24", "192.168.50.1/24")
+KNOWN = "10.77.0.1 n1\\n10.77.0.2 n2\\n192.168.50.2 n3\\n"
+BEHIND_NAT = Machine("n3", setup=container(*SUBNET, KNOWN, masquerade("192.168.50.0/24")))
 
 
 CLONED = (
@@ -308,6 +316,56 @@ FAULTS = (
         breaks={"n2": [Break("another address", f"ip addr add {SERVICE}/32 dev eth0")]}
         | {n: [Break("a way", f"ip route add {SERVICE} via 10.77.0.2")] for n in ("n1", "n3")},
         arrive=6,
+    ),
+    # --- a node behind NAT ---
+    WorldFault(
+        "n3 is a container behind a bridge, and masqueraded",
+        *("net.mesh", "behind-nat", "n3"),
+        machines=(*machines(2), BEHIND_NAT),
+        wrap=IN_CONTAINER,
+        says="n3 is 192.168.50.2, the others see 10.77.0.3",
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "n2 of two is a virtual machine behind NAT",
+        *("net.mesh", "behind-nat", "n2"),
+        machines=(
+            Machine("n1"),
+            Machine(
+                "n2",
+                setup=container(
+                    *(
+                        "192.168.122.77/24",
+                        "192.168.122.1/24",
+                        "10.77.0.1 n1\\n192.168.122.77 n2\\n",
+                    ),
+                    masquerade("192.168.122.0/24"),
+                    "virbr0",
+                ),
+            ),
+        ),
+        wrap=IN_CONTAINER,
+        innocent=("n1",),
+    ),
+    WorldFault(
+        "all but rank 0 are containers that have one address, and publish nothing",
+        *("net.mesh", "behind-nat", "n2"),
+        subjects=("n3",),
+        machines=(
+            Machine("n1"),
+            *(
+                Machine(
+                    f"n{n}",
+                    setup=container(
+                        *("172.17.0.2/16", "172.17.0.1/16", f"10.77.0.1 n1\\n172.17.0.2 n{n}\\n"),
+                        masquerade("172.17.0.0/16"),
+                    ),
+                )
+                for n in (2, 3)
+            ),
+        ),
+        wrap=IN_CONTAINER,
+        innocent=("n1",),
     ),
     # --- torchrun's rendezvous ---
     WorldFault(

@@ -19,6 +19,37 @@ FOLDER = Path(__file__).parent
 STUB = "127.0.0.53"
 """Where the resolvers of this file listen, on the machine itself as systemd-resolved does."""
 
+IN_CONTAINER = ("sh", "-c", '[ ! -e container ] || set -- ip netns exec ct "$@"; exec "$@"', "sh")
+"""What a command is wrapped in to run in the container of its machine, where it has one."""
+
+
+def container(
+    address: str, gateway: str, hosts: str, nat: str = "", bridge: str = "docker0"
+) -> str:
+    """What gives a machine a container in a network of its own behind a bridge, as the setup of a
+    Machine. `hosts`: its /etc/hosts; `nat`: chains of nft."""
+    rules = f"nft -f - <<'END'\ntable ip nat {{\n{nat}\n}}\nEND\n" if nat else ""
+    return (
+        "ip netns add ct; : > container\n"
+        f"ip link add {bridge} type bridge; ip addr add {gateway} dev {bridge}\n"
+        f"ip link set {bridge} up; ip link add vethct type veth peer name eth0 netns ct\n"
+        f"ip link set vethct master {bridge} up; ip -n ct link set lo up\n"
+        f"ip -n ct addr add {address} dev eth0; ip -n ct link set eth0 up\n"
+        f"ip -n ct route add default via {gateway.partition('/')[0]}\n"
+        "sysctl -qw net.ipv4.ip_forward=1; mkdir -p /etc/netns/ct\n"
+        f"printf '127.0.0.1 localhost\\n{hosts}' > /etc/netns/ct/hosts\n{rules}"
+    )
+
+
+def masquerade(network: str, to: str = "") -> str:
+    """A chain that hides a container's network behind its machine, except on its way `to`."""
+    rest = f"ip daddr != {to} " if to else ""
+    return (
+        "chain post { type nat hook postrouting priority 100; "
+        f'ip saddr {network} {rest}oifname "eth0" masquerade; }}'
+    )
+
+
 DOCKER = """
 ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up
 """

@@ -40,10 +40,12 @@ class ListenAddress:
 @dataclass(frozen=True, slots=True)
 class ListenAddresses:
     """NCCL's way, where there is a GPU, then Gloo's, then NCCL's others; `meeting` is the interface
-    that leads to MASTER_ADDR, empty where that is not known or leads nowhere."""
+    that leads to MASTER_ADDR, empty where that is not known or leads nowhere, `source` the address
+    from which this node goes there."""
 
     found: tuple[ListenAddress, ...]
     meeting: str = ""
+    source: str = ""
 
 
 def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
@@ -85,7 +87,7 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
                 found.append(ListenAddress(label, interface.name, address.ip, interface.mtu))
     source = next((source for ip in masters if (source := source_of(host, ip))), "")
     meeting = interface_rules.leads_from(host.interfaces, source)
-    return ListenAddresses(tuple(found), meeting.name if meeting else "")
+    return ListenAddresses(tuple(found), meeting.name if meeting else "", source)
 
 
 def _over_rdma(host: Host, rules: Mapping[str, str]) -> bool:

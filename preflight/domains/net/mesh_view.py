@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from preflight.domains.net import interface_rules
-from preflight.domains.net.dns import is_loopback
+from preflight.domains.net.dns import is_loopback, parse_ip
 from preflight.domains.net.fault_localisation import NODE, Pair, Suspect, names_by_number, suspects
 from preflight.domains.net.interfaces import (
     GLOO,
@@ -54,7 +54,8 @@ class Mesh:
     """One node's part.
 
     place     its number, by which the others call it
-    ways      its addresses; `meeting` the interface that leads to MASTER_ADDR
+    ways      its addresses; `meeting` the interface that leads to MASTER_ADDR, `source` the address
+              from which it goes there
     times     libraries -> number of a node -> seconds to connect, of the edges from here that work
     rough     the edges from here that don't, and those that needed a packet again
     heard     numbers of the nodes that reached this one and proved that they meant it
@@ -73,6 +74,7 @@ class Mesh:
     ports: tuple[int, ...] = ()
     each: int = 0
     flows: tuple[Flows, ...] = ()
+    source: str = ""
 
 
 def summarise_dials(
@@ -110,6 +112,7 @@ def summarise_dials(
         tuple(ports),
         each,
         tuple(flows),
+        ways.source,
     )
 
 
@@ -328,6 +331,29 @@ def bad_addresses(one: LibraryMesh) -> Iterator[tuple[str, list[str]]]:
         # networks that each node has of its own have the same addresses everywhere
         twice = bool(ip) and not bridges and one.library not in MORE
         yield ("address-duplicate" if twice else "interface-wrong"), sorted(nodes)
+
+
+def translated(world: World[Mesh], one: LibraryMesh) -> dict[str, str]:
+    """The nodes whose address is translated (NAT) on their way to others, and the one that is seen
+    in its place: by a listener of this check, or by the host of the meeting."""
+    found = {}
+    for node in world.topology.nodes:
+        seen = world.seen.get(node.name)
+        mine, theirs = parse_ip(seen.source if seen else ""), parse_ip(node.addr)
+        if mine and theirs and mine.version == theirs.version and mine != theirs:
+            found[node.name] = node.addr
+    found |= {a: edge.source[:45] for (a, _), edge in one.moved.items()}
+    # the proxy of a service mesh is on the node itself
+    return {node: ip for node, ip in found.items() if not is_loopback(ip)}
+
+
+def behind_nat(
+    world: World[Mesh], seen_as: Mapping[str, str], nodes: Collection[str]
+) -> tuple[str, ...]:
+    """Those of these nodes, which can't be reached, that are known to be behind NAT; none where it
+    does not explain all of them. From where the node of rank 0 comes nobody has seen."""
+    leaders = {n.name for n in world.topology.nodes if 0 in n.ranks}
+    return tuple(sorted({*nodes} & {*seen_as})) if {*nodes} - leaders <= {*seen_as} else ()
 
 
 def on_wrong_interface(world: World[Mesh], one: LibraryMesh, node: str, alone: bool) -> bool:

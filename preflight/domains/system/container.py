@@ -39,6 +39,13 @@ def kind(host: Host) -> str:
     return OTHER if root is None or root.fstype not in DISKS else ""
 
 
+def network_of_its_own(host: Host) -> bool:
+    """Whether the network here is another one than the first process sees: a network namespace made
+    by hand or by a tool that leaves none of the signs. False where that can't be read."""
+    mine, first = (host.readlink(f"/proc/{pid}/ns/net") for pid in ("self", "1"))
+    return bool(mine and first) and mine != first
+
+
 def nameless(host: Host) -> int | None:
     """The number of a user who has no name: no variable says one and the user database has no
     entry, as where a pod or `--user` takes any number. None where there is a name."""

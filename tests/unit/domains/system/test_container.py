@@ -38,3 +38,15 @@ def test_the_kind(tmp_path: Path, sign: str, root: str, environ: dict[str, str],
 
 def test_another_machines_user_is_not_asked_for(tmp_path: Path) -> None:
     assert container.nameless(Host(str(tmp_path), {})) is None
+
+
+def test_a_network_of_its_own(tmp_path: Path) -> None:
+    host = Host(str(tmp_path), {})
+    assert not container.network_of_its_own(host), "nothing says so"
+    for pid, network in (("self", "net:[4026532411]"), ("1", "net:[4026531840]")):
+        (tmp_path / "proc" / pid / "ns").mkdir(parents=True)
+        (tmp_path / "proc" / pid / "ns/net").symlink_to(network)
+    assert container.network_of_its_own(host)
+    (tmp_path / "proc/1/ns/net").unlink()
+    (tmp_path / "proc/1/ns/net").symlink_to("net:[4026532411]")
+    assert not container.network_of_its_own(host)
