@@ -173,7 +173,7 @@ def observe(host: Host, ctx: Context) -> ResolvedNames:
 
 
 def _networks(host: Host) -> tuple[str, ...]:
-    if not container.kind(host) and not container.network_of_its_own(host):
+    if not container.network_kind(host):
         return ()
     try:
         found = [f"{a.ip}/{a.prefix}" for i in host.interfaces for a in i.addresses]

@@ -315,7 +315,7 @@ def observe(host: Host, ctx: Context) -> Names:
         addresses=_interfaces(host),
         gloo_by_name=not gloo_names(host.environ.get("GLOO_SOCKET_IFNAME", "")[:80]),
         agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        inside=container.kind(host) or container.OTHER * container.network_of_its_own(host),
+        inside=container.network_kind(host),
         gpus=bool(host.gpu_files()),
         late=late,
     )

@@ -60,7 +60,8 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         "ips": list(ips),
         "error": "SILENT" if found.error == NO_ANSWER else found.error,
         "mine": mine,
-        "translated": not mine and bool(why_translated(ips, networks, container.kind(host))),
+        "translated": not mine
+        and bool(why_translated(ips, networks, container.network_kind(host))),
         "own": list(dict.fromkeys(ip for ip in (*sources, *own) if ip))[:OWN_MOST],
     }
 

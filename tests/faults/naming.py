@@ -67,6 +67,12 @@ KNOWN = "10.77.0.1 n1\\n10.77.0.2 n2\\n192.168.50.2 n3\\n"
 BEHIND_NAT = Machine("n3", setup=container(*SUBNET, KNOWN, masquerade("192.168.50.0/24")))
 
 
+PUBLISHED = (
+    "chain pre { type nat hook prerouting priority -100; "
+    f"fib daddr type local tcp dport {PORT} dnat to 172.17.0.2; }}\n"
+)
+
+
 CLONED = (
     "ip link set eth0 down; ip link set eth0 address 02:77:00:00:00:02; ip link set eth0 up\n"
     "ip addr add fd77::3/64 dev eth0 nodad; ip route add default via 10.77.255.254\n"
@@ -366,6 +372,24 @@ FAULTS = (
         ),
         wrap=IN_CONTAINER,
         innocent=("n1",),
+    ),
+    WorldFault(
+        "containers in the bridges of their hosts, of which MASTER_PORT alone is published",
+        *("net.mesh", "behind-nat", "n2"),
+        subjects=("n3",),
+        machines=tuple(
+            Machine(
+                f"n{n}",
+                setup=container(
+                    *("172.17.0.2/16", "172.17.0.1/16", f"172.17.0.2 n{n}\\n"),
+                    (PUBLISHED if n == 1 else "") + masquerade("172.17.0.0/16"),
+                ),
+            )
+            for n in (1, 2, 3)
+        ),
+        master=N1,
+        wrap=IN_CONTAINER,
+        also=("rdzv.reach self-unreachable",),
     ),
     # --- torchrun's rendezvous ---
     WorldFault(

@@ -39,11 +39,11 @@ def kind(host: Host) -> str:
     return OTHER if root is None or root.fstype not in DISKS else ""
 
 
-def network_of_its_own(host: Host) -> bool:
-    """Whether the network here is another one than the first process sees: a network namespace made
-    by hand or by a tool that leaves none of the signs. False where that can't be read."""
+def network_kind(host: Host) -> str:
+    """What kind() says; a container also where the network here is another one than the first
+    process has: a namespace made by hand, or by a tool that leaves none of the signs."""
     mine, first = (host.readlink(f"/proc/{pid}/ns/net") for pid in ("self", "1"))
-    return bool(mine and first) and mine != first
+    return kind(host) or (OTHER if mine and first and mine != first else "")
 
 
 def nameless(host: Host) -> int | None:

@@ -40,13 +40,13 @@ def test_another_machines_user_is_not_asked_for(tmp_path: Path) -> None:
     assert container.nameless(Host(str(tmp_path), {})) is None
 
 
-def test_a_network_of_its_own(tmp_path: Path) -> None:
+def test_a_network_of_its_own_is_a_containers(tmp_path: Path) -> None:
     host = Host(str(tmp_path), {})
-    assert not container.network_of_its_own(host), "nothing says so"
+    assert not container.network_kind(host), "nothing says so"
     for pid, network in (("self", "net:[4026532411]"), ("1", "net:[4026531840]")):
         (tmp_path / "proc" / pid / "ns").mkdir(parents=True)
         (tmp_path / "proc" / pid / "ns/net").symlink_to(network)
-    assert container.network_of_its_own(host)
+    assert container.network_kind(host)
     (tmp_path / "proc/1/ns/net").unlink()
     (tmp_path / "proc/1/ns/net").symlink_to("net:[4026532411]")
-    assert not container.network_of_its_own(host)
+    assert not container.network_kind(host)
