@@ -10,7 +10,8 @@ Fails if     a rule matches no interface, or one that is down or has no address;
 Warns if     a value is ignored for its length, or NCCL's value is wrong but there is no GPU; and on
              several nodes: an interface is chosen that is not configured and has no route to
              MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are set to different
-             interfaces; two chosen interfaces share a subnet
+             interfaces; two chosen interfaces share a subnet; a name selects another network on one
+             node than on the others, though it has theirs as well
 Undecided    the interfaces can't be listed, or none of them has an address
 Not covered  whether it reaches the peers (net.mesh); RDMA devices (net.rdma); policy routing;
              address labels (eth0:1)
@@ -30,6 +31,8 @@ from preflight.domains.settings.nccl_conf import VALUE_KEPT, nccl_variables
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host, Interface
+from preflight.humanize import parties
+from preflight.inference import consensus
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -61,6 +64,7 @@ STARTS: Mapping[str, tuple[str, ...]] = {NCCL: BY_NCCL, FAMILY: BY_NCCL, GLOO: C
 """The checks that show a wrong value of a variable."""
 
 INTERFACES_KEPT = 256
+SHOWN = 4
 # seconds for a name: net.name says what a slow resolver costs, here its answer only adds detail
 RESOLVER_PATIENCE = 1.5
 
@@ -147,6 +151,18 @@ FINDINGS = {
         "networks are intended",
         status=Status.WARN,
         explains=(),
+    ),
+    "networks-differ": FindingType(
+        headline="{variable} selects another network on {where} than on the other nodes: {seen}",
+        who="cluster administrator",
+        cause="NICs in another order on this node: cables, addresses or interface names swapped",
+        means="the data of {where} takes the wrong network: slow where the two are routed, and "
+        "otherwise ncclCommInitRank or init_process_group hangs",
+        text="give the NICs of {where} the same names and networks as on the other nodes (udev, "
+        "netplan), or set {variable} there to the interface in that network",
+        commands=(Command("ip -brief address", "every node"),),
+        status=Status.WARN,
+        blame=Blame.NODE,
     ),
     "subnet-shared": FindingType(
         headline="{seen} on {where}",
@@ -312,6 +328,55 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
         yield from _judge_gloo(here, seen)
         if world.topology.several_nodes:
             yield from _judge_between_nodes(here, seen, world.topology.master_addr[:80])
+    told: set[tuple[Subject, ...]] = set()  # of NCCL and Gloo once, where they take the same
+    for finding in (f for variable in (NCCL, GLOO) for f in _judge_networks(world, variable)):
+        if finding.subjects not in told:
+            told.add(finding.subjects)
+            yield finding
+
+
+def _judge_networks(world: World[Choices], variable: str) -> Iterator[Found]:
+    """A name that means another network on one node than on the others, though that node has
+    theirs, too, on an interface that is not chosen: where each has a network of its own, or the
+    names differ and the networks don't, all is well."""
+    chosen: dict[str, tuple[Choices, tuple[Interface, ...]]] = {}
+    for here, seen in world.each():
+        used = seen.nccl if variable == NCCL else seen.gloo[:1]
+        if variable in seen.rules and used and ifname.networks(used[0]):
+            chosen[here.node] = seen, used
+    first = {node: ifname.networks(used[0])[0] for node, (_, used) in chosen.items()}
+    agreed = consensus(first)
+    wanted = [agreed.value] if agreed.value else list(agreed.odd)
+    odd: dict[str, tuple[str, str]] = {}
+    for node in (n for nodes in agreed.odd.values() for n in nodes):
+        seen, used = chosen[node]
+        mine = {network for i in used for network in ifname.networks(i)}
+        for network in wanted:
+            has = [i for i in seen.interfaces if network in ifname.networks(i) and i.running]
+            if network not in mine and has:
+                odd[node] = network, has[0].name
+    if not odd or (agreed.tie and len(odd) < len(first)):
+        return
+    told = [
+        f"{chosen[n][1][0].name} is in {first[n]} on {n}, whose {other} is in {network}"
+        for n, (network, other) in list(odd.items())[:SHOWN]
+    ]
+    usual = f" · {agreed.value} on {parties(agreed.holders, SHOWN)}" if agreed.value else ""
+    yield Found(
+        "networks-differ",
+        tuple(
+            Subject(Kind.NIC, n, chosen[n][1][0].name, ranks=world.topology.ranks_of(n))
+            for n in odd
+        ),
+        saw="; ".join(told) + usual,
+        expected=f"the same network behind {variable} on all nodes",
+        confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
+        alternatives=tuple(f"{n} has the intended one" for n in list(odd)[:SHOWN])
+        if agreed.tie
+        else (),
+        explains=STARTS[variable],
+        fields={"variable": variable, "where": parties(list(odd), SHOWN)},
+    )
 
 
 def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Found]:

@@ -71,10 +71,65 @@ def several(name: str, saw: object, *rest: object, **more: object) -> Case:
     return Case(name, saw, *rest, topology=NODES, **more)  # type: ignore[arg-type]
 
 
+def node(number: int, *, swapped: bool = False, **rules: str) -> Choices:
+    """A node with two NICs in two networks."""
+    ips = (f"10.77.0.{number}/16", f"10.78.0.{number}/16")
+    first, second = reversed(ips) if swapped else ips
+    nics = (LO, interface("eth0", first), interface("eth1", second))
+    return ruled(but(interfaces=nics, own=(ips[0][:-3],), source=ips[0][:-3]), **rules)
+
+
+def world_of(*seen: Choices) -> dict[str, Choices]:
+    return {f"n{number}": one for number, one in enumerate(seen, 1)}
+
+
+def many(name: str, *seen: Choices, found: str = "", subject: str = "") -> Case:
+    nodes = tuple(Node(f"n{n}", (n - 1,)) for n in range(1, len(seen) + 1))
+    top = topology(len(seen), nodes=nodes, master_addr="n1")
+    status = {"status": Status.WARN, "subject": subject} if found else {}
+    return Case(name, world_of(*seen), found or None, topology=top, **status)  # type: ignore[arg-type]
+
+
+NAMED = {"nccl": "eth0", "gloo": "eth0"}
+NETWORKS = (
+    many("two NICs each", *(node(n, **NAMED) for n in (1, 2, 3))),
+    many(
+        "the NICs of one are swapped",
+        *(node(n, swapped=n == 3, gloo="eth0") for n in (1, 2, 3)),
+        found="networks-differ",
+        subject="n3 · eth0",
+    ),
+    many(
+        "NCCL is told which, and one has them swapped",
+        *(node(n, swapped=n == 2, nccl="=eth1") for n in (1, 2, 3, 4)),
+        found="networks-differ",
+        subject="n2 · eth1",
+    ),
+    many(
+        "the NICs of one of two are swapped",
+        *(node(n, swapped=n == 2, gloo="eth0") for n in (1, 2)),
+        found="networks-differ",
+        subject="n1 · eth0",
+    ),
+    many("nobody named one", *(node(n, swapped=n == 3) for n in (1, 2, 3))),
+    many(
+        "swapped, and named by its own name there",
+        *(node(n, swapped=n == 3, gloo="eth1" if n == 3 else "eth0") for n in (1, 2, 3)),
+    ),
+    many(
+        "each node has a subnet of its own, and they are routed",
+        *(
+            ruled(but(interfaces=(LO, interface("eth0", f"10.77.{n}.2/24"), ETH1)), gloo="eth0")
+            for n in (1, 2, 3)
+        ),
+    ),
+)
+
 TWINS = (LO, ETH0, interface("eth1", "10.0.0.8"))
 OTHER_FIRST = but(interfaces=(LO, ETH1, ETH0), gpus=True)
 
 CASES = (
+    *NETWORKS,
     Case("a cluster node alone", CLUSTER),
     Case("a laptop with everything on it", LAPTOP),
     Case("nothing but lo", Choices((LO,), own=())),

@@ -13,7 +13,7 @@ from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
 from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
 from faults.naming import KNOWN as KNOWN_HERE
-from faults.network import CLOSED_SECOND, GPU, LOSSY, USB, aside, some_flows
+from faults.network import CLOSED_SECOND, GPU, LOSSY, SWAPPED, USB, aside, some_flows
 from faults.rails import fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
@@ -132,6 +132,16 @@ WORLDS = (
     healthy("two IP versions, names lead to IPv4 first", named=(4, 6)),
     healthy("two IP versions, names lead to IPv6 first", named=(6, 4)),
     healthy("three interfaces each", machines=machines(3, nics=3)),
+    healthy(
+        "n3's NICs have each other's names, and each library is told the right one",
+        machines=(*machines(2, nics=2), Machine("n3", nics=2, setup=SWAPPED)),
+        env=FIRST,
+        on={"n3": SECOND},
+    ),
+    healthy(
+        "n3's NICs are swapped, and nobody names one",
+        machines=(*machines(2, nics=2), Machine("n3", nics=2, setup=SWAPPED)),
+    ),
     healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
     healthy(
         "a container whose network is routed, and whose name is its host's",

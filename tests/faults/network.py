@@ -44,6 +44,12 @@ from lab.host import Machine
 PORT = 29500
 DATA = "meta length > 100"
 # else 5 % of the senders' superpackets of 64 KiB would be lost
+SWAPPED = (
+    "ip addr flush dev eth0 scope global; ip addr flush dev eth1 scope global\n"
+    "ip addr add 10.77.0.3/16 dev eth1; ip addr add 10.78.0.3/16 dev eth0\n"
+)
+"""Both addresses of n3, each on the other one of its NICs."""
+
 LOSSY = [Break("senders cut segments", everywhere="ip link set eth0 gso_max_segs 1"), lose(5)]
 NO_WAY_OUT = firewall(
     "no connection goes out but to MASTER_PORT",
@@ -734,6 +740,40 @@ ADDRESSES = (
         machines=machines(3, nics=2),
         env={"GLOO_SOCKET_IFNAME": "eth1"},
         breaks={n: [CLOSED_SECOND] for n in THREE},
+    ),
+    WorldFault(
+        "n3's two NICs are swapped, and GLOO_SOCKET_IFNAME names one",
+        *("net.interface", "networks-differ", "n3 · eth0"),
+        status="warn",
+        machines=(*machines(2, nics=2), Machine("n3", nics=2, setup=SWAPPED)),
+        env={"GLOO_SOCKET_IFNAME": "eth0"},
+        exit=0,
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "n2's two NICs are swapped, and NCCL_SOCKET_IFNAME names the second",
+        *("net.interface", "networks-differ", "n2 · eth1"),
+        status="warn",
+        machines=(
+            *(Machine("n1", nics=2), Machine("n2", nics=2, setup=SWAPPED.replace("0.3/", "0.2/"))),
+            *(Machine("n3", nics=2), Machine("n4", nics=2)),
+        ),
+        env={"NCCL_SOCKET_IFNAME": "=eth1"},
+        exit=0,
+        innocent=("n1", "n3", "n4"),
+    ),
+    WorldFault(
+        "the two NICs of one of two are swapped, and NCCL and Gloo take eth0",
+        *("net.interface", "networks-differ", "n1 · eth0"),
+        status="warn",
+        subjects=("n2 · eth0",),
+        confidence="possible",
+        machines=(
+            Machine("n1", nics=2),
+            Machine("n2", nics=2, setup=SWAPPED.replace("0.3/", "0.2/")),
+        ),
+        env={"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"},
+        exit=0,
     ),
     WorldFault(
         "Gloo is sent to docker0",

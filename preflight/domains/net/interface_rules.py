@@ -11,6 +11,7 @@ first IPv6 address: an interface that has only IPv6 comes after all that have IP
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from ipaddress import ip_interface
@@ -150,17 +151,21 @@ def shared_subnet(interfaces: Iterable[Interface]) -> tuple[Interface, Interface
     """The first two interfaces with IPv4 addresses in one subnet, and that subnet."""
     owner: dict[str, Interface] = {}
     for interface in interfaces:
-        for address in interface.addresses:
-            if address.family != IPV4 or address.prefix > 30:  # /31 and /32 join nobody else
-                continue
-            try:
-                network = str(ip_interface(f"{address.ip}/{address.prefix}").network)
-            except ValueError:  # a report that somebody edited
-                continue
+        for network in networks(interface):
             first = owner.setdefault(network, interface)
             if first.name != interface.name:
                 return first, interface, network
     return None
+
+
+def networks(interface: Interface) -> tuple[str, ...]:
+    """The IPv4 networks of an interface in which there is room for other machines."""
+    found = []
+    for address in interface.addresses:
+        if address.family == IPV4 and address.prefix <= 30:
+            with contextlib.suppress(ValueError):  # a report that somebody edited
+                found.append(str(ip_interface(f"{address.ip}/{address.prefix}").network))
+    return tuple(found)
 
 
 def state(interface: Interface) -> str:
