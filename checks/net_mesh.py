@@ -12,7 +12,8 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              have the same address; an interface does not reach the others; connections that work
              one by one fail all at once; some connections between two nodes pass, and others, from
              other source ports, get no answer or are refused each time
-Warns if     connections succeed only after a lost SYN was retransmitted; the listener sees a
+Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
+             queue was full for a moment; the listener sees a
              different source address; Gloo's connection fails on a node with GPUs; an interface
              that NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
 Undecided    a connection was not tested, or answered too late
@@ -58,11 +59,13 @@ from preflight.domains.net.mesh_view import (
     edge_status,
     library_mesh,
     on_wrong_interface,
+    overflowed,
     refusing_dialler,
     summarise_dials,
     summarise_flows,
     translated,
 )
+from preflight.domains.net.tcp import listen_overflows
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural
@@ -195,6 +198,21 @@ FINDINGS = {
         text="raise the limit on connections (and new ones per second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
+    "listen-queue-full": FindingType(
+        headline="connections to {at} find its listen queue full when all are opened at once",
+        who="cluster administrator",
+        cause="net.core.somaxconn lowered by a hardening profile or a container's runtime, or a "
+        "node too busy to accept connections",
+        means="init_process_group and ncclCommInitRank take 1, 3, 7 s longer, or fail with "
+        "'Connection reset by peer' where tcp_abort_on_overflow is 1; it gets worse with more "
+        "ranks",
+        now="sysctl -w net.core.somaxconn=4096   on {node}, as root",
+        text="set net.core.somaxconn to 4096, the kernel's default, on every node",
+        commands=(Command("nstat -az TcpExtListenOverflows TcpExtListenDrops", "{node}"),),
+        status=(Status.WARN, Status.FAIL),
+        blame=Blame.NODE,
+        explains=(*CHECK.explains, "net.port:listen-queue-short"),
+    ),
     "flows-lost": FindingType(
         headline="some connections of {at} fail, others pass at once: {seen}",
         who="cluster administrator",
@@ -253,6 +271,7 @@ FINDINGS = {
 
 def observe(host: Host, ctx: Context) -> Mesh:
     ways, peer = joined(host, ctx)
+    before = listen_overflows(host)
     with peer:
         each = flows_of_an_edge(ctx.world_size)
         met = peer.meet(flows=each)
@@ -269,7 +288,9 @@ def observe(host: Host, ctx: Context) -> Mesh:
         [int(p) for p in ports if p.isdecimal()],
     )
     flows = summarise_flows(met, peer.flows)
-    return summarise_dials(place, ways, met, opened, peer.heard, numbers, each, flows)
+    seen = summarise_dials(place, ways, met, opened, peer.heard, numbers, each, flows)
+    queue = host.read_int("/proc/sys/net/core/somaxconn") or 0
+    return replace(seen, queue=queue, overflowed=max(0, listen_overflows(host) - before))
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -317,6 +338,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         else:
             yield _closed_path(world, rest, suspect)
     rest = rest.without(named)
+    if full := overflowed(world, rest):
+        yield _full_queues(world, rest, full)
+        rest = rest.without_edges(frozenset[Pair]().union(*full.values()))
     if rest.together:
         yield _failed_burst(world, rest)
     elif len(rest.lost) >= max(LOST_SYNS, LOST_SHARE * len(rest.tested)):
@@ -415,6 +439,30 @@ def _failed_burst(world: World[Mesh], view: LibraryMesh) -> Found:
         confidence=Confidence.LIKELY,
         fields=advice_fields(world, view, *found[0].ends),
         status=edge_status(world, view, [n for e in view.together for n in e]),
+    )
+
+
+def _full_queues(world: World[Mesh], view: LibraryMesh, full: Mapping[str, Set[Pair]]) -> Found:
+    """The finding about listeners that did not accept connections as fast as they came."""
+    nodes, edges = sorted(full), {edge for into in full.values() for edge in into}
+    dead = len(edges & {*view.together})
+    told = [
+        f"{n} (net.core.somaxconn {world.seen[n].queue}, {world.seen[n].overflowed} times)"
+        for n in nodes[:4]
+    ]
+    more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
+    slowest = max((view.lost[e].seconds for e in edges if e in view.lost), default=0.0)
+    waited = f" · the slowest took {duration(slowest)}" if slowest else ""
+    ends = f" · {dead} never got through" if dead else ""
+    status = edge_status(world, view, nodes) if dead else Status.WARN
+    return Found(
+        "listen-queue-full",
+        tuple(Subject(Kind.NODE, n, ranks=world.topology.ranks_of(n)) for n in nodes),
+        saw=f"a full listen queue on {', '.join(told)}{more}{waited}{ends}",
+        expected="room for all connections of the job at once",
+        confidence=Confidence.LIKELY,
+        fields=advice_fields(world, view, nodes[0], nodes[0]),
+        status=status,
     )
 
 

@@ -7,10 +7,12 @@ Looks at     MASTER_PORT; on the node of rank 0 a short test listener, the socke
              last hour
 Fails if     MASTER_PORT is not a port number; it needs privileges that are missing; a listener or
              an outgoing connection holds it; the ephemeral range has fewer ports than ranks
-Warns if     MASTER_PORT is inside the ephemeral range, where any outgoing connection may take it
-             first; the range is narrow for the ranks of this node; the connection tracking table
-             is nearly full, the kernel has dropped packets for it in the last hour, or it forgets
-             connections of several nodes that are idle for less than 5 minutes
+Warns if     rank 0's node has a listen queue (net.core.somaxconn) that is shorter than 128 and
+             than the job has ranks; MASTER_PORT is inside the ephemeral range, where any outgoing
+             connection may take it first; the range is narrow for the ranks of this node; the
+             connection tracking table is nearly full, the kernel has dropped packets for it in the
+             last hour, or it forgets connections of several nodes that are idle for less than 5
+             minutes
 Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
              TIME_WAIT, which do no harm; under torchrun the port belongs to its agent and is not
@@ -20,7 +22,7 @@ Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission de
              "The server socket has failed to listen on any local network address",
              "port must have value from 0 to 65535", "Cannot assign requested address",
              "Ping failed, invalid value returned from server",
-             "nf_conntrack: table full, dropping packet"
+             "nf_conntrack: table full, dropping packet", "but somaxconn is"
 """
 
 from __future__ import annotations
@@ -76,6 +78,10 @@ LOG_SECONDS, LOG_HOUR = 0.5, 3600.0
 # the kernel makes room only among connections that are not established; what is left up to here is
 # gone in a moment when all ranks connect
 TABLE_NEARLY_FULL = 0.95
+
+# what kernels before 5.4 had, with which jobs of hundreds of ranks ran; torch itself warns of
+# any queue that is shorter than the job has ranks (TCPStore.cpp: backlog -1 is somaxconn)
+QUEUE_LEAST = 128
 
 # seconds for which all connections of a job may well be idle, as in a checkpoint or an evaluation;
 # the kernel's own value is 5 days, kube-proxy's one day
@@ -174,6 +180,22 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=("net.mesh", "rdzv.store", "world.*"),
     ),
+    "listen-queue-short": FindingType(
+        headline="the listen queue of {at} holds {most} connections, for {size} ranks",
+        who="cluster administrator",
+        cause="net.core.somaxconn lowered by a hardening profile, or by the container's runtime: "
+        "torch asks for a queue as long as that",
+        means="torch warns 'Starting store with {size} workers but somaxconn is {most}'; with all "
+        "ranks at once some wait for a retransmission, 1, 3, 7 s, or get 'Connection reset by "
+        "peer' where tcp_abort_on_overflow is 1",
+        now="sysctl -w net.core.somaxconn=4096   on {node}, as root",
+        text="set net.core.somaxconn to 4096, the kernel's default, in /etc/sysctl.d; docker: "
+        "--sysctl net.core.somaxconn=4096",
+        commands=(Command("nstat -az TcpExtListenOverflows TcpExtListenDrops", "the node"),),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
     "conntrack-full": FindingType(
         headline="the connection tracking table of {at} is full: {seen}",
         cause="many connections through a firewall or NAT, or a small nf_conntrack_max",
@@ -220,7 +242,8 @@ class MasterPort:
     meeting, since it came before that of rank 0. tracked of tracked_most: connections in the
     kernel's table, 0 of 0 where there is none; idle: seconds without a packet after which it
     forgets one, 0 where it keeps none; dropped: how often the kernel has logged in the last hour
-    that it is full, and dropped_ago: seconds since it last did."""
+    that it is full, and dropped_ago: seconds since it last did. queue: net.core.somaxconn, the
+    longest queue of connections that a listener here has, None where that can't be read."""
 
     port: int
     agent: bool
@@ -236,6 +259,7 @@ class MasterPort:
     idle: int = 0
     dropped: int = 0
     dropped_ago: float = 0.0
+    queue: int | None = None
 
 
 def observe(host: Host, ctx: Context) -> MasterPort:
@@ -276,6 +300,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         idle=table.idle,
         dropped=len(dropped),
         dropped_ago=round(min(dropped, default=0.0), 1),
+        queue=host.read_int("/proc/sys/net/core/somaxconn"),
     )
 
 
@@ -340,6 +365,7 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
         if seen.port and not seen.agent and not chosen_by_us:
             yield from _judge_port(here, seen, fields, source)
         yield from _judge_range(here, seen)
+        yield from _judge_queue(here, seen, world.topology.size)
         yield from _judge_tracking(here, seen)
         if world.topology.several_nodes:
             yield from _judge_idle(here, seen)
@@ -402,6 +428,18 @@ def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
             expected=f"{PORTS_PER_RANK} for each of {ranks} ranks",
             fields={"wanted": str(PORTS_PER_RANK * ranks)},
             status=Status.FAIL if ports < ranks else Status.WARN,
+        )
+
+
+def _judge_queue(here: Subject, seen: MasterPort, size: int) -> Iterator[Found]:
+    if 0 in here.ranks and seen.queue is not None and seen.queue < min(size, QUEUE_LEAST):
+        yield Found(
+            "listen-queue-short",
+            (here,),
+            saw=f"net.core.somaxconn is {seen.queue} · {size} ranks connect to the store at once",
+            expected=f"at least {min(size, QUEUE_LEAST)}",
+            confidence=Confidence.LIKELY,
+            fields={"most": str(seen.queue), "size": str(size), "node": here.node},
         )
 
 

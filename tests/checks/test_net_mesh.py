@@ -89,6 +89,12 @@ def both(a: int, count: int, dead: int, again: int = 0) -> dict[Numbers, tuple[i
     return {e: (dead, again) for b in range(count) if b != a for e in ((a, b), (b, a))}
 
 
+def full(seen: dict[str, Any], number: int, queue: int) -> dict[str, Any]:
+    """Listeners on that node found their queue full now and then."""
+    node = f"n{number}"
+    return seen | {node: dataclasses.replace(seen[node], queue=queue, overflowed=9)}
+
+
 def met_from(*addresses: str) -> Topology:
     """As the host of a meeting knows it: who came has an address."""
     made = tuple(Node(f"n{i}", (i,), addr) for i, addr in enumerate(addresses))
@@ -376,6 +382,37 @@ CASES = (
         4,
         mesh(4, at_once={(0, 1): "silent"}, heard=[(0, 1)]),
     ),
+    case(
+        "a full listen queue",
+        4,
+        full(
+            mesh(
+                4, at_once={(a, 2): Edge(2, "Gloo", "ok", 1.02, retransmits=1) for a in (0, 1, 3)}
+            ),
+            2,
+            128,
+        ),
+        "listen-queue-full",
+        WARN,
+        "n2",
+    ),
+    case(
+        "a full listen queue that resets",
+        4,
+        full(mesh(4, at_once={(0, 2): "ECONNRESET"}), 2, 4),
+        "listen-queue-full",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "a short listen queue that was full",
+        4,
+        full(mesh(4), 2, 4),
+        "listen-queue-full",
+        WARN,
+        "n2",
+    ),
+    case("somebody else's listener was full", 4, full(mesh(4), 2, 4096)),
     case(
         "lost SYNs",
         4,

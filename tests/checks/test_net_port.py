@@ -86,6 +86,18 @@ CASES = (
         topology=SEVERAL,
     ),
     Case("on one node they are its own", but(tracked=9, idle=60)),
+    Case(
+        "a listen queue of 4",
+        but(queue=4),
+        "listen-queue-short",
+        Status.WARN,
+        topology=SEVERAL,
+        subject="n1",
+    ),
+    Case("as long as the job has ranks", but(queue=8)),
+    Case("of older kernels", but(queue=128), topology=topology(512)),
+    Case("shorter than that", but(queue=127), "listen-queue-short", topology=topology(512)),
+    Case("not where rank 0 is", but(bind=None, queue=4), topology=ELSEWHERE),
     Case("never looked", Missing(Cause.CANNOT_OBSERVE)),
     Case(
         "a run of my own",

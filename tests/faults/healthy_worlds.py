@@ -13,7 +13,7 @@ from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
 from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
 from faults.naming import KNOWN as KNOWN_HERE
-from faults.network import CLOSED_SECOND, GPU, LOSSY, SWAPPED, USB, aside, some_flows
+from faults.network import CLOSED_SECOND, GPU, LOSSY, SWAPPED, USB, aside, listen_queue, some_flows
 from faults.rails import fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
@@ -141,6 +141,12 @@ WORLDS = (
     healthy(
         "n3's NICs are swapped, and nobody names one",
         machines=(*machines(2, nics=2), Machine("n3", nics=2, setup=SWAPPED)),
+    ),
+    healthy(
+        "listen queues of 128, as kernels had until 5.3, and 32 ranks",
+        machines=machines(4),
+        nproc=8,
+        breaks={f"n{n}": [listen_queue(128)] for n in (1, 2, 3, 4)},
     ),
     healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
     healthy(

@@ -44,6 +44,16 @@ from lab.host import Machine
 PORT = 29500
 DATA = "meta length > 100"
 # else 5 % of the senders' superpackets of 64 KiB would be lost
+
+
+def listen_queue(most: int, resets: bool = False) -> Break:
+    """The longest queue of any listener; what comes on top is reset, or simply dropped."""
+    return Break(
+        f"a listen queue of {most}",
+        f"sysctl -qw net.core.somaxconn={most} net.ipv4.tcp_abort_on_overflow={int(resets)}",
+    )
+
+
 SWAPPED = (
     "ip addr flush dev eth0 scope global; ip addr flush dev eth1 scope global\n"
     "ip addr add 10.77.0.3/16 dev eth1; ip addr add 10.78.0.3/16 dev eth0\n"
@@ -740,6 +750,34 @@ ADDRESSES = (
         machines=machines(3, nics=2),
         env={"GLOO_SOCKET_IFNAME": "eth1"},
         breaks={n: [CLOSED_SECOND] for n in THREE},
+    ),
+    WorldFault(
+        "net.core.somaxconn is 4 on rank 0's node, and what is more is reset",
+        *("net.port", "listen-queue-short", "n1"),
+        status="warn",
+        nproc=8,
+        args=("--only", "net.port,rdzv.reach"),
+        breaks={"n1": [listen_queue(4, resets=True)]},
+        exit=0,
+        innocent=("n2", "n3"),
+    ),
+    WorldFault(
+        "net.core.somaxconn is 16 on rank 0's node, and there are 24 ranks",
+        *("net.mesh", "listen-queue-full", "n1"),
+        status="warn",
+        subjects=("n2", "n3"),
+        nproc=8,
+        breaks={name: [listen_queue(16)] for name in ("n1", "n2", "n3")},
+        exit=0,
+    ),
+    WorldFault(
+        "net.core.somaxconn is 2 on n3 alone",
+        *("net.mesh", "listen-queue-full", "n3"),
+        status="warn",
+        nproc=8,
+        breaks={"n3": [listen_queue(2)]},
+        exit=0,
+        innocent=("n1", "n2"),
     ),
     WorldFault(
         "n3's two NICs are swapped, and GLOO_SOCKET_IFNAME names one",

@@ -47,6 +47,8 @@ LEAST_DEAD = 2
 # ARP knows a dead address after some 3 s, while the ICMP message of a firewall is there at once, or
 # where the kernel there sends only one per second, after the first repetition
 QUICK = 2.0
+# what the kernel had as its default until 5.3
+QUEUE_SHORT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Mesh:
     burst_rough  the worst of each edge that was not good when all were opened at once
     each      connections from different source ports that were tried on each edge; `flows` are the
               edges on which not all of them passed at once
+    queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
+              meanwhile
     """
 
     place: NodeNumber
@@ -75,6 +79,8 @@ class Mesh:
     each: int = 0
     flows: tuple[Flows, ...] = ()
     source: str = ""
+    queue: int = 0
+    overflowed: int = 0
 
 
 def summarise_dials(
@@ -345,6 +351,20 @@ def translated(world: World[Mesh], one: LibraryMesh) -> dict[str, str]:
     found |= {a: edge.source[:45] for (a, _), edge in one.moved.items()}
     # the proxy of a service mesh is on the node itself
     return {node: ip for node, ip in found.items() if not is_loopback(ip)}
+
+
+def overflowed(world: World[Mesh], one: LibraryMesh) -> dict[str, frozenset[Pair]]:
+    """The nodes whose listen queue was full meanwhile, with the edges into them that lost a packet
+    or failed when all were opened at once: nothing was lost on their way. One without such an edge
+    counts where the queue is short: then the dialler took what the kernel dropped for accepted."""
+    into: dict[str, set[Pair]] = {}
+    for edge in (*one.together, *one.lost):
+        into.setdefault(edge[1], set()).add(edge)
+    return {
+        node: frozenset(into.get(node, ()))
+        for node in one.ways
+        if (seen := world.seen[node]).overflowed and (node in into or seen.queue < QUEUE_SHORT)
+    }
 
 
 def behind_nat(

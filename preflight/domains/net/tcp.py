@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import selectors
 import socket
 import struct
@@ -19,12 +20,28 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 from preflight.frozen import dataclass
+from preflight.host import Host
 
 # struct tcp_info of include/uapi/linux/tcp.h: 8 bytes, then these of its 32-bit numbers
 SND_MSS, PMTU, RTT, TOTAL_RETRANS = 2, 13, 15, 23
 TCP_INFO = struct.Struct("8x24I")
 # tcpi_data_segs_out (since Linux 4.6), and tcpi_rwnd_limited, a 64-bit number (since 4.10)
 DATA_SEGS_OUT, RWND_LIMITED = 156, 176
+
+NETSTAT = "/proc/net/netstat"
+
+
+def listen_overflows(host: Host) -> int:
+    """Connections so far that found the queue of their listener full, in this network; 0 where the
+    kernel does not say."""
+    lines = (host.read_or_none(NETSTAT) or "").splitlines()
+    for names, values in itertools.pairwise(lines):
+        if names.startswith("TcpExt: S") and values.startswith("TcpExt: "):
+            found = dict(zip(names.split(), values.split(), strict=False))
+            number = found.get("ListenOverflows", "")
+            return int(number) if number.isdecimal() else 0
+    return 0
+
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 T = TypeVar("T")

@@ -7,20 +7,24 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from preflight.domains.net.tcp import (
+    NETSTAT,
     UNROUTED,
     ConversationLoop,
     Steps,
     connect_error,
     errno_name,
+    listen_overflows,
     receive,
     send,
     sockaddr,
     tcp_info,
     unacknowledged_bytes,
 )
+from preflight.host import Host
 
 
 @contextmanager
@@ -115,3 +119,16 @@ def test_the_scope_of_a_link_local_address() -> None:
     assert sockaddr("10.0.0.1", 5, "lo") == ("10.0.0.1", 5)
     assert sockaddr("2001:db8::1", 5, "lo") == ("2001:db8::1", 5, 0, 0)
     assert sockaddr("fe80::1", 5, "lo") == ("fe80::1", 5, 0, socket.if_nametoindex("lo"))
+
+
+def test_full_listen_queues_are_counted(tmp_path: Path) -> None:
+    host = Host(str(tmp_path), {})
+    assert listen_overflows(host) == 0
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / NETSTAT[1:]).write_text(
+        "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 0 17 18\n"
+        "IpExt: InNoRoutes InTruncatedPkts\nIpExt: 0 0\n"
+    )
+    assert listen_overflows(host) == 17
+    (tmp_path / NETSTAT[1:]).write_text("TcpExt: SyncookiesSent ListenOverflows\nTcpExt: 0\n")
+    assert listen_overflows(host) == 0
