@@ -59,6 +59,7 @@ from preflight.domains.net.mesh_view import (
     edge_status,
     library_mesh,
     on_wrong_interface,
+    other_range,
     overflowed,
     refusing_dialler,
     summarise_dials,
@@ -415,10 +416,12 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
         code = "ephemeral-closed"
     fields = advice_fields(world, view, node, to)
     results = describe_results(view.failed[e] for e in suspect.edges)
+    ranges = {n: seen.ports for n, seen in world.seen.items()}
     return Found(
         code,
         subjects,
-        saw=f"{suspect.where(view.tested)}: {results} · {view.shown} uses {fields['interface']}",
+        saw=f"{suspect.where(view.tested)}: {results} · {view.shown} uses {fields['interface']}"
+        + (other_range(ranges, node) if code == "inbound-closed" else ""),
         expected=f"connections to all ports of {fields['range']} pass",
         blame=blame,
         confidence=confidence,

@@ -53,6 +53,7 @@ from preflight.domains.net.mesh_probe import (
     flows_of_an_edge,
     joined,
 )
+from preflight.domains.net.mesh_view import other_range
 from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.tcp import (
     READ,
@@ -60,6 +61,7 @@ from preflight.domains.net.tcp import (
     Steps,
     discard_unsent,
     errno_name,
+    listen_overflows,
     receive,
     tcp_info,
     unacknowledged_bytes,
@@ -127,6 +129,11 @@ LATE_SIZES = 3
 # where the last size would take longer, by the one before it, it is not sent
 LONG = 2.0
 
+OTHERWISE = (
+    "a firewall lets some of its ports pass only",
+    "its listen queue was full (nstat -az TcpExtListenOverflows)",
+    "it was stopped or too busy for some seconds between the two checks",
+)
 MEANS = (
     "init_process_group and small all-reduces pass, the first large one hangs: 'Timed out waiting "
     "… for recv operation to complete'"
@@ -281,11 +288,14 @@ class Payload:
     ways: tuple[ListenAddress, ...]
     sweeps: tuple[Sweep, ...]
     paths: tuple[Paths, ...] = ()
+    ports: tuple[int, ...] = ()
+    overflowed: int = 0
 
 
 def observe(host: Host, ctx: Context) -> Payload:
     ways, peer = joined(host, ctx)
     patience = PROBING if host.read_int("/proc/sys/net/ipv4/tcp_mtu_probing") else PATIENCE
+    before = listen_overflows(host)
     with peer:
         ctx.mark("send")
         met = peer.meet(
@@ -296,7 +306,15 @@ def observe(host: Host, ctx: Context) -> Payload:
         )
     place = NodeNumber(ctx.rank, ctx.world_size)
     paths = tuple(_paths(met, peer.further))
-    return Payload(place, ways.found, tuple(_sweep_of(d) for d in met), paths)
+    ports = (host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or "").split()[:2]
+    return Payload(
+        place,
+        ways.found,
+        tuple(_sweep_of(d) for d in met),
+        paths,
+        tuple(int(port) for port in ports if port.isdecimal()),
+        max(0, listen_overflows(host) - before),
+    )
 
 
 def _takes_long(dialled: Dialled) -> bool:
@@ -461,19 +479,29 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
 
 def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Found]:
     """Nodes that no other one could connect to this time. To other ports of theirs they could, in
-    net.mesh: where they couldn't, that is told there, and this follows from it."""
+    net.mesh: where they couldn't, that is told there, and this follows from it. A range of ports
+    that no other node has says that a firewall was made for theirs; without one it may as well be
+    the node that was busy for these seconds."""
+    ranges = {node: seen.ports for node, seen in world.seen.items()}
     to: dict[str, list[Sweep]] = {}
     for (_, node), sweep in sweeps.items():
         to.setdefault(node, []).append(sweep)
     for node, tried in to.items():
         if len(tried) > 1 and all(s.result == TIMED_OUT for s in tried) and node in world.seen:
+            full = world.seen[node].overflowed
+            differs = other_range(ranges, node)
+            sure = bool(differs) and not full
+            queue = f" · its listen queue was full {plural(full, 'time')}" if full else ""
             yield Found(
                 "ports-closed",
                 (world.subject(node),),
                 saw=f"{plural(len(tried), 'connection')} from other nodes: no answer from the "
-                f"port at which {node} listened, after those of net.mesh to another port",
+                f"port at which {node} listened, after those of net.mesh to another port"
+                + differs
+                + queue,
                 expected="connections to all ports that the kernel chooses",
-                confidence=Confidence.LIKELY,
+                confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
+                alternatives=() if sure else OTHERWISE,
                 fields={"node": node},
             )
 

@@ -53,6 +53,28 @@ def payload(
     return seen
 
 
+def ranged(saw: dict[str, Any], odd: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
+    """With the ephemeral ranges of the nodes."""
+    return {
+        f"n{i}": dataclasses.replace(saw[f"n{i}"], ports=odd.get(i, (32768, 60999)))
+        for i in range(len(saw))
+    }
+
+
+def test_what_may_as_well_be_a_busy_node_is_not_told_for_sure() -> None:
+    closed = payload(4, into(2, 4, stopped(0, "timed out")))
+    (same,) = findings(4, ranged(closed, {}))
+    assert same.confidence is Confidence.POSSIBLE
+    assert len(same.alternatives) == 3
+    wide = ranged(closed, {2: (1192, 65535)})
+    (other,) = findings(4, wide)
+    assert other.confidence is Confidence.LIKELY
+    assert "ip_local_port_range is 1192-65535, the others have 32768-60999" in other.saw
+    (full,) = findings(4, wide | {"n2": dataclasses.replace(wide["n2"], overflowed=3)})
+    assert full.confidence is Confidence.POSSIBLE
+    assert "its listen queue was full 3 times" in full.saw
+
+
 def along(count: int, bad: Mapping[Numbers, Paths], saw: dict[str, Any]) -> dict[str, Any]:
     """The same with these paths of some edges."""
     return {
@@ -178,6 +200,15 @@ CASES = (
         FAIL,
         "n2",
     ),
+    case(
+        "a port of one is closed to all, and its range is another",
+        4,
+        ranged(payload(4, into(2, 4, stopped(0, "timed out"))), {2: (1192, 65535)}),
+        "ports-closed",
+        FAIL,
+        "n2",
+    ),
+    case("another range, and all pass", 4, ranged(payload(4), {2: (1192, 65535)})),
     case(
         "one of several can't connect",
         4,

@@ -13,7 +13,17 @@ from faults.agreement import FILES, HEALTH, NVML, gpus, tray
 from faults.inject import way_for_others
 from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
 from faults.naming import KNOWN as KNOWN_HERE
-from faults.network import CLOSED_SECOND, GPU, LOSSY, SWAPPED, USB, aside, listen_queue, some_flows
+from faults.network import (
+    CLOSED_SECOND,
+    GPU,
+    LOSSY,
+    SWAPPED,
+    USB,
+    WIDE,
+    aside,
+    listen_queue,
+    some_flows,
+)
 from faults.rails import fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
@@ -148,6 +158,7 @@ WORLDS = (
         nproc=8,
         breaks={f"n{n}": [listen_queue(128)] for n in (1, 2, 3, 4)},
     ),
+    healthy("another range of ports on one machine", breaks={"n2": [WIDE]}, machines=machines(4)),
     healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
     healthy(
         "a container whose network is routed, and whose name is its host's",

@@ -46,6 +46,27 @@ DATA = "meta length > 100"
 # else 5 % of the senders' superpackets of 64 KiB would be lost
 
 
+ONE_PORT = Break(
+    "of its ports the first that is dialled is open",
+    f"""nft -f - <<'END'
+table inet one {{
+ set first {{ type inet_service; size 1; flags dynamic; }}
+ chain input {{
+  type filter hook input priority 0
+  iifname "lo" accept
+  ct state established,related accept
+  tcp dport {{ {PORT} }} accept
+  meta l4proto != tcp accept
+  tcp dport @first accept
+  add @first {{ tcp dport }} accept
+  drop
+ }}
+}}
+END""",
+)
+WIDE = Break("a wide range", "echo 1192 65535 > /proc/sys/net/ipv4/ip_local_port_range")
+
+
 def listen_queue(most: int, resets: bool = False) -> Break:
     """The longest queue of any listener; what comes on top is reset, or simply dropped."""
     return Break(
@@ -750,6 +771,22 @@ ADDRESSES = (
         machines=machines(3, nics=2),
         env={"GLOO_SOCKET_IFNAME": "eth1"},
         breaks={n: [CLOSED_SECOND] for n in THREE},
+    ),
+    WorldFault(
+        "n2's range of ports is wider than what the firewall opens",
+        *("net.payload", "ports-closed", "n2"),
+        confidence="likely",
+        says="ip_local_port_range is 1192-65535, the others have 32768-60999",
+        machines=machines(4),
+        breaks={"n2": [ONE_PORT, WIDE]},
+        innocent=("n1", "n3", "n4"),
+    ),
+    WorldFault(
+        "n2 lets one of its ports in, and all have the same range",
+        *("net.payload", "ports-closed", "n2"),
+        confidence="possible",
+        breaks={"n2": [ONE_PORT]},
+        innocent=("n1", "n3"),
     ),
     WorldFault(
         "net.core.somaxconn is 4 on rank 0's node, and what is more is reset",

@@ -32,6 +32,7 @@ from preflight.domains.net.mesh_probe import (
 from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.tcp import UNROUTED
 from preflight.frozen import dataclass
+from preflight.inference import consensus
 from preflight.model import Status, World
 
 # what the dialler's own kernel says, before anything leaves the machine
@@ -351,6 +352,16 @@ def translated(world: World[Mesh], one: LibraryMesh) -> dict[str, str]:
     found |= {a: edge.source[:45] for (a, _), edge in one.moved.items()}
     # the proxy of a service mesh is on the node itself
     return {node: ip for node, ip in found.items() if not is_loopback(ip)}
+
+
+def other_range(ranges: Mapping[str, tuple[int, ...]], node: str) -> str:
+    """What to say of a node's ephemeral ports where most nodes have another range; empty where
+    nothing is to be said."""
+    usual = consensus({n: ports for n, ports in ranges.items() if len(ports) == 2}).value
+    if usual is None or ranges.get(node, ()) in ((), usual):
+        return ""
+    mine, theirs = ("-".join(map(str, ports)) for ports in (ranges[node], usual))
+    return f" · its net.ipv4.ip_local_port_range is {mine}, the others have {theirs}"
 
 
 def overflowed(world: World[Mesh], one: LibraryMesh) -> dict[str, frozenset[Pair]]:
