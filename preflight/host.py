@@ -341,10 +341,13 @@ class Host:
         flags = self.read_int(f"/sys/class/net/{name}/flags")
         state = (self.read_or_none(f"/sys/class/net/{name}/operstate") or "unknown").strip()
         up = bool(flags & IFF_UP) if flags is not None else bool(addresses)
+        # of an interface that has just got its carrier the kernel tells so up to a second later
+        # (net/core/link_watch.c); which state it is about to have is known
+        about = state == "down" and self.read_int(f"/sys/class/net/{name}/carrier") == 1
         return Interface(
             name=name,
             up=up,
-            running=up and state in ("up", "unknown"),
+            running=up and (about or state in ("up", "unknown")),
             loopback=bool(flags & IFF_LOOPBACK) if flags is not None else name == "lo",
             mtu=self.read_int(f"/sys/class/net/{name}/mtu") or 0,
             addresses=addresses,

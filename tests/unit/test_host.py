@@ -296,6 +296,25 @@ def test_interfaces_of_a_copied_tree(tree: Any) -> None:
     assert (down0.up, down0.running, down0.addresses) == (False, False, ())
 
 
+@pytest.mark.parametrize(
+    ("flags", "state", "carrier", "running"),
+    [
+        ("0x1003", "down", "1", True),  # it has got its carrier within the last second
+        ("0x1003", "down", "0", False),
+        ("0x1003", "lowerlayerdown", "1", False),
+        ("0x1003", "dormant", "1", False),
+        ("0x1002", "down", "1", False),
+    ],
+)
+def test_an_interface_that_has_just_got_its_carrier(
+    tree: Any, flags: str, state: str, carrier: str, running: bool
+) -> None:
+    eth0 = "/sys/class/net/eth0/"
+    changed = {f"{eth0}flags": flags, f"{eth0}operstate": state, f"{eth0}carrier": carrier}
+    found = {i.name: i for i in tree(NETWORK | changed).interfaces}
+    assert found["eth0"].running is running
+
+
 def test_the_interfaces_of_this_machine() -> None:
     names = dict(socket.if_nameindex())
     assert [i.name for i in LIVE.interfaces] == [names[n] for n in sorted(names)]
