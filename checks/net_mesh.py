@@ -323,10 +323,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
     if limited is not None:
         yield _lost_packets(world, rest, Status.FAIL)
         rest = rest.without(limited.names)
+    unreached: set[str] = set()
     for suspect in suspects(rest.failed, rest.tested):
         if hidden := behind_nat(world, seen_as, {b for _, b in suspect.edges}):
-            named |= set(hidden)
-            yield _behind_nat(world, rest, hidden, seen_as)
+            unreached |= set(hidden)
             continue
         wrong = [
             n for n in suspect.names if on_wrong_interface(world, view, n, suspect.what == NODE)
@@ -338,7 +338,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             yield _wrong_addresses(world, view, "interface-wrong", wrong)
         else:
             yield _closed_path(world, rest, suspect)
-    rest = rest.without(named)
+    if unreached:
+        yield _behind_nat(world, rest, tuple(sorted(unreached)), seen_as)
+    rest = rest.without(named | unreached)
     if full := overflowed(world, rest):
         yield _full_queues(world, rest, full)
         rest = rest.without_edges(frozenset[Pair]().union(*full.values()))

@@ -204,8 +204,10 @@ def _endpoint_faults(env: Env, top: Topology) -> Iterator[Found]:
     right = f"[{host}]:29500" if ":" in host else f"{host}:29500"
     if port is not None:
         found = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else None
-        # with 0 the store is where only its own node knows
-        least = 1 if env.most_nodes > 1 and backend in ("", "static", "c10d") else 0
+        # with 0 the store is where only its own node knows, and under the static rendezvous nobody:
+        # the ranks are told 0, and torchrun hangs on a single node, too
+        several = env.most_nodes > 1 and backend in ("", "c10d")
+        least = 1 if several or backend == "static" else 0
         if found is None or not least <= found <= 65535:
             wanted = f"HOST:PORT, with a port from {least} to 65535"
             yield env.fault("port-invalid", env.say(ENDPOINT), wanted, name=ENDPOINT, right=right)

@@ -241,6 +241,12 @@ NUMBERS = (
     Case("an endpoint's port, lost", endpoint("n1:", "c10d"), "port-invalid", FAIL),
     Case("an endpoint's port 99999", endpoint("n1:99999", "etcd-v2"), "port-invalid", FAIL),
     Case("an endpoint's port 0", endpoint("n1:0", "c10d"), "port-invalid", FAIL),
+    Case(
+        "port 0 of a static one, on one node",
+        shared({"PET_RDZV_ENDPOINT": "localhost:0", "PET_RDZV_BACKEND": "static"}),
+        "port-invalid",
+        FAIL,
+    ),
     Case("a static endpoint without port", endpoint("n1", "static"), "port-missing", FAIL),
     Case("a static IPv6 endpoint", endpoint("[fd77::1]", "static"), "port-missing", FAIL),
     Case("an endpoint without port", endpoint("10.77.0.1", ""), "port-missing", WARN),
