@@ -17,7 +17,7 @@ Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is fre
              command line that torchrun or srun will get
 Seen as      "environment variable RANK expected, but not set", "invalid literal for int()",
              "The client socket has timed out", "clients joined", "rank < size",
-             "port must have value from 0 to 65535", "Port is absent in endpoint", "EADDRINUSE",
+             "port must have value from 0 to 65535", "port is missing in endpoint", "EADDRINUSE",
              KeyError: 'RANK'
 """
 
@@ -96,8 +96,8 @@ FINDINGS = {
         who="job author",
         cause="an endpoint written for --rdzv-backend c10d, whose default is 29400; MASTER_PORT "
         "is not read where there is an endpoint",
-        means='torchrun ends at once: "ValueError: Port is absent in endpoint: … Try launching '
-        'with --master-port"',
+        means='torchrun ends at once: "ValueError: port is missing in endpoint: … Try to specify '
+        '--master-port"',
         now="export PET_RDZV_ENDPOINT={right}",
         text="write the port into the endpoint on every node, or pass --rdzv-backend c10d",
         status=(Status.FAIL, Status.WARN),

@@ -21,7 +21,7 @@ DEFAULT_PORT = 29500
 
 C10D_PORT = 29400
 """Where torchrun's c10d rendezvous meets, if its endpoint has no port. The static one, torchrun's
-default, has no such number: there it ends with an error (static_tcp_rendezvous.py)."""
+default, has no such number: there it ends with an error (torch/distributed/launcher/api.py)."""
 ENDPOINT = "PET_RDZV_ENDPOINT"
 
 RANKS_LIMIT = 1 << 20
