@@ -341,8 +341,10 @@ def _judge_networks(world: World[Choices], variable: str) -> Iterator[Found]:
     names differ and the networks don't, all is well."""
     chosen: dict[str, tuple[Choices, tuple[Interface, ...]]] = {}
     for here, seen in world.each():
+        if variable not in seen.rules:
+            continue
         used = seen.nccl if variable == NCCL else seen.gloo[:1]
-        if variable in seen.rules and used and ifname.networks(used[0]):
+        if used and ifname.networks(used[0]):
             chosen[here.node] = seen, used
     first = {node: ifname.networks(used[0])[0] for node, (_, used) in chosen.items()}
     agreed = consensus(first)
