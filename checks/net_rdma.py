@@ -587,8 +587,8 @@ def _judge_down(
         status = Status.FAIL if several else Status.WARN
         code = code if unmanaged else "named-port-down"
     elif several and (users := hca_selection.alone_without(fabrics, seen, port)):
-        # the job fails either way; but a node may be built without a fabric
-        unusual = {} if port.was_up else {"blame": Blame.UNKNOWN}
+        # the job fails either way; but a node may be built without a fabric, unless there is a link
+        unusual = {} if port.was_up or unmanaged else {"blame": Blame.UNKNOWN}
         why = f"as on {parties(users, 3)}, whose ranks use it"
         says += ", as all RDMA ports of this node" * (len(seen.ports) > 1)
     elif unmanaged:
