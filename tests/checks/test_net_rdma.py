@@ -407,6 +407,13 @@ CASES = (
         FAIL,
         subject="n1",
     ),
+    several(
+        "NCCL_IB_PKEY, and the nodes' tables differ",
+        fabric(*(port(n, pkey=0x8012) for n in range(8)), pkey_index=0),
+        "partitions-differ",
+        FAIL,
+        subject="n1",
+    ),
     Case(
         "one of three in another partition",
         nodes(GOOD, GOOD, fabric(*(port(n, pkey=0x8012) for n in range(8)))),
