@@ -290,8 +290,9 @@ def test_512_nodes_are_written_opened_and_sorted_in_time(chromium: Any, tmp_path
     assert time.process_time() - began < 2.0 * SLACK
     assert len(text) < 1_500_000
     tries = [opened(chromium, tmp_path, text) for _ in range(3)]  # the machine has other work, too
-    assert min(paint for paint, _ in tries) < 1000
-    assert min(longest for _, longest in tries) < 200 * SLACK
+    bare = min(longest_task_of_a_bare_table(chromium, tmp_path, 512, 36) for _ in range(3))
+    assert min(paint for paint, _ in tries) < 6 * max(bare, 100)
+    assert min(longest for _, longest in tries) < 3.5 * max(bare, 50)
 
 
 def opened(chromium: Any, folder: Path, text: str) -> tuple[float, float]:
@@ -308,6 +309,15 @@ def opened(chromium: Any, folder: Path, text: str) -> tuple[float, float]:
         page.eval_on_selector("#matrix .scroll", "(e) => (e.scrollTop = 9000)")
         page.wait_for_timeout(300)
         return paint, max(page.evaluate("tasks"), default=0)
+
+
+def longest_task_of_a_bare_table(chromium: Any, folder: Path, rows: int, columns: int) -> float:
+    """Milliseconds of this machine's browser for a table with a link in each cell and nothing else:
+    what the report's own times are measured by, since machines differ and have other work."""
+    cells = "<td><a href='#a'>pass</a>" * columns
+    with Page(chromium, folder, f"<p>table<table>{f'<tr>{cells}' * rows}</table>", 1280) as page:
+        page.wait_for_timeout(300)
+        return max(page.evaluate("tasks"), default=0)
 
 
 # --- the command line ---
