@@ -54,6 +54,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
+from preflight.identity.addresses import flaw
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -327,16 +328,16 @@ def _asked_again(
     """Ask again for a MASTER_ADDR that does not resolve yet, while other nodes are waited for:
     the name of a pod comes with the pod, and torch asks again for its whole timeout. Rank 0's own
     node may start before its name is there, too; it asks for less time, since it holds the meeting
-    meanwhile, and all others would wait for its answer. How many seconds later the name was there,
-    and the first answer; 0 where the first was the last."""
+    meanwhile, and all others would wait for its answer. What can't be a name, once. How
+    many seconds later the name was there, and the first answer; 0 where the first was the last."""
     first = answers[MASTER].error
     top = ctx.topology
-    if first not in NOT_YET or not top.several_nodes:
+    name, question = inquiry.asked[MASTER]
+    if first not in NOT_YET or not top.several_nodes or flaw(name):
         return 0.0, ""
     began = time.monotonic()
     most = OWN_NAME_LATE if 0 in top.ranks_of(ctx.node) else ctx.patience
     until = began + min(most, ctx.patience, ctx.seconds - FIRST) - LOOK_AGAIN
-    name, question = inquiry.asked[MASTER]
     while answers[MASTER].error in NOT_YET and (left := until - time.monotonic()) > 0:
         time.sleep(LOOK_AGAIN)
         ctx.mark(f"MASTER_ADDR {name[:80]!r} does not resolve yet, asking again")

@@ -33,6 +33,7 @@ from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
 from preflight.domains.net.dns import LookupBatch, addresses, c10d_order, is_loopback
+from preflight.domains.net.reverse_path import OutgoingWay, outgoing_way
 from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
@@ -348,6 +349,7 @@ def observe(host: Host, ctx: Context) -> Reach:
     due: tuple[ExpectedHost, ...] = ()
     sought: tuple[AbsentHost, ...] = ()
     elsewhere: tuple[Probe, ...] = ()
+    ways: dict[str, OutgoingWay] = {}
     outside = not roll.hosts and roll.reached is None
     agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     routes = {a.ip: _route(host, a.ip) for a in roll.ladder[:TRIED]}
@@ -361,6 +363,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         if agent and not ips:  # torchrun's own store was to say where the meeting is
             ips, ports = list(roll.ips[:TRIED]), (roll.port,)
         elsewhere = probe_ports(((ip, p) for ip in ips for p in ports), SECONDS_OF_PORTS)
+        ways = {ip: way for ip in ips if (way := outgoing_way(host, ip))}
     return Reach(
         roll=roll,
         addresses=_own_addresses(host),
@@ -373,6 +376,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
         interface=_interface_of(host, roll.ips) if roll.mine else "",
+        ways=ways,
     )
 
 

@@ -26,7 +26,7 @@ from preflight.engine.plan import Outcome, Plan, Watch
 from preflight.engine.scheduler import Run
 from preflight.engine.tasks import prepare
 from preflight.frozen import dataclass
-from preflight.identity.addresses import loopback
+from preflight.identity.addresses import flaw, loopback
 from preflight.judge import verdict
 from preflight.model import (
     DRAWN_NODES,
@@ -271,6 +271,7 @@ def _company(
         loopback=here.several_nodes
         and loopback(here.master_addr)
         and not ("KUBERNETES_SERVICE_HOST" in os.environ and 0 in here.nodes[0].ranks),
+        may_come=not flaw(here.master_addr),
     )
     workers.relaying = True
     pairs = {c.id for c in catalogue if c.check.scope is check.Scope.PAIR}

@@ -36,6 +36,10 @@ SIGNS = (
 )
 
 
+NO_VALUE = ("none", "null", "nil", "undefined", "nan")
+"""What a program writes, in capitals or not, that had no value to write."""
+
+
 def endpoint_parts(text: str) -> tuple[str, str | None]:
     """Host and port, None where it names none, as torchrun reads --rdzv-endpoint
     (parse_rendezvous_endpoint in torch/distributed/elastic/rendezvous/utils.py)."""
@@ -64,6 +68,8 @@ def flaw(text: str) -> str:
         return _flaw_of_ipv6(text)
     if len(text) > NAME_MOST or not re.fullmatch(r"[\w.-]+", text, re.ASCII):
         return "not a valid host name"
+    if text.lower() in NO_VALUE:
+        return "what sets it had no value"
     return _flaw_of_number(text)
 
 

@@ -26,7 +26,8 @@ LOOKS_AGAIN = 1.0
 @dataclass(slots=True)
 class Agent:
     """What a meeting needs to know of this agent. `store`: the launcher's own store has the port
-    at MASTER_ADDR, and the meeting is announced there."""
+    at MASTER_ADDR, and the meeting is announced there. `may_come`: MASTER_ADDR can be the name of
+    something that is still to start."""
 
     topology: Topology
     version: str
@@ -35,6 +36,7 @@ class Agent:
     store: bool
     local_rank: int | None
     loopback: bool
+    may_come: bool = True
 
     @property
     def meets_at(self) -> str:
@@ -97,7 +99,11 @@ def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabo
         call = workers.call(
             LIGHT,
             tasks.scout,
-            {"name": agent.topology.master_addr, "seconds": agent.patience},
+            {
+                "name": agent.topology.master_addr,
+                "seconds": agent.patience,
+                "may_come": agent.may_come,
+            },
             seconds=agent.patience + 1.0,
             label="the look-up of MASTER_ADDR",
         )

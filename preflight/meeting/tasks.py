@@ -26,7 +26,7 @@ STORE_MOST = 4096
 def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, Any]:
     """What an agent has to know before it goes to the meeting: who it is, what MASTER_ADDR is here,
     and whether that is this machine. A name that there is not may come yet (a pod's), so it is
-    looked up until `seconds` are over."""
+    looked up until `seconds` are over, where it `may_come`."""
     from preflight.domains.net.dns import (
         NO_ANSWER,
         addresses,
@@ -46,7 +46,7 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         channel.mark(f"look-up of {name[:80]!r}")
         left = max(0.1, until - time.monotonic())
         found = look_up(name, lambda: addresses(host, name), left)
-        if found.found or time.monotonic() + LOOK_AGAIN >= until:
+        if found.found or not args["may_come"] or time.monotonic() + LOOK_AGAIN >= until:
             break
         time.sleep(LOOK_AGAIN)
     ips = c10d_order(found.found)

@@ -443,6 +443,11 @@ WORLDS = (
         breaks={"n3": (LOOSE, OTHER_WAY), "n2": (LOOSE,)},
     ),
     healthy(
+        "a route to rank 0 by the other interface, and a loose rp_filter",
+        machines=machines(3, nics=2),
+        breaks={"n2": (LOOSE, Break("other", "ip route add 10.77.0.1 dev eth1 src 10.77.0.2"))},
+    ),
+    healthy(
         "a strict rp_filter, and routes that agree",
         machines=machines(3, nics=2),
         breaks=dict.fromkeys(THREE, (STRICT,)),

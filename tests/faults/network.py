@@ -345,7 +345,18 @@ def some_flows(parts: int, rest: str) -> Break:
     )
 
 
+STRICT = "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1"
 REVERSE_PATH = (
+    reach(
+        "n2 sends to rank 0 by its other interface, and its reverse path filter is strict",
+        "reverse-path",
+        "n2",
+        machines=machines(3, nics=2),
+        breaks={
+            "n2": [Break("strict", f"{STRICT}\nip route add 10.77.0.1 dev eth1 src 10.77.0.2")]
+        },
+        innocent=("n1", "n3"),
+    ),
     mesh(
         "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
         "link-closed",
@@ -355,8 +366,7 @@ REVERSE_PATH = (
             "n3": [
                 Break(
                     "strict",
-                    "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1\n"
-                    "ip route add 10.77.0.2 via 10.78.0.2 dev eth1",
+                    f"{STRICT}\nip route add 10.77.0.2 via 10.78.0.2 dev eth1",
                 )
             ],
         },

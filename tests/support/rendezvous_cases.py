@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from preflight.checks import rdzv_reach
+from preflight.domains.net.reverse_path import OutgoingWay
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.identity.slurm_hosts import ExpectedHost
@@ -1178,6 +1179,26 @@ NOT_ADMITTED: tuple[Row, ...] = (
         subject="n3",
         about=("n3",),
         sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "one drops what it is answered, by its reverse path filter",
+        here(
+            three(),
+            n2=guest(2),
+            n3=guest(3),
+            n4=out(
+                4,
+                DROPPED,
+                elsewhere=tuple(Probe("10.0.0.1", p, "ETIMEDOUT") for p in (22, 9, 29501)),
+                ways={"10.0.0.1": OutgoingWay("eth1", "eth0", 1)},
+            ),
+        ),
+        "reverse-path",
+        subject="n4",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("n4 sends to 10.0.0.1 by eth1 with eth0's address", "eth0 has rp_filter=1"),
     ),
     row(
         "two nodes, and one is not in: either side",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from preflight.domains.net.dns import NO_RESOLVER, in_words
+from preflight.domains.net.reverse_path import OutgoingWay
 from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
@@ -67,6 +68,7 @@ class Reach:
     agent       the store is torchrun's agent, which need not be where rank 0 is
     kubernetes  here an operator gives localhost to the first pod alone
     interface   which of this machine has MASTER_ADDR; empty: none
+    ways        address -> the interfaces that such an agent sends by and has its answers on
     """
 
     roll: Roll
@@ -80,6 +82,7 @@ class Reach:
     hosts_line: str = ""
     sidecar: str = ""
     interface: str = ""
+    ways: Mapping[str, OutgoingWay] = field(default_factory=dict)
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:

@@ -223,6 +223,8 @@ def _diagnosis(
         return _store_not_served(group)
     if code == on_the_way.DATA_LOST:
         return _data_lost(group, world, view)
+    if code == on_the_way.REVERSE_PATH:
+        return _answers_dropped(group, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
     if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
@@ -285,6 +287,22 @@ def _store_not_served(group: Sequence[NotAdmitted]) -> Found:
         saw=f"{names} says that torchrun holds the store at {first.reach.roll.name[:80]}: {tried}",
         expected="a torchrun that serves the store, or none of its variables",
         confidence=Confidence.CERTAIN,
+        fields=_fields(group, ""),
+    )
+
+
+def _answers_dropped(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
+    first = group[0]
+    ip = first.attempt.ip if first.attempt is not None else ""
+    way = first.reach.ways[ip]
+    return Found(
+        on_the_way.REVERSE_PATH,
+        tuple(one.here for one in group),
+        saw=f"{first.here.node} sends to {ip} by {way.leaves} with {way.source}'s address, and "
+        f"{way.source} has rp_filter={way.filter} · {_what_they_saw(group, view)}",
+        expected=f"a route to {ip} by {way.source}, or rp_filter=2",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
         fields=_fields(group, ""),
     )
 

@@ -14,6 +14,7 @@ from preflight.roster import Attempt
 
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
+REVERSE_PATH = "reverse-path"
 STORE_NOT_SERVED = "agent-store-missing"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -83,6 +84,20 @@ FINDINGS = {
         ),
         blame=(Blame.NETWORK, Blame.NODE),
     ),
+    REVERSE_PATH: FindingType(
+        headline="{outside} drops {name}'s answers: its route leaves by another interface",
+        who="cluster administrator",
+        cause="two interfaces, and a route by which this node sends to that address on another one "
+        "than its answers come in on, with net.ipv4.conf.*.rp_filter=1",
+        means=TIMED_OUT + " on this node, after waiting silently for the whole timeout",
+        text="let the route to {ip} leave by the interface on which the answers come in, or set "
+        "rp_filter to 2 (loose) for both interfaces",
+        commands=(
+            Command("ip route get {ip}", "this node"),
+            Command("sysctl -a -r rp_filter", "this node"),
+        ),
+        blame=Blame.NODE,
+    ),
     STORE_NOT_SERVED: FindingType(
         headline="torchrun's variables are set, but no torchrun holds the store at {name}:{port}",
         who="job author",
@@ -107,6 +122,8 @@ def seen_on_the_way(
         return DATA_LOST
     if way is AttemptOutcome.NOT_OURS and _listens_everywhere(reach, attempt.ip):
         return INTERCEPTED
+    if way is AttemptOutcome.DROPPED and _drops_answers(reach, attempt.ip):
+        return REVERSE_PATH
     said_nothing = attempt.answer in ("silent", "closed")
     if view is None or (said_nothing and any(s.kind == "crowd" for s in view.roll.strangers)):
         return ""  # a host that has to close connections unheard closes those of its own, too
@@ -128,6 +145,13 @@ def _listens_everywhere(reach: Reach, ip: str) -> bool:
     """Whether a host seems to listen everywhere, also at ports where hardly anybody does."""
     tried = {p.port: p.error for p in reach.elsewhere if p.ip == ip}
     return {DISCARD, reach.roll.port + 1} <= tried.keys() and not any(tried.values())
+
+
+def _drops_answers(reach: Reach, ip: str) -> bool:
+    """Whether this machine's own reverse path filter explains that nothing came back, from any
+    port."""
+    nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
+    return nothing and ip in reach.ways and reach.ways[ip].answers_are_dropped
 
 
 def came_to_host(reach: Reach, view: MeetingView) -> bool:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from support.rendezvous_cases import ALL, ALL_OPEN, MUTE, NO_STORE, REFUSED, hosting, out, rung
+from support.rendezvous_cases import (
+    ALL,
+    ALL_OPEN,
+    DROPPED,
+    MUTE,
+    NO_STORE,
+    REFUSED,
+    hosting,
+    out,
+    rung,
+)
 
+from preflight.domains.net.reverse_path import OutgoingWay
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import Reach, main_outcome
 from preflight.domains.rendezvous.on_the_way import seen_on_the_way
@@ -40,6 +51,24 @@ def test_who_was_seen_by_the_host_was_not_intercepted() -> None:
     seen = Stranger("10.0.0.4", "silent", 2)
     assert code(out(4, MUTE), hosting(*ALL[:2], strangers=(seen,))) == "data-lost"
     assert code(out(4, MUTE), hosting(*ALL[:2])) == "intercepted"
+
+
+@pytest.mark.parametrize(
+    ("way", "found"),
+    [
+        (OutgoingWay("eth1", "eth0", 1), "reverse-path"),
+        (OutgoingWay("eth1", "eth0", 2), "dropped-here"),
+        (OutgoingWay("eth1", "eth0", 0), "dropped-here"),
+        (OutgoingWay("eth0", "eth0", 1), "dropped-here"),
+    ],
+)
+def test_a_strict_filter_and_a_route_by_another_interface(way: OutgoingWay, found: str) -> None:
+    mute = tuple(Probe("10.0.0.1", port, "ETIMEDOUT") for port in (22, 9, 29501))
+    ways = {"10.0.0.1": way}
+    assert code(out(2, DROPPED, elsewhere=mute, ways=ways), hosting(*ALL[:2])) == found
+    # some port answers, so answers do come in
+    some = (*mute, Probe("10.0.0.1", 29502, "ECONNREFUSED"))
+    assert code(out(2, DROPPED, elsewhere=some, ways=ways), hosting(*ALL[:2])) == "dropped-here"
 
 
 def test_acknowledged_data_are_not_lost() -> None:

@@ -1,0 +1,73 @@
+"""By which interface a machine sends to an address, and whether it drops the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from preflight.domains.net.reverse_path import CONF, OutgoingWay, outgoing_way
+from preflight.host import Address, Host, Interface
+
+ROUTES = (
+    "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+    "eth0\t00000000\tFEFF4D0A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+    "eth1\t00004E0A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+    "eth0\t00004D0A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+    "eth1\t01004D0A\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n"
+)
+"""10.77.0.0/16 on eth0 and 10.78.0.0/16 on eth1, and 10.77.0.1 by eth1."""
+
+
+class Two(Host):
+    """A machine that has 10.77.0.2 on eth0 and 10.78.0.2 on eth1, and sends from the first."""
+
+    def source_of(self, ip: str) -> str:
+        return "10.77.0.2"
+
+    interfaces = (  # type: ignore[assignment]
+        Interface("eth0", True, True, False, 1500, (Address("10.77.0.2", 16, 4),)),
+        Interface("eth1", True, True, False, 1500, (Address("10.78.0.2", 16, 4),)),
+    )
+
+
+def two(folder: Path, filters: Mapping[str, int], routes: str = ROUTES) -> Host:
+    (folder / "proc/net").mkdir(parents=True)
+    (folder / "proc/net/route").write_text(routes)
+    for name, number in filters.items():
+        (folder / CONF[1:] / name).mkdir(parents=True)
+        (folder / CONF[1:] / name / "rp_filter").write_text(f"{number}\n")
+    return Two(str(folder), {})
+
+
+@pytest.mark.parametrize(
+    ("filters", "number", "dropped"),
+    [
+        ({"all": 0, "eth0": 1, "eth1": 0}, 1, True),
+        ({"all": 1, "eth0": 0, "eth1": 0}, 1, True),
+        ({"all": 1, "eth0": 2}, 2, False),
+        ({"all": 0, "eth0": 0, "eth1": 1}, 0, False),
+        ({}, 0, False),
+    ],
+)
+def test_the_longest_route_and_the_stricter_filter(
+    tmp_path: Path, filters: Mapping[str, int], number: int, dropped: bool
+) -> None:
+    way = outgoing_way(two(tmp_path, filters), "10.77.0.1")
+    assert way == OutgoingWay("eth1", "eth0", number)
+    assert way.answers_are_dropped is dropped
+
+
+@pytest.mark.parametrize("ip", ["10.77.0.3", "192.0.2.1"])
+def test_a_route_by_the_interface_that_has_the_address(tmp_path: Path, ip: str) -> None:
+    way = outgoing_way(two(tmp_path, {"all": 1}), ip)
+    assert way == OutgoingWay("eth0", "eth0", 1)
+    assert not way.answers_are_dropped
+
+
+def test_what_cannot_be_told(tmp_path: Path) -> None:
+    assert outgoing_way(two(tmp_path, {"all": 1}, "Iface\n"), "10.77.0.1") is None
+    assert outgoing_way(two(tmp_path / "v6", {"all": 1}), "fd77::1") is None
+    assert outgoing_way(two(tmp_path / "no", {"all": 1}), "no address") is None
+    assert outgoing_way(Host(str(tmp_path), {}), "10.77.0.1") is None
