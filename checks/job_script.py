@@ -164,11 +164,11 @@ FINDINGS = {
     ),
     "early-stop-per-rank": pitfall(
         headline="each rank decides alone to stop training at {place}",
-        cause="early stopping as on one GPU",
+        cause="early stopping, or a time limit, as on one GPU",
         means="a rank that has stopped is missing in the next all-reduce: the others hang until "
         "its timeout",
-        text="use the loss of all ranks (all_reduce) for the decision, or broadcast that of rank "
-        "0, before {place!s}",
+        text="decide by a value of all ranks (all_reduce), or broadcast what rank 0 has decided, "
+        "before {place!s}",
     ),
     "random-branch": pitfall(
         headline="a random number decides on each rank whether it calls the collective at {place}",

@@ -46,8 +46,8 @@ def early_stop_per_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
         for scope in module.scopes:
             found = list(places(scope))
             for place in found:
-                loop = _left_loop(place, training)
-                if loop is None or not _may_be_reached(place, scope, module):
+                loop = left_loop(place, training)
+                if loop is None or not may_be_reached(place, scope, module):
                     continue
                 why = _stop(module, scope, place, loop, agree)
                 why = why or _by_a_flag(module, scope, place, loop, found, agree)
@@ -75,7 +75,7 @@ def _last_name(node: ast.expr) -> str:
     return str(getattr(node, "id", getattr(node, "attr", "")))
 
 
-def _left_loop(place: Placement, training: frozenset[str]) -> Loop | None:
+def left_loop(place: Placement, training: frozenset[str]) -> Loop | None:
     """The loop that a break or a return leaves, if it is one of training."""
     if not isinstance(place.node, (ast.Break, ast.Return)) or not place.loops:
         return None
@@ -92,7 +92,7 @@ def _trains(loop: Loop, training: frozenset[str]) -> bool:
     return "backward" in names or bool(names & training)
 
 
-def _may_be_reached(place: Placement, scope: NameScope, module: Module) -> bool:
+def may_be_reached(place: Placement, scope: NameScope, module: Module) -> bool:
     """Whether a place is not only for a job of one rank."""
     for test, body in place.branches:
         values = {truth(value) for value in by_rank(test.test, scope, module)}
@@ -101,7 +101,7 @@ def _may_be_reached(place: Placement, scope: NameScope, module: Module) -> bool:
     return True
 
 
-def _tests_within(place: Placement, loop: Loop) -> list[ast.If]:
+def tests_within(place: Placement, loop: Loop) -> list[ast.If]:
     inside = set(ast.walk(loop))
     return [test for test, _ in place.branches if test in inside]
 
@@ -114,7 +114,7 @@ def _stop(
 ) -> str:
     """Why only some ranks stop, where a test of the rank keeps others out; what other ranks do to
     stop as well, in this loop, may be right."""
-    parted = [t for t in _tests_within(place, loop) if differs(by_rank(t.test, scope, module))]
+    parted = [t for t in tests_within(place, loop) if differs(by_rank(t.test, scope, module))]
     if not parted:
         return ""
     ways = [n for n in ast.walk(loop) if isinstance(n, (ast.Break, ast.Return, ast.Raise))]
@@ -140,7 +140,7 @@ def _by_a_flag(
 ) -> str:
     """Why ranks don't leave together, where the test asks for what some of them alone have changed
     in this loop, and nothing tells the others."""
-    tests = _tests_within(place, loop)
+    tests = tests_within(place, loop)
     if any(differs(by_rank(test.test, scope, module)) for test in tests):
         return ""
     inside = [p for p in found if loop in p.loops]
@@ -149,7 +149,7 @@ def _by_a_flag(
         ranks = {rank for p in writes for rank in _ranks_at(p, loop, scope, module)}
         if not writes or len(ranks) == RANKS:
             continue
-        if not _is_told(loop, {key}, agree):
+        if not is_told(loop, {key}, agree):
             return f"{key} is changed under a test of the rank only"
     return ""
 
@@ -190,7 +190,7 @@ def _is_of(node: ast.expr, key: str) -> bool:
 def _ranks_at(place: Placement, loop: Loop, scope: NameScope, module: Module) -> set[int]:
     """The ranks that may get to a place in a loop."""
     ranks = set(range(RANKS))
-    within = set(_tests_within(place, loop))
+    within = set(tests_within(place, loop))
     for test, body in place.branches:
         if test in within:
             values = by_rank(test.test, scope, module)
@@ -199,7 +199,7 @@ def _ranks_at(place: Placement, loop: Loop, scope: NameScope, module: Module) ->
     return ranks
 
 
-def _is_told(loop: Loop, keys: set[str], agree: frozenset[str]) -> bool:
+def is_told(loop: Loop, keys: set[str], agree: frozenset[str]) -> bool:
     """Whether one of these, or what a loop makes of them, goes through something in which ranks
     agree."""
     wanted = set(keys)
@@ -247,9 +247,9 @@ def _own_share(
 ) -> str:
     """Why each rank decides alone, where everything that the decision is made from is seen: values
     of functions of these files, in which ranks agree on nothing, or the loss of the training."""
-    tests = _tests_within(place, loop)
+    tests = tests_within(place, loop)
     calls, names = _made_from(loop, tests)
-    if may_agree(frozenset(calls)) or calls & agree or _is_told(loop, names, agree):
+    if may_agree(frozenset(calls)) or calls & agree or is_told(loop, names, agree):
         return ""
     if _losses(loop) & names and any(_compares(test.test) for test in tests):
         return "each rank decides by the loss of its own share"
