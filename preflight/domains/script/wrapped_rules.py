@@ -57,6 +57,7 @@ RANK_ZERO = name_set(
     "rank0_only rank_zero master_process_only only_on_master"
 )
 DEPTH_MAX = 4
+EACH_ITEM = "[*]"
 SHORT = {ENGINE: "DeepSpeed", PREPARED: "DDP"}
 
 
@@ -247,6 +248,9 @@ class _Search:
             case ast.Attribute():
                 if target := _target(call.func):
                     yield Use(target, f"{target}() is a forward")
+            case ast.Subscript():
+                if target := _target(call.func):
+                    yield Use(target, f"{shown}() is a forward")
         function = callee(call, scope, module, functions)
         if function is None or depth >= DEPTH_MAX:
             return
@@ -259,7 +263,9 @@ class _Search:
                 how = f"{shown}() calls {use.target}{_dotted(use.what)}"
                 if use.at is not None:
                     yield Use(use.target, how, use.what, use.at)
-                elif use.target.startswith("self.") and function not in siblings:
+                elif (use.target.startswith("self.") and function not in siblings) or _is_its_own(
+                    use.target, function
+                ):
                     yield Use(use.target, how, use.what, (function, home))
                 elif target := self._in_caller(use.target, function, values, home is module):
                     yield Use(target, how, use.what)
@@ -268,9 +274,11 @@ class _Search:
         self, target: str, function: NameScope, values: Mapping[str, ast.expr], here: bool
     ) -> str:
         """What a callee's name of a model stands for where it is called."""
-        if target in function.bound:
-            known = is_parameter(target, function) and target in values
-            return _target(values[target]) if known else ""
+        base, item = _split(target)
+        if base in function.bound:
+            known = is_parameter(base, function) and base in values
+            holder = _target(values[base]) if known else ""
+            return holder + item if holder else ""
         return target if here else ""
 
     def wrapper(self, target: str, scope: NameScope, module: Module, depth: int = 0) -> str:
@@ -291,39 +299,38 @@ class _Search:
         for method in methods_beside(scope, module):
             for node in method.nodes:
                 if isinstance(node, ast.Assign):
-                    for name, value in _bound_by(node):
-                        if name != target:
-                            continue
+                    for value in _values_for(target, node, method):
                         if _is_unwrapped(value):
                             return ""
                         found = self._of_a_value(value, target, method, module, depth) or found
         return found
 
     def _of_a_name(self, name: str, scope: NameScope, module: Module, depth: int) -> str:
+        base, _ = _split(name)
         binder: NameScope | None = scope
-        while binder is not None and name not in binder.bound:
+        while binder is not None and base not in binder.bound:
             binder = binder.parent
         if binder is None:
             return ""
-        if is_parameter(name, binder):
+        if is_parameter(base, binder):
             return self._of_a_parameter(name, binder, depth)
         found = ""
         for node in binder.nodes:
             if isinstance(node, ast.Assign):
-                for bound, value in _bound_by(node):
-                    if bound != name:
-                        continue
+                for value in _values_for(name, node, binder):
                     if _is_unwrapped(value):
                         return ""
                     found = self._of_a_value(value, name, binder, module, depth) or found
         return found
 
     def _of_a_parameter(self, name: str, function: NameScope, depth: int) -> str:
-        for module, scope, value in given_by_callers(self.program, function, name):
+        base, item = _split(name)
+        for module, scope, value in given_by_callers(self.program, function, base):
             if isinstance(value, ast.Call):
-                found = self._of_a_value(value, name, scope, module, depth)
+                found = "" if item else self._of_a_value(value, name, scope, module, depth)
             else:
-                found = self.wrapper(_target(value), scope, module, depth + 1)
+                holder = _target(value)
+                found = self.wrapper(holder + item, scope, module, depth + 1) if holder else ""
             if found:
                 return found
         return ""
@@ -341,9 +348,17 @@ class _Search:
                     return ENGINE
                 is_accelerator = _target(value.func).endswith("accelerator.prepare")
                 return PREPARED if is_accelerator else ""
-            case ast.Name() | ast.Attribute() if (other := _target(value)) and other != target:
+            case ast.Name() | ast.Attribute() | ast.Subscript() if (
+                other := _target(value)
+            ) and other != target:
                 return self.wrapper(other, scope, module, depth + 1)
         return ""
+
+
+def _is_its_own(target: str, function: NameScope) -> bool:
+    """Whether a function binds a name itself, `net = nets["g"]`, and is not given it."""
+    base, _ = _split(target)
+    return base in function.bound and not is_parameter(base, function)
 
 
 def _dotted(what: str) -> str:
@@ -351,7 +366,8 @@ def _dotted(what: str) -> str:
 
 
 def _target(node: ast.expr) -> str:
-    """`model` and `self.model`; empty for other expressions."""
+    """`model`, `self.model`, and `nets['g']` of a dict, where EACH_ITEM stands for a key that is a
+    variable; empty for other expressions."""
     match node:
         case ast.Name(id=name):
             return name
@@ -359,7 +375,52 @@ def _target(node: ast.expr) -> str:
             return f"{owner}.{attr}" if owner == "self" or attr == "prepare" else ""
         case ast.Attribute(value=ast.Attribute(attr=owner), attr="prepare"):
             return f"{owner}.prepare"
+        case ast.Subscript(value=ast.Name() | ast.Attribute() as holder, slice=key):
+            match key:
+                case ast.Constant(value=str(text)):
+                    item = f"[{text!r}]"
+                case ast.Name():
+                    item = EACH_ITEM
+                case _:
+                    return ""
+            return base + item if (base := _target(holder)) else ""
     return ""
+
+
+def _split(target: str) -> tuple[str, str]:
+    """A dict's name and the item in it, which is empty for what is not in a dict."""
+    base, bracket, rest = target.partition("[")
+    return base, bracket + rest
+
+
+def _values_for(target: str, node: ast.Assign, scope: NameScope) -> Iterator[ast.expr]:
+    """What a statement binds a target to; of a dict the item, also where each of them is wrapped in
+    a loop or a comprehension that leaves none out."""
+    base, item = _split(target)
+    for name, value in _bound_by(node):
+        if name == target:
+            if item != EACH_ITEM or not _leaves_some(node, scope):
+                yield value
+        elif item and name == base:
+            match value:
+                case ast.Dict(keys=keys, values=values):
+                    for key, one in zip(keys, values, strict=True):
+                        if isinstance(key, ast.Constant) and f"[{key.value!r}]" == item:
+                            yield one
+                case ast.DictComp(value=one, generators=[ast.comprehension(ifs=[])]):
+                    yield one
+        elif item and name == base + EACH_ITEM and not _leaves_some(node, scope):
+            yield value
+
+
+def _leaves_some(node: ast.Assign, scope: NameScope) -> bool:
+    """Whether a test that asks for the key or the dict stands around `nets[key] = DDP(...)`."""
+    used = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    return any(
+        used & {n.id for n in ast.walk(test.test) if isinstance(n, ast.Name)}
+        for test in scope.nodes
+        if isinstance(test, ast.If) and any(inner is node for inner in ast.walk(test))
+    )
 
 
 def _bound_by(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:

@@ -186,3 +186,53 @@ OBJECT = (
 def test_a_model_is_followed_through_an_object(text: str, count: int) -> None:
     made = program(OBJECT + text)
     assert len(list(wrapped_under_rank(made, mentions(made.modules)))) == count
+
+
+NETS = "import torchvision\nnets = {'g': torchvision.models.resnet50(), 'd': other}\n"
+EACH = NETS + "for name in nets:\n  nets[name] = DDP(nets[name], device_ids=[gpu])\n"
+USE = "if rank == 0:\n  y = nets['g'](x)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (NETS + "nets['g'] = DDP(nets['g'])\n" + USE, 1),
+        ("import torchvision\nnets = {'g': DDP(torchvision.models.resnet18())}\n" + USE, 1),
+        (EACH + USE, 1),
+        (EACH.replace("name in nets:", "name, net in nets.items():") + USE, 1),
+        (NETS + "nets = {k: DDP(m) for k, m in nets.items()}\n" + USE, 1),
+        # under a test that asks whether there are other ranks
+        (NETS + "if args.distributed:\n  nets['g'] = DDP(nets['g'])\n" + USE, 1),
+        (EACH + "def val(n, x):\n  n['g'](x)\nif rank == 0:\n  val(nets, x)\n", 1),
+        (EACH + "def val(n, x):\n  n(x)\nif rank == 0:\n  val(nets['g'], x)\n", 1),
+        (EACH + "def show():\n  net = nets['g']\n  net(x)\nif rank == 0:\n  show()\n", 1),
+        (
+            "import torchvision\nclass T:\n  def __init__(self):\n    self.nets = {}\n"
+            "    self.nets['g'] = DDP(torchvision.models.resnet18())\n"
+            "  def fit(self):\n    if rank == 0:\n      self.nets['g'](x)\n",
+            1,
+        ),
+        # another one of the dict, which is not wrapped
+        (NETS + "nets['d'] = DDP(nets['d'])\n" + USE, 0),
+        (NETS + USE, 0),
+        (EACH + USE.replace("['g']", "['g'].module"), 0),
+        (EACH + "raw = {k: m.module for k, m in nets.items()}\n" + USE.replace("nets", "raw"), 0),
+        (EACH + "nets['g'] = nets['g'].module\n" + USE, 0),
+        (EACH + USE + "else:\n  nets['g'](z)\n", 0),
+        (EACH + USE.replace("rank == 0", "epoch == 0"), 0),
+        # only some of them are wrapped, by a test that asks for their names
+        (
+            NETS + "for name in nets:\n  if name != 'g':\n    nets[name] = DDP(nets[name])\n" + USE,
+            0,
+        ),
+        (NETS + "nets = {k: DDP(m) for k, m in nets.items() if k != 'g'}\n" + USE, 0),
+        # a function of a dict, and a list
+        (NETS + "nets['g'] = DDP(nets['g'])\nif rank == 0:\n  hooks['g'](x)\n", 0),
+        (NETS + "nets[0] = DDP(nets[0])\nif rank == 0:\n  nets[0](x)\n", 0),
+    ],
+)
+def test_a_model_in_a_dict(text: str, count: int) -> None:
+    found = program(text)
+    hits = list(wrapped_under_rank(found, mentions(found.modules)))
+    assert len(hits) == count
+    assert all("DDP under 'if rank == 0'" in hit.other for hit in hits)
