@@ -8,6 +8,7 @@ from preflight.domains.script import (
     agreement_rules,
     batch_rules,
     data_rules,
+    decorated,
     device_rules,
     elsewhere,
     own_clock,
@@ -36,6 +37,7 @@ def hits(
     for rule in (
         divergences(program.modules),
         elsewhere.collective_elsewhere(program),
+        decorated.collective_decorated(program),
         rules.not_waited(program),
         data_rules.sampler_missing(program, seen),
         data_rules.set_epoch_missing(program, seen),

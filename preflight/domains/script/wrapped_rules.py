@@ -103,7 +103,7 @@ def wrapped_under_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
 def _parted_calls(scope: NameScope, module: Module) -> Iterator[tuple[Placement, ast.Call, str]]:
     """The calls of a function that some ranks alone get to, and what keeps the others out."""
     left = _left_early(scope, module)
-    decorated = _decorated(scope, module)
+    decorator = decorated(scope, module)
     for place in places(scope):
         call = place.node
         if not isinstance(call, ast.Call) or place.handler:
@@ -113,8 +113,8 @@ def _parted_calls(scope: NameScope, module: Module) -> Iterator[tuple[Placement,
             yield place, call, f"under 'if {ast.unparse(test.test)[:40]}'"
         elif left is not None and call.lineno > left.lineno:
             yield place, call, f"after 'if {ast.unparse(left.test)[:40]}: return'"
-        elif decorated:
-            yield place, call, f"under @{decorated}"
+        elif decorator:
+            yield place, call, f"under @{decorator}"
 
 
 def _parting(place: Placement, scope: NameScope, module: Module) -> ast.If | None:
@@ -162,7 +162,7 @@ def _left_early(scope: NameScope, module: Module) -> ast.If | None:
     return None
 
 
-def _decorated(scope: NameScope, module: Module) -> str:
+def decorated(scope: NameScope, module: Module) -> str:
     """The decorator that calls a function on some ranks only: a library's, or one of this file."""
     for decorator in getattr(scope.node, "decorator_list", []):
         name = last_part(ast.unparse(decorator))
