@@ -57,7 +57,7 @@ RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "
 GPUS: tuple[tuple[str, object], ...] = (("count", 4), ("busy", 95))
 """H100s that are busy. The ranks of gpu_steps.py use them from the last one on."""
 GPU_SITE = "gpu_site/site-packages"
-BACKEND, MODEL, BALANCE = "job.backend", "job.model", "job.balance"
+BACKEND, MODEL, BALANCE, SCRIPT = "job.backend", "job.model", "job.balance", "job.script"
 MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
 """What a rank of Open MPI's gets to know, from a script of that name."""
 
@@ -310,6 +310,8 @@ FAULTS = (
     hangs("uneven_sampler", "data-uneven", 1, launcher=SHELL),
     # one with a loop that it may leave at any time: nothing tells a loop's end from another path
     hangs("early_stop", "data-uneven collective-mismatch", 0),
+    hangs("batch_skipped", "data-uneven collective-mismatch", 1),
+    warned("batch_skipped", "batch-skipped", 0, 1, check=SCRIPT, args=("clean",), word="clean"),
     hangs("accumulation_differs", "data-uneven collective-mismatch", 1, launcher=SHELL),
     # it has ended, and was needed
     Row(
@@ -456,6 +458,7 @@ FAULTS = (
 
 HEALTHY = (
     Row("ddp", nproc=4),
+    Row("batch_skipped_by_all"),
     # where nothing can be put into the interpreter, py-spy sees as much
     Row("ddp", launcher=(*TORCHRUN, "--no-python", "{python}", "-I"), word="isolated"),
     Row("ddp", launcher=STATIC, word="static"),
