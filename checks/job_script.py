@@ -8,8 +8,8 @@ Fails if     the script has a syntax error, or does not exist and the command ha
 Warns if     some ranks exit before a collective, or only some reach one (an `if rank == 0` around
              it, without the same call for the others), or only some call the wrapped model; a rank
              continues alone after an error in a collective, skips a batch or stops early on its
-             own, or decides by a random number whether to call one; a set determines the order of
-             collectives; an asynchronous collective is never waited for; DDP loads its data without
+             own, sets its own learning rate, or decides by a random number whether to call one; a
+             set determines the order of collectives; an asynchronous collective is never waited for; DDP loads its data without
              a sampler, or never calls set_epoch; gradients accumulated over batches are all-reduced
              in each of them, or reset in each; they are clipped while they are scaled; a GradScaler
              is used with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays
@@ -167,8 +167,17 @@ FINDINGS = {
         cause="early stopping, or a time limit, as on one GPU",
         means="a rank that has stopped is missing in the next all-reduce: the others hang until "
         "its timeout",
-        text="decide by a value of all ranks (all_reduce), or broadcast what rank 0 has decided, "
+        text="use a value of all ranks (all_reduce) for the decision, or broadcast that of rank 0, "
         "before {place!s}",
+    ),
+    "rate-per-rank": pitfall(
+        headline="each rank sets its own learning rate at {place}",
+        cause="a scheduler written for one GPU, which is given the loss of the rank's own data or "
+        "is stepped by some ranks only",
+        means="no error: the ranks apply the same gradients with different learning rates, and "
+        "their models drift apart",
+        text="call the scheduler on all ranks, with a loss that all have agreed on (all_reduce), "
+        "at {place!s}",
     ),
     "random-branch": pitfall(
         headline="a random number decides on each rank whether it calls the collective at {place}",
@@ -271,6 +280,7 @@ EXPECTED = {
     "batch-skipped": "a batch that all ranks skip",
     "wrapped-under-rank": "model.module, or the call on all ranks",
     "early-stop-per-rank": "one decision for all ranks",
+    "rate-per-rank": "one learning rate on all ranks",
     "random-branch": "one decision for all ranks",
     "set-order": "the same order on all ranks",
     "accumulation-reset": "zero_grad() once per optimizer step",

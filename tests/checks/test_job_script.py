@@ -65,6 +65,7 @@ PLAIN = (
     "batch-skipped",
     "wrapped-under-rank",
     "early-stop-per-rank",
+    "rate-per-rank",
     "random-branch",
     "set-order",
     "accumulation-reset",

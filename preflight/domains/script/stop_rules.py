@@ -199,9 +199,9 @@ def _ranks_at(place: Placement, loop: Loop, scope: NameScope, module: Module) ->
     return ranks
 
 
-def is_told(loop: Loop, keys: set[str], agree: frozenset[str]) -> bool:
-    """Whether one of these, or what a loop makes of them, goes through something in which ranks
-    agree."""
+def is_told(loop: ast.AST, keys: set[str], agree: frozenset[str]) -> bool:
+    """Whether one of these, or what a loop or a function makes of them, goes through something in
+    which ranks agree."""
     wanted = set(keys)
     for _ in range(NESTED_MAX):
         wanted |= {
