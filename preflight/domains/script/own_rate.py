@@ -25,16 +25,20 @@ from preflight.domains.script.stop_rules import PLAIN_CALLS, SAMPLERS, is_told
 
 SCHEDULERS = "torch.optim.lr_scheduler."
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
+METRICS = frozenset({"torchmetrics", "torcheval"})
+"""Whose values may be those of all ranks, without a word of it in the script."""
 CHAIN_MAX = 6
 
 
 def rate_per_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
-    """A step of a scheduler by what a rank alone knows, in a program that wraps a model."""
+    """A step of a scheduler by what a rank alone knows, in a program that wraps a model: a loss of
+    its own, or anything where the data of each loader is shared out and ranks agree on nothing."""
     if seen.framework or not wraps(program):
         return
     agree = agreeing_functions(program)
     samplers = sum(1 for module in program.modules for _ in calls_of(module, *SAMPLERS))
     training = _measuring(program, agree)
+    quiet = samplers > 1 and not may_agree(seen.names) and not seen.imports & METRICS
     for module in program.modules:
         made = _schedulers(module)
         for scope in module.scopes if made else ():
@@ -48,6 +52,7 @@ def rate_per_rank(program: Program, seen: Mentions) -> Iterator[Hit]:
                             why = "" if _may_be_told(scope, agree) else shown
                         elif kind == PLATEAU and samplers and args:
                             own = _own_loss(args[0], scope, training, agree)
+                            own = own or (ast.unparse(args[0])[:40] if quiet else "")
                             why = own and f"ReduceLROnPlateau by {own} of the rank's own share"
                         if why:
                             yield from module.hit("rate-per-rank", call, scope, why)

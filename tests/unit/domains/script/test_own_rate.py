@@ -24,6 +24,9 @@ FUNCTION = (
     "def train(m):\n  for x in loader:\n    loss = m(x)\n    loss.backward()\n  return loss\n"
     "for epoch in range(9):\n  loss = train(model)\n  scheduler.step(loss)\n"
 )
+VALIDATES = "val = DistributedSampler(other)\n" + PLATEAU.replace(
+    "total / len(loader)", "validate(model)"
+)
 ON_FIRST = TRAIN + "  if dist.get_rank() == 0:\n    scheduler.step(validate(model))\n"
 
 
@@ -42,6 +45,8 @@ def others(text: str, head: str = HEAD) -> list[str]:
         # a sum of something else, and a barrier, tell nobody the loss
         (PLATEAU.replace("  sched", "  dist.all_reduce(hits)\n  sched"), "ReduceLROnPlateau by"),
         (PLATEAU.replace("  sched", "  dist.barrier()\n  sched"), "ReduceLROnPlateau by"),
+        # the data of evaluation is shared out as well, and nothing is ever summed
+        (VALIDATES, "ReduceLROnPlateau by validate(model) of"),
         (ON_FIRST, "only under 'if dist.get_rank() == 0'"),
         (ON_FIRST.replace("scheduler.", "warm.") + "warm = lr_scheduler.StepLR(o, 3)\n", "only"),
     ],
@@ -63,6 +68,8 @@ def test_a_rank_sets_its_own(text: str, why: str) -> None:
         # what another package, or a metric that knows ranks, has worked out
         PLATEAU.replace("total / len(loader)", "validate(model)"),
         PLATEAU.replace("total / len(loader)", "metric.compute()"),
+        "import torchmetrics\n" + VALIDATES,
+        VALIDATES + "dist.all_reduce(other)\n",
         # no plateau, by the number of steps
         PLATEAU.replace("scheduler.step(total / len(loader))", "cosine.step()")
         + "cosine = lr_scheduler.CosineAnnealingLR(o, 3)\n",
