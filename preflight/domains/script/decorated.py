@@ -1,7 +1,7 @@
 """Collectives in a function that a decorator lets run on one rank only, such as Accelerate's
 `@accelerator.on_main_process` or Lightning's `@rank_zero_only`.
 
-Accelerate's documentation has gather() as a method that all processes have to call.
+Accelerator.gather's docstring: "This gather happens in all processes."
 """
 
 from __future__ import annotations
