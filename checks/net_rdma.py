@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -460,12 +460,20 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     yield from _judge_firmware(world, fabrics)
     if several:
         yield from _judge_mtu(world, fabrics)
-        layers = {node: hca_selection.layers(seen) for node, seen in fabrics.items()}
+        layers = _of_each(fabrics, hca_selection.layers)
         yield from _judge_apart(world, "layers-differ", layers)
-        keys = {node: hca_selection.partitions(seen) for node, seen in fabrics.items()}
+        keys = _of_each(fabrics, hca_selection.partitions)
         given = any(seen.pkey_index is not None for seen in world.distinct)
         blame = Blame.JOB if given else Blame.NETWORK
         yield from _judge_apart(world, "partitions-differ", keys, blame)
+
+
+def _of_each(
+    fabrics: Mapping[str, NodeRdma], make: Callable[[NodeRdma], Set[str]]
+) -> dict[str, Set[str]]:
+    """Node -> what is made of its observation, once for all nodes of which that is one object."""
+    made = {number: make(seen) for number, seen in {id(s): s for s in fabrics.values()}.items()}
+    return {node: made[id(seen)] for node, seen in fabrics.items()}
 
 
 def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:

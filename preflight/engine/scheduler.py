@@ -143,9 +143,9 @@ class Run:
         company.tend(self._mark())
         if company.nodes is not before:
             self._placed(company)
-        for check_id, key, observation in company.taken:
-            self._take(check_id, key, observation)
-        company.taken.clear()
+        while company.taken:  # each is gone once it is kept: at first there are a million
+            one = company.taken.popleft()
+            self._take(one.check, one.key, one.observation)
         self._give_up_others(company)
         if company.gone:
             self._settle_without_meeting()

@@ -521,6 +521,9 @@ class Meeting:
             return  # nobody has asked for it, or another one was faster
         value = self._values[bytes.fromhex(digest)] = self._kept_of(guest, value)
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
+            of.owed.discard(digest)
+            if not of.owed:
+                of.owed = set()  # one that has been emptied keeps its room, 2 KiB a node
             self.taken.append(Taken(check, of, rank, self._seen_as(value, seconds, marks)))
 
     def forget(self) -> None:

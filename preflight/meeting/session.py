@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from preflight.check import Scope, Stage
 from preflight.cpu_wait import cpu_wait
 from preflight.domains.net import meeting_port
 from preflight.meeting import handshake, neighbours, tasks
-from preflight.meeting.coordinator import Meeting
+from preflight.meeting.coordinator import Meeting, Taken
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
 from preflight.meeting.member import Attendance
 from preflight.meeting.neighbours import Neighbours
@@ -74,7 +75,8 @@ class Company:
     """Why this guest is on its own again: it never got in, or it lost the meeting."""
     pairs: Set[str] = frozenset()
     """Checks whose observers are numbered by node."""
-    taken: list[tuple[str, str, Observation]] = field(default_factory=list)
+    taken: deque[Taken] = field(default_factory=deque)
+    """What others have seen, for whoever looks to take out one by one."""
     here: Whereabouts = field(default_factory=Whereabouts)
     stood: float = 0.0
     starved: float = 0.0
@@ -476,7 +478,7 @@ class Company:
             if there or now - self._door_closed > patience:
                 self.assembled = True
         if self._door_closed is not None:
-            self.taken += [(t.check, t.key, t.observation) for t in host.taken]
+            self.taken += host.taken
             host.taken.clear()
         for said in host.said:
             self._tell(said)
