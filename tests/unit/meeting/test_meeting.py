@@ -508,6 +508,7 @@ def test_equal_values_travel_once(party: Party) -> None:
     assert isinstance(first, Seen)
     assert isinstance(third, Seen)
     assert first.value is third.value, "and it is kept once"
+    assert not any(guest.owed for guest in party.host.guests), "nobody owes what has come"
 
 
 def test_what_was_kept_to_know_equal_values_goes_and_the_values_stay(party: Party) -> None:
