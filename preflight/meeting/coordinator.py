@@ -523,7 +523,7 @@ class Meeting:
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
             of.owed.discard(digest)
             if not of.owed:
-                of.owed = set()  # one that has been emptied keeps its room, 2 KiB a node
+                of.owed = set()  # one that has been emptied keeps its room
             self.taken.append(Taken(check, of, rank, self._seen_as(value, seconds, marks)))
 
     def forget(self) -> None:

@@ -346,9 +346,7 @@ def translated(world: World[Mesh], one: LibraryMesh) -> dict[str, str]:
     found = {}
     for node in world.topology.nodes:
         seen = world.seen.get(node.name)
-        if seen is None or seen.source == node.addr:
-            continue  # so it is for nearly all, in each of six views: nothing to parse
-        mine, theirs = parse_ip(seen.source), parse_ip(node.addr)
+        mine, theirs = parse_ip(seen.source if seen else ""), parse_ip(node.addr)
         if mine and theirs and mine.version == theirs.version and mine != theirs:
             found[node.name] = node.addr
     found |= {a: edge.source[:45] for (a, _), edge in one.moved.items()}
