@@ -8,8 +8,8 @@ Fails if     GPUs with NVLink between them are not allowed to copy to each other
              gives up; a GPU has no lane to its switch, where most of its model have; the driver
              hangs when its links are queried
 Warns if     a GPU has fewer lanes than most of its model here and on the other nodes, a pair fewer
-             than on the other nodes; a pair has no P2P where most such pairs have; a translating
-             IOMMU or ACS obstructs copies over PCIe on bare metal; a GeForce claims P2P with a
+             than on the other nodes; no lane is up on any GPU of a board that
+             joins them by NVLink; a pair has no P2P where most such pairs have; a translating IOMMU or ACS obstructs copies over PCIe on bare metal; a GeForce claims P2P with a
              driver known to fail at it, or NCCL is set to use P2P that the driver does not offer; a
              pair of AMD GPUs has no XGMI where most of its model have it, here or between the same
              GPUs of the other nodes
@@ -86,6 +86,8 @@ FORGETFUL = re.compile(r"535\.")
 
 FAIL, WARN = Status.FAIL, Status.WARN
 NOTHING = "no NVIDIA GPU or driver here"
+OFF = "NVLink is off on purpose: NVreg_NvLinkDisable=1"
+GUEST = "the host of this virtual machine keeps NVLink from it"
 AMD = vendor.AMD
 
 FINDINGS = {
@@ -276,6 +278,17 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
             status=FAIL if none else WARN,
             sure=not none,
         )
+    for key, board in link_outliers.boards_without_lanes(nodes).items():
+        if key not in fewer:
+            found = _finding(
+                "nvlink-down",
+                [_gpu(world.subject(key), gpu.index) for gpu in board],
+                f"0 of {len(board[0].lanes)} lanes up on each of {len(board)} {board[0].name}",
+                "lanes that are up: the board of this model joins all its GPUs by NVLink",
+                status=WARN,
+            )
+            others = (OFF, GUEST) if key in virtual else (OFF,)
+            yield found.with_(alternatives=others)
     for key, pairs in link_outliers.missing_lanes_between(nodes).items():
         if key not in fewer:
             saw = f"NVLink lanes between {' · '.join(pairs[:SHOWN])}"

@@ -18,7 +18,8 @@ Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names n
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
              permission to open them
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
-             run, and no nvidia-persistenced keeps the GPUs awake
+             run, and no nvidia-persistenced keeps the GPUs awake; the runtime of a
+             container was told by NVIDIA_VISIBLE_DEVICES to give it none
 Not covered  ECC, clocks, links, other processes; masks that differ between ranks; Intel's GPUs;
              partitions of AMD's. AMD: tested with copied file trees only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
@@ -85,7 +86,7 @@ NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
 AMD = vendor.AMD
 AMD_MARKS = ("/sys/class/kfd", f"open {vendor.KFD}", f"open {vendor.DRI}")
-FAIL, WARN = Status.FAIL, Status.WARN
+FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
 OWN_MASKS = "every rank has its own mask (torchrun --virtual-local-rank)"
 
@@ -143,7 +144,7 @@ FINDINGS = {
         means="'Found no NVIDIA driver on your system', though the host has one",
         text="expose the GPUs: docker: --gpus all; apptainer: --nv; pod: resources.limits "
         "nvidia.com/gpu; on the host itself: install driver libraries that match the kernel module",
-        status=(Status.WARN, Status.FAIL),
+        status=(Status.WARN, Status.FAIL, Status.UNDECIDED),
         blame=Blame.JOB,
         was=("gpus-not-given",),
     ),
@@ -369,7 +370,11 @@ class Visible:
                mask_name and first: see kfd.masks()
     capabilities  NVIDIA_DRIVER_CAPABILITIES: what of the driver a container is given
     no_cuda    they leave out CUDA, and no libcuda lies where the linker looks
-    mps        NVIDIA's MPS runs here: its server alone holds the GPUs, for all programs
+    image_empty  NVIDIA_VISIBLE_DEVICES is set, to nothing
+    local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already
+    step_gpus  how many GPUs SLURM_STEP_GPUS or SLURM_JOB_GPUS list: the node's, for all tasks
+    mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
+               GPUs, for all programs
     """
 
     answer: GpuListing
@@ -390,6 +395,9 @@ class Visible:
     mps: bool = False
     capabilities: str = ""
     no_cuda: bool = False
+    image_empty: bool = False
+    local: tuple[int, int] | None = None
+    step_gpus: int | None = None
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -411,8 +419,8 @@ def observe(host: Host, ctx: Context) -> Visible:
     withheld, unlisted = (0, ()) if answer.code else make.not_listed(host, ctx.mark, answer, pci)
     # a folder that the job names: no fault of the driver's where that hangs
     ctx.mark("folder of MPS")
-    mps_folder = nvml.env_text(host.environ, MPS_FOLDER) or "/tmp/nvidia-mps"
-    mps = of_nvidia and host.exists(f"{mps_folder}/control")
+    mps_folder = nvml.env_text(host.environ, MPS_FOLDER)
+    mps = of_nvidia and (bool(mps_folder) or host.exists("/tmp/nvidia-mps/control"))
     masks = make.masks(host.environ)
     capabilities = nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or ""
     without = of_nvidia and bool(capabilities) and not _names(capabilities) & {"compute", "all"}
@@ -437,7 +445,27 @@ def observe(host: Host, ctx: Context) -> Visible:
         mps=mps,
         capabilities=capabilities,
         no_cuda=without and not nccl_library.libraries(host, "libcuda.so.1"),
+        image_empty=host.environ.get("NVIDIA_VISIBLE_DEVICES") == "",
+        # a run that starts ranks of its own says itself how many
+        local=_local(host.environ) if ctx.local_world_size == 1 else None,
+        step_gpus=_step_gpus(host.environ),
     )
+
+
+def _local(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    if any(not environ.get(name) for name in ("RANK", "WORLD_SIZE")):
+        return None
+    rank, size = (nvml.env_number(environ, n) for n in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    return None if rank is None or size is None or rank >= size else (rank, size)
+
+
+def _step_gpus(environ: Mapping[str, str]) -> int | None:
+    """SLURM gives the numbers of the node's GPUs, the step's before the job's (srun(1))."""
+    for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        words = (nvml.env_text(environ, name) or "").split(",")
+        if all(word.isdecimal() for word in words):
+            return len(set(words))
+    return None
 
 
 def _names(capabilities: str) -> set[str]:
@@ -586,13 +614,17 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
         code, status = "gpus-not-exposed", FAIL if wanted else WARN
         given = "nvidiactl" in seen.nodes
         saw += f" · /dev/nvidiactl is {'there' if given else 'not there'}"
-        if seen.image:
+        if seen.image or seen.image_empty:
             saw += f" · NVIDIA_VISIBLE_DEVICES={seen.image[:80]!r}"
         if not (wanted or given or seen.image not in ("", "void", "none")):
-            return
+            if not (seen.image or seen.image_empty):
+                return
+            # the runtime was told to give none: a job that needs no GPU is told so, too
+            status = UNDECIDED
     certain = code == "driver-mismatch" or (code == "driver-missing" and lost)
     sure = Confidence.CERTAIN if certain else Confidence.LIKELY
-    yield Found(code, (_driver(here),), saw, status=status, confidence=sure)
+    found = Found(code, (_driver(here),), saw, status=status, confidence=sure)
+    yield found.with_(explains=UNASKED) if status is UNDECIDED else found
 
 
 def _library_fault(seen: Visible) -> str:
@@ -634,7 +666,7 @@ def _uuids(answer: GpuListing) -> tuple[str, ...]:
 def _own_gpu_per_task(seen: Visible, visible: int) -> bool:
     """Whether every task may have its own share of the GPUs: the mask and the devices that we see
     are then those of the first task only."""
-    there = max(seen.slurm or 0, len(seen.pci), seen.answer.count)
+    there = seen.step_gpus or max(seen.slurm or 0, len(seen.pci), seen.answer.count)
     return seen.tasks > 1 and 0 < visible * seen.tasks <= there
 
 
@@ -700,7 +732,9 @@ def _mask_faults(
     # CUDA leaves out what this process may not open: a container that lacks one of the devices
     closed = [g.index for g in seen.answer.gpus if g.error == nvml.NO_PERMISSION]
     shut = [index for index in mask.indexes if index in closed]
-    visible, ranks = len(mask.indexes) - len(shut), len(here.ranks)
+    visible = len(mask.indexes) - len(shut)
+    met = len(here.ranks)
+    ranks = max(met, seen.local[1] if seen.local else 0)
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
     others: Sequence[str] = ()
@@ -737,6 +771,13 @@ def _mask_faults(
     what = "1 MIG instance" if mask.mig and visible else ""
     what = what or f"{visible} of {plural(seen.answer.count, 'GPU')}"
     saw = f"{what} visible, {plural(ranks, 'rank')} here"
+    if seen.local and ranks > met:
+        saw += f" by LOCAL_WORLD_SIZE · LOCAL_RANK={seen.local[0]}"
+        if code == "too-few-gpus":
+            confidence = Confidence.LIKELY
+            alternatives += ("LOCAL_WORLD_SIZE is left over from another launch",)
+    if seen.step_gpus and seen.step_gpus < seen.tasks and not apart:
+        saw += f" · SLURM gave this node's {seen.tasks} tasks {plural(seen.step_gpus, 'GPU')}"
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
     saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
     if seen.mask is None and seen.image not in ("", "all", "void", "none"):

@@ -1,10 +1,13 @@
-"""How NCCL and c10d parse a parameter."""
+"""How NCCL and c10d parse a parameter, and the GPUs whose board has what some of them are about."""
 
 from __future__ import annotations
 
 import re
 
 from preflight.frozen import dataclass
+
+# boards on which NVLink connects every GPU with every other one, by the driver's names
+NVLINKED = re.compile(r"SXM|80GB HBM3|H200$|[HB][38]00$|H20$|B200|GB[23]00")
 
 
 def strtoll(text: str) -> tuple[int, str]:

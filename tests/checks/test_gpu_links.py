@@ -205,6 +205,19 @@ HEALTHY = (
 )
 
 BROKEN = {pair: nvlink.UNSUPPORTED for pair in itertools.combinations(range(8), 2) if 3 in pair}
+NO_LANES = (
+    Case("no lane of one passed through alone", short(0, up=0, count=1)),
+    Case("no lane of a board of which nothing says whether it is one", bridged(pairs=0)),
+    Case(
+        "no lane of GPUs in instances",
+        node(tuple(gpu(i, lanes=lanes(0, 18), mig=True) for i in range(4))),
+    ),
+    Case(
+        "no lane of a node's H100 of PCIe",
+        node(tuple(gpu(i, "NVIDIA H100 PCIe", lanes=lanes(0, 12)) for i in range(4))),
+    ),
+)
+
 FAULTS = (
     Case("two lanes of one GPU", short(3), "nvlink-down", WARN, subject="n1 · GPU 3"),
     Case("no lane", short(3, up=0), "nvlink-down", FAIL, subject="n1 · GPU 3"),
@@ -215,6 +228,14 @@ FAULTS = (
         FAIL,
         subject="n3 · GPU 0",
     ),
+    Case(
+        "no lane on any GPU of a board",
+        short(*range(8), up=0),
+        "nvlink-down",
+        WARN,
+        subject="n1 · GPU 0",
+    ),
+    Case("no lane of a guest", short(*range(4), up=0, count=4, virtual=True), "nvlink-down", WARN),
     case(
         "one GPU a node",
         {"n1": switched(1), "n2": switched(1), "n3": short(0, count=1)},
@@ -274,7 +295,7 @@ FAULTS = (
         subject="n1 · GPU 1",
     ),
 )
-CASES = (*HEALTHY, *FAULTS, *amd_cases.LINKS)
+CASES = (*HEALTHY, *NO_LANES, *FAULTS, *amd_cases.LINKS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -211,7 +211,20 @@ CASES = (
         down(12, module="", nodes=(), pci=(pci(0, driver="vfio-pci"),)),
     ),
     Case("CPU container on a GPU node", down(12, nodes=())),
-    Case("the same, void by the runtime", down(12, nodes=(), image="void")),
+    Case(
+        "the runtime was told void", down(12, nodes=(), image="void"), "gpus-not-exposed", UNDECIDED
+    ),
+    Case(
+        "none, with the libraries", down(9, nodes=(), image="none"), "gpus-not-exposed", UNDECIDED
+    ),
+    Case("nothing", down(12, nodes=(), image_empty=True), "gpus-not-exposed", UNDECIDED),
+    Case(
+        "void, and GPUs are wanted",
+        down(12, nodes=(), image="void", slurm=4),
+        "gpus-not-exposed",
+        FAIL,
+    ),
+    Case("void, and CDI brings the devices", but(image="void")),
     Case("docker without --gpus", down(12, nodes=(), image="all"), "gpus-not-exposed", WARN),
     Case("apptainer without --nv", down(12, NOT_FOUND), "gpus-not-exposed", WARN),
     Case(
@@ -352,6 +365,28 @@ CASES = (
         expect={"gpus_per_node": 4},
     ),
     Case("three for four tasks", has(3, tasks=4), "too-few-gpus", FAIL, topology=SLURM),
+    Case(
+        "one rank alone of one each",
+        but(mask="2", tasks=4, local=(2, 4)),
+        "mask-per-task",
+        WARN,
+        topology=topology(1),
+    ),
+    Case(
+        "four tasks on the one GPU of their step",
+        but(mask="0", tasks=4, local=(0, 4), step_gpus=1),
+        "too-few-gpus",
+        FAIL,
+        topology=topology(1),
+    ),
+    Case(
+        "two tasks with their own",
+        but(mask="0,1", tasks=2, local=(0, 2), step_gpus=4),
+        topology=topology(1),
+    ),
+    Case("one of eight local ranks", but(local=(0, 8)), "too-few-gpus", FAIL, topology=topology(1)),
+    Case("one of four local ranks", but(local=(3, 4)), topology=topology(1)),
+    Case("the virtual local rank of torchrun", but(mask="2", local=(0, 1)), topology=topology(1)),
     Case("odd bytes", but(mask="\0{x}%s" * 600), "mask-empty", FAIL),
     *amd_cases.VISIBLE,
 )
@@ -393,6 +428,24 @@ def test_fewer_gpus_by_a_container_are_the_jobs_fault() -> None:
     saw = replace(has(2, withheld=2), pci=FINE.pci)
     case = Case("", saw, expect={"gpus_per_node": 4}, topology=topology(2))
     assert [f.blame for f in judged(gpu_visible, case)] == [Blame.JOB]
+
+
+def test_observe_what_a_started_rank_is_told(node: Path) -> None:
+    environ = {
+        **{"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"},
+        **{"SLURM_JOB_GPUS": "0,1,2,3", "SLURM_STEP_GPUS": "2,3", "NVIDIA_VISIBLE_DEVICES": ""},
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/mps",
+    }
+    seen = nvml.observed(
+        "gpu.visible", nvml.settings(8), root=node, environ=environ, local_world_size=1
+    ).value
+    assert (seen.local, seen.step_gpus, seen.image_empty, seen.mps) == ((2, 4), 2, True, True)
+    for odd in ({"LOCAL_RANK": "4"}, {"LOCAL_WORLD_SIZE": "x"}, {"RANK": ""}):
+        odd = {**environ, **odd, "SLURM_STEP_GPUS": "gpu:2", "SLURM_JOB_GPUS": ""}
+        seen = nvml.observed(
+            "gpu.visible", nvml.settings(8), root=node, environ=odd, local_world_size=1
+        ).value
+        assert (seen.local, seen.step_gpus) == (None, None)
 
 
 def test_here() -> None:

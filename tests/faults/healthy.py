@@ -227,6 +227,14 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,env.vars"),
     ),
     healthy(
+        "compute mode exclusive, as MPS wants it, whose pipes the job names",
+        nproc=4,
+        gpus=4,
+        env={"CUDA_MPS_PIPE_DIRECTORY": "/run/mps", "CUDA_MPS_LOG_DIRECTORY": "/run/mps-log"},
+        scenario={"compute_mode": 3},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,env.vars"),
+    ),
+    healthy(
         "what the image of CUDA sets, and the device plugin's void beside devices of CDI",
         nproc=2,
         gpus=2,

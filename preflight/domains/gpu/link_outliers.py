@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from preflight.domains.gpu import nvlink
 from preflight.domains.gpu.nvlink import GpuTopology, LinkedGpu, Pair
+from preflight.domains.params import NVLINKED
 from preflight.frozen import dataclass
 from preflight.humanize import parties
 from preflight.inference import consensus
@@ -68,6 +69,21 @@ def missing_lanes(
                 usually = set.intersection(*(_down(peer) for peer in peers))
                 lost = tuple(sorted(_down(gpu) - usually))
                 found.setdefault(node, []).append(MissingLanes(gpu, usual, holders, lost))
+    return found
+
+
+def boards_without_lanes(
+    nodes: Mapping[str, GpuTopology],
+) -> dict[str, list[LinkedGpu]]:
+    """GPUs of a board that NVLink joins by the model's design, none of which has a lane up. Cards
+    for a slot are none of these: their bridges are sold apart."""
+    found = {}
+    for node, joined in nodes.items():
+        gpus = [gpu for gpu in joined.gpus if gpu.lanes]
+        alike = len({gpu.name for gpu in gpus}) == 1 and len(gpus) == len(joined.gpus) > 1
+        down = all(gpu.whole and not gpu.active for gpu in gpus)
+        if alike and down and NVLINKED.search(gpus[0].name):
+            found[node] = gpus
     return found
 
 

@@ -5,11 +5,10 @@ collect() looks; the functions at the end are pure and say which of NCCL's ways 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
-from preflight.domains.params import c10d_bool, strtoll, switched_on
+from preflight.domains.params import NVLINKED, c10d_bool, strtoll, switched_on
 from preflight.domains.settings.nccl_conf import (
     VALUE_KEPT,
     Variable,
@@ -35,8 +34,6 @@ OTHERS = (
     *("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
     "PYTORCH_HIP_ALLOC_CONF",
 )
-# boards on which NVLink connects every GPU with every other one, by the driver's names
-NVLINKED = re.compile(r"SXM|80GB HBM3|H200$|[HB][38]00$|H20$|B200|GB[23]00")
 KEPT = 400
 """Variables and lines that are kept; the largest known recipe has about 60."""
 
