@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.rdma import rdma_ports
-from preflight.domains.params import switched_on
+from preflight.domains.params import strtoll, switched_on
 from preflight.domains.settings.collect import (
     Settings,
     collect_settings,
@@ -382,6 +382,15 @@ def _judge_switches(
     if settings.gpus or settings.amd:
         for variable in watchdogs_off(counts):
             yield _finding(here, "watchdog-off", variable, _assignment(variable), "not set")
+    least, most = counts.get("NCCL_MIN_NCHANNELS"), counts.get("NCCL_MAX_NCHANNELS")
+    # src/graph/connect.cc: max(least, min(channels, most)); -2 counts as not set
+    if least and most and not settings.amd and HIDDEN not in (least.value, most.value):
+        low, high = strtoll(least.value)[0], strtoll(most.value)[0]
+        if 0 < high < low:
+            means = f"NCCL_MIN_NCHANNELS={low} is above it, and NCCL takes the larger of them"
+            saw = f"{_assignment(most)} · {_assignment(least)}"
+            wants = f"{low} or more, or NCCL_MIN_NCHANNELS to {high} or less"
+            yield _finding(here, "value-range", most, saw, wants, {"means": means})
     net = counts.get("NCCL_NET")
     if net and settings.gpus and net.value.upper() == "IB" and not settings.rdma:
         saw = f"{_assignment(net)} · no active RDMA port here"

@@ -8,9 +8,10 @@ Fails if     GPUs with NVLink between them are not allowed to copy to each other
              gives up; a GPU has no lane to its switch, where most of its model have; the driver
              hangs when its links are queried
 Warns if     a GPU has fewer lanes than most of its model here and on the other nodes, a pair fewer
-             than on the other nodes; no lane is up on any GPU of a board that
-             joins them by NVLink; a pair has no P2P where most such pairs have; a translating IOMMU or ACS obstructs copies over PCIe on bare metal; a GeForce claims P2P with a
-             driver known to fail at it, or NCCL is set to use P2P that the driver does not offer; a
+             than on the other nodes; no lane is up on any GPU of a board that joins them by
+             NVLink; a pair has no P2P where most such pairs have; a translating IOMMU or ACS
+             obstructs copies over PCIe on bare metal; a GeForce claims P2P with a driver known to
+             fail at it, or NCCL is set to use P2P that the driver does not offer; a
              pair of AMD GPUs has no XGMI where most of its model have it, here or between the same
              GPUs of the other nodes
 Undecided    nvidia-ml-py is not installed; NVML could not start or does not permit queries of links

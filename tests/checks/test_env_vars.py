@@ -133,6 +133,17 @@ CASES = (
     Case("old", having({"NCCL_ASYNC_ERROR_HANDLING": "1"}), "name-deprecated", WARN),
     # values
     Case(
+        "more channels at least than at most",
+        having({"NCCL_MIN_NCHANNELS": "32", "NCCL_MAX_NCHANNELS": "4"}),
+        "value-range",
+        WARN,
+        subject="n1 · NCCL_MAX_NCHANNELS",
+    ),
+    Case(
+        "as many at least as at most",
+        having({"NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "0x10"}),
+    ),
+    Case(
         "a word is 0",
         having({"NCCL_IB_DISABLE": "true"}, **H100),
         "value-misread",
