@@ -2,24 +2,23 @@
 
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
-             CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES; of AMD's GPUs what
-             KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
+             CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES, LOCAL_RANK,
+             LOCAL_WORLD_SIZE; of AMD's GPUs what KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
              or not exposed to a container that has the devices, or CUDA's is not; a driver is
              installed, but its module is not loaded; a GPU is lost or has an error; there are fewer
-             GPUs than expected
-             (--expect gpus_per_node, SLURM) or than ranks; the mask hides all GPUs of a job that
-             asked for some, or of one node while others show theirs, or names MIG instances where
-             MIG is off or one instance for several ranks; a GPU of the job prohibits compute;
-             /dev/nvidia-uvm is missing; a job that asked for GPUs has no permission for /dev/kfd or
-             a render node
+             GPUs than expected (--expect gpus_per_node, SLURM) or than ranks; the mask hides all
+             GPUs of a job that asked for some, or of one node while others show theirs, or names
+             MIG instances where MIG is off or one instance for several ranks; a GPU of the job
+             prohibits compute; /dev/nvidia-uvm is missing; a job that asked for GPUs has no
+             permission for /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
              permission to open them
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
-             run, and no nvidia-persistenced keeps the GPUs awake; the runtime of a
-             container was told by NVIDIA_VISIBLE_DEVICES to give it none
+             run, and no nvidia-persistenced keeps the GPUs awake; a container's runtime was told by
+             NVIDIA_VISIBLE_DEVICES to give it no GPU
 Not covered  ECC, clocks, links, other processes; masks that differ between ranks; Intel's GPUs;
              partitions of AMD's. AMD: tested with copied file trees only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
@@ -372,7 +371,6 @@ class Visible:
     no_cuda    they leave out CUDA, and no libcuda lies where the linker looks
     image_empty  NVIDIA_VISIBLE_DEVICES is set, to nothing
     local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already
-    step_gpus  how many GPUs SLURM_STEP_GPUS or SLURM_JOB_GPUS list: the node's, for all tasks
     mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
                GPUs, for all programs
     """
@@ -397,7 +395,6 @@ class Visible:
     no_cuda: bool = False
     image_empty: bool = False
     local: tuple[int, int] | None = None
-    step_gpus: int | None = None
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -448,7 +445,6 @@ def observe(host: Host, ctx: Context) -> Visible:
         image_empty=host.environ.get("NVIDIA_VISIBLE_DEVICES") == "",
         # a run that starts ranks of its own says itself how many
         local=_local(host.environ) if ctx.local_world_size == 1 else None,
-        step_gpus=_step_gpus(host.environ),
     )
 
 
@@ -457,15 +453,6 @@ def _local(environ: Mapping[str, str]) -> tuple[int, int] | None:
         return None
     rank, size = (nvml.env_number(environ, n) for n in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     return None if rank is None or size is None or rank >= size else (rank, size)
-
-
-def _step_gpus(environ: Mapping[str, str]) -> int | None:
-    """SLURM gives the numbers of the node's GPUs, the step's before the job's (srun(1))."""
-    for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
-        words = (nvml.env_text(environ, name) or "").split(",")
-        if all(word.isdecimal() for word in words):
-            return len(set(words))
-    return None
 
 
 def _names(capabilities: str) -> set[str]:
@@ -666,7 +653,7 @@ def _uuids(answer: GpuListing) -> tuple[str, ...]:
 def _own_gpu_per_task(seen: Visible, visible: int) -> bool:
     """Whether every task may have its own share of the GPUs: the mask and the devices that we see
     are then those of the first task only."""
-    there = seen.step_gpus or max(seen.slurm or 0, len(seen.pci), seen.answer.count)
+    there = max(seen.slurm or 0, len(seen.pci), seen.answer.count)
     return seen.tasks > 1 and 0 < visible * seen.tasks <= there
 
 
@@ -776,8 +763,6 @@ def _mask_faults(
         if code == "too-few-gpus":
             confidence = Confidence.LIKELY
             alternatives += ("LOCAL_WORLD_SIZE is left over from another launch",)
-    if seen.step_gpus and seen.step_gpus < seen.tasks and not apart:
-        saw += f" · SLURM gave this node's {seen.tasks} tasks {plural(seen.step_gpus, 'GPU')}"
     saw += "" if seen.first is None else f" · ROCR_VISIBLE_DEVICES={seen.first[:80]!r}"
     saw += "" if seen.mask is None else f" · {seen.mask_name}={seen.mask[:80]!r}"
     if seen.mask is None and seen.image not in ("", "all", "void", "none"):

@@ -373,15 +373,8 @@ CASES = (
         topology=topology(1),
     ),
     Case(
-        "four tasks on the one GPU of their step",
-        but(mask="0", tasks=4, local=(0, 4), step_gpus=1),
-        "too-few-gpus",
-        FAIL,
-        topology=topology(1),
-    ),
-    Case(
         "two tasks with their own",
-        but(mask="0,1", tasks=2, local=(0, 2), step_gpus=4),
+        but(mask="0,1", tasks=2, local=(0, 2)),
         topology=topology(1),
     ),
     Case("one of eight local ranks", but(local=(0, 8)), "too-few-gpus", FAIL, topology=topology(1)),
@@ -433,19 +426,18 @@ def test_fewer_gpus_by_a_container_are_the_jobs_fault() -> None:
 def test_observe_what_a_started_rank_is_told(node: Path) -> None:
     environ = {
         **{"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"},
-        **{"SLURM_JOB_GPUS": "0,1,2,3", "SLURM_STEP_GPUS": "2,3", "NVIDIA_VISIBLE_DEVICES": ""},
-        "CUDA_MPS_PIPE_DIRECTORY": "/run/mps",
+        **{"NVIDIA_VISIBLE_DEVICES": "", "CUDA_MPS_PIPE_DIRECTORY": "/run/mps"},
     }
     seen = nvml.observed(
         "gpu.visible", nvml.settings(8), root=node, environ=environ, local_world_size=1
     ).value
-    assert (seen.local, seen.step_gpus, seen.image_empty, seen.mps) == ((2, 4), 2, True, True)
+    assert (seen.local, seen.image_empty, seen.mps) == ((2, 4), True, True)
     for odd in ({"LOCAL_RANK": "4"}, {"LOCAL_WORLD_SIZE": "x"}, {"RANK": ""}):
-        odd = {**environ, **odd, "SLURM_STEP_GPUS": "gpu:2", "SLURM_JOB_GPUS": ""}
+        environ_of_it = {**environ, **odd}
         seen = nvml.observed(
-            "gpu.visible", nvml.settings(8), root=node, environ=odd, local_world_size=1
+            "gpu.visible", nvml.settings(8), root=node, environ=environ_of_it, local_world_size=1
         ).value
-        assert (seen.local, seen.step_gpus) == (None, None)
+        assert seen.local is None
 
 
 def test_here() -> None:
