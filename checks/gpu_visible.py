@@ -3,7 +3,8 @@
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
              CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES, LOCAL_RANK,
-             LOCAL_WORLD_SIZE; of AMD's GPUs what KFD lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
+             LOCAL_WORLD_SIZE; of AMD's GPUs what KFD lists in /sys, /dev/kfd, /dev/dri/renderD*,
+             ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
              or not exposed to a container that has the devices, or CUDA's is not; a driver is
              installed, but its module is not loaded; a GPU is lost or has an error; there are fewer
@@ -17,8 +18,8 @@ Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names n
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
              permission to open them
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
-             run, and no nvidia-persistenced keeps the GPUs awake; a container's runtime was told by
-             NVIDIA_VISIBLE_DEVICES to give it no GPU
+             run, and no nvidia-persistenced keeps the GPUs awake; NVIDIA_VISIBLE_DEVICES asks a
+             container's runtime for no GPU
 Not covered  ECC, clocks, links, other processes; masks that differ between ranks; Intel's GPUs;
              partitions of AMD's. AMD: tested with copied file trees only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
