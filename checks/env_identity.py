@@ -155,7 +155,8 @@ FINDINGS = {
     "worlds-split": FindingType(
         headline="each node runs a separate job: {seen}",
         who="job author",
-        cause="srun or mpirun on several nodes, and torchrun without --nnodes",
+        cause="srun or mpirun on several nodes and torchrun without --nnodes, or a pod of several "
+        "whose command has --nnodes=1 or --standalone",
         means="every node trains alone, writes the same checkpoints and ends without an error",
         text="give torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=HOST:29500; "
         "if independent runs are intended: --tolerate env.identity",

@@ -408,17 +408,24 @@ def _nested_launchers(env: Env, top: Topology) -> Iterator[Found]:
 
 def _split_worlds(env: Env, top: Topology) -> Iterator[Found]:
     """One torchrun a node, and each of them a world of its own: that is what torchrun does without
-    --nnodes, so that it is hardly meant."""
+    --nnodes, or with --nnodes=1 where an operator of Kubernetes says more, so that it is hardly
+    meant."""
     if not env.started_by_torchrun or env.number("GROUP_WORLD_SIZE") != 1:
+        return
+    wanted = "torchrun --nnodes=N on N nodes, with one --rdzv-endpoint"
+    alone = ("intentionally independent runs, one per node",)
+    if env.kubernetes and (env.number("PET_NNODES") or 0) > 1:  # a range may have come down to one
+        saw = f"{env.say('PET_NNODES', 'GROUP_WORLD_SIZE')}: each node trains alone"
+        found = env.fault("worlds-split", saw, wanted, None, Confidence.LIKELY)
+        yield found.with_(alternatives=alone)
         return
     for tasks, here in (STEP[:2], ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")):
         total, part = env.number(tasks), env.number(here)
         several = total and part and (total == part > 1 if here == STEP[1] else total > part == 1)
         if several:
             saw = f"{env.say(tasks, here, 'GROUP_WORLD_SIZE')}: each node trains alone"
-            wanted = "torchrun --nnodes=N on N nodes, with one --rdzv-endpoint"
             found = env.fault("worlds-split", saw, wanted, None, Confidence.LIKELY)
-            yield found.with_(alternatives=("intentionally independent runs, one per node",))
+            yield found.with_(alternatives=alone)
             return
 
 

@@ -164,6 +164,9 @@ HEALTHY = (
         topology=several(2, 1, facts=PODS.facts),
     ),
     Case("Trainer v2", shared(TRAINER, kubernetes=True)),
+    Case("its ranks", one(torchrun(0, 8, PET_NNODES="2"), kubernetes=True)),
+    Case("one of one to two pods", one(torchrun(0, 4, PET_NNODES="1:2"), kubernetes=True)),
+    Case("no operator says it", one(torchrun(0, 4, PET_NNODES="2"))),
     Case("a pod that says how many ranks there are", shared(FIRST_POD | RANKS, kubernetes=True)),
     Case("a pod's number as RANK for torchrun", one(INDEXED, rank=1, kubernetes=True)),
     Case("four ranks by hand on one machine", one(ENV | {"MASTER_ADDR": "localhost"})),
@@ -407,6 +410,12 @@ LAUNCHERS = (
     Case(
         "a world of its own on each node",
         one(torchrun(0, 4) | srun(0, 2, 2)),
+        "worlds-split",
+        FAIL,
+    ),
+    Case(
+        "one in each pod, of two",
+        one(torchrun(0, 4, PET_NNODES="2"), kubernetes=True),
         "worlds-split",
         FAIL,
     ),

@@ -363,6 +363,17 @@ IDENTITY = (
         nproc=None,
     ),
     Fault(
+        "each of two pods starts torchrun with --nnodes=1",
+        "env.identity",
+        "worlds-split",
+        "n1 · rank 0",
+        env=TORCHRUN
+        | at("n1")
+        | {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "PET_NNODES": "2"}
+        | {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "PET_NODE_RANK": "0"},
+        nproc=None,
+    ),
+    Fault(
         "srun on two nodes starts torchrun without --nnodes",
         "env.identity",
         "worlds-split",
