@@ -11,7 +11,7 @@ Fails if     ranks make different calls with the same number, or in a different 
              service can't reach one or reports that it has launched fewer calls, or all have
              reached the same call and it does not end
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
-             working
+             working; one line calls barrier() 8 times and more in each step
 Undecided    no collective and no step was seen during the watch; a process group counts calls, but
              neither torch nor preflight could record them; all ranks wait for the lock file of an
              extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
@@ -32,6 +32,7 @@ from dataclasses import replace
 
 from preflight.check import Context
 from preflight.domains.job import collective_order
+from preflight.domains.job.barriers import repeated_barrier
 from preflight.domains.job.hang import (
     Hang,
     describe_mismatch,
@@ -131,6 +132,16 @@ FINDINGS = {
         "DistributedSampler with drop_last=True, a fixed number of steps for an IterableDataset, "
         "or torch.distributed.algorithms.join.Join",
         blame=(Blame.JOB, Blame.UNKNOWN),
+    ),
+    "barriers-in-step": for_author(
+        headline="barrier() at {line} is called {often}",
+        cause="barriers of tracing, timing or debugging left in the loop",
+        means="every rank waits for the slowest one at each of them, not once per step: slow steps "
+        "without an error",
+        text="remove the barrier at {line!s}, or call it once per step: collectives wait for all "
+        "ranks by themselves",
+        status=Status.WARN,
+        explains=(),
     ),
     "rank-stuck": for_author(
         headline="rank {rank} is stuck at {line}, the others wait for it",
@@ -241,6 +252,16 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
     )
     if first:
         yield with_swallowed(hang, first)
+    elif repeated := repeated_barrier(hang):
+        often = f"{repeated.in_a_step:.0f} times in each step"
+        yield Found(
+            "barriers-in-step",
+            hang.subjects(repeated.ranks),
+            saw=f"barrier() at {repeated.frame}: about {often} of the optimizer, on every rank",
+            expected="no barrier in a step",
+            confidence=LIKELY,
+            fields={"line": str(repeated.frame), "often": often},
+        )
 
 
 def _mixed_groups(hang: Hang) -> Found | None:

@@ -317,6 +317,36 @@ UNEVEN = (
     ),
 )
 
+
+def stepping(*calls: str, steps: int = 10, completed: int = 1000) -> Calls:
+    """A rank with the latest calls of so many: a letter for a barrier of that line, - for an
+    all-reduce."""
+    lines = {"a": 61, "b": 62}
+    made = tuple(
+        call(n, "barrier" if c in lines else "all_reduce", lines.get(c, 38), done=True)
+        for n, c in enumerate("".join(calls), 1)
+    )
+    last = Group("0", (0, 1), completed, completed, made)
+    return rank("own", last, steps=steps, world=2, why="time", still=0.1, quiet=0.1)
+
+
+OFTEN = stepping("aaa", *["-" + "a" * 12] * 3)
+BARRIERS = (
+    finds("barriers-in-step", "12 and more", job(OFTEN, OFTEN), 0, status=WARN),
+    finds(
+        "barriers-in-step",
+        "of several buckets",
+        job(*[stepping(*["---" + "a" * 9 + "b"] * 4)] * 2),
+        0,
+        status=WARN,
+    ),
+    Case("7 in a step", job(*[stepping(*["-" + "a" * 7] * 9)] * 2)),
+    Case("one for each batch of an evaluation", job(*[stepping("-" * 90, "a" * 60, "----")] * 2)),
+    Case("they were few, over all steps", job(*[replace(OFTEN, steps=200)] * 2)),
+    Case("too few steps", job(*[replace(OFTEN, steps=4)] * 2)),
+    Case("on one rank only", job(OFTEN, stepping(*["-" + "b" * 12] * 3))),
+)
+
 NOT_JOINED = [replace(rank(w), groups=(), world=2) for w in ("init", "own")]
 NFS = rank("own", state="D", wchan="nfs_wait_on_request", line=12)
 STANDS = (
@@ -367,6 +397,7 @@ CASES = (
     *DIFFERS,
     *SWAPPED,
     *UNEVEN,
+    *BARRIERS,
     *STANDS,
     finds("rank-busy", "tokenises", over("time", GOES, LATE, LATE, LATE), 0, status=WARN),
     finds("rank-busy", "interrupted", over("interrupted", WAITS, BEHIND), 1, status=WARN),

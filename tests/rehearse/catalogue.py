@@ -305,6 +305,7 @@ FAULTS = (
     hangs("swallowed_forward", "exception-swallowed", 0, nproc=3, launcher=SHELL),
     hangs("finally_barrier", "exception-swallowed", 1, launcher=SHELL),
     # one has no more to do
+    warned("barriers_traced", "barriers-in-step", 0, 1, launcher=SHELL),
     hangs("uneven_ddp", "data-uneven", 2, nproc=3),
     hangs("uneven_iterable", "data-uneven", 1, 2, nproc=3, line=False),
     hangs("uneven_sampler", "data-uneven", 1, launcher=SHELL),
@@ -467,6 +468,7 @@ HEALTHY = (
     Row("slow_start", args=("15", "1"), stuck=20.0, word="of-one"),
     Row("evaluation", args=("20",), launcher=SHELL),
     Row("compiles", args=("22",), launcher=SHELL),
+    Row("barriers_traced", args=("steps",), launcher=SHELL, word="steps"),
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
     Row("routed", nproc=3, launcher=SHELL),
