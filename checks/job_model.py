@@ -4,7 +4,8 @@ Level        deep
 Looks at     of each rank of a rehearsed command: name, shape and requires_grad of the parameters
              when DDP wraps a model; before steps 1, 2, 3, 4, 5, 7, 9, 13 … of the optimizer a few
              numbers out of up to 512 parameters and as many buffers; which parameters ever had a
-             gradient; learning rates and seeds
+             gradient, and which were frozen when DDP was built and are trained later; whether DDP
+             summed the gradients that a step uses; learning rates and seeds
 Fails if     ranks wrap models with other parameters; parameters of a model that DDP has wrapped
              differ between ranks; DDP ended a rank because parameters took no part in the loss
 Warns if     parameters that were equal at the start differ later, though gradients are summed
@@ -33,6 +34,8 @@ from preflight.domains.job.replica import (
     differs_at,
     of_kind,
     structure,
+    unfrozen_too_late,
+    unreduced_on,
 )
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -70,7 +73,8 @@ FINDINGS = {
     "replicas-diverged": for_author(
         headline="the ranks no longer have the same model: {seen}",
         cause="weights that are loaded, initialised or changed on some ranks after DDP wrapped the "
-        "model, a forward of model.module, no_sync() around every backward, other learning rates",
+        "model, a forward of model.module, no_sync() around the last backward before "
+        "optimizer.step(), parameters that are unfrozen after DDP was built, other learning rates",
         means="no error at all: each rank trains a model of its own, and the checkpoint of rank 0 "
         "has learned from its part of the data only",
         text="find what sets the ranks apart: {hint!s}",
@@ -272,7 +276,23 @@ def _hint(
     models: Mapping[int, Replica],
     ranks: Mapping[int, tuple[Subject, Models]],
 ) -> str:
-    """What to do, by what else is known."""
+    """What to do, by what else is known. Learning rates come after what sets weights apart for
+    sure: a schedule that follows the loss differs where the models do."""
+    if unfrozen_too_late(differs, models) and not _wrapped_again(differs, models, ranks):
+        line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
+        one = differs.many == 1
+        be, was, its = ("is", "it was", "its") if one else ("are", "they were", "their")
+        return (
+            f"wrap the model in DDP after {_some(differs.names)} {be} unfrozen, or again then: "
+            f"{was} frozen when DDP was built{line}, so that {its} gradients are not all-reduced"
+        )
+    if unreduced := unreduced_on(differs, models):
+        line = next((f" at {models[r].stepped}" for r in unreduced if models[r].stepped), "")
+        return (
+            f"let the LAST micro-batch before optimizer.step{line} be the one outside of no_sync, "
+            "or with require_backward_grad_sync=True: now that step follows a backward without "
+            "all-reduce"
+        )
     rates = {one.rates for one in models.values()}
     if len(rates) > 1:
         told = " and ".join(f"{_rates(r)}" for r in sorted(rates)[:2])
@@ -284,7 +304,7 @@ def _hint(
     ]
     if len(quiet) == len(ranks):
         return (
-            "call the wrapped model itself, not model.module, and leave no_sync() before the "
+            "call the wrapped model itself, not model.module, and leave no_sync before the "
             "optimizer steps: no gradients were summed at all"
         )
     if differs.step == 0:
@@ -295,6 +315,21 @@ def _hint(
     return (
         f"look at what changes {differs.name} or skips the optimizer on some ranks only, between "
         f"steps {max(differs.agreed, 0)} and {differs.step}"
+    )
+
+
+def _wrapped_again(
+    differs: Drift,
+    models: Mapping[int, Replica],
+    ranks: Mapping[int, tuple[Subject, Models]],
+) -> bool:
+    """Whether another DDP may sum the gradients of these parameters: one that trains such names."""
+    return any(
+        trains and name in differs.names
+        for rank, model in models.items()
+        for other in ranks[rank][1].models
+        if other.kind == "ddp" and other is not model
+        for name, trains in zip(other.names, other.trained, strict=False)
     )
 
 

@@ -49,6 +49,9 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
             if isinstance(rate, (int, float)) and math.isfinite(rate)
         ),
         hooks=_texts(entry.get("hooks"))[:4],
+        unfrozen=tuple(_unfrozen(entry.get("unfrozen"), len(names))),
+        unreduced=_steps(entry.get("unreduced")),
+        stepped=frame_from_json(entry.get("stepped")),
         seed=seed if type(seed) is int and abs(seed) < 1 << 64 else 0,
         checks=tuple(_checks(entry.get("checks"))),
         buffers=_texts(entry.get("buffers")),
@@ -62,6 +65,17 @@ def _texts(told: object) -> tuple[str, ...]:
 
 def _flags(told: object) -> tuple[bool, ...]:
     return tuple(letter == "1" for letter in told[:NAMES]) if isinstance(told, str) else ()
+
+
+def _unfrozen(told: object, names: int) -> Iterator[tuple[int, int]]:
+    for entry in told[:names] if isinstance(told, list) else ():
+        match entry:
+            case [int(number), int(step)] if 0 <= number < names and step >= 0:
+                yield number, step
+
+
+def _steps(told: object) -> tuple[int, ...]:
+    return sane_numbers(told[:CHECKS]) if isinstance(told, list) else ()
 
 
 def _checks(told: object) -> Iterator[Sampled]:

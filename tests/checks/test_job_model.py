@@ -52,6 +52,10 @@ OTHER = replace(DDP, checks=checks(0.5, 0.6, 0.8))
 DRIFTS = replace(PLAIN, checks=checks(0.5, 0.9, 0.8))
 AGAIN = replace(PLAIN, checks=checks(0.5, 0.9, 0.7))
 FROZEN = replace(DDP, trained=(True, False))
+THAWED = replace(FROZEN, unfrozen=((1, 1),))
+THAWS = replace(OTHER, trained=FROZEN.trained, unfrozen=((1, 1),))
+STEP = Frame("train.py", 30, "main", own=True)
+UNREDUCED_STEP = replace(OTHER, unreduced=(1,), stepped=STEP)
 UNUSED = replace(DDP, had=(True, False), checks=())
 
 
@@ -88,6 +92,13 @@ CASES = (
         ranks(PLAIN, replace(PLAIN, checks=checks(0.1, 0.2))),
         topology=THREE,
     ),
+    Case("frozen, and never trained", ranks(FROZEN, FROZEN, FROZEN), topology=THREE),
+    Case("unfrozen late, and equal", ranks(THAWED, THAWED, THAWED), topology=THREE),
+    Case(
+        "the last batch not summed, the same data",
+        ranks(*(replace(DDP, unreduced=(0, 1), stepped=STEP),) * 2),
+        topology=THREE,
+    ),
     Case("no DDP, equal again later", ranks(PLAIN, AGAIN), topology=THREE),
     Case("no DDP, nothing summed", ranks(PLAIN, DRIFTS, exchanged=4.0), topology=THREE),
     Case("no looks yet", ranks(replace(DDP, checks=()), DDP), topology=THREE),
@@ -99,6 +110,22 @@ CASES = (
         FAIL,
         topology=THREE,
         subject="n1 · rank 2",
+    ),
+    Case(
+        "unfrozen after DDP was built",
+        ranks(THAWED, THAWS),
+        "replicas-diverged",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "the last batch is not summed",
+        ranks(DDP, UNREDUCED_STEP),
+        "replicas-diverged",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 0",
     ),
     Case(
         "gradients by hand, one forgotten",
@@ -170,6 +197,41 @@ def test_what_else_differs_is_the_hint() -> None:
     one = found(DDP, DDP, early)
     assert "before the first step" in one.saw
     assert "before DDP wraps the model" in one.fields["hint"]
+
+
+def test_a_parameter_unfrozen_after_ddp_was_built_is_the_cause() -> None:
+    hint = found(THAWED, THAWS).fields["hint"]
+    assert "after head.weight is unfrozen" in hint
+    assert "it was frozen when DDP was built at train.py:12" in hint
+    # a schedule that follows the loss differs as a consequence
+    assert found(THAWED, replace(THAWS, rates=(0.2,))).fields["hint"] == hint
+
+
+def test_what_is_unfrozen_is_the_cause_of_what_it_can_be_only() -> None:
+    generic = "look at what changes"
+    for late in (((1, 2),), ((0, 1),), ()):  # after they differ, another parameter, never
+        both = (replace(THAWED, unfrozen=late), replace(THAWS, unfrozen=late))
+        assert found(*both).fields["hint"].startswith(generic)
+    # on one rank only
+    assert found(FROZEN, THAWS).fields["hint"].startswith(generic)
+    # and where the model was wrapped again, the second DDP sums them
+    seen = ranks(THAWED, THAWS)
+    again = {at: replace(one, models=(*one.models, DDP)) for at, one in seen.items()}
+    (one,) = judged(job_model, Case("", again, topology=THREE))
+    assert one.fields["hint"].startswith(generic)
+    # more differs than what is unfrozen
+    body = tuple(Sampled(c.step, (2.0, *c.sums[1:]), c.sizes) for c in THAWS.checks)
+    other = replace(THAWS, checks=(*THAWS.checks[:2], body[2]))
+    assert found(THAWED, other).fields["hint"].startswith(generic)
+
+
+def test_a_step_after_a_backward_without_all_reduce_is_the_cause() -> None:
+    hint = found(DDP, UNREDUCED_STEP).fields["hint"]
+    assert "LAST micro-batch before optimizer.step at train.py:30" in hint
+    assert found(DDP, UNREDUCED_STEP, collectives=5).fields["hint"] == hint
+    for steps in ((0,), (2,)):  # they were equal after it, or differed before
+        other = replace(UNREDUCED_STEP, unreduced=steps)
+        assert found(DDP, other).fields["hint"].startswith("look at what changes")
 
 
 def test_the_first_parameter_that_is_not_there_is_named() -> None:

@@ -169,6 +169,17 @@ FAULTS = (
     gone("replica_loaded", "replicas-diverged", 1, check=MODEL, nproc=3, launcher=SHELL),
     gone("replica_bare", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
     gone("replica_no_sync", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
+    gone("replica_unfrozen", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
+    *(
+        gone(
+            *("accumulation_shifted", "replicas-diverged", 0, 1),
+            check=MODEL,
+            args=(way,),
+            word=way,
+            launcher=SHELL,
+        )
+        for way in ("no_sync", "flag")
+    ),
     gone("replica_rates", "replicas-diverged", 0, check=MODEL, nproc=3, launcher=SHELL),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
@@ -476,6 +487,14 @@ HEALTHY = (
     Row("replica_local", launcher=SHELL),
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
+    *(
+        Row("replica_unfrozen", args=(how,), launcher=SHELL, word=how)
+        for how in ("wrapped-again", "never")
+    ),
+    *(
+        Row("accumulation_shifted", args=(way, "right"), launcher=SHELL, word=f"{way}-right")
+        for way in ("no_sync", "flag")
+    ),
     Row("layer_drop", args=("healthy",), word="healthy"),
     *(
         Row(script, nproc=3, args=("healthy",), word="healthy")
@@ -614,6 +633,8 @@ AT_LENGTH = frozenset(
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
+        *("accumulation_shifted-flag", "replica_unfrozen-never", "replica_unfrozen-wrapped-again"),
+        *(f"accumulation_shifted-{way}-right" for way in ("no_sync", "flag")),
         *("replica_local", "replica_parts", "replica_unused_allowed", "batch_longer"),
         *(f"gpu_steps-{mode}" for mode in ("two-models", "idle", "hidden-item", "alike", "seldom")),
         *(f"gpu_steps-{mode}" for mode in ("prints", "synchronize", "float", "dead")),

@@ -40,6 +40,10 @@ class Replica:
               to be called instead of its all-reduce
     rates     the learning rates of the optimizer; seed: torch's, when it was wrapped
     bytes     of its gradients
+    unfrozen  parameter, by number, that was frozen when DDP was built, and a step (from 0) that
+              trained it
+    unreduced steps (from 0) after a backward whose gradients DDP has not summed, the first ones
+              after each check; stepped: the user's line of the first
     buffers   names of those that hold floating point numbers; held: checks of each of these
     """
 
@@ -55,6 +59,9 @@ class Replica:
     rates: tuple[float, ...] = ()
     hooks: tuple[str, ...] = ()
     seed: int = 0
+    unfrozen: tuple[tuple[int, int], ...] = ()
+    unreduced: tuple[int, ...] = ()
+    stepped: Frame | None = None
     checks: tuple[Sampled, ...] = ()
     buffers: tuple[str, ...] = ()
     held: tuple[Sampled, ...] = ()
@@ -83,17 +90,25 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class Drift:
     """Where replicas differ first: in `name`, after `step` steps (they still agreed after `agreed`,
-    -1: never), on the ranks `odd`; `tie`: nobody knows which of them are right. `many`: how many
-    parameters do, of `compared`; `again`: they agreed later."""
+    -1: never), on the ranks `odd`; `tie`: nobody knows which of them are right. `names`: of the
+    parameters that do, of `compared`; `numbers`: theirs; `again`: they agreed later."""
 
     step: int
     agreed: int
-    name: str
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
     odd: tuple[int, ...]
     tie: bool
-    many: int
     compared: int
     again: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def many(self) -> int:
+        return len(self.names)
 
 
 def of_kind(found: Mapping[int, Sequence[Replica]], kind: str) -> Iterator[Mapping[int, Replica]]:
@@ -143,14 +158,31 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
         now = {rank: own[step] for rank, own in checks.items()}
         found = list(_different(now, first))
         if found:
-            names = [first.names[min(i * first.each, len(first.names) - 1)] for i, _ in found]
+            numbers = tuple(min(i * first.each, len(first.names) - 1) for i, _ in found)
+            names = tuple(first.names[number] for number in numbers)
             odd, tie = odd_ones(found[0][1])
             compared = len(next(iter(now.values())).sums)
             later = [{r: own[s] for r, own in checks.items()} for s in steps if s > step]
             again = any(not list(_different(one, first)) for one in later)
-            return Drift(step, agreed, names[0], odd, tie, len(found), compared, again)
+            return Drift(step, agreed, names, numbers, odd, tie, compared, again)
         agreed = step
     return None
+
+
+def unfrozen_too_late(differs: Drift, models: Mapping[int, Replica]) -> bool:
+    """Whether all parameters that differ were frozen when DDP was built, which sums the gradients
+    of others only, and every rank had trained them by then."""
+    late = [
+        {number for number, step in one.unfrozen if step < differs.step} for one in models.values()
+    ]
+    return all(own.issuperset(differs.numbers) for own in late)
+
+
+def unreduced_on(differs: Drift, models: Mapping[int, Replica]) -> tuple[int, ...]:
+    """The ranks that differ and had made a step, since they agreed, with gradients that DDP had not
+    summed."""
+    since = range(max(differs.agreed, 0), differs.step)
+    return tuple(rank for rank in differs.odd if any(n in since for n in models[rank].unreduced))
 
 
 def constants_differ(models: Mapping[int, Replica]) -> tuple[str, tuple[int, ...], bool] | None:

@@ -1,6 +1,9 @@
 """What each rank's model looks like: its parameters when DDP wraps it, and from time to time a few
 numbers out of each of them, so that ranks can be compared that should have the same.
 
+Of each step it is known as well whether DDP summed the gradients of the backward before it, and of
+parameters that were frozen when DDP was built whether they are trained later.
+
 Right before the steps 1, 2, 3, 4, 5, 7, 9, 13, 17 … of the first optimizer: the same on all ranks,
 and fewer the longer it goes on. By then whatever shares parameters after a step has done so.
 Nothing is changed, no random number is drawn, and an error here is swallowed. Loaded from its text
@@ -40,6 +43,12 @@ class Entry:
         self.device = named[0][1].device.type if named else ""
         self.size = sum(p.numel() * p.element_size() for _, p in named if p.requires_grad)
         self.had = [False] * len(self.names)
+        frozen = (number for number, trains in enumerate(self.trained) if not trains)
+        self.frozen, self.unfrozen = list(frozen) if kind == "ddp" else [], []
+        first = next((parameter for _, parameter in named if parameter.requires_grad), None)
+        self.first = weakref.ref(first) if first is not None else lambda: None
+        self.reduces = self.mark = self.stepped = None
+        self.unreduced = []
         self.seed = int(sys.modules["torch"].initial_seed())
 
     def held_buffers(self):
@@ -48,6 +57,12 @@ class Entry:
         named = buffers_of(ddp.module) if ddp is not None else []
         self.buffers = self.buffers or [name[-TEXT:] for name, _ in named]
         return [buffer for _, buffer in named] if len(named) == len(self.buffers) else []
+
+    def gradient(self):
+        """Another with each backward, as far as can be told without a look at its numbers."""
+        first = self.first()
+        grad = first.grad if first is not None else None
+        return None if grad is None else (id(grad), grad._version)
 
     def parameters(self):
         """As they are now; none where the model is gone or has others by now."""
@@ -105,6 +120,19 @@ def wrapped(original, ddp, args, kwargs):
     return entry
 
 
+def forwarded(ddp):
+    """After each forward that may have a backward. DDP decides by then whether that one sums the
+    gradients; what it has decided stands until there was a backward."""
+    for entry in Models.entries:
+        if entry.module is not None and entry.module() is ddp:
+            mark = entry.gradient()
+            if ddp.require_backward_grad_sync:
+                entry.reduces = True
+            elif not entry.reduces or mark != entry.mark:
+                entry.reduces = False
+            entry.mark = mark
+
+
 def list_of(model):
     """Its parameters by name, but for those that DDP is told to leave alone."""
     ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
@@ -135,12 +163,41 @@ def steps(optimizer):
     """Before a step of any optimizer; the first one is the clock."""
     if Models.clock is None:
         Models.clock = weakref.ref(optimizer)
-    if Models.clock() is not optimizer:
+    if Models.clock() is optimizer:
+        Models.steps += 1
+        if due(Models.steps - 1):
+            look(optimizer, Models.steps - 1)
+    for entry in Models.entries:
+        if entry.reduces is False:
+            note_unreduced(entry, optimizer, Models.steps - 1)
+        if entry.frozen and due(Models.steps):  # the last step before a look
+            note_unfrozen(entry, Models.steps - 1)
+
+
+def note_unreduced(entry, optimizer, step):
+    """The first step after each look that uses gradients which DDP has not summed."""
+    if not entry.checks or (entry.unreduced and entry.unreduced[-1] >= entry.checks[-1][0]):
         return
-    done = Models.steps
-    Models.steps += 1
-    if not due(done):
-        return
+    ddp, first = entry.module(), entry.first()
+    # a compiled forward is not seen, but sets this
+    unseen = getattr(ddp, "require_forward_param_sync", True)
+    steps_it = any(p is first for group in optimizer.param_groups for p in group["params"])
+    if steps_it and not unseen and entry.gradient() != entry.mark:
+        entry.unreduced.append(step)
+        entry.stepped = entry.stepped or Models.place()
+
+
+def note_unfrozen(entry, step):
+    """Of the parameters that were frozen when DDP was built those that this step trains."""
+    parameters = entry.parameters()
+    now = [parameters[number] for number in entry.frozen] if parameters else []
+    trains = [p.requires_grad and p.grad is not None for p in now]
+    entry.unfrozen += [[number, step] for number, on in zip(entry.frozen, trains) if on]
+    entry.frozen = [n for n, on in zip(entry.frozen, trains) if not on] if now else entry.frozen
+
+
+def look(optimizer, done):
+    """At all models, after so many steps."""
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return  # to read it would end the capture
@@ -234,6 +291,9 @@ def told():
             "options": entry.options,
             "rates": entry.rates,
             "seed": entry.seed,
+            "unfrozen": list(entry.unfrozen),
+            "unreduced": list(entry.unreduced),
+            "stepped": entry.stepped,
             "checks": list(entry.checks),
             "buffers": entry.buffers,
             "held": list(entry.held),

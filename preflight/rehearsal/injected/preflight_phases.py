@@ -46,8 +46,8 @@ def begin():
     Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
 
 
-def follow_ddp(module, unless_compiled):
-    """From now on take the time of each forward."""
+def follow_ddp(module, unless_compiled, forwarded):
+    """From now on take the time of each forward, and call `forwarded` with the model after it."""
     forward = module.DistributedDataParallel.forward
     ours = "preflight_" in getattr(getattr(forward, "__code__", None), "co_filename", "")
     # of two of ours, one around the other, Dynamo would see the inner one
@@ -65,6 +65,10 @@ def follow_ddp(module, unless_compiled):
         Phases.forward += now - began
         Phases.latest.append(("forward", began, now))
         Phases.forwards += 1
+        try:
+            forwarded(args[0])
+        except Exception:
+            pass
         return result
 
     module.DistributedDataParallel.forward = unless_compiled(timed, plain)

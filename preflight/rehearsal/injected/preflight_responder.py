@@ -73,7 +73,7 @@ def imported(name, module, folder):
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
-        Responder.phases["follow_ddp"](module, unless_compiled)
+        Responder.phases["follow_ddp"](module, unless_compiled, Responder.model["forwarded"])
     else:
         watch_loader(module._BaseDataLoaderIter)
 

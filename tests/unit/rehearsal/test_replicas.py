@@ -19,6 +19,9 @@ TOLD = {
     "rates": [0.1, None, float("nan")],
     "seed": 7,
     "hooks": ["allreduce_hook"],
+    "unfrozen": [[1, 5], [2, 5], [0, -1], ["x", 1], 3],
+    "unreduced": [0, 4, "x", -1],
+    "stepped": ["train.py", 9, "main", True],
     "buffers": ["mask"],
     "held": [[0, "1", "2"], [0, 1, 2]],
     "checks": [[0, "1 -", "2 -"], [1, "1", "1 2"], ["x"], [-1, "1", "1"]],
@@ -35,6 +38,9 @@ def test_a_model_is_read() -> None:
     )
     assert [(c.step, c.sums) for c in found.checks] == [(0, (1.0, None))]
     assert found.unused == ("a",)
+    assert (found.unfrozen, found.unreduced) == (((1, 5),), (0, 4))
+    assert found.stepped is not None
+    assert found.stepped.line == 9
     assert (found.buffers, [c.sums for c in found.held]) == (("mask",), [(1.0,)])
 
 
