@@ -2,13 +2,15 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command: samples and elements of the batches that its
-             DataLoader gave for its steps; what torch has reserved on its GPU, and what the driver
+             DataLoader gave for its steps; seed, epoch and part of torch's DistributedSampler in
+             each pass; what torch has reserved on its GPU, and what the driver
              tells of that once a second: utilisation, SM clock, memory, power; on the host the time
              in DDP's forward, from there to the optimizer, in the optimizer, and from there
              to the next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
-             more elements (longer sequences), or most have that much more than it; a rank has 30 %
+             more elements (longer sequences), or most have that much more than it; the ranks take
+             their parts of one dataset from different orders of it; a rank has 30 %
              and 1 GiB more on its GPU than most, and half of the GPU's memory; a loaded GPU's SM
              clock is a fifth below that of at least two others of its model; in 30 % of the looks
              a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a
@@ -16,8 +18,9 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              40 % of its usual step and 30 ms in own code between the optimizer and the next
              forward, but for the DataLoader
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
-Not covered  data that comes from elsewhere than torch's DataLoader; padding (padded elements count
-             as others); parts of a GPU (MIG); the GPU's own time of each part
+Not covered  data that comes from elsewhere than torch's DataLoader; samplers of other classes;
+             a part of a dataset that several ranks take (model parallel); padding (padded elements
+             count as others); parts of a GPU (MIG); the GPU's own time of each part
 Seen as      no error at all: all ranks wait for the one with the most work; "CUDA out of memory" on
              one rank alone; "GPU-Util" of nvidia-smi low on some; a gradient that is not the mean
              over all samples
@@ -34,11 +37,13 @@ from preflight.check import Context
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse, slow_clocks
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.replica import odd_ones
+from preflight.domains.job.shared_data import Dealt, missed, told_apart, unlike_orders
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import duration, rank_list, size
+from preflight.humanize import duration, plural, rank_list, size
 from preflight.model import (
     Blame,
     Command,
@@ -77,6 +82,8 @@ MOST = 128
 LOOKS, SYNCED, MISSED, DATA = 20, 0.3, 0.2, 0.3
 """Looks at a rank; parts of them in which it waited for its GPU, and of the time that the GPU
 missed by that, before it is worth a word. Where it waits for data that long, the GPU does so."""
+SHOWN = 4
+"""Orders of the data that are told."""
 ROWS = 8
 """Ranks that have a row of the table: of more those with the longest steps."""
 
@@ -89,6 +96,16 @@ FINDINGS = {
         "DDP weighs its samples less than those of the others",
         text="give all ranks the same batch size; shuffle before the data is split, or batch by "
         "length over all ranks",
+        status=Status.WARN,
+    ),
+    "orders-differ": for_author(
+        headline="the ranks take their parts of the data from different orders of it: {seen}",
+        cause="a seed for DistributedSampler that comes from the clock, the rank or a random "
+        "number, or set_epoch with another number on some ranks",
+        means="no error at all: in such an epoch about {missed!s} of the samples are used by no "
+        "rank, and others by several",
+        text="give all ranks {hint!s} for what {line!s} iterates: each takes its part of the "
+        "order that comes from seed + epoch",
         status=Status.WARN,
     ),
     "gpu-memory-uneven": for_author(
@@ -151,6 +168,7 @@ class Work:
     synced: float = 0.0
     sync: str = ""
     sync_at: Frame | None = None
+    dealt: tuple[Dealt, ...] = ()
 
     @property
     def missed(self) -> float:
@@ -188,6 +206,7 @@ def observe(host: Host, ctx: Context) -> Work:
         synced=seen.pace.synced,
         sync=seen.pace.sync,
         sync_at=seen.pace.sync_at,
+        dealt=seen.dealt,
     )
 
 
@@ -197,6 +216,7 @@ Rank = tuple[Subject, Work]
 def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     ranks = [(rank_subject(here, seen.rank), seen) for here, seen in world.each()]
     yield from _batches(ranks)
+    yield from _orders(ranks)
     yield from _memory(ranks)
     yield from _clocks(ranks)
     yield from _blocked(ranks)
@@ -241,6 +261,40 @@ def _uneven(
         expected="about as much on every rank",
         confidence=Confidence.CERTAIN,
     )
+
+
+def _orders(ranks: Sequence[Rank]) -> Iterator[Found]:
+    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
+    dealt = unlike_orders(
+        {rank: work.dealt for rank, (_, work) in known.items()},
+        {rank: work.steps for rank, (_, work) in known.items()},
+    )
+    if dealt is None:
+        return
+    odd, _ = odd_ones({rank: one.order for rank, one in dealt.items()})
+    rows = [f"{told} on {rank_list(of)}" for told, of in told_apart(dealt)]
+    more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    first = dealt[odd[0]]
+    line = str(first.frame) if first.frame else "the loop"
+    yield Found(
+        "orders-differ",
+        tuple(known[rank][0] for rank in odd),
+        saw=f"{'; '.join(rows[:SHOWN])}{more} · iterated at {line}, after "
+        f"{plural(first.steps, 'step')} · {first.length:,} samples in {first.replicas} parts",
+        expected="one order of the data on all ranks that share it",
+        confidence=Confidence.LIKELY,
+        alternatives=("the ranks are meant to draw samples independently of each other",),
+        fields={"line": line, "missed": _part(missed(dealt)), "hint": _one_order(dealt)},
+    )
+
+
+def _one_order(dealt: Mapping[int, Dealt]) -> str:
+    """What should be equal on all ranks, and is not."""
+    if len({one.shuffle for one in dealt.values()}) > 1:
+        return "one shuffle of DistributedSampler"
+    if len({one.seed for one in dealt.values()}) > 1:
+        return "one seed of DistributedSampler"
+    return "one number in set_epoch"
 
 
 def _memory(ranks: Sequence[Rank]) -> Iterator[Found]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Replica, Sampled
+from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, StepParts, Timed
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
 from preflight.rehearsal.history import count_of
@@ -16,6 +17,8 @@ from preflight.sanitize import one_line
 
 MODELS, NAMES, CHECKS = 8, 4096, 48
 NAME = 120
+DEALT, LARGEST = 32, 1 << 64
+"""Passes over data; numbers of a sampler."""
 LATEST, PARTS = 64, frozenset(map(str, StepPart))
 PASSES, ERA, SINGLE = 48, 1e11, " Float"
 """Backward passes; wall clock times lie before; 32 bits, as the flight recorder calls them."""
@@ -93,6 +96,32 @@ def _numbers(text: str) -> Iterator[float | None]:
             yield float(word)
         except ValueError:
             yield None
+
+
+def dealt_of(dump: Mapping[str, Any]) -> tuple[Dealt, ...]:
+    """The passes of a rank over data that a DistributedSampler deals out."""
+    told = dump.get("dealt")
+    return tuple(_dealt(told[:DEALT] if isinstance(told, list) else ()))
+
+
+def _dealt(told: Sequence[Any]) -> Iterator[Dealt]:
+    for entry in told:
+        match entry:
+            case {
+                "steps": int(steps),
+                "replicas": int(replicas),
+                "rank": int(rank),
+                "seed": int(seed),
+                "epoch": int(epoch),
+                "shuffle": bool(shuffle),
+                "length": int(length),
+            } if (
+                0 <= rank < replicas
+                and min(steps, length) >= 0
+                and max(map(abs, (steps, replicas, seed, epoch, length))) < LARGEST
+            ):
+                frame = frame_from_json(entry.get("frame"))
+                yield Dealt(steps, replicas, rank, seed, epoch, shuffle, length, frame)
 
 
 def parts_of(dump: Mapping[str, Any]) -> StepParts:

@@ -12,6 +12,7 @@ from preflight.checks import job_balance
 from preflight.checks.job_balance import Work
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse
+from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.model import Cause, Missing, Node, Status, Topology
 
@@ -60,6 +61,16 @@ READS = replace(
     sync_at=Frame("train.py", 31, "main", True),
     use=on_gpu(busy=0.6),
 )
+LOOP = Frame("train.py", 20, "main", True)
+
+
+def deals(rank: int, seed: int = 0, epoch: int = 0, **more: object) -> Work:
+    """With one pass over 1,000 samples for four ranks."""
+    fields: dict[str, object] = {"steps": 0, "replicas": 4, "rank": rank, "seed": seed}
+    fields |= {"epoch": epoch, "shuffle": True, "length": 1000, "frame": LOOP} | more
+    return replace(ONE, dealt=(Dealt(**fields),))  # type: ignore[arg-type]
+
+
 CASES = (
     Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
     Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),
@@ -98,6 +109,69 @@ CASES = (
         WARN,
         topology=FOUR,
         subject="n1 · rank 2",
+    ),
+    Case(
+        "a seed of each rank's own",
+        ranks(*(deals(r, seed=7 * r) for r in range(4))),
+        "orders-differ",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "another seed on one",
+        ranks(deals(0), deals(1), deals(2, seed=5), deals(3)),
+        "orders-differ",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "set_epoch on one alone",
+        ranks(deals(0, epoch=3), deals(1), deals(2), deals(3)),
+        "orders-differ",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "shuffled on some alone",
+        ranks(deals(0), deals(1), deals(2), deals(3, shuffle=False)),
+        "orders-differ",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 3",
+    ),
+    Case("one seed", ranks(*(deals(r, seed=7, epoch=2) for r in range(4))), topology=FOUR),
+    Case("one sum", ranks(*(deals(r, seed=r, epoch=9 - r) for r in range(4))), topology=FOUR),
+    Case(
+        "not shuffled", ranks(*(deals(r, seed=r, shuffle=False) for r in range(4))), topology=FOUR
+    ),
+    Case(
+        "two ranks take each part, with a seed of theirs",
+        ranks(*(deals(r // 2, seed=r % 2, replicas=2) for r in range(4))),
+        topology=FOUR,
+    ),
+    Case(
+        "a seed for each dataset",
+        ranks(*(deals(r % 2, seed=r // 2, replicas=2, length=10 + r // 2) for r in range(4))),
+        topology=FOUR,
+    ),
+    Case(
+        "all of the data on each rank",
+        ranks(*(deals(0, seed=r, replicas=1) for r in range(4))),
+        topology=FOUR,
+    ),
+    Case("ranks elsewhere", ranks(deals(0), deals(1, seed=1), deals(2, seed=2)), topology=FOUR),
+    Case(
+        "a pass without a step",
+        ranks(*(deals(r, seed=r, steps=40) for r in range(4))),
+        topology=FOUR,
+    ),
+    Case(
+        "passes that are begun at other steps",
+        ranks(*(deals(r, epoch=r, steps=r) for r in range(4))),
+        topology=FOUR,
     ),
     Case(
         "one GPU is fuller",

@@ -428,6 +428,19 @@ FAULTS = (
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
+    *(
+        warned(
+            "orders_differ",
+            "orders-differ",
+            0,
+            1,
+            check=BALANCE,
+            launcher=SHELL,
+            args=(how,),
+            word=how,
+        )
+        for how in ("seed", "epoch", "shuffle")
+    ),
     warned("buffers_scaled", "buffers-differ", 0, 1, check=MODEL, launcher=SHELL),
     *(
         warned(
@@ -515,6 +528,11 @@ HEALTHY = (
     Row("nccl_log", launcher=SHELL, args=("nvls-refused-2.28",), word="warns"),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
     Row("buffers_own", launcher=SHELL),
+    *(
+        Row("orders_own", nproc=n, launcher=SHELL, args=(how,), word=how)
+        for how, n in (("equal", 2), ("in-order", 2), ("each-all", 2), ("each-its-own", 2))
+    ),
+    Row("orders_own", nproc=4, launcher=SHELL, args=("pairs",), word="pairs"),
     # they import much of torch's compiler
     Row("fsdp1", launcher=SHELL, needs=FSDP2_ON_CPU, limit=150.0, stuck=60.0),
     Row("tensor_parallel", launcher=SHELL, needs=FSDP2_ON_CPU, limit=150.0, stuck=60.0),

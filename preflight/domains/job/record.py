@@ -14,6 +14,7 @@ from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
 from preflight.domains.job.replica import Replica
+from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import StepParts
 from preflight.frozen import dataclass
 
@@ -376,6 +377,7 @@ class Rehearsed:
     nccl: NcclLog | None = None
     """What its NCCL logged; None where it logged nothing to us."""
     gpu: GpuUse = GpuUse()
+    dealt: tuple[Dealt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

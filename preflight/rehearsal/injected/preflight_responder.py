@@ -23,6 +23,7 @@ FRAMES = 40
 DISPATCHED = os.sep + "preflight_dispatched_calls.py"
 TEXT = 300
 DEVICES = 32
+PASSES = 32
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -50,6 +51,7 @@ def begin():
     Responder.batches, Responder.steps, Responder.last = 0, {}, {}
     Responder.durations, Responder.waits = deque(maxlen=512), deque(maxlen=512)
     Responder.loader = Responder.store = Responder.joins = None
+    Responder.dealt = {}
     Responder.adding, Responder.added, Responder.stand = False, [0, 0], [0, 0]
     Responder.ended = False
     if Responder.caught:
@@ -297,6 +299,7 @@ def watch_loader(iterator):
         fresh = other or getattr(self, "_num_yielded", 1) == 0
         if fresh:
             Responder.loader = describe_loader(self)
+            note_sampler(self)
         loader = Responder.loader
         began = time.monotonic()
         Responder.phases["leave_backward"](began)
@@ -332,6 +335,36 @@ def describe_loader(iterator):
     except Exception:
         pass
     return known
+
+
+def note_sampler(iterator):
+    """At the begin of a pass, how torch's DistributedSampler deals the samples out: of passes that
+    were begun after the same number of steps the last one, over data of the same length. What a
+    class of the program's makes of seed and rank is its own."""
+    try:
+        found = getattr(iterator, "_index_sampler", None)
+        sampler = getattr(found, "sampler", found)
+        module = sys.modules.get("torch.utils.data.distributed")
+        kind = getattr(module, "DistributedSampler", ())
+        if not isinstance(sampler, kind) or type(sampler).__iter__ is not kind.__iter__:
+            return
+        if getattr(iterator, "_num_yielded", 1):
+            return  # two loaders that take turns
+        steps = max(Responder.steps.values(), default=0)
+        key = (steps, int(sampler.num_replicas), len(sampler.dataset))
+        if key in Responder.dealt or len(Responder.dealt) < PASSES:
+            Responder.dealt[key] = {
+                "steps": steps,
+                "replicas": key[1],
+                "rank": int(sampler.rank),
+                "seed": int(sampler.seed),
+                "epoch": int(sampler.epoch),
+                "shuffle": bool(sampler.shuffle),
+                "length": key[2],
+                "frame": own_place(),
+            }
+    except Exception:
+        pass
 
 
 # --- the answers ---
@@ -477,6 +510,7 @@ def dump():
     told["caught"] = Responder.caught["told"](Responder.main)
     told["models"] = Responder.model["told"]()
     told["parts"] = Responder.phases["told"]()
+    told["dealt"] = list(Responder.dealt.values())
     told["libraries"] = [name for name in LIBRARIES if name in sys.modules]
     told["backends"] = Responder.recorder["backends"](Responder.c10d)
     told["labels"] = Responder.recorder["labels"](Responder.c10d)

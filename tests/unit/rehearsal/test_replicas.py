@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from preflight.domains.job.record import CALLS, End
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, Timed
-from preflight.rehearsal.replicas import LATEST, backends_of, parts_of, replicas_of
+from preflight.rehearsal.replicas import DEALT, LATEST, backends_of, dealt_of, parts_of, replicas_of
 
 TOLD = {
     "kind": "ddp",
@@ -49,6 +49,27 @@ def test_whatever_else_is_told_is_no_model() -> None:
         for one in replicas_of({"models": told}):
             assert one.names == ()
             assert one.checks == ()
+
+
+DEALS = {"steps": 8, "replicas": 2, "rank": 1, "seed": 3, "epoch": 1, "shuffle": True} | {
+    "length": 256,
+    "frame": ["train.py", 9, "main", True],
+}
+
+
+def test_how_data_is_dealt_out_is_read() -> None:
+    (found,) = dealt_of({"dealt": [DEALS]})
+    assert (found.steps, found.replicas, found.rank, found.length) == (8, 2, 1, 256)
+    assert (found.order, str(found.frame)) == ((True, 4), "train.py:9")
+    assert len(dealt_of({"dealt": [DEALS] * 100})) == DEALT
+
+
+def test_whatever_else_is_told_deals_nothing_out() -> None:
+    wrong = [{"rank": 2}, {"rank": -1}, {"replicas": 0}, {"seed": 1 << 64}, {"epoch": 0.5}]
+    wrong += [{"steps": -1}, {"length": "256"}, {"shuffle": 1}, {"seed": None}]
+    assert dealt_of({"dealt": [DEALS | one for one in wrong]}) == ()
+    for told in (None, 3, "x", {"rank": 1}, [None, 1, [], {}]):
+        assert dealt_of({"dealt": told}) == ()
 
 
 def test_backends_are_read() -> None:

@@ -1,0 +1,72 @@
+"""How torch's DistributedSampler deals the samples of a dataset out to the ranks, and whether its
+parts are those of one order. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from preflight.domains.job.frame import Frame
+from preflight.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A pass over a DataLoader with a DistributedSampler, which was begun after so many steps: it
+    takes every `replicas`-th of `length` samples from number `rank` on, in an order that comes
+    from seed + epoch alone where it shuffles. frame: the user's line that iterates."""
+
+    steps: int
+    replicas: int
+    rank: int
+    seed: int
+    epoch: int
+    shuffle: bool
+    length: int
+    frame: Frame | None = None
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """Equal for equal orders of the whole dataset."""
+        return self.shuffle, self.seed + self.epoch if self.shuffle else 0
+
+
+def unlike_orders(
+    found: Mapping[int, Sequence[Dealt]], done: Mapping[int, int]
+) -> Mapping[int, Dealt] | None:
+    """The first pass in which the ranks take their parts from different orders of the dataset; by
+    rank of the job. `done`: how many steps each of them has made. Only where each part is taken
+    exactly once: of model parallel ranks several take one part, and which of them share a dataset
+    is not known. A pass counts once a step was made in it: until then another may follow."""
+    known: dict[tuple[int, int, int], dict[int, Dealt]] = {}
+    for rank, passes in found.items():
+        for one in passes:
+            if one.replicas > 1 and one.steps < done.get(rank, 0):
+                key = (one.steps, one.replicas, one.length)
+                known.setdefault(key, {})[rank] = one
+    for _, same in sorted(known.items()):
+        parts = sorted(one.rank for one in same.values())
+        complete = parts == list(range(next(iter(same.values())).replicas))
+        if complete and len({one.order for one in same.values()}) > 1:
+            return same
+    return None
+
+
+def missed(dealt: Mapping[int, Dealt]) -> float:
+    """Part of the dataset that no rank takes, where their orders have nothing to do with each
+    other: of two ranks a quarter."""
+    counts = Counter(one.order for one in dealt.values())
+    return prod(1 - count / len(dealt) for count in counts.values())
+
+
+def told_apart(dealt: Mapping[int, Dealt]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What sets the ranks apart, and on which of them it is so."""
+    seeds, epochs = (len({getattr(d, n) for d in dealt.values()}) > 1 for n in ("seed", "epoch"))
+    rows: dict[tuple[bool, int], list[int]] = {}
+    for rank in sorted(dealt):
+        rows.setdefault(dealt[rank].order, []).append(rank)
+    for ranks in rows.values():
+        one = dealt[ranks[0]]
+        words = [f"seed {one.seed}"] * seeds + [f"epoch {one.epoch}"] * epochs
+        yield ", ".join(words if one.shuffle else ["no shuffle"]) or "shuffled", tuple(ranks)
