@@ -2,15 +2,18 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command: name, shape and requires_grad of the parameters
-             when DDP wraps a model; before steps 1, 2, 3, 4, 5, 7, 9, 13 … of the optimizer a few
-             numbers out of up to 512 parameters and as many buffers; which parameters ever had a
-             gradient, and which were frozen when DDP was built and are trained later; whether DDP
-             summed the gradients that a step uses; learning rates and seeds
-Fails if     ranks wrap models with other parameters; parameters of a model that DDP has wrapped
-             differ between ranks; DDP ended a rank because parameters took no part in the loss
+             and names of the buffers, in their order, when DDP wraps a model; before steps 1, 2, 3,
+             4, 5, 7, 9, 13 … of the optimizer a few numbers out of up to 512 parameters and as many
+             buffers; which parameters ever had a gradient, and which were frozen when DDP was built
+             and are trained later; whether DDP summed the gradients that a step uses; learning rates
+             and seeds
+Fails if     ranks wrap models with other parameters, or with the same ones in another order;
+             parameters of a model that DDP has wrapped differ between ranks; DDP ended a rank
+             because parameters took no part in the loss
 Warns if     parameters that were equal at the start differ later, though gradients are summed
-             without DDP; a buffer of a model in DDP that no rank changes differs between ranks; all
-             ranks train a model of one shape, and none has called init_process_group
+             without DDP; a buffer of a model in DDP that no rank changes differs between ranks;
+             ranks have the same buffers in different orders; all ranks train a model of one shape,
+             and none has called init_process_group
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, tensor parallel) or sparse; models that DDP wraps in a group of their own;
@@ -29,10 +32,12 @@ from preflight.check import Context
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.replica import (
     Drift,
+    Reordered,
     Replica,
     constants_differ,
     differs_at,
     of_kind,
+    reordered,
     structure,
     unfrozen_too_late,
     unreduced_on,
@@ -68,6 +73,18 @@ FINDINGS = {
         "ranks only, another version of the code or of the checkpoint",
         means="'DDP expects same model across all ranks', or a hang in the first all-reduce",
         text="let all ranks build the same model before {line!s}",
+        explains=RAISED,
+    ),
+    "order-differs": for_author(
+        headline="the ranks have the layers of their model in different orders: {seen}",
+        cause="layers, parameters or buffers that are made in the order of a set, which is another "
+        "one in each process where it holds strings, or in that of a listed folder",
+        means="no error at all where shapes are equal: DDP shares parameters, buffers and "
+        "gradients by their place, and gives a rank those of another layer; else 'DDP expects same "
+        "model across all ranks'",
+        text="make the {what!s}s in one order on all ranks before {line!s} wraps them: from a "
+        "list, or from sorted(…) of the set",
+        status=(Status.FAIL, Status.WARN),
         explains=RAISED,
     ),
     "replicas-diverged": for_author(
@@ -157,6 +174,10 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
     for models in of_kind(known, "ddp"):
         if any("own_group" in one.options for one in models.values()):
             continue  # who is in it is not known
+        if (order := reordered(models)) is not None:
+            yield _order(order, models, subjects)
+            if order.what == "parameter":
+                return
         if (found := structure(models)) is not None:
             yield _structure(found, models, subjects)
             return
@@ -189,6 +210,28 @@ def _structure(
         confidence=Confidence.CERTAIN,
         alternatives=tuple(f"rank {r} is the one that was meant" for r in odd[:2]) if tie else (),
         fields={"line": line},
+    )
+
+
+def _order(
+    found: Reordered, models: Mapping[int, Replica], subjects: Mapping[int, Subject]
+) -> Found:
+    line = next((str(m.frame) for r in found.odd if (m := models[r]).frame), "the line that wraps")
+    rows: dict[str, list[int]] = {}
+    for rank in sorted(found.there):
+        rows.setdefault(found.there[rank], []).append(rank)
+    told = "; ".join(f"{name} on {rank_list(of)}" for name, of in list(rows.items())[:SHOWN])
+    buffers = found.what == "buffer"
+    return Found(
+        "order-differs",
+        tuple(subjects[rank] for rank in found.odd),
+        saw=f"{found.what} {found.place + 1} of {found.many} is {told} · all have the same "
+        f"{found.what}s · wrapped at {line}",
+        expected=f"the same {found.what}s in the same order on all ranks",
+        confidence=Confidence.LIKELY if buffers else Confidence.CERTAIN,
+        alternatives=("those that change places hold the same numbers",) if buffers else (),
+        fields={"line": line, "what": found.what},
+        status=Status.WARN if buffers else Status.FAIL,
     )
 
 

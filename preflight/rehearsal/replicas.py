@@ -16,7 +16,7 @@ from preflight.rehearsal.history import count_of
 from preflight.sanitize import one_line
 
 MODELS, NAMES, CHECKS = 8, 4096, 48
-NAME = 120
+NAME, PLACED = 120, 200
 DEALT, LARGEST = 32, 1 << 64
 """Passes over data; numbers of a sampler."""
 LATEST, PARTS = 64, frozenset(map(str, StepPart))
@@ -59,11 +59,12 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         checks=tuple(_checks(entry.get("checks"))),
         buffers=_texts(entry.get("buffers")),
         held=tuple(_checks(entry.get("held"))),
+        placed=_texts(entry.get("placed"), PLACED),
     )
 
 
-def _texts(told: object) -> tuple[str, ...]:
-    return tuple(one_line(t, NAME) for t in told[:NAMES]) if isinstance(told, list) else ()
+def _texts(told: object, long: int = NAME) -> tuple[str, ...]:
+    return tuple(one_line(t, long) for t in told[:NAMES]) if isinstance(told, list) else ()
 
 
 def _flags(told: object) -> tuple[bool, ...]:

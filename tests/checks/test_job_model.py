@@ -68,6 +68,12 @@ def holds(*sums: float | None) -> Replica:
 MASK, OTHER_MASK = holds(1.0, 1.0, 1.0), holds(2.0, 2.0, 2.0)
 UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration before …"
 
+TURNED = replace(
+    DDP, names=NAMES[::-1], shapes=SHAPES[::-1], checks=(), trained=(True, True), had=(True, True)
+)
+PLACED = ("full_inv_freq [16] float32", "sliding_inv_freq [16] float32")
+ROPE, TURNED_ROPE = replace(DDP, placed=PLACED), replace(DDP, placed=PLACED[::-1])
+
 CASES = (
     Case("all alike", ranks(DDP, DDP, DDP), topology=THREE),
     Case("other seeds", ranks(DDP, replace(DDP, seed=8), DDP), topology=THREE),
@@ -143,6 +149,30 @@ CASES = (
         subject="n1 · rank 2",
     ),
     Case(
+        "parameters in another order on one",
+        ranks(DDP, TURNED, DDP),
+        "order-differs",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 1",
+    ),
+    Case(
+        "buffers in another order on one",
+        ranks(ROPE, ROPE, TURNED_ROPE),
+        "order-differs",
+        WARN,
+        topology=THREE,
+        subject="n1 · rank 2",
+    ),
+    Case("buffers in one order", ranks(ROPE, ROPE, ROPE), topology=THREE),
+    Case("buffers that not all have", ranks(ROPE, replace(DDP, placed=PLACED[:1]))),
+    Case("buffers that are not shared", ranks(ROPE, DDP)),
+    Case(
+        "stages in groups of their own",
+        ranks(*(replace(m, options=("own_group",)) for m in (ROPE, TURNED_ROPE, TURNED))),
+        topology=THREE,
+    ),
+    Case(
         "unused", ranks(UNUSED, UNUSED, failed=UNREDUCED), "gradients-unused", FAIL, topology=THREE
     ),
     Case(
@@ -187,6 +217,15 @@ def test_parameter_step_and_rank_are_named() -> None:
     assert "1 of 2 parameters that are compared do" in one.saw
     assert one.confidence is Confidence.CERTAIN
     assert "between steps 1 and 2" in one.fields["hint"]
+
+
+def test_the_first_buffer_out_of_place_is_named_on_each_rank() -> None:
+    one = found(ROPE, TURNED_ROPE)
+    assert one.saw.startswith(
+        "buffer 1 of 2 is full_inv_freq [16] float32 on rank 0; sliding_inv_freq [16] float32 on "
+        "rank 1 · all have the same buffers · wrapped at train.py:12"
+    )
+    assert [s.ranks for s in one.subjects] == [(0,), (1,)]
 
 
 def test_what_else_differs_is_the_hint() -> None:

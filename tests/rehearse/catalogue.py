@@ -441,6 +441,14 @@ FAULTS = (
         )
         for how in ("seed", "epoch", "shuffle")
     ),
+    hangs("order_of_set", "order-differs", 0, 1, check=MODEL, args=("heads",), word="heads"),
+    warned(
+        *("order_of_set", "order-differs", 0, 1),
+        check=MODEL,
+        launcher=SHELL,
+        args=("tables",),
+        word="tables",
+    ),
     warned("buffers_scaled", "buffers-differ", 0, 1, check=MODEL, launcher=SHELL),
     *(
         warned(
@@ -528,6 +536,7 @@ HEALTHY = (
     Row("nccl_log", launcher=SHELL, args=("nvls-refused-2.28",), word="warns"),
     Row("backend_chosen", launcher=SHELL, args=("cpu:gloo",), word="cpu"),
     Row("buffers_own", launcher=SHELL),
+    Row("order_of_set", launcher=SHELL, args=("sorted",), word="sorted"),
     *(
         Row("orders_own", nproc=n, launcher=SHELL, args=(how,), word=how)
         for how, n in (("equal", 2), ("in-order", 2), ("each-all", 2), ("each-its-own", 2))

@@ -45,6 +45,7 @@ class Replica:
     unreduced steps (from 0) after a backward whose gradients DDP has not summed, the first ones
               after each check; stepped: the user's line of the first
     buffers   names of those that hold floating point numbers; held: checks of each of these
+    placed    name, shape and type of all buffers that DDP shares, in its order
     """
 
     kind: str = ""
@@ -65,6 +66,7 @@ class Replica:
     checks: tuple[Sampled, ...] = ()
     buffers: tuple[str, ...] = ()
     held: tuple[Sampled, ...] = ()
+    placed: tuple[str, ...] = ()
 
     @property
     def each(self) -> int:
@@ -85,6 +87,18 @@ class Replica:
         """Parameters that should have had a gradient in some step that was looked at."""
         parts = zip(self.names, self.trained, self.had, strict=False)
         return tuple(name for name, trained, had in parts if trained and not had)
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """Where ranks have the same parameters or buffers (`what`), each in an order of its own:
+    number `place` is the first that is another one, `there` on each rank; odd: see Drift."""
+
+    what: str
+    place: int
+    there: Mapping[int, str]
+    odd: tuple[int, ...]
+    many: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,21 @@ def odd_ones(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:
     if 2 * count <= len(values):
         return tuple(sorted(values)), True
     return tuple(sorted(rank for rank, value in values.items() if value != usual)), False
+
+
+def reordered(models: Mapping[int, Replica]) -> Reordered | None:
+    """The parameters or buffers that the ranks have in different orders. Not those of which some
+    are others: these may be meant."""
+    for what in ("parameter", "buffer"):
+        orders = {r: m.described if what == "parameter" else m.placed for r, m in models.items()}
+        if len(set(orders.values())) < 2 or len({tuple(sorted(o)) for o in orders.values()}) > 1:
+            continue
+        odd, _ = odd_ones(orders)
+        places = enumerate(zip(*orders.values(), strict=True))
+        place = next(number for number, names in places if len(set(names)) > 1)
+        there = {rank: order[place] for rank, order in orders.items()}
+        return Reordered(what, place, there, odd, len(next(iter(orders.values()))))
+    return None
 
 
 def structure(models: Mapping[int, Replica]) -> tuple[tuple[int, ...], bool, str] | None:

@@ -36,7 +36,7 @@ class Entry:
     def __init__(self, kind, named, frame):
         self.kind, self.frame, self.module, self.optimizer = kind, frame, None, None
         self.options, self.checks, self.rates = {}, [], []
-        self.buffers, self.held = [], []
+        self.buffers, self.held, self.placed = [], [], []
         self.names = [name[-TEXT:] for name, _ in named[:NAMES]]
         self.shapes = [shape_of(parameter) for _, parameter in named[:NAMES]]
         self.trained = [bool(parameter.requires_grad) for _, parameter in named[:NAMES]]
@@ -116,6 +116,9 @@ def wrapped(original, ddp, args, kwargs):
     }
     group = kwargs.get("process_group")
     entry.options["own_group"] = group is not None or kwargs.get("device_mesh") is not None
+    shared = kwargs.get("broadcast_buffers", args[4] if len(args) > 4 else None)
+    if shared or shared is None:
+        entry.placed = placed_buffers(model)
     Models.entries.append(entry)
     return entry
 
@@ -131,6 +134,13 @@ def forwarded(ddp):
             elif not entry.reduces or mark != entry.mark:
                 entry.reduces = False
             entry.mark = mark
+
+
+def placed_buffers(model):
+    """All its buffers, as DDP goes through them: it shares them by their place."""
+    ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
+    named = ((name, b) for name, b in model.named_buffers() if name not in ignored)
+    return [name[-TEXT:] + " " + shape_of(b) for name, b in itertools.islice(named, NAMES)]
 
 
 def list_of(model):
@@ -297,6 +307,7 @@ def told():
             "checks": list(entry.checks),
             "buffers": entry.buffers,
             "held": list(entry.held),
+            "placed": entry.placed,
         }
         for entry in list(Models.entries)
     ]

@@ -23,6 +23,7 @@ TOLD = {
     "unreduced": [0, 4, "x", -1],
     "stepped": ["train.py", 9, "main", True],
     "buffers": ["mask"],
+    "placed": ["steps [] int64", "mask [2] float32"],
     "held": [[0, "1", "2"], [0, 1, 2]],
     "checks": [[0, "1 -", "2 -"], [1, "1", "1 2"], ["x"], [-1, "1", "1"]],
 }
@@ -41,6 +42,7 @@ def test_a_model_is_read() -> None:
     assert (found.unfrozen, found.unreduced) == (((1, 5),), (0, 4))
     assert found.stepped is not None
     assert found.stepped.line == 9
+    assert found.placed == ("steps [] int64", "mask [2] float32")
     assert (found.buffers, [c.sums for c in found.held]) == (("mask",), [(1.0,)])
 
 
