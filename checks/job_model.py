@@ -5,8 +5,8 @@ Looks at     of each rank of a rehearsed command: name, shape and requires_grad 
              and names of the buffers, in their order, when DDP wraps a model; before steps 1, 2, 3,
              4, 5, 7, 9, 13 … of the optimizer a few numbers out of up to 512 parameters and as many
              buffers; which parameters ever had a gradient, and which were frozen when DDP was built
-             and are trained later; whether DDP summed the gradients that a step uses; learning rates
-             and seeds
+             and are trained later; whether DDP summed the gradients that a step uses; learning
+             rates and seeds
 Fails if     ranks wrap models with other parameters, or with the same ones in another order;
              parameters of a model that DDP has wrapped differ between ranks; DDP ended a rank
              because parameters took no part in the loss
