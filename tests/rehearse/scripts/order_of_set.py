@@ -3,6 +3,7 @@ each rank, since Python hashes strings otherwise in each process; or, where they
 
 import sys
 
+import planted
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -29,6 +30,7 @@ class Model(torch.nn.Module):
 
 
 dist.init_process_group("gloo")
+planted.now()
 model = DDP(Model())  # <- here
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 for _ in range(20):
