@@ -18,7 +18,15 @@ from preflight.domains.script.rules import (
     calls_of,
     is_optimizer_step,
 )
-from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
+from preflight.domains.script.source import (
+    Hit,
+    Module,
+    NameScope,
+    Program,
+    last_name,
+    last_part,
+    name_set,
+)
 
 FSDP = name_set(
     "torch.distributed.fsdp.FullyShardedDataParallel "
@@ -169,20 +177,16 @@ def agreeing_functions(program: Program) -> frozenset[str]:
         for scope in module.scopes:
             if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 own = called.setdefault(last_part(scope.name), set())
-                own |= {_last_name(n.func) for n in scope.nodes if isinstance(n, ast.Call)}
+                own |= {last_name(n.func) for n in scope.nodes if isinstance(n, ast.Call)}
     agree = {name for name, own in called.items() if may_agree(frozenset(own))}
     for _ in range(4):
         agree |= {name for name, own in called.items() if own & agree}
     return frozenset(agree)
 
 
-def _last_name(node: ast.expr) -> str:
-    return str(getattr(node, "id", getattr(node, "attr", "")))
-
-
 def calls_in(node: ast.AST) -> frozenset[str]:
     """The last names of all functions that are called in it."""
-    return frozenset(_last_name(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
+    return frozenset(last_name(n.func) for n in ast.walk(node) if isinstance(n, ast.Call))
 
 
 # --- chance and order ---

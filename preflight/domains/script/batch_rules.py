@@ -14,7 +14,15 @@ from preflight.domains.script.callees import (
     is_parameter,
 )
 from preflight.domains.script.rules import DDP, Mentions, calls_of, keyword, open_ended
-from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
+from preflight.domains.script.source import (
+    Hit,
+    Module,
+    NameScope,
+    Program,
+    last_name,
+    last_part,
+    name_set,
+)
 
 LOSSES = name_set(
     "cross_entropy mse_loss nll_loss l1_loss smooth_l1_loss binary_cross_entropy "
@@ -222,7 +230,7 @@ def _is_loss_of(node: ast.AST, name: str, made: Collection[str]) -> bool:
     if not isinstance(node, ast.Call) or len(node.args) != 2:
         return False
     given = {a.id for a in node.args if isinstance(a, ast.Name)}
-    called = _called_name(node).lower()
+    called = last_name(node.func).lower()
     a_loss = any(word in called for word in ("loss", "criterion", "entropy"))
     return a_loss and name in given and bool(given & set(made))
 
@@ -374,8 +382,3 @@ def _is_loss(call: ast.Call, scope: NameScope, module: Module) -> bool:
 
 def _is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "backward"
-
-
-def _called_name(call: ast.Call) -> str:
-    """The last name of what is called."""
-    return str(getattr(call.func, "id", getattr(call.func, "attr", "")))

@@ -19,10 +19,11 @@ from preflight.domains.script.agreement_rules import (
 from preflight.domains.script.placement import Placement, places
 from preflight.domains.script.rank_values import by_rank, differs
 from preflight.domains.script.rules import Mentions
-from preflight.domains.script.source import Hit, Module, Program, last_part, name_set
+from preflight.domains.script.source import Hit, Module, Program, last_name, last_part, name_set
 from preflight.domains.script.stop_rules import (
     PLAIN_CALLS,
     Loop,
+    compares,
     is_told,
     left_loop,
     may_be_reached,
@@ -142,7 +143,7 @@ def _read_in(decides: Iterable[ast.expr], module: Module) -> str:
     """The clock that is read where a limit is compared, or in what is compared, through arithmetic
     alone."""
     parts = [part for part in decides if _is_arithmetic(part, module)]
-    if not any(_compares(part) for part in parts):
+    if not any(compares(part) for part in parts):
         return ""
     for part in parts:
         for node in ast.walk(part):
@@ -172,20 +173,9 @@ def _read_by(program: Program, module: Module, tests: Sequence[ast.expr]) -> str
 
 def _is_arithmetic(part: ast.expr, module: Module) -> bool:
     return all(
-        module.full(node.func) in CLOCKS or _called_name(node) in ARITHMETIC
+        module.full(node.func) in CLOCKS or last_name(node.func) in ARITHMETIC
         for node in ast.walk(part)
         if isinstance(node, ast.Call)
-    )
-
-
-def _called_name(call: ast.Call) -> str:
-    return str(getattr(call.func, "id", getattr(call.func, "attr", "")))
-
-
-def _compares(part: ast.expr) -> bool:
-    weighs = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-    return any(
-        isinstance(node, ast.Compare) and isinstance(node.ops[0], weighs) for node in ast.walk(part)
     )
 
 
@@ -207,6 +197,6 @@ def _is_handed_on(loop: Loop, decides: Sequence[ast.expr], names: set[str], modu
             case ast.Expr(value=ast.Call(args=args) as call) if any(
                 isinstance(a, ast.Name) and a.id in bound for a in args
             ):
-                if _called_name(call) not in TELLS_NOBODY:
+                if last_name(call.func) not in TELLS_NOBODY:
                     return True
     return False

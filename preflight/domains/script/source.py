@@ -125,6 +125,11 @@ def last_part(dotted: str) -> str:
     return dotted.rpartition(".")[2]
 
 
+def last_name(node: object) -> str:
+    """`c` of the expressions `c` and `a.b.c`; empty of others."""
+    return str(getattr(node, "id", getattr(node, "attr", "")))
+
+
 def name_set(text: str) -> frozenset[str]:
     """A set of names, written as one text."""
     return frozenset(text.split())

@@ -23,6 +23,7 @@ from preflight.domains.script.source import (
     Hit,
     Module,
     Program,
+    last_name,
     last_part,
     name_set,
 )
@@ -182,7 +183,7 @@ def clip_scaled(program: Program, seen: Mentions) -> Iterator[Hit]:
         last_part(scope.name)
         for module in program.modules
         for scope in module.scopes
-        if any(_called_name(n) == UNSCALES for n in scope.nodes)
+        if any(last_name(getattr(n, "func", None)) == UNSCALES for n in scope.nodes)
     }
     if any(
         last_part(s.name) == "scale" and "." in s.name for m in program.modules for s in m.scopes
@@ -194,7 +195,7 @@ def clip_scaled(program: Program, seen: Mentions) -> Iterator[Hit]:
     for module in program.modules:
         for scope in module.scopes:
             found = [p for p in places(scope) if isinstance(p.node, ast.Call)]
-            if any(_called_name(p.node) in (UNSCALES, *divides) for p in found):
+            if any(last_name(getattr(p.node, "func", None)) in (UNSCALES, *divides) for p in found):
                 continue
             scaled = [p for p in found if _scales(p.node)]
             steps = [p for p in found if _stepped(p.node) and _owner_scales(p.node)]
@@ -206,12 +207,6 @@ def clip_scaled(program: Program, seen: Mentions) -> Iterator[Hit]:
                 known = before or (after if elsewhere and not scaled else [])
                 if after and any(not _asks_for_precision(clip, one) for one in known):
                     yield from module.hit("clip-scaled", clip.node, scope)
-
-
-def _called_name(node: ast.AST) -> str:
-    """The last name of what is called."""
-    func = getattr(node, "func", None)
-    return str(getattr(func, "id", getattr(func, "attr", "")))
 
 
 def _line(place: Placement) -> int:

@@ -15,7 +15,15 @@ from preflight.domains.script.agreement_rules import (
 from preflight.domains.script.placement import LOOPS, Placement, places
 from preflight.domains.script.rank_values import RANKS, by_rank, differs, truth
 from preflight.domains.script.rules import Mentions, calls_of, is_optimizer_step
-from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
+from preflight.domains.script.source import (
+    Hit,
+    Module,
+    NameScope,
+    Program,
+    last_name,
+    last_part,
+    name_set,
+)
 
 Loop = ast.For | ast.AsyncFor | ast.While
 PARALLEL = ("ddp", "distributeddataparallel", "fsdp", "fullyshard", "fully_shard")
@@ -64,15 +72,11 @@ def training_functions(program: Program) -> frozenset[str]:
         for scope in module.scopes:
             if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 own = called.setdefault(last_part(scope.name), set())
-                own |= {_last_name(n.func) for n in scope.nodes if isinstance(n, ast.Call)}
+                own |= {last_name(n.func) for n in scope.nodes if isinstance(n, ast.Call)}
     found = {name for name, own in called.items() if "backward" in own}
     for _ in range(NESTED_MAX):
         found |= {name for name, own in called.items() if own & found}
     return frozenset(found)
-
-
-def _last_name(node: ast.expr) -> str:
-    return str(getattr(node, "id", getattr(node, "attr", "")))
 
 
 def left_loop(place: Placement, training: frozenset[str]) -> Loop | None:
@@ -213,7 +217,7 @@ def is_told(loop: ast.AST, keys: set[str], agree: frozenset[str]) -> bool:
         }
     for node in ast.walk(loop):
         if isinstance(node, ast.Call):
-            name = _last_name(node.func)
+            name = last_name(node.func)
             if (may_agree(frozenset({name})) or name in agree) and _touches(node, wanted):
                 return True
     return False
@@ -251,7 +255,7 @@ def _own_share(
     calls, names = _made_from(loop, tests)
     if may_agree(frozenset(calls)) or calls & agree or is_told(loop, names, agree):
         return ""
-    if _losses(loop) & names and any(_compares(test.test) for test in tests):
+    if _losses(loop) & names and any(compares(test.test) for test in tests):
         return "each rank decides by the loss of its own share"
     if not _stops_by(tests):
         return ""
@@ -293,7 +297,7 @@ def _losses(loop: Loop) -> set[str]:
     return found if any(is_optimizer_step(node) for node in ast.walk(loop)) else set()
 
 
-def _compares(test: ast.expr) -> bool:
+def compares(test: ast.expr) -> bool:
     """Whether a test weighs one number against another."""
     weighs = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
     return any(
@@ -302,7 +306,7 @@ def _compares(test: ast.expr) -> bool:
 
 
 def _calls_backward(scope: NameScope) -> bool:
-    return any(isinstance(n, ast.Call) and _last_name(n.func) == "backward" for n in scope.nodes)
+    return any(isinstance(n, ast.Call) and last_name(n.func) == "backward" for n in scope.nodes)
 
 
 def _made_from(loop: Loop, tests: Sequence[ast.If]) -> tuple[set[str], set[str]]:

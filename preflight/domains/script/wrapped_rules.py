@@ -30,6 +30,7 @@ from preflight.domains.script.source import (
     Module,
     NameScope,
     Program,
+    last_name,
     last_part,
     name_set,
 )
@@ -143,13 +144,9 @@ def _trains_next(
         and call.lineno > line
         and _parting(p, scope, module) is None
     ]
-    trains = [call.lineno for call in later if _called_name(call) in training]
+    trains = [call.lineno for call in later if last_name(call.func) in training]
     meets = [call.lineno for call in later if is_collective(call, module)]
     return bool(trains) and min(trains) <= min(meets, default=1 << 30)
-
-
-def _called_name(node: ast.Call) -> str:
-    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
 
 
 def _left_early(scope: NameScope, module: Module) -> ast.If | None:
