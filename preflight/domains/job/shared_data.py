@@ -13,7 +13,7 @@ from preflight.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A pass over a DataLoader with a DistributedSampler, which was begun after so many steps: it
+    """A pass over a DataLoader with a DistributedSampler, begun after `steps` steps: it
     takes every `replicas`-th of `length` samples from number `rank` on, in an order that comes
     from seed + epoch alone where it shuffles. frame: the user's line that iterates."""
 

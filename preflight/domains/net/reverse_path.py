@@ -1,7 +1,7 @@
 """On which interface this machine sends to an address, and where it would take the answer.
 
-With rp_filter=1 the kernel drops, without a word, what comes in on another interface than the one
-by which it would send to that source, ARP requests of the same subnet included (RFC 3704, Linux:
+With rp_filter=1 the kernel silently drops packets that come in on another interface than the one
+by which it would send to their source, ARP requests of the same subnet included (RFC 3704, Linux:
 Documentation/networking/ip-sysctl.rst). So a route that leaves by eth1 with eth0's address gets no
 answer.
 """

@@ -26,7 +26,7 @@ from preflight.domains.script.stop_rules import PLAIN_CALLS, SAMPLERS, is_told
 SCHEDULERS = "torch.optim.lr_scheduler."
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 METRICS = frozenset({"torchmetrics", "torcheval"})
-"""Whose values may be those of all ranks, without a word of it in the script."""
+"""Their values may be those of all ranks, though the script calls no collective for it."""
 CHAIN_MAX = 6
 
 

@@ -207,7 +207,7 @@ def note_unfrozen(entry, step):
 
 
 def look(optimizer, done):
-    """At all models, after so many steps."""
+    """At all models, after `done` steps."""
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return  # to read it would end the capture
