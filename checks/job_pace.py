@@ -9,10 +9,13 @@ Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
              per step, half of them below 64 KiB, and all ranks in them in 30 % of the samples; a
-             rank or a few hardly ever wait for a collective while the others do in 40 %
+             rank or a few hardly ever wait for a collective while the others do in 40 %; on GPUs, a
+             rank spends half of its step in own code between the optimizer and the next forward,
+             in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
-Not covered  overlap on a GPU: a rank seems to wait when it only has nothing to launch; steps
-             without an optimizer; a rank that is slow now and then; why a rank is slow
+Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
+             less than half a second; steps without an optimizer; a rank that is slow now and then;
+             why a rank is slow
 Seen as      no error at all: GPUs idle, "CANCELLED AT … DUE TO TIME LIMIT", "Timed out waiting"
              only when it gets much worse
 """
@@ -91,6 +94,12 @@ SAME_PACE = 1.5
 server of parameters does not, and it does not hold them up by being elsewhere."""
 SLOW_LEAST = 0.01
 """Seconds a step that the others lose. In steps of a few milliseconds a line of log is that."""
+NOTICED = 0.5
+"""Seconds of a step from which it counts that a collective on GPUs was open: torch notices ten
+times a second which ones are done, so that in short steps there is always one."""
+HOST, HOST_UNSURE, HOST_APART = 0.5, 0.7, 0.4
+"""Part of a step that a rank spends in own code while its GPU waits for it: where the driver tells
+that the GPU has pauses, where it does not, and by how much less the others do."""
 NOISE = 4.0
 """Standard errors that two parts of the samples must be apart. The smallest of many is taken, and
 looks one after the other are not independent."""
@@ -158,12 +167,31 @@ class Rank:
     def held(self) -> float:
         """Part of the samples at which a collective of it was open. Beside other work that is no
         loss by itself; but it is the same on all ranks, unless one comes late."""
-        return max(self.pace.waiting, self.pace.pending)
+        return held_of(self.pace)
+
+    @property
+    def alone(self) -> float:
+        """Seconds of a step in which the host does something else than to wait or to start work of
+        the GPU."""
+        return max(0.0, self.pace.outside - self.pace.synced * self.pace.mean)
+
+    @property
+    def alone_least(self) -> float:
+        """Part of a step from which that is what its GPU and the others wait for."""
+        busy = self.pace.busy
+        if busy is None:
+            return HOST_UNSURE
+        return HOST if busy < GPU_BUSY else 1.0
+
+
+def held_of(pace: Pace) -> float:
+    unnoticed = pace.cuda and pace.mean < NOTICED
+    return pace.waiting if unnoticed else max(pace.waiting, pace.pending)
 
 
 def observe(host: Host, ctx: Context) -> Pace:
     seen = load_rank(host, ctx)
-    pace = replace(seen.pace, busy=seen.gpu.share)
+    pace = replace(seen.pace, busy=seen.gpu.share, outside=seen.parts.between)
     if not enough(pace):
         raise NotApplicable(
             f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'sample')}: too few to tell "
@@ -180,8 +208,8 @@ def observe(host: Host, ctx: Context) -> Pace:
 
 def enough(pace: Pace) -> bool:
     """Whether its numbers say anything."""
-    parts = (pace.loader, pace.waiting, pace.pending, pace.own_part)
-    others = (pace.step, pace.mean, pace.collectives, pace.size, pace.cpus)
+    parts = (pace.loader, pace.waiting, pace.pending, pace.own_part, pace.synced)
+    others = (pace.step, pace.mean, pace.collectives, pace.size, pace.cpus, pace.outside)
     return (
         pace.steps >= STEPS
         and pace.looks >= LOOKS
@@ -200,6 +228,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     # who waits for data is late for that reason, and the others wait for nothing else
     if slow and not any(rank in starved for rank in slow):
         yield _late(slow, [rank for rank in ranks if rank not in slow])
+    elif not slow and not starved and (busy := _busy_hosts(ranks)):
+        yield _late_on_host(busy, [rank for rank in ranks if rank not in busy])
     elif ranks and not starved and all(_chatty(rank) for rank in ranks):
         yield _small(ranks)
 
@@ -319,6 +349,43 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
     )
 
 
+def _busy_hosts(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
+    """On GPUs: those whose own code makes the step as long as it is. The others don't wait on the
+    host, which only starts work, and are as fast as they may run ahead."""
+    means = [rank.pace.mean for rank in ranks]
+    if len(ranks) < 2 or not all(rank.pace.cuda for rank in ranks):
+        return ()
+    if min(means) <= 0 or max(means) > SAME_PACE * min(means):
+        return ()
+    step = min(means)
+    busy = tuple(rank for rank in ranks if rank.alone >= rank.alone_least * rank.pace.mean)
+    others = [rank.alone for rank in ranks if rank not in busy]
+    if not busy or 2 * len(busy) > len(ranks):
+        return ()
+    gap = min(rank.alone for rank in busy) - max(others)
+    return busy if gap >= max(HOST_APART * step, SLOW_LEAST) else ()
+
+
+def _late_on_host(busy: Sequence[Rank], others: Sequence[Rank]) -> Found:
+    first = max(busy, key=lambda rank: rank.alone)
+    pace = first.pace
+    unsure = pace.busy is None
+    line = f", mostly at {pace.between}" if pace.between else ""
+    gpu = "" if pace.busy is None else f" · its GPU busy {_parts([pace.busy])} of the time"
+    return Found(
+        "rank-slow",
+        tuple(rank.subject for rank in busy),
+        saw=f"{name_of(first.subject)} is busy for {duration(first.alone)} of "
+        f"{duration(pace.mean)} per step between the optimizer and the next forward{line}; the "
+        f"others for {duration(max(rank.alone for rank in others))}{gpu}",
+        expected="about as much of that on every rank",
+        blame=Blame.JOB,
+        confidence=Confidence.POSSIBLE if unsure else Confidence.LIKELY,
+        alternatives=("its GPU computes at the same time, and sets the pace",) if unsure else (),
+        fields={"line": str(pace.between) if pace.between else "what this rank does alone"},
+    )
+
+
 def _who(ranks: Sequence[Rank]) -> str:
     if len(ranks) == 1:
         return f"{name_of(ranks[0].subject)} waits"
@@ -336,11 +403,13 @@ def measured(world: World[Pace]) -> Measured:
     if not ranks:
         return Measured()
     step = median(pace.step for pace in ranks)
+    # where the GPUs wait for each other, the hosts do not
+    hosts = any(held_of(pace) for pace in ranks) or not all(pace.cuda for pace in ranks)
+    summed = f"{_parts([p.waiting for p in ranks])} in collectives · " if hosts else ""
     waiting = median(pace.waiting for pace in ranks)
     loader = median(pace.loader for pace in ranks)
     return Measured(
-        f"{duration(step)} per step · {_parts([p.waiting for p in ranks])} in collectives · "
-        f"{_parts([p.loader for p in ranks])} for data",
+        f"{duration(step)} per step · {summed}{_parts([p.loader for p in ranks])} for data",
         {
             "step_s": round(step, 6),
             "steps": min(pace.steps for pace in ranks),
@@ -358,7 +427,7 @@ def measured(world: World[Pace]) -> Measured:
 
 def _spans(pace: Pace) -> tuple[Span, ...]:
     """A step: data, the user's own code, other ranks. Their parts, not their order."""
-    held = min(max(pace.waiting, pace.pending), 1.0)
+    held = min(held_of(pace), 1.0)
     data = min(pace.loader, 1.0)
     own = max(0.0, 1.0 - held - data)
     spans, at = [], 0.0
@@ -368,6 +437,7 @@ def _spans(pace: Pace) -> tuple[Span, ...]:
         (held, Doing.WAIT, "in collectives"),
     ):
         end = at + part * pace.step / max(data + own + held, 1.0)
-        spans.append(Span(round(at, 6), round(end, 6), doing, f"{text}: {part:.0%}"))
+        if end > at:
+            spans.append(Span(round(at, 6), round(end, 6), doing, f"{text}: {part:.0%}"))
         at = end
     return tuple(spans)

@@ -153,7 +153,8 @@ def _gpu_use(seen: Watched, history: History) -> GpuUse:
         return GpuUse()
     since = history.began + BEFORE if history.looks else seen.over
     gpu = gpu_of(history.device, seen.gpus)
-    return use_of(gpu, history.reserved, since, history.changed)
+    sharing = [gpu_of(other.device, seen.gpus) for other in seen.ranks if other.device]
+    return use_of(gpu, history.reserved, since, history.changed, max(1, sharing.count(gpu)))
 
 
 def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:

@@ -80,6 +80,16 @@ def slow(*parts: float, at: Frame = TOKENS) -> dict[str, Any]:
     return ranks(pace(waiting=first, own=at, own_part=0.9), *(pace(waiting=p) for p in others))
 
 
+def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Ranks whose hosts only start what their GPUs do, as measured on an H100 over NCCL: torch's
+    count of what is done lags behind, and one that runs ahead has short steps and long waits. Their
+    own code takes so many seconds of each step; `first` is how the first one differs."""
+    usual = {"cuda": True, "pending": 0.96, "waiting": 0.0, "mean": 0.054, "step": 0.004, **changes}
+    each = [pace(outside=own, between=TOKENS, **usual) for own in outside]
+    each[0] = dataclasses.replace(each[0], **{"step": 0.054, **(first or {})})
+    return ranks(*each)
+
+
 STARVED = pace(loader=0.45)
 CHATTY = pace(collectives=400, size=4, waiting=0.6)
 LOADER, SMALL, SLOW = "loader-bound", "small-collectives", "rank-slow"
@@ -129,6 +139,16 @@ HEALTHY = (
         ranks(pace(waiting=0.0, step=2.0, mean=2.0), pace(waiting=0.9)),
     ),
     Case("it calls nothing: an actor", ranks(pace(waiting=0.0, collectives=0), *[CHATTY] * 4)),
+    Case("GPUs: own code that is hidden", on_gpus(0.03, 0.001, 0.001, first={"busy": 0.97})),
+    Case("GPUs: perhaps hidden", on_gpus(0.03, 0.001, 0.001)),
+    Case("GPUs: on all ranks", on_gpus(0.05, 0.05, 0.05, 0.05, first={"busy": 0.1})),
+    Case("GPUs: on half of them", on_gpus(0.05, 0.05, 0.001, first={"busy": 0.1})),
+    Case("GPUs: rank 0 alone reads the loss", on_gpus(0.05, 0.001, 0.001, first={"synced": 0.9})),
+    Case("GPUs: 9 ms", on_gpus(0.0095, 0.0002, mean=0.012, first={"busy": 0.1})),
+    Case("GPUs: a log of 20 ms", on_gpus(0.02, 0.001, 0.001, first={"busy": 0.6})),
+    Case("GPUs: another pace", on_gpus(0.05, 0.001, first={"busy": 0.1, "mean": 2.0})),
+    Case("GPUs: pace not known", on_gpus(0.05, 0.001, mean=0.0)),
+    Case("the CPU: own code of one rank", on_gpus(0.05, 0.001, 0.001, cuda=False, pending=0.2)),
     Case("blocked", Missing(Cause.BLOCKED, by="job.ranks")),
     Case("one was not seen", ranks(FINE, Missing(Cause.NOT_APPLICABLE, "3 steps timed"))),
 )
@@ -156,6 +176,26 @@ CASES = (
     ),
     Case("30 points of four", waits(0.15, 0.45, 0.46, 0.45, looks=120), SLOW, WARN),
     Case("two of eight", waits(*[0.8] * 6, 0.1, 0.12), SLOW, WARN, subject="n1 · rank 6"),
+    Case("GPUs", on_gpus(0.05, 0.001, 0.001), SLOW, WARN, subject="n1 · rank 0"),
+    Case("of two GPUs", on_gpus(0.05, 0.0003), SLOW, WARN, subject="n1 · rank 0"),
+    Case("half of a step", on_gpus(0.03, 0.001, first={"busy": 0.5}), SLOW, WARN),
+    Case(
+        "all read the loss, the others longer",
+        ranks(
+            *[pace(cuda=True, mean=0.06, step=0.06, outside=0.055, synced=0.9)] * 3,
+            pace(cuda=True, mean=0.06, step=0.06, outside=0.055, synced=0.05, busy=0.2),
+        ),
+        SLOW,
+        WARN,
+        subject="n1 · rank 3",
+    ),
+    Case(
+        "steps of a second on GPUs, counted",
+        ranks(*[pace(cuda=True, mean=1.0, step=1.0, pending=p, waiting=0.0) for p in (0.05, 0.9)]),
+        SLOW,
+        WARN,
+        subject="n1 · rank 0",
+    ),
     Case("one that is seen", ranks(FINE, pace(steps=0), STARVED), LOADER, subject="n1 · rank 2"),
 )
 
@@ -195,6 +235,18 @@ def test_what_is_said_of_a_slow_rank() -> None:
     (finding,) = findings(waits(0.02, 0.9, own=None))
     assert "most often" not in finding.saw
     assert finding.blame is Blame.UNKNOWN
+
+
+def test_what_is_said_of_a_host_that_its_gpu_waits_for() -> None:
+    (found,) = findings(on_gpus(0.05, 0.0003, 0.001, first={"busy": 0.12}))
+    assert found.saw == (
+        "rank 0 is busy for 50 ms of 54 ms per step between the optimizer and the next forward, "
+        "mostly at /home/u/train.py:31; the others for 1 ms · its GPU busy 12 % of the time"
+    )
+    assert (found.blame, found.confidence) == (Blame.JOB, Confidence.LIKELY)
+    (found,) = findings(on_gpus(0.05, 0.0003))
+    assert found.confidence == Confidence.POSSIBLE
+    assert found.alternatives == ("its GPU computes at the same time, and sets the pace",)
 
 
 def test_what_is_said_of_data() -> None:
@@ -270,6 +322,15 @@ def test_what_is_measured() -> None:
     assert seen.text == "210 ms per step · 30-40 % in collectives · 3 % for data"
     assert seen.values["collectives_a_step"] == 4
     assert job_pace.measured(world("job.pace", ranks(Pace()))).text == ""
+
+
+def test_of_gpus_that_wait_for_each_other_the_host_knows_nothing() -> None:
+    seen = job_pace.measured(world("job.pace", on_gpus(0.001, 0.001)))
+    assert "in collectives" not in seen.text
+    assert seen.lanes is not None
+    assert not any(
+        "in collectives" in span.text for lane in seen.lanes.lanes for span in lane.spans
+    )
 
 
 # --- observed from a record ---

@@ -56,15 +56,20 @@ class GpuUse:
     used: int = 0
     memory: int = 0
     reserved: int = 0
+    ranks: int = 1
+    """Of this job that have this GPU."""
 
     @property
     def share(self) -> float | None:
-        """Part of the time in which the GPU computed; None of too few looks."""
-        return self.busy if self.looks >= LEAST else None
+        """Part of the time in which the GPU computed for this rank. None of too few looks, and
+        where it computes for other ranks as well."""
+        return self.busy if self.looks >= LEAST and self.ranks == 1 else None
 
 
-def use_of(gpu: WatchedGpu | None, reserved: int, since: float, until: float) -> GpuUse:
-    """What a rank's GPU did from `since` to `until`."""
+def use_of(
+    gpu: WatchedGpu | None, reserved: int, since: float, until: float, ranks: int = 1
+) -> GpuUse:
+    """What the GPU of so many ranks did from `since` to `until`."""
     if gpu is None:
         return GpuUse(reserved=reserved)
     looks = [look for look in gpu.looks if since <= look.at <= until]
@@ -82,6 +87,7 @@ def use_of(gpu: WatchedGpu | None, reserved: int, since: float, until: float) ->
         used=max((look.used or 0 for look in looks), default=0),
         memory=gpu.memory,
         reserved=reserved,
+        ranks=ranks,
     )
 
 

@@ -333,6 +333,8 @@ class Pace:
     """Bytes of a collective, on average."""
     between: Frame | None = None
     """The user's line at which it was most often between the optimizer and the next forward."""
+    outside: float = 0.0
+    """Median seconds between these two, but for waiting for data."""
     synced: float = 0.0
     """Part of the looks at which the main thread waited for its GPU: in `sync`, which is .item(),
     synchronize(), float(), a test or the print of a tensor, most often at `sync_at`."""

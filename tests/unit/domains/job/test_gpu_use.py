@@ -41,6 +41,13 @@ def test_a_gpu_that_nobody_knows() -> None:
     assert use_of(None, 7, 0.0, 10.0) == GpuUse(reserved=7)
 
 
+def test_what_a_gpu_does_for_two_ranks_says_nothing_of_one() -> None:
+    looks = watched(*(busy(at, 1.0, 1900) for at in range(9)))
+    assert use_of(looks, 1, 0.0, 10.0).share == 1.0
+    both = use_of(looks, 1, 0.0, 10.0, ranks=2)
+    assert (both.share, both.busy) == (None, 1.0)
+
+
 def loaded(clock: float | None, name: str = H100, looks: int = 9) -> GpuUse:
     return GpuUse(0, name, looks, looks, 0.9, clock)
 
