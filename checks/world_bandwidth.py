@@ -44,7 +44,7 @@ from preflight.domains.torch.steps import Steps, Trouble
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import GIB, KIB, MIB, duration, parties, plural, size
+from preflight.humanize import GIB, KIB, MIB, latency, parties, plural, size
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -366,10 +366,6 @@ def _hint(world: World[Bandwidth]) -> str:
     return f" · {told}" if alone and (told := reference_busbw.hint(models, _ranks(world))) else ""
 
 
-def _latency(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} µs" if seconds < 0.001 else duration(seconds)
-
-
 def measured(world: World[Bandwidth]) -> Measured:
     curve, seen = _curve(world), world.once(_rates)
     if not curve:
@@ -392,7 +388,7 @@ def measured(world: World[Bandwidth]) -> Measured:
         values["pairs"] = len(seen.pairs)
         values["median_pair_gbs"] = seen.median
         values["pairs_gbs"] = {f"{a}-{b}": rate for (a, b), rate in slowest[:LISTED]}
-    text += f" · {size(least)} {_latency(curve[least])}"
+    text += f" · {size(least)} {latency(curve[least])}"
     text += f", latency-bound below {size(bound)}" if bound > least else ""
     return Measured(text + _hint(world), values, _grid(seen))
 

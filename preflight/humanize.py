@@ -141,6 +141,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h" if hours < 48 else f"{hours // 24} days"
 
 
+def latency(seconds: float) -> str:
+    """The time of a small message: `29 µs`; from a millisecond on as `duration`."""
+    return f"{seconds * 1e6:.0f} µs" if seconds < 0.001 else duration(seconds)
+
+
 def plural(number: int, word: str) -> str:
     """`1 rank`, `4 ranks`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"

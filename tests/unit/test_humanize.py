@@ -1,10 +1,10 @@
-"""Lists of ranks in words: one style, bounded, with their nodes where there are several."""
+"""Lists of ranks in words: one style, bounded, with their nodes where there are several; times."""
 
 from __future__ import annotations
 
 import pytest
 
-from preflight.humanize import rank_list, ranks_of
+from preflight.humanize import latency, rank_list, ranks_of
 from preflight.model import Cause, Missing, Topology, World
 
 
@@ -42,3 +42,12 @@ def test_ranks_of_several_nodes() -> None:
     assert ranks_of(two, ["n2/2", "n2/3"]) == "all 2 ranks of n2"
     assert ranks_of(two, ["n1/1", "n3/4"]) == "rank 1 on n1 and rank 4 on n3"
     assert ranks_of(two, ["n1/0", "n1/1", "n2/3"]) == "all 2 ranks of n1 and rank 3 on n2"
+
+
+def test_the_time_of_a_small_message() -> None:
+    assert [latency(s) for s in (2.9e-5, 0.0009, 0.0012, 0.4)] == [
+        "29 µs",
+        "900 µs",
+        "1 ms",
+        "400 ms",
+    ]

@@ -14,7 +14,7 @@ from preflight.check import Context
 from preflight.domains.net import slow_pairs
 from preflight.domains.torch.steps import Steps
 from preflight.frozen import dataclass
-from preflight.humanize import duration, plural, size
+from preflight.humanize import duration, latency, plural, size
 from preflight.model import (
     Blame,
     Command,
@@ -256,8 +256,12 @@ def measured_allreduce(
     bandwidth = busbw(most, seconds[most], ranks)
     wrong = any(r.wrong for reduced in done for r in reduced)
     far = "" if len({len(reduced) for reduced in sums.values()}) == 1 else " as far as they came"
-    text = f"sums {'WRONG' if wrong else 'right'}{far} · {size(least)} {duration(seconds[least])}"
-    text += f" · {size(most)} {duration(seconds[most])}" if most != least else ""
+    text = f"sums {'WRONG' if wrong else 'right'}{far}"
+    if ranks > 1:
+        text += f" · {size(least)} {latency(seconds[least])}"
+        text += f" · {size(most)} {latency(seconds[most])}" if most != least else ""
+    else:
+        text += " · one rank: nothing was sent"
     if left:
         out = max(left.values(), key=lambda out: out.seconds)
         text += f" · {size(out.bytes)} left out: would take {duration(out.seconds)}"
