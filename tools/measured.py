@@ -279,24 +279,37 @@ def _seconds(level: str, ranks: str, rounds: int) -> Iterator[float]:
 
 
 def _rehearsed(ranks: int, rounds: int) -> Iterator[tuple[float, float]]:
-    """Seconds of the script's steps, by its own clock, without and with a rehearsal."""
+    """Seconds of the script's steps, by its own clock, without and with a rehearsal. The first
+    pair, in which files are read for the first time, is not counted; every other one begins with
+    the rehearsal, so that a machine that becomes faster or slower meanwhile favours neither."""
     command = torchrun(ranks, "train", str(STEPS))
-    for _ in range(rounds):
-        plain = subprocess.run(
-            command,
-            env=asking.environment(),
-            capture_output=True,
-            text=True,
-            timeout=WITHIN,
-            check=False,
-        )
-        with_it = run("rehearse", "-q", within=WITHIN, then=command)
-        spent = [_steps(plain.stdout), _steps(with_it.out)]
-        say(f"rehearsal: {spent[0]} s without, {spent[1]} s with, exit {with_it.code}")
-        if spent[0] is None or spent[1] is None:
-            say(plain.stderr[-2000:], with_it.shown())
-            return
-        yield spent[0], spent[1]
+    for turn in range(rounds + 1):
+        spent: dict[bool, float] = {}
+        for rehearsed in (False, True) if turn % 2 else (True, False):
+            seconds, shown = _trained(command, rehearsed)
+            say(f"{'with' if rehearsed else 'without'} a rehearsal: {seconds} s")
+            if seconds is None:
+                say(shown)
+                return
+            spent[rehearsed] = seconds
+        if turn:
+            yield spent[False], spent[True]
+
+
+def _trained(command: Sequence[str], rehearsed: bool) -> tuple[float | None, str]:
+    """The seconds of its steps, and what it said."""
+    if rehearsed:
+        ran = run("rehearse", "-q", within=WITHIN, then=command)
+        return _steps(ran.out), ran.shown()
+    plain = subprocess.run(
+        command,
+        env=asking.environment(),
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    return _steps(plain.stdout), plain.stderr[-2000:]
 
 
 def _steps(out: str) -> float | None:

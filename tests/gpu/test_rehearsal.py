@@ -35,6 +35,44 @@ def test_training_over_nccl_ends_ready(machine: Machine) -> None:
     assert not ran.left, ran.left
 
 
+FAULTS = {
+    "waits": ("job.collectives", "rank-stuck"),
+    "calls-another": ("job.collectives", "collective-mismatch"),
+    "gives-a-cpu-tensor": ("job.backend", "device-uncarried"),
+    "diverges": ("job.model", "replicas-diverged"),
+    "takes-all-memory": ("job.ranks", "rank-gpu-oom"),
+    "index-out-of-range": ("job.ranks", "rank-cuda-error"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_rank_1_does_to_the_others_over_nccl_is_named(fault: str, tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    ran = rehearsed(torchrun(2, "two_hosts", fault, str(lock)))
+    assert ran.code == 3, ran.shown()
+    (found,) = ran.findings("fail")
+    assert (found["check"], found["code"]) == FAULTS[fault], ran.shown()
+    assert 1 in ranks_of(found), ran.shown()
+    assert not ran.left, ran.left
+
+
+def test_a_host_that_others_wait_for_in_every_step_over_nccl_is_named() -> None:
+    ran = rehearsed(torchrun(2, "two_hosts", "is-late", "-"))
+    assert ran.code == 0, ran.shown()
+    (found,) = ran.findings()
+    assert (found["check"], found["code"]) == ("job.pace", "rank-slow"), ran.shown()
+    assert ranks_of(found) == {1}, ran.shown()
+    assert "two_hosts.py" in found["saw"], ran.shown()
+
+
+def test_two_ranks_over_nccl_with_nothing_wrong_end_without_a_finding() -> None:
+    ran = rehearsed(torchrun(2, "two_hosts", "none", "-"))
+    assert ran.code == 0, ran.shown()
+    assert not ran.findings(), ran.shown()
+    assert "NET/Socket" in ran.row("job.backend")["text"], ran.shown()
+
+
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 def test_a_rank_that_others_wait_for_is_named(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest
