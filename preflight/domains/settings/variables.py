@@ -250,7 +250,7 @@ def nearest_name(name: str) -> str:
         return ""
     family = name.partition("_")[0]
     names = [n for n in known_variables() if n.startswith(family)]
-    best = min(((_distance(name, n), n) for n in names), default=(9, ""))
+    best = min(((slips(name, n), n) for n in names), default=(9, ""))
     if best[0] <= SLIPS_MOST:
         return best[1]
     import difflib
@@ -259,7 +259,7 @@ def nearest_name(name: str) -> str:
     return alike[0] if alike else ""
 
 
-def _distance(one: str, other: str) -> int:
+def slips(one: str, other: str) -> int:
     """Insertions, deletions, replacements and swaps of neighbours from one to the other; more than
     SLIPS_MOST is SLIPS_MOST + 1."""
     far = SLIPS_MOST + 1

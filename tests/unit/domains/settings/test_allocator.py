@@ -17,6 +17,8 @@ def test_it_is_taken(value: str) -> None:
 
 def test_a_key_that_only_some_releases_know_is_not_judged() -> None:
     assert refused_because("foo:1") == ""
+    assert refused_because("large_segment_size_mb:64,throw_on_cudamalloc_oom:True") == ""
+    assert refused_because("pinned_use_xpu_host_register:True") == ""
 
 
 @pytest.mark.parametrize("value", REFUSED)
@@ -26,6 +28,10 @@ def test_it_is_refused(value: str) -> None:
 
 def test_the_reason_names_the_key() -> None:
     assert refused_because("expandable_segments:true").startswith("expandable_segments is 'true'")
+    assert (
+        refused_because("backend:native,expandable_segment:True")
+        == "expandable_segment is no key of any torch, but expandable_segments is"
+    )
     assert (
         refused_because("max_split_size_mb=8") == "'=' where ':' belongs, after max_split_size_mb"
     )
