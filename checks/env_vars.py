@@ -6,7 +6,8 @@ Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUN
              only recorded
 Fails if     torch or NCCL stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME is
              written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, or
-             NCCL_NET=IB has no RDMA port
+             NCCL_NET=IB has no RDMA port, or NCCL_NET names another network without a plugin; they
+             belong to one GPU program, and NCCL_COMM_BLOCKING=0 makes NCCL return before it is done
 Warns if     a name has no effect; a value is silently misread or out of range; a name is
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
              path is disabled on hardware that has it; NCCL_TOPO_FILE can't be read
@@ -21,17 +22,20 @@ Seen as      "Invalid value for environment variable", "The value of TORCH_DISTR
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains.gpu.nccl_plugins import no_plugin_because
 from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.params import strtoll, switched_on
 from preflight.domains.settings.collect import (
     Settings,
     collect_settings,
     fast_paths_off,
+    of_plugin,
     watchdogs_off,
 )
-from preflight.domains.settings.nccl_conf import Variable
+from preflight.domains.settings.nccl_conf import Variable, nccl_setting
 from preflight.domains.settings.parsers import ValueEffect, find_bad_value
 from preflight.domains.settings.variables import (
     RENAMED,
@@ -51,6 +55,7 @@ from preflight.model import (
     Measured,
     Status,
     Subject,
+    Topology,
     World,
 )
 from preflight.redact import HIDDEN
@@ -68,14 +73,16 @@ SHOWN = 8
 """Findings of one kind for one node; the rest are counted in the last of them."""
 
 WARN = Status.WARN
-# src/graph/xml.cc
+# src/graph/xml.cc: so many GPUs, what NCCL does then; one GPU has no topology to get wrong
 AFTER_MISSING_FILE = {
     "NCCL_TOPO_FILE": (
+        2,
         "NCCL goes on with what the machine says of itself: in a virtual machine a wrong topology, "
         "and slow",
         Status.WARN,
     ),
     "NCCL_GRAPH_FILE": (
+        1,
         "'Could not open XML graph file' and ncclSystemError on every rank",
         Status.FAIL,
     ),
@@ -233,12 +240,23 @@ FINDINGS = {
     "network-absent": FindingType(
         headline="NCCL_NET asks for a network that {at} does not have: {seen}",
         who="job author",
-        cause="settings of another cluster, or a container that was not given its devices",
-        means="'Error: network IB not found', 'Failed to initialize any NET plugin' on every "
+        cause="settings of another cluster, or a container that lacks the network's devices or "
+        "plugin",
+        means="'Error: network … not found' or 'Failed to initialize any NET plugin' on every "
         "rank, even on a single node",
         now="unset NCCL_NET",
-        text="let NCCL choose, or give the container /dev/infiniband",
+        text="let NCCL choose, or give the container {lacks}",
         status=Status.FAIL,
+    ),
+    "comm-nonblocking": FindingType(
+        headline="NCCL_COMM_BLOCKING=0 makes NCCL return early, and torch does not wait",
+        who="job author",
+        cause="a setting for programs that poll NCCL themselves",
+        means="'Attempt to use communicator before the previous operation returned ncclSuccess', "
+        "ncclInvalidArgument, on every rank",
+        now="unset NCCL_COMM_BLOCKING",
+        text="remove it; for non-blocking communicators set TORCH_NCCL_USE_COMM_NONBLOCKING=1",
+        explains=JOB,
     ),
     "conf-missing": FindingType(
         headline="NCCL_CONF_FILE is not read: {seen}",
@@ -254,13 +272,17 @@ FINDINGS = {
 
 
 def observe(host: Host, ctx: Context) -> Settings:
-    return collect_settings(host, ctx.mark, rdma_ports(host))
+    settings = collect_settings(host, ctx.mark, rdma_ports(host))
+    if not of_plugin(nccl_setting(host, "NCCL_NET")):
+        return settings
+    ctx.mark("network plugins of NCCL")
+    missing = no_plugin_because(host, nccl_setting(host, "NCCL_NET_PLUGIN"))
+    return replace(settings, no_plugin=missing)
 
 
 def judge(world: World[Settings], expect: Expect) -> Iterator[Found]:
     for here, settings in world.each():
-        several = world.topology.several_nodes
-        yield from _bounded(_judge(here, settings, several))
+        yield from _bounded(_judge(here, settings, world.topology))
 
 
 def _bounded(findings: Iterator[Found]) -> Iterator[Found]:
@@ -275,7 +297,7 @@ def _bounded(findings: Iterator[Found]) -> Iterator[Found]:
             yield last[0].with_(saw=saw)
 
 
-def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Found]:
+def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Found]:
     counts: dict[str, Variable] = {}
     for variable in settings.variables:
         if variable.file and (wants := _conf_flaw(variable)):
@@ -289,20 +311,20 @@ def _judge(here: Subject, settings: Settings, several: bool) -> Iterator[Found]:
         # NCCL reads its files long after torch has read its own variables
         if not variable.file or variable.name.startswith("NCCL_"):
             yield from _judge_name(here, variable, settings)
-            yield from _judge_value(here, variable, settings)
+            yield from _judge_value(here, variable, settings, topology.size)
     named = counts.get("NCCL_CONF_FILE")
     if settings.conf_problem and named:
         saw = f"{_assignment(named)}: {settings.conf_problem}"
         yield _finding(here, "conf-missing", named, saw, "a file that can be read")
     for name, why in settings.file_problems.items():
         of_file = counts.get(name)
-        if of_file and settings.gpus > 1:
-            then, status = AFTER_MISSING_FILE[name]
+        least, then, status = AFTER_MISSING_FILE[name]
+        if of_file and settings.gpus >= least:
             saw = f"{_assignment(of_file)}: {why}"
             fields = {"then": then}
             found = _finding(here, "file-missing", of_file, saw, "a file that can be read", fields)
             yield found.with_(status=status)
-    yield from _judge_switches(here, counts, settings, several)
+    yield from _judge_switches(here, counts, settings, topology.several_nodes)
 
 
 def _conf_flaw(variable: Variable) -> str:
@@ -344,7 +366,9 @@ CODES = {
 }
 
 
-def _judge_value(here: Subject, variable: Variable, settings: Settings) -> Iterator[Found]:
+def _judge_value(
+    here: Subject, variable: Variable, settings: Settings, ranks: int
+) -> Iterator[Found]:
     entry = known_variables().get(variable.name)
     found = find_bad_value(entry, variable.value) if entry and variable.value != HIDDEN else None
     if not entry or not found:
@@ -358,8 +382,11 @@ def _judge_value(here: Subject, variable: Variable, settings: Settings) -> Itera
         finding = finding.with_(status=Status.FAIL)
     if found.effect is ValueEffect.REFUSED:
         # only NCCL's part of torch and CUDA's read it, and without a GPU nobody starts those
-        of_cuda = entry.kind == "allocator"
+        of_cuda = entry.kind in ("allocator", "device-order")
         if (nccl or of_cuda) and not (settings.gpus or settings.amd):
+            finding = finding.with_(status=WARN)
+        # NCCL chooses among them for several ranks only (src/graph/tuning.cc)
+        if entry.kind in ("algorithms", "protocols") and ranks == 1:
             finding = finding.with_(status=WARN)
         if of_cuda:
             finding = finding.with_(explains=(*CUDA_STARTS, *JOB))
@@ -391,10 +418,26 @@ def _judge_switches(
             saw = f"{_assignment(most)} · {_assignment(least)}"
             wants = f"{low} or more, or NCCL_MIN_NCHANNELS to {high} or less"
             yield _finding(here, "value-range", most, saw, wants, {"means": means})
+    # torch hands NCCL no configuration of its own, and then waits for nothing
+    polled = counts.get("NCCL_COMM_BLOCKING")
+    waits = counts.get("TORCH_NCCL_USE_COMM_NONBLOCKING")
+    ready = waits and not waits.file and waits.value == "1"
+    if polled and polled.value and settings.gpus and strtoll(polled.value)[0] == 0 and not ready:
+        saw = f"{_assignment(polled)} · TORCH_NCCL_USE_COMM_NONBLOCKING is not 1"
+        sure = Confidence.LIKELY
+        yield _finding(here, "comm-nonblocking", polled, saw, "not set", confidence=sure)
     net = counts.get("NCCL_NET")
     if net and settings.gpus and net.value.upper() == "IB" and not settings.rdma:
         saw = f"{_assignment(net)} · no active RDMA port here"
-        yield _finding(here, "network-absent", net, saw, "not set, or a network that is there")
+        goal, cure = "not set, or a network that is there", "/dev/infiniband"
+        yield _finding(here, "network-absent", net, saw, goal, {"lacks": cure})
+    elif net and settings.gpus and of_plugin(net.value) and settings.no_plugin:
+        plugin = counts.get("NCCL_NET_PLUGIN")
+        saw = f"{_assignment(net)} · {settings.no_plugin}"
+        saw += f" · {_assignment(plugin)}" if plugin else ""
+        goal, cure = "not set, or a network whose plugin is there", "its plugin"
+        sure = Confidence.LIKELY
+        yield _finding(here, "network-absent", net, saw, goal, {"lacks": cure}, sure)
     for variable, hardware in fast_paths_off(counts, settings, several):
         saw = f"{_assignment(variable)} · {hardware}"
         likely = Confidence.LIKELY

@@ -19,6 +19,8 @@ from preflight.model import Cause, Confidence, Missing, Status
 conforms(env_vars)
 
 TOPO, GRAPH, NO_FILE = "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", ("file-missing",)
+BLOCKING = "NCCL_COMM_BLOCKING"
+EFA = "AWS Libfabric"
 ALLOC = "PYTORCH_CUDA_ALLOC_CONF"
 FAIL, WARN = Status.FAIL, Status.WARN
 
@@ -60,7 +62,7 @@ GOOD = {
     "NCCL_NET_GDR_LEVEL": "PIX",
     "NCCL_NET_GDR_READ": "1",
     "NCCL_NET": "AWS Libfabric",
-    "NCCL_NET_PLUGIN": "none",
+    "NCCL_NET_PLUGIN": "libnccl-net-ofi.so",
     "NCCL_TUNER_PLUGIN": "/opt/aws-ofi-nccl/lib/libnccl-ofi-tuner.so",
     "NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml",
     "NCCL_CROSS_NIC": "0",
@@ -169,8 +171,20 @@ CASES = (
     Case("for NCCL", having({"TORCH_NCCL_NAN_CHECK": "on"}, **H100), "value-refused", FAIL),
     Case("without a GPU", having({"TORCH_NCCL_NAN_CHECK": "on"}), "value-refused", WARN),
     Case("algorithm", having({"NCCL_ALGO": "Collnet"}, **H100), "value-refused", FAIL),
+    Case("protocol", having({"NCCL_PROTO": "LL256"}, **H100), "value-refused", FAIL),
+    Case(
+        "algorithm of one rank alone",
+        having({"NCCL_ALGO": "tree2"}, gpus=1),
+        "value-refused",
+        WARN,
+        topology=topology(1),
+    ),
+    Case("device order", having({"CUDA_DEVICE_ORDER": "FOO"}, gpus=1), "value-refused", FAIL),
+    Case("device order, no GPU", having({"CUDA_DEVICE_ORDER": "FOO"}), "value-refused", WARN),
+    Case("device order as it should be", having({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, **H100)),
     Case("torchrun's switch", having({"PET_STANDALONE": "true"}), "value-refused", FAIL),
     Case("allocator", having({ALLOC: "expandable_segments:true"}, **H100), "value-refused", FAIL),
+    Case("allocator's key", having({ALLOC: "expandable_segment:True"}, gpus=1), "value-refused"),
     Case("allocator, no GPU", having({ALLOC: "True"}), "value-refused", WARN),
     Case("allocator, as it should be", having({ALLOC: "expandable_segments:True"}, **H100)),
     Case(
@@ -181,10 +195,40 @@ CASES = (
     ),
     Case("InfiniBand is asked for", having({"NCCL_NET": "IB"}, **H100)),
     Case("RoCE is asked for", having({"NCCL_NET": "ib"}, gpus=8, ethernet=("mlx5_0:1",))),
+    Case(
+        "the plugin of the network is off",
+        having({"NCCL_NET": EFA, "NCCL_NET_PLUGIN": "none"}, no_plugin="none is loaded", gpus=8),
+        "network-absent",
+        FAIL,
+    ),
+    Case("no network", having({"NCCL_NET": "none"}, no_plugin="x", gpus=1), "network-absent", FAIL),
+    Case("its plugin may be there", having({"NCCL_NET": EFA}, gpus=8)),
+    Case("a plugin is missing, no GPU", having({"NCCL_NET": EFA}, no_plugin="x")),
+    Case("no plugin is needed", having({"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"}, gpus=8)),
     Case("no GPU, so no NCCL", having({"NCCL_NET": "IB"})),
     Case("no topology", having({TOPO: "/x"}, file_problems={TOPO: "gone"}, **H100), *NO_FILE, WARN),
     Case("no topology, no GPU", having({TOPO: "/x"}, file_problems={TOPO: "gone"})),
     Case("no graph", having({GRAPH: "/x"}, file_problems={GRAPH: "gone"}, **H100), *NO_FILE, FAIL),
+    Case(
+        "no graph, one GPU",
+        having({GRAPH: "/x"}, file_problems={GRAPH: "gone"}, gpus=1),
+        *NO_FILE,
+        FAIL,
+    ),
+    Case("no topology, one GPU", having({TOPO: "/x"}, file_problems={TOPO: "gone"}, gpus=1)),
+    Case("no graph, no GPU", having({GRAPH: "/x"}, file_problems={GRAPH: "gone"})),
+    Case("nobody waits", having({BLOCKING: "0"}, gpus=1), "comm-nonblocking", FAIL),
+    Case(
+        "nobody waits, by a file",
+        having({}, line(BLOCKING, "0"), gpus=1),
+        "comm-nonblocking",
+        FAIL,
+    ),
+    Case("torch waits", having({BLOCKING: "0", "TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}, gpus=1)),
+    Case("torch alone is to wait", having({"TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}, gpus=1)),
+    Case("NCCL waits", having({BLOCKING: "1"}, gpus=1)),
+    Case("as NCCL's default", having({BLOCKING: ""}, gpus=1)),
+    Case("nobody waits, and no GPU", having({BLOCKING: "0"})),
     Case("no shared memory, with NVLink", having({"NCCL_SHM_DISABLE": "1"}, **H100)),
     Case(
         "neither that nor P2P",
@@ -369,6 +413,29 @@ def test_observe_sees_the_hardware(tmp_path: Path) -> None:
     assert (seen.gpus, seen.models) == (2, ("NVIDIA H100 80GB HBM3",))
     assert (seen.infiniband, seen.ethernet) == (("mlx5_0:1",), ("mlx5_2:1",))
     assert [f.code for f in judged(env_vars, Case("", seen))] == ["fast-path-off"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "file", "why"),
+    [
+        ({"NCCL_NET": EFA}, "", "no libnccl-net.so is found"),
+        ({"NCCL_NET": EFA}, "opt/ofi/libnccl-net.so", ""),
+        ({"NCCL_NET": EFA, "NCCL_NET_PLUGIN": "none"}, "opt/ofi/libnccl-net.so", "is none"),
+        ({"NCCL_NET": "ib", "NCCL_NET_PLUGIN": "none"}, "", ""),
+        ({"NCCL_NET_PLUGIN": "none"}, "", ""),
+    ],
+)
+def test_observe_looks_for_the_plugin_of_a_network(
+    tmp_path: Path, environ: Mapping[str, str], file: str, why: str
+) -> None:
+    (tmp_path / "opt/ofi").mkdir(parents=True)
+    if file:
+        (tmp_path / file).touch()
+    host = Host(str(tmp_path), {**environ, "LD_LIBRARY_PATH": "/opt/ofi"})
+    seen = env_vars.observe(host, context())
+    assert seen.no_plugin.endswith(why)
+    assert bool(seen.no_plugin) is bool(why)
+    round_trips(seen)
 
 
 @pytest.mark.slow

@@ -47,6 +47,7 @@ class Settings:
     conf_problem why NCCL_CONF_FILE can't be read; empty when it can, or is not set
     file_problems  variable that names a file -> why NCCL can't read it
     models       the GPUs' names, where the driver tells
+    no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one
     infiniband, ethernet   active RDMA ports by link layer, as `mlx5_0:1`
     """
 
@@ -57,6 +58,7 @@ class Settings:
     gpus: int = 0
     models: tuple[str, ...] = ()
     amd: bool = False
+    no_plugin: str = ""
     infiniband: tuple[str, ...] = ()
     ethernet: tuple[str, ...] = ()
     proxies: Mapping[str, str] = field(default_factory=dict)
@@ -132,6 +134,11 @@ def _gpus(host: Host) -> tuple[int, tuple[str, ...], bool]:
     # /proc shows the machine's GPUs also where a container was given none
     count = len(nvidia) or (0 if host.live else len(cards))
     return count, tuple(sorted(models)), "/dev/kfd" in files
+
+
+def of_plugin(network: str) -> bool:
+    """Whether a value of NCCL_NET names a network that NCCL has not built in (strcasecmp)."""
+    return bool(network) and network.lower() not in ("ib", "socket")
 
 
 def watchdogs_off(counts: Mapping[str, Variable]) -> Iterator[Variable]:

@@ -162,7 +162,9 @@ def _choices(words: str) -> Reader:
         for entry in value.split(";"):
             for word in entry.rpartition(":")[2].removeprefix("^").split(","):
                 if word and word.lower() not in allowed:
-                    means = f"{quoted(word, 40)} is unknown: NCCL 2.24 and later stop"
+                    means = (
+                        f"{quoted(word, 40)} is unknown: with two ranks NCCL 2.24 and later stop"
+                    )
                     return BadValue(ValueEffect.REFUSED, means, f"one or more of {words}")
         return None
 
@@ -261,6 +263,7 @@ def _only(word: str) -> Reader:
     return _unless(lambda v: v == word or not _means_yes(v), means, word)
 
 
+DEVICE_ORDERS = ("FASTEST_FIRST", "PCI_BUS_ID")
 REFUSED, HANGS, IMPORT = ValueEffect.REFUSED, ValueEffect.HANGS, ValueEffect.IMPORT
 PYTHON_RAISES = "Python's int() or float() raises"
 _c10d_bool = _unless(
@@ -317,6 +320,13 @@ READERS: Mapping[str, Reader] = {
     ),
     "transport": _transport,
     "allocator": _allocator,
+    # any other word: cudaErrorInvalidDevice (seen with driver 580)
+    "device-order": _unless(
+        lambda v: v.strip().upper() in ("", *DEVICE_ORDERS),
+        "CUDA finds no GPU: error 101, invalid device ordinal",
+        " or ".join(DEVICE_ORDERS),
+        REFUSED,
+    ),
     "openmp": _unless(
         _threads,
         "OpenMP ignores it: as many threads as there are CPUs, in each rank",
