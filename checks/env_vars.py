@@ -1,22 +1,28 @@
 """Are the NCCL_*, TORCH_* and GLOO_* settings valid, and parsed as intended?
 
-Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUNCH_BLOCKING and the
-             flags of PET_* in the environment; /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE;
-             whether there are GPUs and active InfiniBand or RoCE ports; UCX_*, FI_* and proxies are
-             only recorded
-Fails if     torch or NCCL stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME is
-             written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, or
-             NCCL_NET=IB has no RDMA port, or NCCL_NET names another network without a plugin; they
-             belong to one GPU program, and NCCL_COMM_BLOCKING=0 makes NCCL return before it is done
+Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUNCH_BLOCKING,
+             CUDA_DEVICE_ORDER, PYTORCH_ALLOC_CONF and the flags of PET_* in the environment;
+             /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE; whether there are GPUs, active InfiniBand
+             or RoCE ports, and the plugin of the network that NCCL_NET names; UCX_*, FI_* and
+             proxies are only recorded
+Fails if     torch, NCCL or CUDA stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME
+             is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read,
+             NCCL_NET=IB has no RDMA port, no plugin is found for another NCCL_NET, or
+             NCCL_COMM_BLOCKING=0 lets NCCL return before torch expects it
 Warns if     a name has no effect; a value is silently misread or out of range; a name is
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
-             path is disabled on hardware that has it; NCCL_TOPO_FILE can't be read
+             path is disabled on hardware that has it; NCCL_TOPO_FILE can't be read; NCCL_ALGO or
+             NCCL_PROTO is unknown, but there is one rank
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
-             (agree.env); proxies: c10d, NCCL, Gloo and torchrun's etcd client ignore them
+             (agree.env); whether a plugin works; proxies: c10d, NCCL, Gloo and torchrun's etcd
+             client ignore them
 Seen as      "Invalid value for environment variable", "The value of TORCH_DISTRIBUTED_DEBUG must",
-             "Unable to find address for", "unsupported gloo device", a hang in init_process_group,
-             a setting without any effect
+             "Unable to find address for", "unsupported gloo device", "Failed to initialize any NET
+             plugin", "Could not open XML graph file", "Attempt to use communicator before the
+             previous operation returned ncclSuccess", "Unrecognized key … in CUDA allocator
+             config", "invalid device ordinal", a hang in init_process_group, a setting without any
+             effect
 """
 
 from __future__ import annotations
@@ -245,7 +251,8 @@ FINDINGS = {
         means="'Error: network … not found' or 'Failed to initialize any NET plugin' on every "
         "rank, even on a single node",
         now="unset NCCL_NET",
-        text="let NCCL choose, or give the container {lacks}",
+        text="let NCCL choose, or give the container what the network needs: /dev/infiniband or "
+        "its plugin",
         status=Status.FAIL,
     ),
     "comm-nonblocking": FindingType(
@@ -429,15 +436,13 @@ def _judge_switches(
     net = counts.get("NCCL_NET")
     if net and settings.gpus and net.value.upper() == "IB" and not settings.rdma:
         saw = f"{_assignment(net)} · no active RDMA port here"
-        goal, cure = "not set, or a network that is there", "/dev/infiniband"
-        yield _finding(here, "network-absent", net, saw, goal, {"lacks": cure})
+        yield _finding(here, "network-absent", net, saw, "not set, or a network that is there")
     elif net and settings.gpus and of_plugin(net.value) and settings.no_plugin:
         plugin = counts.get("NCCL_NET_PLUGIN")
         saw = f"{_assignment(net)} · {settings.no_plugin}"
         saw += f" · {_assignment(plugin)}" if plugin else ""
-        goal, cure = "not set, or a network whose plugin is there", "its plugin"
-        sure = Confidence.LIKELY
-        yield _finding(here, "network-absent", net, saw, goal, {"lacks": cure}, sure)
+        goal, sure = "not set, or a network whose plugin is there", Confidence.LIKELY
+        yield _finding(here, "network-absent", net, saw, goal, confidence=sure)
     for variable, hardware in fast_paths_off(counts, settings, several):
         saw = f"{_assignment(variable)} · {hardware}"
         likely = Confidence.LIKELY

@@ -3,11 +3,13 @@
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
              CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES, LOCAL_RANK,
-             LOCAL_WORLD_SIZE; of AMD's GPUs what KFD lists in /sys, /dev/kfd, /dev/dri/renderD*,
+             LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD lists in /sys, /dev/kfd, /dev/dri/renderD*,
              ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
-             or not exposed to a container that has the devices, or CUDA's is not; a driver is
-             installed, but its module is not loaded; a GPU is lost or has an error; there are fewer
+             or not exposed to a container that has the devices, or CUDA's is not; a cuda-compat
+             library that this driver or these GPUs don't support comes first in LD_LIBRARY_PATH; a
+             driver is installed, but its module is not loaded; a GPU is lost or has an error; there
+             are fewer
              GPUs than expected (--expect gpus_per_node, SLURM) or than ranks; the mask hides all
              GPUs of a job that asked for some, or of one node while others show theirs, or names
              MIG instances where MIG is off or one instance for several ranks; a GPU of the job
@@ -26,7 +28,9 @@ Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU 
              devices were found", "CUDA error: invalid device ordinal", "no CUDA-capable device is
              detected", "all CUDA-capable devices are busy or unavailable", "Duplicate GPU
              detected", "Failed to initialize NVML: Unknown Error", nvidia-smi that never returns,
-             "Unable to open /dev/kfd read-write: Permission denied", "No HIP GPUs are available"
+             "Unable to open /dev/kfd read-write: Permission denied", "No HIP GPUs are available",
+             "system has unsupported display driver / cuda driver combination" (803), "forward
+             compatibility was attempted on non supported HW" (804)
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from preflight.check import Check, Context, Scope, Stage, status_of
 from preflight.domains.gpu import nccl_library, nvml, vendor
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
-from preflight.expect import Expect
+from preflight.expect import Expect, numbers
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, parties, plural, size
@@ -59,6 +63,7 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.sanitize import encodable
 
 FOLLOWS = ("gpu.*", "world.nccl", "world.bandwidth")
 
@@ -81,6 +86,8 @@ NO_DAEMON = "no nvidia-persistenced"
 """A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
 
 MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
+SEARCH_KEPT = 2000
+"""Characters kept of LD_LIBRARY_PATH."""
 ABSENT = (nvml.NOT_LOADED, nvml.NO_LIBRARY)
 NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
@@ -166,6 +173,19 @@ FINDINGS = {
         text="set it to compute,utility where the container is started: docker run -e "
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility, ENV of the image, or env of the pod",
         commands=(Command("ldconfig -p | grep libcuda.so", "the container"),),
+        blame=Blame.JOB,
+    ),
+    "compat-misplaced": FindingType(
+        headline="cuda-compat hides the driver's libcuda on {at}: {seen}",
+        who="image author",
+        cause="an LD_LIBRARY_PATH in the image with a cuda-compat folder, whatever the node's "
+        "driver",
+        means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
+        "GPUs other than data-centre ones; torch silently runs on the CPU",
+        now="export LD_LIBRARY_PATH={without}",
+        text="remove cuda-compat from LD_LIBRARY_PATH: the NVIDIA container toolkit adds it where "
+        "it is needed",
+        commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
         blame=Blame.JOB,
     ),
     "nvml-unusable": FindingType(
@@ -370,6 +390,8 @@ class Visible:
                mask_name and first: see kfd.masks()
     capabilities  NVIDIA_DRIVER_CAPABILITIES: what of the driver a container is given
     no_cuda    they leave out CUDA, and no libcuda lies where the linker looks
+    driver_library  a libcuda before the driver's own, and its version: see nvml.cuda_driver();
+               search: LD_LIBRARY_PATH without its folder
     image_empty  NVIDIA_VISIBLE_DEVICES is set, to nothing
     local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already
     mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
@@ -396,6 +418,8 @@ class Visible:
     no_cuda: bool = False
     image_empty: bool = False
     local: tuple[int, int] | None = None
+    driver_library: tuple[str, str] = ("", "")
+    search: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -422,6 +446,8 @@ def observe(host: Host, ctx: Context) -> Visible:
     masks = make.masks(host.environ)
     capabilities = nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or ""
     without = of_nvidia and bool(capabilities) and not _names(capabilities) & {"compute", "all"}
+    ctx.mark(nccl_library.SEARCH)
+    driver_library = nvml.cuda_driver(host) if of_nvidia and module else ("", "")
     folder, prefix = ("/dev", "nvidia") if of_nvidia else (vendor.DRI, "renderD")
     return Visible(
         answer=answer,
@@ -446,7 +472,16 @@ def observe(host: Host, ctx: Context) -> Visible:
         image_empty=host.environ.get("NVIDIA_VISIBLE_DEVICES") == "",
         # a run that starts ranks of its own says itself how many
         local=_local(host.environ) if ctx.local_world_size == 1 else None,
+        driver_library=driver_library,
+        search=_search_path_without(host, driver_library[0]),
     )
+
+
+def _search_path_without(host: Host, library: str) -> str:
+    """LD_LIBRARY_PATH less the folder of a library."""
+    folders = host.environ.get(nccl_library.SEARCH, "")[:SEARCH_KEPT].split(":") if library else []
+    kept = [f for f in folders if f.rstrip("/") != library.rpartition("/")[0]]
+    return encodable(":".join(kept))
 
 
 def _local(environ: Mapping[str, str]) -> tuple[int, int] | None:
@@ -497,6 +532,8 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         yield from faults
         yield from _compute_and_mig_modes(here, seen, mask, gpus)
         yield from _surroundings(here, seen)
+        if seen.answer.count and not mask.off:
+            yield from _driver_library(here, seen)
         model = expect.text("gpu_model") or ""
         named = [g for g in seen.answer.gpus if g.name]
         if odd := [g for g in named if model.casefold() not in g.name.casefold()]:
@@ -839,6 +876,25 @@ def _surroundings(here: Subject, seen: Visible) -> Iterator[Found]:
             f"all of them in less than {duration(SLOW)}",
             confidence=Confidence.CERTAIN if off else Confidence.LIKELY,
         )
+
+
+def _driver_library(here: Subject, seen: Visible) -> Iterator[Found]:
+    """A libcuda of another version than the driver's is in front of it. An older one never fits; a
+    newer one fits GPUs for data centres (docs.nvidia.com/deploy/cuda-compatibility)."""
+    path, version = seen.driver_library
+    older = numbers(version) < numbers(seen.module)
+    display = [gpu.name for gpu in seen.answer.gpus if "GeForce" in gpu.name]
+    if not version or version == seen.module or not (older or display):
+        return
+    saw = f"{path[:160]} of driver {version} is searched first · driver {seen.module}"
+    yield Found(
+        "compat-misplaced",
+        (replace(here, kind=Kind.SOFTWARE, name="libcuda"),),
+        saw if older else f"{saw} · {display[0]}",
+        f"the libcuda of driver {seen.module}",
+        confidence=Confidence.CERTAIN if older else Confidence.LIKELY,
+        fields={"path": path, "without": seen.search},
+    )
 
 
 def measured(world: World[Visible]) -> Measured:

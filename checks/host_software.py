@@ -8,9 +8,8 @@ Fails if     torch is installed, but can't be imported, or its import hangs; a d
              NCCL lacks a symbol that torch needs; the driver is too old for torch's CUDA, or torch
              has no code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it
              lacks torch.distributed or the NCCL backend; a version is not the expected one
-             (--expect); a cuda-compat library that this driver or these GPUs don't support comes
-             first in the search path; torch is built for another vendor's GPUs than a launcher's
-             job has; this torch refuses PYTORCH_CUDA_ALLOC_CONF
+             (--expect); torch is built for another vendor's GPUs than a launcher's job has; this
+             torch refuses PYTORCH_CUDA_ALLOC_CONF
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; the user has no name, but torch.compile needs one
              (torch before 2.13); PYTORCH_CUDA_ALLOC_CONF is refused, but no GPU needs it
@@ -21,11 +20,9 @@ Not covered  whether nodes agree (agree.software); other packages; CUDA itself, 
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch
              not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in",
-             "system has unsupported display driver / cuda driver combination" (803), "forward
-             compatibility was attempted on non supported HW" (804), "getpwuid(): uid not found",
-             "module 'torch' has no attribute", "libcudart.so: cannot open shared object file",
-             "Unrecognized CachingAllocator option", "Unrecognized key … in Accelerator allocator
-             config", "Index out of bounds in ConfigTokenizer"
+             "getpwuid(): uid not found", "module 'torch' has no attribute", "libcudart.so: cannot
+             open shared object file", "Unrecognized CachingAllocator option", "Unrecognized key …
+             in Accelerator allocator config", "Index out of bounds in ConfigTokenizer"
 """
 
 from __future__ import annotations
@@ -191,18 +188,6 @@ FINDINGS = {
         means="'no kernel image is available for execution on the device'",
         text="install a build of torch for compute capability {capability}",
     ),
-    "compat-misplaced": FindingType(
-        headline="cuda-compat hides the driver's libcuda on {at}: {seen}",
-        who="image author",
-        cause="an LD_LIBRARY_PATH in the image with a cuda-compat folder, whatever the node's "
-        "driver",
-        means="CUDA does not start: error 803 where the driver is newer than that library, 804 on "
-        "GPUs other than data-centre ones; torch silently runs on the CPU",
-        now="export LD_LIBRARY_PATH={without}",
-        text="remove cuda-compat from LD_LIBRARY_PATH: the NVIDIA container toolkit adds it where "
-        "it is needed",
-        commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
-    ),
     "uid-unknown": FindingType(
         headline="the user of {at} has no name: {seen}",
         who="job author",
@@ -301,8 +286,6 @@ class TorchSoftware:
 
     driver    version of the loaded NVIDIA module; cards: the GPUs that NVML shows this process
     compat    a cuda-compat library on the search path: newer CUDA on an older driver
-    driver_library  a libcuda before the driver's own, and its version: see nvml.cuda_driver()
-    search    LD_LIBRARY_PATH without the folder of that library
     nameless  the user's number where the user has no name: see container.nameless()
     no_gpu    CUDA_VISIBLE_DEVICES says that no GPU is wanted
     amd_gpus  how many GPUs of AMD this process may open, where there are none of NVIDIA
@@ -324,8 +307,6 @@ class TorchSoftware:
     compat: str
     no_gpu: bool
     cards: tuple[GpuArch, ...]
-    driver_library: tuple[str, str] = ("", "")
-    search: str = ""
     nameless: int | None = None
     amd_gpus: int = 0
     found_by: str = ""
@@ -348,7 +329,6 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
         build, error = _build(host, ctx)
     compat = (x.path for x in nccl_library.libraries(host, "libcuda.so.1") if "compat" in x.path)
     driver = nvml.module_version(host)
-    driver_library = nvml.cuda_driver(host) if driver else ("", "")
     ctx.mark("user database")
     nameless = container.nameless(host)
     ctx.mark("allocator settings")
@@ -365,8 +345,6 @@ def observe(host: Host, ctx: Context) -> TorchSoftware:
         libraries=libraries,
         driver=driver,
         compat=next(compat, ""),
-        driver_library=driver_library,
-        search=_search_path_without(host, driver_library[0]),
         nameless=nameless,
         amd_gpus=_amd_gpus(host),
         found_by="" if torch.absent else torch.note,
@@ -384,13 +362,6 @@ def _amd_gpus(host: Host) -> int:
     from preflight.domains.gpu import kfd
 
     return len(kfd.openable_nodes(host))
-
-
-def _search_path_without(host: Host, library: str) -> str:
-    """LD_LIBRARY_PATH less the folder of a library."""
-    folders = host.environ.get(nccl_library.SEARCH, "")[:TEXT].split(":") if library else []
-    kept = [f for f in folders if f.rstrip("/") != library.rpartition("/")[0]]
-    return encodable(":".join(kept))
 
 
 def _cards(host: Host, ctx: Context) -> tuple[GpuArch, ...]:
@@ -647,7 +618,6 @@ def _driver_and_gpus(
             sure = Confidence.LIKELY
             yield Found("cpu-build", (torch,), saw, goal, status=status, confidence=sure)
         return
-    yield from _driver_library(torch, seen)
     minimum = nvml.minimum_driver(build.cuda)
     if numbers(seen.driver) < numbers(minimum) and not seen.compat:
         newer = any(numbers(other.driver) >= numbers(minimum) for other in world.seen.values())
@@ -674,25 +644,6 @@ def _driver_and_gpus(
             "code for every GPU that the job uses",
             fields={"capability": odd.capability},
         )
-
-
-def _driver_library(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:
-    """A libcuda of another version than the driver's is in front of it. An older one never fits; a
-    newer one fits GPUs for data centres (docs.nvidia.com/deploy/cuda-compatibility)."""
-    path, version = seen.driver_library
-    older = numbers(version) < numbers(seen.driver)
-    display = [card.name for card in seen.cards if "GeForce" in card.name]
-    if not version or version == seen.driver or not (older or display):
-        return
-    saw = f"{path[:160]} of driver {version} is searched first · driver {seen.driver}"
-    yield Found(
-        "compat-misplaced",
-        (replace(torch, name="libcuda"),),
-        saw if older else f"{saw} · {display[0]}",
-        f"the libcuda of driver {seen.driver}",
-        confidence=Confidence.LIKELY,
-        fields={"path": path, "without": seen.search},
-    )
 
 
 def _nameless_user(torch: Subject, seen: TorchSoftware) -> Iterator[Found]:

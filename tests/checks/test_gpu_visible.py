@@ -108,6 +108,8 @@ def silent(cause: Cause, *marks: str) -> Missing:
     return Missing(cause, seconds=5.0, marks=tuple(names))
 
 
+COMPAT = "/usr/local/cuda/compat/libcuda.so.1"
+OLD_CUDA, NEW_CUDA = (COMPAT, "535.104.05"), (COMPAT, "590.44.01")
 OURS = Missing(Cause.CRASHED, "Traceback (most recent call last):\nKeyError: 'x'", 0.2)
 NOT_FOUND = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
 GONE = ListedGpu(2, error=15, text="GPU is lost")
@@ -335,6 +337,32 @@ CASES = (
         subject="n1 · NVIDIA driver",
     ),
     Case("an image that brings a libcuda of its own", but(capabilities="utility")),
+    # a cuda-compat library in front of the driver's own
+    Case(
+        "an older libcuda",
+        but(driver_library=OLD_CUDA),
+        "compat-misplaced",
+        FAIL,
+        subject="n1 · libcuda",
+    ),
+    Case("a newer libcuda on GPUs for it", but(driver_library=NEW_CUDA)),
+    Case(
+        "a newer libcuda on others",
+        replace(every(name="NVIDIA GeForce RTX 4090"), driver_library=NEW_CUDA),
+        "compat-misplaced",
+        FAIL,
+    ),
+    Case(
+        "the driver's own libcuda",
+        replace(every(name="NVIDIA GeForce RTX 4090"), driver_library=(COMPAT, FINE.module)),
+    ),
+    Case(
+        "an older libcuda, and no GPU is wanted",
+        but(driver_library=OLD_CUDA, mask=""),
+        "mask-empty",
+        WARN,
+    ),
+    Case("an older libcuda, and no GPU", has(0, driver_library=OLD_CUDA)),
     Case("a list that -1 ends", but(mask="0,1,-1"), topology=topology(2)),
     Case("a comma too much", but(mask="0,1,2,3,")),
     Case("-1 in the middle", but(mask="0,1,-1,3"), "mask-invalid", WARN, topology=topology(2)),
@@ -488,10 +516,24 @@ def test_observe_eight_healthy_gpus(node: Path) -> None:
         "nvmlDeviceGetCount",
         *(f"device {i}" for i in range(8)),
         "folder of MPS",
+        "LD_LIBRARY_PATH",
     )
     assert_case(gpu_visible, Case("", value, topology=topology(8, launcher="SLURM")))
     measured = gpu_visible.measured(world("gpu.visible", value))
     assert measured.text == "8 x H100 80GB HBM3 80 GiB · driver 550.54.15"
+
+
+def test_observe_a_search_path_with_cuda_compat(node: Path) -> None:
+    for folder in ("usr/local/cuda/lib64/stubs", "usr/local/cuda/compat"):
+        (node / folder).mkdir(parents=True)
+    (node / "usr/local/cuda/lib64/stubs/libcuda.so").touch()
+    (node / COMPAT.lstrip("/")).symlink_to("libcuda.so.535.104.05")
+    environ = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs:/usr/local/cuda/compat/:/opt/y"}
+    seen = nvml.observed("gpu.visible", nvml.settings(8), root=node, environ=environ).value
+    assert (seen.driver_library, seen.search) == (OLD_CUDA, "/usr/local/cuda/lib64/stubs:/opt/y")
+    (finding,) = judged(gpu_visible, Case("", seen, topology=topology(8)))
+    saw = f"{COMPAT} of driver 535.104.05 is searched first · driver 550.54.15"
+    assert (finding.code, finding.saw) == ("compat-misplaced", saw)
 
 
 def test_observe_survives_a_hostile_environment(node: Path) -> None:

@@ -101,8 +101,6 @@ T400 = host_software.GpuArch("NVIDIA T400", "7.5")
 B200 = host_software.GpuArch("NVIDIA B200", "10.0")
 
 RTX_4090 = host_software.GpuArch("NVIDIA GeForce RTX 4090", "8.9")
-COMPAT = "/usr/local/cuda/compat/libcuda.so.1"
-OLD_CUDA, NEW_CUDA = (COMPAT, "535.104.05"), (COMPAT, "590.44.01")
 
 CASES = (
     Case("CPU torch on a laptop", LAPTOP),
@@ -215,18 +213,6 @@ CASES = (
     ),
     Case("a GPU that does not tell", but(cards=(replace(H100, capability=""),) * 4)),
     Case("one GPU for each task", but(cards=(H100,)), topology=topology(4, launcher="SLURM")),
-    # a cuda-compat library in front of the driver's own
-    Case("an older one", but(driver_library=OLD_CUDA), "compat-misplaced", FAIL),
-    Case("a newer one on GPUs for it", but(driver_library=NEW_CUDA)),
-    Case(
-        "a newer one on others",
-        but(driver_library=NEW_CUDA, cards=(RTX_4090,) * 4),
-        "compat-misplaced",
-        FAIL,
-        subject="n1 · libcuda",
-    ),
-    Case("the driver's own", but(driver_library=(COMPAT, NODE.driver), cards=(RTX_4090,) * 4)),
-    Case("older, in a job without GPUs", but(driver_library=OLD_CUDA, cards=())),
     # a user without a name
     Case("nobody's number", but(nameless=1000720000), "uid-unknown", WARN),
     Case("torch that copes", replace(built(version="2.13.0+cu130"), nameless=1000720000)),
@@ -323,17 +309,6 @@ def test_observe_a_broken_torch(tmp_path: Path) -> None:
         ("/usr/lib64/libnccl.so.2.21.5", "system"),
     ]
     round_trips(seen)
-
-
-def test_observe_a_search_path_with_cuda_compat(tmp_path: Path) -> None:
-    nvml.machine(tmp_path, gpus=1)
-    link = tmp_path / COMPAT.lstrip("/")
-    link.parent.mkdir(parents=True)
-    link.symlink_to("libcuda.so.535.104.05")
-    path = {"LD_LIBRARY_PATH": "/opt/x:/usr/local/cuda/compat/:/opt/y"}
-    absent = {"torch": Preloaded(0.01, "", absent=True)}
-    seen = host_software.observe(Host(str(tmp_path), path), context(preloaded=absent))
-    assert (seen.driver_library, seen.search) == (OLD_CUDA, "/opt/x:/opt/y")
 
 
 def test_observe_survives_a_hostile_environment(tmp_path: Path) -> None:
