@@ -6,9 +6,10 @@ Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUN
              or RoCE ports, and the plugin of the network that NCCL_NET names; UCX_*, FI_* and
              proxies are only recorded
 Fails if     torch, NCCL or CUDA stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME
-             is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read,
-             NCCL_NET=IB has no RDMA port, no plugin is found for another NCCL_NET, or
-             NCCL_COMM_BLOCKING=0 lets NCCL return before torch expects it
+             is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, it or
+             NCCL_TOPO_FILE is no XML that NCCL knows, NCCL_NET=IB has no RDMA port, no plugin is
+             found for another NCCL_NET, or NCCL_COMM_BLOCKING=0 lets NCCL return before torch
+             expects it
 Warns if     a name has no effect; a value is silently misread or out of range; a name is
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
              path is disabled on hardware that has it; NCCL_TOPO_FILE can't be read; NCCL_ALGO or
@@ -243,6 +244,16 @@ FINDINGS = {
         text="set it to a file that every node has; without {name} NCCL detects this itself",
         status=(Status.WARN, Status.FAIL),
     ),
+    "file-malformed": FindingType(
+        headline="{name} names a file that NCCL can't parse: {seen}",
+        who="job author",
+        cause="a download that failed and left an error page, or an XML declaration that an editor "
+        "has added",
+        means="'XML Parse error : expecting '<'' or 'XML Parse : expected >', and "
+        "ncclInternalError on every rank",
+        now="unset {name}",
+        text="fetch the file again, and remove <?xml …?> and tabs from it",
+    ),
     "network-absent": FindingType(
         headline="NCCL_NET asks for a network that {at} does not have: {seen}",
         who="job author",
@@ -331,6 +342,13 @@ def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Fo
             fields = {"then": then}
             found = _finding(here, "file-missing", of_file, saw, "a file that can be read", fields)
             yield found.with_(status=status)
+    for name, begins in settings.file_flaws.items():
+        of_file = counts.get(name)
+        if of_file and settings.gpus:
+            saw = f"{_assignment(of_file)}: it begins with {quoted(begins)}"
+            sure = Confidence.LIKELY
+            goal = "a file that begins with an element"
+            yield _finding(here, "file-malformed", of_file, saw, goal, confidence=sure)
     yield from _judge_switches(here, counts, settings, topology.several_nodes)
 
 

@@ -3,18 +3,17 @@
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
              CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES, LOCAL_RANK,
-             LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD lists in /sys, /dev/kfd, /dev/dri/renderD*,
-             ROCR_ and HIP_VISIBLE_DEVICES
+             LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD lists in /sys,
+             /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
              or not exposed to a container that has the devices, or CUDA's is not; a cuda-compat
-             library that this driver or these GPUs don't support comes first in LD_LIBRARY_PATH; a
-             driver is installed, but its module is not loaded; a GPU is lost or has an error; there
-             are fewer
-             GPUs than expected (--expect gpus_per_node, SLURM) or than ranks; the mask hides all
-             GPUs of a job that asked for some, or of one node while others show theirs, or names
-             MIG instances where MIG is off or one instance for several ranks; a GPU of the job
-             prohibits compute; /dev/nvidia-uvm is missing; a job that asked for GPUs has no
-             permission for /dev/kfd or a render node
+             library that this driver or these GPUs don't support or one of CUDA's stubs comes first
+             in LD_LIBRARY_PATH; a driver is installed, but its module is not loaded; a GPU is lost
+             or has an error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or
+             than ranks; the mask hides all GPUs of a job that asked for some, or of one node while
+             others show theirs, or names MIG instances where MIG is off or one instance for several
+             ranks; a GPU of the job prohibits compute; /dev/nvidia-uvm is missing; a job that asked
+             for GPUs has no permission for /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
@@ -29,8 +28,9 @@ Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU 
              detected", "all CUDA-capable devices are busy or unavailable", "Duplicate GPU
              detected", "Failed to initialize NVML: Unknown Error", nvidia-smi that never returns,
              "Unable to open /dev/kfd read-write: Permission denied", "No HIP GPUs are available",
-             "system has unsupported display driver / cuda driver combination" (803), "forward
-             compatibility was attempted on non supported HW" (804)
+             "CUDA driver is a stub library" (34), "system has unsupported display driver / cuda
+             driver combination" (803), "forward compatibility was attempted on non supported HW"
+             (804)
 """
 
 from __future__ import annotations
@@ -186,6 +186,17 @@ FINDINGS = {
         text="remove cuda-compat from LD_LIBRARY_PATH: the NVIDIA container toolkit adds it where "
         "it is needed",
         commands=(Command("ls -l {path}; cat /proc/driver/nvidia/version", "the container"),),
+        blame=Blame.JOB,
+    ),
+    "libcuda-stub": FindingType(
+        headline="a stub hides the driver's libcuda on {at}: {seen}",
+        who="image author",
+        cause="an LD_LIBRARY_PATH with CUDA's folder of stubs, which are there for linking only",
+        means="'CUDA driver is a stub library' (error 34); torch silently runs on the CPU",
+        now="export LD_LIBRARY_PATH={without}",
+        text="remove the folder of stubs from LD_LIBRARY_PATH of the image; a build names it with "
+        "-L or LIBRARY_PATH",
+        commands=(Command("ls -l {path}", "the container"),),
         blame=Blame.JOB,
     ),
     "nvml-unusable": FindingType(
@@ -882,6 +893,16 @@ def _driver_library(here: Subject, seen: Visible) -> Iterator[Found]:
     """A libcuda of another version than the driver's is in front of it. An older one never fits; a
     newer one fits GPUs for data centres (docs.nvidia.com/deploy/cuda-compatibility)."""
     path, version = seen.driver_library
+    if version == nvml.STUB:
+        yield Found(
+            "libcuda-stub",
+            (replace(here, kind=Kind.SOFTWARE, name="libcuda"),),
+            f"{path[:160]} is searched first",
+            f"the libcuda of driver {seen.module}",
+            confidence=Confidence.LIKELY,
+            fields={"path": path, "without": seen.search},
+        )
+        return
     older = numbers(version) < numbers(seen.module)
     display = [gpu.name for gpu in seen.answer.gpus if "GeForce" in gpu.name]
     if not version or version == seen.module or not (older or display):

@@ -217,6 +217,13 @@ CASES = (
     ),
     Case("no topology, one GPU", having({TOPO: "/x"}, file_problems={TOPO: "gone"}, gpus=1)),
     Case("no graph, no GPU", having({GRAPH: "/x"}, file_problems={GRAPH: "gone"})),
+    Case(
+        "an error page for a topology",
+        having({TOPO: "/x"}, file_flaws={TOPO: "404: Not Found"}, gpus=1),
+        "file-malformed",
+        FAIL,
+    ),
+    Case("a topology nobody reads", having({TOPO: "/x"}, file_flaws={TOPO: "404"})),
     Case("nobody waits", having({BLOCKING: "0"}, gpus=1), "comm-nonblocking", FAIL),
     Case(
         "nobody waits, by a file",

@@ -110,6 +110,7 @@ def silent(cause: Cause, *marks: str) -> Missing:
 
 COMPAT = "/usr/local/cuda/compat/libcuda.so.1"
 OLD_CUDA, NEW_CUDA = (COMPAT, "535.104.05"), (COMPAT, "590.44.01")
+STUB = ("/usr/local/cuda/lib64/stubs/libcuda.so.1", "stub")
 OURS = Missing(Cause.CRASHED, "Traceback (most recent call last):\nKeyError: 'x'", 0.2)
 NOT_FOUND = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
 GONE = ListedGpu(2, error=15, text="GPU is lost")
@@ -362,6 +363,8 @@ CASES = (
         "mask-empty",
         WARN,
     ),
+    Case("a stub of libcuda", but(driver_library=STUB), "libcuda-stub", FAIL),
+    Case("a stub of libcuda, and no GPU", has(0, driver_library=STUB)),
     Case("an older libcuda, and no GPU", has(0, driver_library=OLD_CUDA)),
     Case("a list that -1 ends", but(mask="0,1,-1"), topology=topology(2)),
     Case("a comma too much", but(mask="0,1,2,3,")),

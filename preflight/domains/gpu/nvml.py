@@ -275,15 +275,21 @@ def libraries(host: Host) -> tuple[str, ...]:
     return tuple(sorted(n[:TEXT] for n in names - {"libnvidia-ml.so.1"}))[:8]
 
 
+STUB = "stub"
+"""In place of a version: a library to link with, which starts nothing."""
+
+
 def cuda_driver(host: Host) -> tuple[str, str]:
-    """The libcuda that LD_LIBRARY_PATH puts before the driver's own, and its version; empty where
-    it names none. The driver comes with a libcuda of its very version; one of another version is
-    that of a cuda-compat package."""
+    """The libcuda that LD_LIBRARY_PATH puts before the driver's own, and its version, or STUB;
+    empty where it names none. The driver comes with a libcuda of its very version; one of another
+    version is that of a cuda-compat package."""
     first = next(iter(nccl_library.libraries(host, "libcuda.so.1")), None)
     if first is None or first.origin != nccl_library.SEARCH:
         return "", ""
     target = host.readlink(first.path).rpartition("/")[2]
     found = re.fullmatch(r"libcuda\.so\.([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})", target)
+    if not found and first.path.split("/")[-2:-1] == ["stubs"]:
+        return first.path, STUB
     return (first.path, found[1]) if found else ("", "")
 
 

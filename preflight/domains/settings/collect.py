@@ -14,6 +14,7 @@ from preflight.domains.settings.nccl_conf import (
     Variable,
     conf_lines,
     conf_problem,
+    file_flaws,
     file_problems,
 )
 from preflight.domains.settings.variables import (
@@ -46,6 +47,7 @@ class Settings:
     left_out     variables beyond those kept
     conf_problem why NCCL_CONF_FILE can't be read; empty when it can, or is not set
     file_problems  variable that names a file -> why NCCL can't read it
+    file_flaws     variable that names a file -> how it begins, where NCCL's parser ends there
     models       the GPUs' names, where the driver tells
     no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one
     infiniband, ethernet   active RDMA ports by link layer, as `mlx5_0:1`
@@ -55,6 +57,7 @@ class Settings:
     left_out: int = 0
     conf_problem: str = ""
     file_problems: Mapping[str, str] = field(default_factory=dict)
+    file_flaws: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
     models: tuple[str, ...] = ()
     amd: bool = False
@@ -90,6 +93,7 @@ def collect_settings(
         left_out=len(mine[KEPT:]) + len(lines[KEPT:]),
         conf_problem=conf_problem(host),
         file_problems=file_problems(host),
+        file_flaws=file_flaws(host),
         gpus=gpus,
         models=models,
         amd=amd,

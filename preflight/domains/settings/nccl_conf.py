@@ -7,6 +7,7 @@ NCCL looks into the environment, then into the file of NCCL_CONF_FILE or ~/.nccl
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator, Mapping
 
@@ -59,13 +60,32 @@ def conf_problem(host: Host) -> str:
 
 FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
 """Variables that name a file which NCCL reads at its start."""
+BEGINNING = 80
+"""Characters kept of how a file begins."""
 
 
 def file_problems(host: Host) -> Mapping[str, str]:
     """Those of `FILES` whose file can't be read, each with the reason."""
-    named = ((name, nccl_setting(host, name)) for name in FILES)
-    problems = ((name, _unreadable(host, path)) for name, path in named if path.startswith("/"))
+    problems = ((name, _unreadable(host, path)) for name, path in _named_files(host))
     return {name: why for name, why in problems if why}
+
+
+def file_flaws(host: Host) -> Mapping[str, str]:
+    """Those of `FILES` whose file can be read, but begins with what NCCL's parser ends at, and how
+    it begins: it knows elements and comments only, no declaration (xmlGetNode of graph/xml.cc)."""
+    found = {}
+    for name, path in _named_files(host):
+        text = "" if _unreadable(host, path) else host.read_or_none(path) or ""
+        begins = text.lstrip(" \n\r")
+        if begins and not re.match("<([A-Za-z]|!--)", begins):
+            found[name] = (begins.splitlines() or [begins])[0][:BEGINNING]
+    return found
+
+
+def _named_files(host: Host) -> Iterator[tuple[str, str]]:
+    named = ((name, nccl_setting(host, name)) for name in FILES)
+    # a relative path is relative to wherever the ranks will run
+    return ((name, path) for name, path in named if path.startswith("/"))
 
 
 def _unreadable(host: Host, path: str) -> str:

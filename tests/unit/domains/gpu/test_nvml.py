@@ -139,6 +139,11 @@ def test_the_libcuda_that_is_searched_first(tmp_path: Path) -> None:
     assert first("/lib64:/compat") == ("/lib64/libcuda.so.1", "580.65.06")
     assert first("/odd:/compat") == ("", ""), "one without a version is not passed over"
     assert first("") == ("", "")
+    (tmp_path / "cuda/stubs").mkdir(parents=True)
+    (tmp_path / "cuda/stubs/libcuda.so").touch()
+    assert first("/cuda/stubs:/lib64") == ("/lib64/libcuda.so.1", "580.65.06")
+    (tmp_path / "cuda/stubs/libcuda.so.1").symlink_to("libcuda.so")
+    assert first("/cuda/stubs:/lib64") == ("/cuda/stubs/libcuda.so.1", nvidia.STUB)
 
 
 def test_without_the_drivers_library_its_bindings_are_not_imported(

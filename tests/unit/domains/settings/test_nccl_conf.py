@@ -12,6 +12,7 @@ from preflight.domains.settings.nccl_conf import (
     Variable,
     conf_lines,
     conf_problem,
+    file_flaws,
     file_problems,
     nccl_setting,
     nccl_variables,
@@ -110,3 +111,29 @@ def test_files_that_nccl_can_not_read(tmp_path: Path) -> None:
         "NCCL_GRAPH_FILE": "No such file or directory"
     }
     assert file_problems(planted(tmp_path, {}, {"NCCL_TOPO_FILE": ""})) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ('<system version="1">\n\t<cpu/></system>', ""),
+        ("\n <!-- two sockets -->\n<system/>", ""),
+        ("", ""),
+        ("404: Not Found", "404: Not Found"),
+        ('<?xml version="1.0"?>\n<system/>', '<?xml version="1.0"?>'),
+        ("<!DOCTYPE html><html>", "<!DOCTYPE html><html>"),
+        ("\t<system/>", "\t<system/>"),
+        (
+            "version https://git-lfs.github.com/spec/v1\n",
+            "version https://git-lfs.github.com/spec/v1",
+        ),
+    ],
+)
+def test_how_a_file_begins_that_nccl_can_not_parse(tmp_path: Path, text: str, begins: str) -> None:
+    host = planted(tmp_path, {"topo.xml": text}, {"NCCL_TOPO_FILE": "/topo.xml"})
+    assert file_flaws(host).get("NCCL_TOPO_FILE", "") == begins
+
+
+def test_no_file_has_no_beginning(tmp_path: Path) -> None:
+    environ = {"NCCL_TOPO_FILE": "/gone.xml", "NCCL_GRAPH_FILE": "topo.xml"}
+    assert file_flaws(planted(tmp_path, {"topo.xml": "404"}, environ)) == {}
