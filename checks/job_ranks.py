@@ -32,8 +32,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
-from preflight.domains.job import joining
+from preflight.domains.job import gpu_memory, joining
 from preflight.domains.job.backends import UNSET
+from preflight.domains.job.gpu_errors import REPAIRS
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.rank_exits import (
     LAUNCHERS,
@@ -119,6 +120,33 @@ FINDINGS = {
         text="ask for more memory, or start fewer ranks and workers on the node; load less at "
         "once: smaller batches, no full copy of the data in each rank; preflight rehearse shows "
         "growth per step as job.memory",
+    ),
+    "rank-gpu-oom": for_author(
+        headline="{seen}",
+        cause="a batch, a model or a cache that is too large; other processes or ranks on the same "
+        "GPU; memory that torch has reserved, in pieces; a limit of the process's own; work that "
+        "one rank alone has",
+        means="'CUDA out of memory. Tried to allocate', torch.OutOfMemoryError, 'CUDA error: out "
+        "of memory', CUBLAS_STATUS_ALLOC_FAILED, 'Failed to CUDA calloc … bytes' on this rank; "
+        "'Connection closed by remote peer' and ncclRemoteError on the others",
+        text="make it fit: {advice!r}; where that is not enough: a smaller batch per rank with "
+        "gradient accumulation, activation checkpointing, sharding (FSDP, ZeRO)",
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.JOB, Blame.UNKNOWN),
+        explains=("job.collectives", "job.pace"),
+    ),
+    "rank-cuda-error": for_author(
+        headline="{seen}",
+        cause="an index or a label that is out of range, a faulty kernel, a GPU number that is not "
+        "there, a torch that was not built for this GPU or driver; a GPU that fails",
+        means="'device-side assert triggered', 'an illegal memory access was encountered', "
+        "CUBLAS_STATUS_EXECUTION_FAILED, 'no kernel image is available for execution on the "
+        "device', 'uncorrectable ECC error encountered' on this rank; the others end with "
+        "'Connection closed by remote peer' and ncclRemoteError",
+        now="{command}   on {node}",
+        text="find what failed: {advice!r}; the errors of the other ranks are only consequences",
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.JOB, Blame.NODE, Blame.UNKNOWN),
     ),
     "rank-exited": for_author(
         headline="{seen}",
@@ -305,20 +333,79 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
     restarted = all(e.rank is not None and e.rank in again for e in same)
     symptom = first.misfit or first.mutual
     after = [e for e in found.all if e not in same]
-    return Found(
+    sure = CERTAIN if not symptom and found.clear else LIKELY
+    made = Found(
         code,
         tuple(_subject(world, e) for e in same),
-        saw=f"{name_ranks(same)}: {what}{describe_later(after)}"
+        saw=f"{name_ranks(same)}: {what}{_numbers(world, same)}{describe_later(after)}"
         + (" · the command ended with 0" if fine else " · it was started again" * restarted),
         expected="all ranks live until the end",
         # Gloo aborts the rank whose buffer is too small for what a peer sent it, so that an abort
         # may be the symptom of different shapes
         blame=Blame.UNKNOWN if symptom else Blame.JOB,
-        confidence=LIKELY if symptom or not found.clear else CERTAIN,
+        confidence=sure,
         explains=OF_A_MISFIT if first.misfit else None,
         fields={"line": str(first.frame or "that line")},
         status=Status.WARN if fine or restarted else None,
     )
+    return _on_gpu(world, same, made)
+
+
+def _numbers(world: World[Life], same: Sequence[Ended]) -> str:
+    """Of ranks whose GPU had too little memory: why, and what torch says of it."""
+    memory = same[0].memory
+    if memory is None:
+        return ""
+    short = _shortage(world, same[0])
+    numbers = gpu_memory.describe(memory)
+    of = f"{name_ranks(same[:1])}, " if len(same) > 1 else ""
+    return (f": {short.why}" if short else "") + (f" · {of}{numbers}" if numbers else "")
+
+
+def _shortage(world: World[Life], ended: Ended) -> gpu_memory.Shortage | None:
+    """Who or what takes the memory that a rank did not get, as far as torch's numbers show it."""
+    node = place_of(ended.key)[0]
+    lives = (life for key, life in world.seen.items() if place_of(key)[0] == node)
+    ranks = {life.pid: life.rank for life in lives if life.rank is not None}
+    memory = ended.memory
+    return gpu_memory.shortage(memory, ranks, ended.rank) if memory is not None else None
+
+
+def _on_gpu(world: World[Life], same: Sequence[Ended], made: Found) -> Found:
+    """What is done where a GPU had too little memory or failed; whose node it is where that may be
+    the GPU's own fault."""
+    first = same[0]
+    if (memory := first.memory) is not None:
+        short = _shortage(world, first)
+        doubt = short.doubt if short else ()
+        doubt = doubt if memory.plain else ("an earlier error of a kernel on this GPU",)
+        alone = len(same) == 1 and len(world.seen) > 1
+        usual = gpu_memory.UNEVEN if alone else gpu_memory.KEPT
+        return made.with_(
+            expected="room on the GPU for what the rank allocates",
+            blame=Blame.UNKNOWN if short and short.foreign else Blame.JOB,
+            confidence=LIKELY if doubt else made.confidence,
+            alternatives=doubt,
+            fields={**made.fields, "advice": short.advice if short else usual},
+        )
+    if (error := first.error) is not None:
+        repair = REPAIRS[error.area]
+        certain = repair.blame is Blame.JOB and not repair.doubt
+        advice = error.advice(made.fields["line"])
+        command = "preflight\0run\0--only\0gpu" if repair.looks else ""
+        return made.with_(
+            expected="no error of CUDA",
+            blame=repair.blame,
+            confidence=made.confidence if certain else LIKELY,
+            alternatives=repair.doubt,
+            fields={
+                **made.fields,
+                "advice": advice,
+                "command": command,
+                "node": place_of(first.key)[0],
+            },
+        )
+    return made
 
 
 def _joining(world: World[Life]) -> Found | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from preflight.domains.job.gpu_memory import WHOLE, lengthy
 from preflight.domains.job.record import (
     CALLS,
     FRAMES,
@@ -58,12 +59,14 @@ def end_of(
         return End("vanished", gone, code, frames=crash[:FRAMES])
     how = "raised" if word.get("how") == "raised" else "exited"
     at = word.get("at")
+    text = redact("", one_line(word.get("text", ""), WHOLE), WHOLE)
     return End(
         how=how,
         at=float(at) if isinstance(at, (int, float)) and 0 < at < 1e12 else gone,
         code=code,
-        text=redact("", one_line(word.get("text", "")), TEXT),
+        text=text[:TEXT],
         frames=frames_from_json(word.get("frames"), FRAMES),
+        whole=text if len(text) > TEXT and lengthy(text) else "",
     )
 
 

@@ -61,6 +61,25 @@ IN_USE = "DistNetworkError: The server socket has failed to listen on any local 
 IN_USE += "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, in use"
 PAIR = "RuntimeError: [enforce fail at /a/gloo/transport/tcp/pair.cc:456] "
 MISFIT = f"{PAIR}op.preamble.length <= op.nbytes. 36 vs 4. "
+REMOTE = (
+    "DistBackendError: NCCL error: remote process exited or there was a network error, NCCL "
+    "version 2.28.9 ncclRemoteError: A call failed possibly due to a network error or a remote "
+    "process exiting prematurely. Last error: socketProgress: Connection closed by remote peer"
+)
+MEMORY = (
+    "OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity "
+    "of 31.36 GiB of which 471.69 MiB is free. Including non-PyTorch memory, this process has "
+    "{own} GiB memory in use. {others}Of the allocated memory 15.03 GiB is allocated by PyTorch, "
+    "and {pieces} GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory "
+    "is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation.  See documentation for Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html)"
+)
+ASSERTED = (
+    "AcceleratorError: CUDA error: device-side assert triggered Search for `cudaErrorAssert' in "
+    "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information. "
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace "
+    "below might be incor"
+)
 FORK = "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed."
 
 
@@ -222,6 +241,52 @@ KILLED = (
     fails("rank-oom", "a worker out of memory", job(raised(FORK), told(), oom_kills=1), 0),
 )
 
+
+def memory(own: str = "30.80", others: str = "", pieces: str = "0.50", at: float = 100.0) -> End:
+    """Of a rank whose GPU had no room, as rehearse keeps it."""
+    text = MEMORY.format(own=own, others=others, pieces=pieces)
+    return replace(raised(text[:300], at), whole=text)
+
+
+def cuda(error: str, at: float = 100.0) -> End:
+    suffix = "CUDA kernel errors might be asynchronously reported at some other API call"
+    return raised(f"RuntimeError: CUDA error: {error} {suffix}", at)
+
+
+def held(pid: int) -> str:
+    return f"Process {pid} has 14.26 GiB memory in use. "
+
+
+def short(name: str, saw: dict[str, Life], rank: int | None = None, **more: object) -> Case:
+    return fails("rank-gpu-oom", name, saw, rank, **more)
+
+
+def breaks(name: str, saw: dict[str, Life], rank: int | None = None, **more: object) -> Case:
+    return fails("rank-cuda-error", name, saw, rank, **more)
+
+
+ON_GPUS = (
+    short("no room on the GPU", job(told(text=REMOTE), memory(), TERM), 1),
+    short("a stranger on the GPU", job(told(), memory("16.63", held(19239))), 1),
+    short("two ranks on one GPU", job(told(), memory("16.63", held(1000))), 1),
+    short("somebody who can't be seen", job(told(), memory("16.63")), 1),
+    short("in pieces", job(told(), memory(pieces="3.20")), 1),
+    short("on all ranks", job(memory(), memory("29.10", at=100.1), memory(at=100.2))),
+    short(
+        "cuBLAS has no room", job(told(), cuda("CUBLAS_STATUS_ALLOC_FAILED when calling `x`")), 1
+    ),
+    short("of an old report", job(told(), raised(MEMORY[:300])), 1),
+    short("no room, then started again", job(memory(), WELL, exit=0), status=WARN),
+    breaks("a kernel asserts", job(told(100.1, REMOTE), raised(ASSERTED), TERM), 1),
+    breaks("a bad pointer on the GPU", job(told(), cuda("an illegal memory access was enc")), 1),
+    breaks("ECC", job(told(), cuda("uncorrectable ECC error encountered")), 1),
+    breaks("the GPU is gone", job(told(), cuda("unknown error")), 1),
+    breaks("no such GPU", job(told(), cuda("invalid device ordinal")), 1),
+    breaks("built for another GPU", job(cuda("no kernel image is available for"), told()), 0),
+    raises("it only mentions memory", job(told(), raised("ValueError: CUDA out of memory?")), 1),
+    raises("the host's memory", job(told(), raised("MemoryError: ")), 1),
+)
+
 LEFT = (
     # its connections are closed; the launcher ends what is left of it, or its interpreter crashes
     leaves("done, then ended by its launcher", job(told(), told(), end("exited", 100.0, -15)), 2),
@@ -358,6 +423,7 @@ CASES = (
     Case("no rank, and it ended with 0", alone(0, "ended")),
     *RAISED,
     *KILLED,
+    *ON_GPUS,
     *LEFT,
     *BUSY,
     *ABSENT,
@@ -402,6 +468,77 @@ def test_the_text_names_line_and_consequences() -> None:
     )
     assert found.confidence is Confidence.CERTAIN
     assert found.blame is Blame.JOB
+
+
+def test_why_a_gpu_had_no_room_comes_first() -> None:
+    found = judged(job_ranks, by_name("two ranks on one GPU"))[0]
+    assert found.saw == (
+        "rank 1: CUDA out of memory at train.py:31 in step: ranks 0-1 share GPU 0, 14 GiB of it "
+        "held by rank 0 · GPU 0: tried to allocate 1.2 GiB, 472 MiB of 31 GiB free, 17 GiB are "
+        "this rank's own, 15 GiB in tensors, 512 MiB reserved beside · 1 other ended after it, the "
+        "first at train.py:33"
+    )
+    assert found.confidence is Confidence.CERTAIN
+    assert "LOCAL_RANK" in found.fields["advice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("no room on the GPU", "job.balance"),
+        ("on all ranks", "torch.cuda.memory_summary()"),
+        ("a stranger on the GPU", "nvidia-smi shows who pid 19239 is"),
+        ("in pieces", "PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ("a kernel asserts", "num_embeddings"),
+        ("a bad pointer on the GPU", "CUDA_LAUNCH_BLOCKING=1"),
+        ("no such GPU", "LOCAL_RANK, not by RANK, at train.py:31"),
+        ("built for another GPU", "torch.cuda.get_arch_list()"),
+    ],
+)
+def test_what_is_done_fits_the_cause(name: str, advice: str) -> None:
+    assert advice in judged(job_ranks, by_name(name))[0].fields["advice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "blame"),
+    [
+        ("two ranks on one GPU", Blame.JOB),
+        ("a stranger on the GPU", Blame.UNKNOWN),
+        ("somebody who can't be seen", Blame.UNKNOWN),
+        ("ECC", Blame.NODE),
+        ("the GPU is gone", Blame.UNKNOWN),
+        ("no such GPU", Blame.JOB),
+    ],
+)
+def test_who_is_blamed(name: str, blame: Blame) -> None:
+    assert judged(job_ranks, by_name(name))[0].blame is blame
+
+
+def test_equal_shortages_of_several_ranks_are_one() -> None:
+    found = judged(job_ranks, by_name("on all ranks"))[0]
+    assert [s.name for s in found.subjects] == ["0", "1", "2"]
+    assert found.saw.startswith(
+        "ranks 0-2: CUDA out of memory at train.py:31 in step · rank 0, GPU"
+    )
+
+
+def test_a_late_error_is_at_its_line_or_before_and_without_addresses() -> None:
+    found = judged(job_ranks, by_name("a kernel asserts"))[0]
+    assert found.saw.startswith(
+        "rank 1: CUDA error: device-side assert triggered at train.py:31 in step or before it · 2 "
+    )
+    assert (found.blame, found.confidence) == (Blame.JOB, Confidence.CERTAIN)
+    assert "before it" not in judged(job_ranks, by_name("no such GPU"))[0].saw
+
+
+def test_a_node_is_only_likely_and_how_to_look_at_it_is_said() -> None:
+    found = judged(job_ranks, by_name("ECC"))[0]
+    assert found.confidence is Confidence.LIKELY
+    assert found.fields["command"].split("\0") == ["preflight", "run", "--only", "gpu"]
+    assert judged(job_ranks, by_name("a kernel asserts"))[0].fields["command"] == ""
+    access = judged(job_ranks, by_name("a bad pointer on the GPU"))[0]
+    assert (access.blame, access.confidence) == (Blame.JOB, Confidence.LIKELY)
+    assert access.alternatives
 
 
 def test_the_own_frame_is_named() -> None:

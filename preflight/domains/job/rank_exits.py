@@ -12,6 +12,8 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from preflight.domains.job.gpu_errors import GpuError, gpu_error
+from preflight.domains.job.gpu_memory import GpuMemory, out_of_memory
 from preflight.domains.job.record import End, Frame, Life
 from preflight.frozen import dataclass
 from preflight.humanize import plural, rank_list
@@ -104,11 +106,26 @@ class Ended:
     done: bool = False
     """It had said that it is done, and was killed or crashed while its interpreter was taken
     down."""
+    whole: str = ""
+    """End.whole, or the text where that is all."""
 
     @property
     def same(self) -> tuple[str, str, int | None]:
         """Equal for ranks that ended for the same reason: numbers in a text don't count."""
-        return re.sub(r"\d+", "#", self.text), self.signal, self.code
+        text = self.error.text if self.error is not None else self.text
+        if self.memory is not None:
+            text = "out of memory"  # each GPU has other numbers
+        return re.sub(r"\d+", "#", text), self.signal, self.code
+
+    @property
+    def memory(self) -> GpuMemory | None:
+        """Of one that raised: what it says of a GPU that had too little memory."""
+        return out_of_memory(self.whole) if self.what == RAISED else None
+
+    @property
+    def error(self) -> GpuError | None:
+        """Of one that raised: an error of CUDA, if it is one."""
+        return gpu_error(self.whole) if self.what == RAISED and self.memory is None else None
 
     @property
     def mutual(self) -> bool:
@@ -271,7 +288,8 @@ def _ended(key: str, life: Life, end: End) -> Ended:
     inner = next((f.function for f in end.frames[:1] if f.file.endswith(API)), "")
     last = next((f for f in end.last if f.own), None)
     elsewhere = last is not None and not end.open
-    told = (end.text, end.code, name, frame, inner, last, end.ago, elsewhere, done)
+    whole = end.whole or end.text
+    told = (end.text, end.code, name, frame, inner, last, end.ago, elsewhere, done, whole)
     return Ended(key, life.rank, end.at, what, end.how, *told)
 
 
@@ -286,6 +304,11 @@ def describe(ended: Ended, oom: int) -> tuple[str, str]:
 def _describe(ended: Ended, oom: int) -> tuple[str, str]:
     if ended.what == RAISED:
         what = f"{ended.text or 'an exception'}{at_frame(ended.frame)}"
+        if (memory := ended.memory) is not None:
+            return "rank-gpu-oom", f"{memory.api} out of memory{at_frame(ended.frame)}"
+        if (error := ended.error) is not None:
+            before = " or before it" if error.late and ended.frame is not None else ""
+            return "rank-cuda-error", f"{error.text}{at_frame(ended.frame)}{before}"
         if oom and "DataLoader worker" in ended.text:
             return "rank-oom", f"{what} · the OOM killer struck {plural(oom, 'time')}"
         return "rank-raised", what

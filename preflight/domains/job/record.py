@@ -78,6 +78,7 @@ class End:
     last    of one that says nothing of that: where it was when it was looked at last, `ago` seconds
             before its end
     open    it had called a collective then that was not done
+    whole   more of a text that is longer, where an error of a GPU says what matters at its end
     """
 
     how: str
@@ -88,6 +89,7 @@ class End:
     last: tuple[Frame, ...] = ()
     ago: float = 0.0
     open: bool = False
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
