@@ -252,7 +252,7 @@ FINDINGS = {
         means="'XML Parse error : expecting '<'' or 'XML Parse : expected >', and "
         "ncclInternalError on every rank",
         now="unset {name}",
-        text="fetch the file again, and remove <?xml …?> and tabs from it",
+        text="replace the file; NCCL reads neither <?xml …?> nor a tab before its first element",
     ),
     "network-absent": FindingType(
         headline="NCCL_NET asks for a network that {at} does not have: {seen}",

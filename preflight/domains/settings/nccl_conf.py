@@ -54,8 +54,7 @@ def conf_problem(host: Host) -> str:
     named = host.environ.get("NCCL_CONF_FILE", "")
     if not named.startswith("/"):
         return "~ is not expanded" if named.startswith("~") else ""
-    why = _unreadable(host, named)
-    return why or ("not readable" if host.read_or_none(named) is None else "")
+    return _read_problem(host, named)
 
 
 FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
@@ -66,7 +65,7 @@ BEGINNING = 80
 
 def file_problems(host: Host) -> Mapping[str, str]:
     """Those of `FILES` whose file can't be read, each with the reason."""
-    problems = ((name, _unreadable(host, path)) for name, path in _named_files(host))
+    problems = ((name, _read_problem(host, path)) for name, path in _named_files(host))
     return {name: why for name, why in problems if why}
 
 
@@ -86,6 +85,11 @@ def _named_files(host: Host) -> Iterator[tuple[str, str]]:
     named = ((name, nccl_setting(host, name)) for name in FILES)
     # a relative path is relative to wherever the ranks will run
     return ((name, path) for name, path in named if path.startswith("/"))
+
+
+def _read_problem(host: Host, path: str) -> str:
+    why = _unreadable(host, path)
+    return why or ("not readable" if host.read_or_none(path) is None else "")
 
 
 def _unreadable(host: Host, path: str) -> str:
