@@ -455,6 +455,9 @@ def _judge_switches(
     if net and settings.gpus and net.value.upper() == "IB" and not settings.rdma:
         saw = f"{_assignment(net)} · no active RDMA port here"
         yield _finding(here, "network-absent", net, saw, "not set, or a network that is there")
+    elif net and settings.gpus and not net.value and not net.file:
+        saw = f"{_assignment(net)} is set, to nothing: no network has the empty name"
+        yield _finding(here, "network-absent", net, saw, "not set, or a network that is there")
     elif net and settings.gpus and of_plugin(net.value) and settings.no_plugin:
         plugin = counts.get("NCCL_NET_PLUGIN")
         saw = f"{_assignment(net)} · {settings.no_plugin}"

@@ -371,6 +371,8 @@ CASES = (
     Case("-1 in the middle", but(mask="0,1,-1,3"), "mask-invalid", WARN, topology=topology(2)),
     Case("a list that -1 ends too soon", but(mask="0,-1,"), "too-few-gpus", FAIL),
     Case("nothing but commas", but(mask=",,"), "mask-empty", WARN),
+    Case("a comma in front", but(mask=",0,1,2,3"), "mask-empty", FAIL),
+    Case("a UUID without one", but(mask="GPU-"), "mask-empty", FAIL, topology=topology(1)),
     Case(
         "one of four may not be opened",
         one(3, error=4, text="Insufficient Permissions"),

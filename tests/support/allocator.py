@@ -26,6 +26,7 @@ REFUSED = (
     "expandable_segments:1",
     "'expandable_segments:True'",
     "expandable_segments:True;max_split_size_mb:128",
+    "max_split_size_mb:512;expandable_segments:True",
     "garbage_collection_threshold:80",
     "garbage_collection_threshold:0",
     "expandable_segment:True",

@@ -345,6 +345,8 @@ def visible_devices(mask: str | None, uuids: Sequence[str]) -> VisibleDevices:
     entries = [entry.strip() for entry in mask.split(",")]
     if entries[0].startswith("MIG-"):
         return VisibleDevices((), mig=True)
+    if entries[0] == "" and any(entries):
+        return VisibleDevices((), problem="its first entry is empty, and CUDA reads no further")
     if entries[0] in ("", "-1", "NoDevFiles"):
         return VisibleDevices((), off=True)
     # an empty entry and -1 end the list, which is a fault only where something comes after them
@@ -371,9 +373,8 @@ def _named_device(entry: str, by_uuid: bool, uuids: Sequence[str]) -> tuple[int 
     """The device that one entry of a mask names; else None, and why it names none."""
     if by_uuid:
         # the beginning of a UUID will do when only one device has it
-        matching = [
-            i for i, u in enumerate(uuids) if entry.startswith("GPU-") and u.startswith(entry)
-        ]
+        begins = entry.startswith("GPU-") and entry != "GPU-"
+        matching = [i for i, u in enumerate(uuids) if begins and u.startswith(entry)]
         if len(matching) == 1:
             return matching[0], ""
         return None, f"{entry[:50]!r} fits {len(matching) or 'no'} GPU{'s' * bool(matching)} here"

@@ -63,6 +63,8 @@ def _option_refused_because(option: str) -> str:
     if key not in KEYS:
         near = (k for k in KEYS if k == f"{key}_mb" or slips(key, k) <= SLIPS_MOST)
         return "".join(f"{key} is no key of any torch, but {k} is" for k in [*near][:1])
+    if ":" in value:
+        return f"{key} has {value!r}, where a comma belongs between two settings"
     if key in SWITCHES and value not in ("True", "False"):
         return f"{key} is {value!r}, and only True and False are known"
     if key in SIZES:

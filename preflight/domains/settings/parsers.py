@@ -320,9 +320,9 @@ READERS: Mapping[str, Reader] = {
     ),
     "transport": _transport,
     "allocator": _allocator,
-    # any other word: cudaErrorInvalidDevice (seen with driver 580)
+    # to the letter: seen with driver 580, also of the empty value
     "device-order": _unless(
-        lambda v: v.strip().upper() in ("", *DEVICE_ORDERS),
+        lambda v: v in DEVICE_ORDERS,
         "CUDA finds no GPU: error 101, invalid device ordinal",
         " or ".join(DEVICE_ORDERS),
         REFUSED,

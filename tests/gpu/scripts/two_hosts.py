@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-STEPS, AT, WIDTH, BATCH = 400, 60, 512, 16
-PAUSE = 0.04
+STEPS, AT, WIDTH, BATCH = 200, 60, 512, 16
+PAUSE = 0.1
 """Seconds of work of one host in each step, which takes a few milliseconds otherwise."""
 
 

@@ -52,8 +52,8 @@ READINGS = {
     "GLOO_DEVICE_TRANSPORT": {None: ("TCP", "LINUX"), REFUSED: ("tcp", "TCP_TLS", "IBVERBS", "")},
     "PYTORCH_CUDA_ALLOC_CONF": {None: ("expandable_segments:True",), REFUSED: ("True",)},
     "CUDA_DEVICE_ORDER": {
-        None: ("PCI_BUS_ID", "FASTEST_FIRST", "pci_bus_id", ""),
-        REFUSED: ("FOO", "PCI", "0"),
+        None: ("PCI_BUS_ID", "FASTEST_FIRST"),
+        REFUSED: ("FOO", "PCI", "0", "", "pci_bus_id", "PCI_BUS_ID "),
     },
     "GLOO_DISABLE_CONNECTION_RETRIES": {None: ("1", "True", "0", ""), MISREAD: ("true", "yes")},
     "TORCH_GLOO_LAZY_INIT": {None: ("1", "TRUE", "n"), REFUSED: ("on", "", "2", "1 ")},
