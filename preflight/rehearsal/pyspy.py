@@ -12,12 +12,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 
 from preflight.domains.job.record import FRAMES, NO_PTRACE, NO_PYSPY, Frame
 from preflight.rehearsal.client import LIBRARIES, LIMIT, parse_json
 from preflight.sanitize import one_line
 
+NAME = "py-spy"
 SECONDS = 3.0
 """For all of them together."""
 MOST = 64
@@ -36,9 +38,28 @@ GIVEN_GROUP = '"group": <'
 
 
 def find_pyspy() -> str:
-    """Where py-spy is: beside this interpreter, or on the PATH; empty when it is nowhere."""
-    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy") or ""
+    """Where py-spy is: beside this interpreter, on the PATH, or where pip has put it with --user
+    or --target; empty when it is nowhere."""
+    beside = os.path.join(os.path.dirname(sys.executable), NAME)
+    if _may_run(beside):
+        return beside
+    return shutil.which(NAME) or next(filter(_may_run, _installed()), "")
+
+
+def _installed() -> Iterator[str]:
+    """Where the package says that its program is. With --target that is not where it lies."""
+    try:
+        package = metadata.distribution(NAME)
+    except metadata.PackageNotFoundError:
+        return
+    for file in package.files or ():
+        if file.name == NAME:
+            yield str(file.locate())
+    yield os.path.join(str(package.locate_file("")), "bin", NAME)
+
+
+def _may_run(path: str) -> bool:
+    return os.access(path, os.X_OK)
 
 
 def stacks(

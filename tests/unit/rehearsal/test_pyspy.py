@@ -41,6 +41,32 @@ def test_pyspy_tells_the_main_threads_stack(tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("listed", "lies"),
+    [("../../../bin/py-spy", "bin"), ("../../bin/py-spy", "lib/python/site/bin")],
+    ids=["with --user", "with --target"],
+)
+def test_pyspy_is_found_where_pip_has_put_it(
+    listed: str, lies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "lib/python/site"
+    package = site / "py_spy-0.4.3.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: py-spy\nVersion: 0.4.3\n")
+    (package / "RECORD").write_text(f"{listed},,\npy_spy-0.4.3.dist-info/METADATA,,\n")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert pyspy.find_pyspy() == ""
+    program = tmp_path / lies / "py-spy"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert Path(pyspy.find_pyspy()).samefile(program)
+    monkeypatch.setattr(sys, "path", [])
+    assert pyspy.find_pyspy() == ""
+
+
 @pytest.mark.parametrize("within", ["", "_exception_logger.<locals>."], ids=["0.4.2", "0.4.3"])
 def test_a_function_is_called_by_its_own_name(within: str) -> None:
     """py-spy says the qualified one from 0.4.3 on."""
