@@ -17,6 +17,7 @@ from preflight.domains.script.control_flow import (
     is_collective,
     reaching_a_collective,
 )
+from preflight.domains.script.placement import places
 from preflight.domains.script.rank_values import RANKS, by_rank, differs, truth
 from preflight.domains.script.source import Hit, Module, NameScope, name_set
 from preflight.frozen import dataclass
@@ -59,10 +60,31 @@ def divergences(modules: tuple[Module, ...]) -> Iterator[Hit]:
                 found += [p for scope in module.scopes for p in _in_function(module, scope, reach)]
         except RecursionError:  # nested so deeply that nobody wrote it
             continue
+    served = [place for module in modules for place in _served_in_loops(module)] if found else []
     for one in found:
         halves = [p for p in found if p.name == one.name and not p.left | one.left]
-        if not any(p.ranks.isdisjoint(one.ranks) for p in halves):
+        others = [p.ranks for p in halves]
+        if not one.left:
+            others += [ranks for name, ranks in served if name == one.name]
+        if not any(ranks.isdisjoint(one.ranks) for ranks in others):
             yield from one.hits
+
+
+def _served_in_loops(module: Module) -> Iterator[tuple[str, frozenset[int]]]:
+    """Collectives that some ranks repeat in a loop of their own until another rank lets them out of
+    it, and which ranks: whatever that one does elsewhere, they take part in."""
+    for scope in module.scopes:
+        if isinstance(scope.node, (ast.Lambda, ast.ClassDef)):
+            continue
+        for place in places(scope):
+            if isinstance(place.node, ast.Call) and (kind := is_collective(place.node, module)):
+                forever = {id(loop) for loop in place.loops if isinstance(loop, ast.While)}
+                for test, body in place.branches if forever else ():
+                    values = by_rank(test.test, scope, module)
+                    own = any(id(node) in forever for node in ast.walk(test))
+                    if own and differs(values):
+                        takers = {r for r, value in enumerate(values) if truth(value) is body}
+                        yield kind, frozenset(takers)
 
 
 def _in_function(
