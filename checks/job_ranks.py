@@ -6,12 +6,12 @@ Looks at     how every rank of the rehearsed command ended: its exception and th
              which rank each joined (init_method, rank and world_size of init_process_group); how
              the command itself ended; of a job that already runs and waits in torchrun's rendezvous
              or in init_process_group, who has arrived there, according to its store
-Fails if     a rank raised, was killed, ran out of memory, or left while others waited for it; one
-             never arrived; ranks that don't meet have different ports, files or world sizes, the
-             same rank, the file of an earlier job, or an address where nothing answers; the others
-             gave up waiting for one that was at something else; the command failed for another
-             reason. The first cause is named: errors that only say that a peer is gone, and
-             signals of the launcher, are consequences
+Fails if     a rank raised, was killed, ran out of memory (of the host or of its GPU), met an error
+             of CUDA, or left while others waited for it; one never arrived; ranks that don't meet
+             have different ports, files or world sizes, the same rank, the file of an earlier job,
+             or an address where nothing answers; the others gave up waiting for one that was at
+             something else; the command failed for another reason. The first cause is named: errors
+             that only say that a peer is gone, and signals of the launcher, are consequences
 Warns if     a rank failed and the command still succeeded, e.g. after a restart
 Undecided    no process of the command could be watched, or none had started; a rank left silently
              at the very end; missing nodes or ranks were waited for less than 10 s
@@ -19,9 +19,9 @@ Not covered  why a rank waits (job.collectives); which failure is the first if t
              differ
 Seen as      "Connection closed by peer", "Timed out waiting 1800000ms for recv operation to
              complete", "Watchdog caught collective operation timeout", ChildFailedError, "Signal 9
-             (SIGKILL) received by PID", "exitcode: -11", "DataLoader worker (pid 123) is killed by
-             signal: Bus error", "Timed out after 600 seconds waiting for clients. 3/4 clients
-             joined"
+             (SIGKILL) received by PID", "exitcode: -11", "CUDA out of memory", "DataLoader
+             worker (pid 123) is killed by signal: Bus error", "Timed out after 600 seconds waiting
+             for clients. 3/4 clients joined"
 """
 
 from __future__ import annotations
@@ -124,13 +124,14 @@ FINDINGS = {
     "rank-gpu-oom": for_author(
         headline="{seen}",
         cause="a batch, a model or a cache that is too large; other processes or ranks on the same "
-        "GPU; memory that torch has reserved, in pieces; a limit of the process's own; work that "
-        "one rank alone has",
+        "GPU; memory that torch has reserved, in pieces (expandable_segments:True helps); a limit "
+        "by set_per_process_memory_fraction; work that one rank alone has",
         means="'CUDA out of memory. Tried to allocate', torch.OutOfMemoryError, 'CUDA error: out "
-        "of memory', CUBLAS_STATUS_ALLOC_FAILED, 'Failed to CUDA calloc … bytes' on this rank; "
-        "'Connection closed by remote peer' and ncclRemoteError on the others",
-        text="make it fit: {advice!r}; where that is not enough: a smaller batch per rank with "
-        "gradient accumulation, activation checkpointing, sharding (FSDP, ZeRO)",
+        "of memory', 'CUDA error: CUBLAS_STATUS_ALLOC_FAILED', 'Failed to CUDA calloc … bytes' on "
+        "this rank; the others end with an error about a lost peer, or wait until their timeout",
+        text="make it fit: {advice!r}. If that is not enough, use a smaller batch per rank with "
+        "gradient accumulation, activation checkpointing or sharding (FSDP, ZeRO)",
+        who="job author, or whoever else uses the GPU",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.UNKNOWN),
         explains=("job.collectives", "job.pace"),
@@ -140,11 +141,12 @@ FINDINGS = {
         cause="an index or a label that is out of range, a faulty kernel, a GPU number that is not "
         "there, a torch that was not built for this GPU or driver; a GPU that fails",
         means="'device-side assert triggered', 'an illegal memory access was encountered', "
-        "CUBLAS_STATUS_EXECUTION_FAILED, 'no kernel image is available for execution on the "
-        "device', 'uncorrectable ECC error encountered' on this rank; the others end with "
-        "'Connection closed by remote peer' and ncclRemoteError",
+        "'CUDA error: CUBLAS_STATUS_EXECUTION_FAILED', 'invalid device ordinal', 'no kernel image "
+        "is available for execution on the device', 'uncorrectable ECC error encountered' on this "
+        "rank; the others end with an error about a lost peer, or wait until their timeout",
         now="{command}   on {node}",
         text="find what failed: {advice!r}; the errors of the other ranks are only consequences",
+        who="job author, or the cluster administrator where the GPU itself fails",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.NODE, Blame.UNKNOWN),
     ),

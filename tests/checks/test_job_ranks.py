@@ -69,9 +69,9 @@ REMOTE = (
 MEMORY = (
     "OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity "
     "of 31.36 GiB of which 471.69 MiB is free. Including non-PyTorch memory, this process has "
-    "{own} GiB memory in use. {others}Of the allocated memory 15.03 GiB is allocated by PyTorch, "
-    "and {pieces} GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory "
-    "is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "{own} GiB memory in use. {others}Of the allocated memory {tensors} GiB is allocated by "
+    "PyTorch, and {pieces} GiB is reserved by PyTorch but unallocated. If reserved but unallocated "
+    "memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
     "fragmentation.  See documentation for Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html)"
 )
 ASSERTED = (
@@ -244,7 +244,8 @@ KILLED = (
 
 def memory(own: str = "30.80", others: str = "", pieces: str = "0.50", at: float = 100.0) -> End:
     """Of a rank whose GPU had no room, as rehearse keeps it."""
-    text = MEMORY.format(own=own, others=others, pieces=pieces)
+    tensors = f"{float(own) - float(pieces) - 1.1:.2f}"
+    text = MEMORY.format(own=own, others=others, tensors=tensors, pieces=pieces)
     return replace(raised(text[:300], at), whole=text)
 
 
@@ -474,8 +475,8 @@ def test_why_a_gpu_had_no_room_comes_first() -> None:
     found = judged(job_ranks, by_name("two ranks on one GPU"))[0]
     assert found.saw == (
         "rank 1: CUDA out of memory at train.py:31 in step: ranks 0-1 share GPU 0, 14 GiB of it "
-        "held by rank 0 · GPU 0: tried to allocate 1.2 GiB, 472 MiB of 31 GiB free, 17 GiB are "
-        "this rank's own, 15 GiB in tensors, 512 MiB reserved beside · 1 other ended after it, the "
+        "held by rank 0 · GPU 0: tried to allocate 1.2 GiB, 472 MiB of 31 GiB free, this rank "
+        "has 17 GiB, 15 GiB in tensors, 512 MiB reserved beside · 1 other ended after it, the "
         "first at train.py:33"
     )
     assert found.confidence is Confidence.CERTAIN
@@ -525,10 +526,10 @@ def test_equal_shortages_of_several_ranks_are_one() -> None:
 def test_a_late_error_is_at_its_line_or_before_and_without_addresses() -> None:
     found = judged(job_ranks, by_name("a kernel asserts"))[0]
     assert found.saw.startswith(
-        "rank 1: CUDA error: device-side assert triggered at train.py:31 in step or before it · 2 "
+        "rank 1: CUDA error: device-side assert triggered at or before train.py:31 in step · 2 "
     )
     assert (found.blame, found.confidence) == (Blame.JOB, Confidence.CERTAIN)
-    assert "before it" not in judged(job_ranks, by_name("no such GPU"))[0].saw
+    assert "before" not in judged(job_ranks, by_name("no such GPU"))[0].saw
 
 
 def test_a_node_is_only_likely_and_how_to_look_at_it_is_said() -> None:

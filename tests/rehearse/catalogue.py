@@ -153,6 +153,18 @@ FAULTS = (
     raised("raised_at_checkpoint", 0, args=("{folder}/none/last.pt",)),
     raised("raised_with_own_hook", 1, launcher=SHELL),
     raised("spawned_raised", 1, launcher=PYTHON),
+    # a GPU without room, or one that fails a kernel, in torch's own words
+    *(
+        gone("gpu_fails", code, 1, args=(mode,), word=mode, launcher=SHELL)
+        for mode, code in (
+            ("limit", "rank-gpu-oom"),
+            ("shared", "rank-gpu-oom"),
+            ("stranger", "rank-gpu-oom"),
+            ("pieces", "rank-gpu-oom"),
+            ("asserts", "rank-cuda-error"),
+            ("mentions", "rank-raised"),
+        )
+    ),
     # ranks that no launcher has numbered, and that end before they say who they are
     *(raised("made_raised", 1, launcher=PYTHON, args=(way,), word=way) for way in ("fork", *WAYS)),
     raised("made_none", launcher=PYTHON, args=("fork",)),
@@ -598,6 +610,7 @@ HEALTHY = (
     Row("gather_smaller", args=("healthy",), word="healthy", nproc=3),
     Row("clips_on_some", args=("healthy",), word="healthy", nproc=3, needs=FSDP2_ON_CPU),
     Row("forgives", launcher=SHELL),
+    Row("gpu_fails", args=("retries",), word="retries", launcher=SHELL),
     Row("no_torch", launcher=PYTHON),
     Row("single", launcher=PYTHON),
     Row("spawns", launcher=PYTHON),
@@ -677,6 +690,7 @@ AT_LENGTH = frozenset(
         *("mpi_ranks-given", "mpi_ranks-env-mpich", "nccl_log-warns", "fsdp1", "gpu_steps-hangs"),
         *("backend_named_by_some", "asks_unix-streams", "groups_of_pairs-in-order"),
         *("uploads-thread", "child_works-downloads", "workers", "groups", "layer_drop-healthy"),
+        *(f"gpu_fails-{mode}" for mode in ("limit", "stranger", "pieces", "mentions")),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -105,8 +105,8 @@ KEPT = (
     "shown as job.memory"
 )
 UNEVEN = (
-    "compare it with the others, of which none ran out: larger batches, longer sequences "
-    "(job.balance), or work that it alone has"
+    "look for what this rank alone has: larger batches, longer sequences (job.balance), or work "
+    "that the others don't do"
 )
 """What is done where the numbers show no cause."""
 
@@ -175,7 +175,7 @@ def shortage(memory: GpuMemory, ranks: Mapping[int, int], rank: int | None) -> S
     if memory.allowed is not None and free >= tried:
         return Shortage(
             f"its own limit is {size(memory.allowed)} (set_per_process_memory_fraction)",
-            f"raise or remove the limit of torch.cuda.set_per_process_memory_fraction, while "
+            "raise or remove the limit of torch.cuda.set_per_process_memory_fraction: "
             f"{size(free)} of {memory.name} are free",
         )
     if not capacity:
@@ -221,12 +221,14 @@ def _shared(memory: GpuMemory, sharing: Mapping[int, int], rank: int | None) -> 
 
 def _foreign(memory: GpuMemory, strange: Mapping[int, int], several: bool) -> Shortage:
     first = sorted(strange, key=strange.__getitem__, reverse=True)
-    told = [f"pid {pid} {size(strange[pid])}" for pid in first]
-    as_the_host = "" if memory.known else ", by the host's numbers"
+    held = f"{size(sum(strange.values()))} of {memory.name}"
+    of_each = parties([f"{pid}: {size(strange[pid])}" for pid in first], 3)
+    who = f"pid {first[0]} holds {held}"
+    if len(first) > 1:
+        who = f"{len(first)} other processes hold {held} (pid {of_each})"
     return Shortage(
-        f"other processes hold {size(sum(strange.values()))} of it ({parties(told, 3)}"
-        f"{as_the_host})",
-        f"use a GPU that nobody else uses, or end what is left there of an earlier run: nvidia-smi "
+        who + ("" if memory.known else ", by the host's pids"),
+        "use a GPU that nobody else uses, or end what an earlier run has left there: nvidia-smi "
         f"shows who pid {first[0]} is",
         foreign=True,
         doubt=()
@@ -236,14 +238,17 @@ def _foreign(memory: GpuMemory, strange: Mapping[int, int], several: bool) -> Sh
 
 
 def describe(memory: GpuMemory) -> str:
-    """`GPU 0: tried to allocate 1 GiB, 64 GiB of 79 GiB free, 2.2 GiB are this rank's own`"""
+    """`GPU 0: tried to allocate 1 GiB, 64 GiB of 79 GiB free, this rank has 2.2 GiB`"""
     parts = [f"tried to allocate {size(memory.tried)}"] if memory.tried else []
     if memory.free is not None and memory.capacity is not None:
         parts.append(f"{size(memory.free)} of {size(memory.capacity)} free")
     if memory.own is not None:
-        parts.append(f"{size(memory.own)} are this rank's own")
+        parts.append(f"this rank has {size(memory.own)}")
     if memory.allocated is not None and memory.unallocated is not None:
         parts.append(
             f"{size(memory.allocated)} in tensors, {size(memory.unallocated)} reserved beside"
         )
+        outside = (memory.own or 0) - memory.allocated - memory.unallocated
+        if outside > MUCH * (memory.capacity or 0):
+            parts.append(f"{size(outside)} outside of torch's allocator")
     return f"{memory.name}: {', '.join(parts)}" if parts else ""

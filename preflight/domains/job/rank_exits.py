@@ -307,8 +307,9 @@ def _describe(ended: Ended, oom: int) -> tuple[str, str]:
         if (memory := ended.memory) is not None:
             return "rank-gpu-oom", f"{memory.api} out of memory{at_frame(ended.frame)}"
         if (error := ended.error) is not None:
-            before = " or before it" if error.late and ended.frame is not None else ""
-            return "rank-cuda-error", f"{error.text}{at_frame(ended.frame)}{before}"
+            where = at_frame(ended.frame)
+            where = where.replace(" at ", " at or before ", 1) if error.late else where
+            return "rank-cuda-error", f"{error.text}{where}"
         if oom and "DataLoader worker" in ended.text:
             return "rank-oom", f"{what} · the OOM killer struck {plural(oom, 'time')}"
         return "rank-raised", what

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.domains.job.record import Frame, Joins
+from preflight.domains.job.gpu_memory import WHOLE
+from preflight.domains.job.record import TEXT, Frame, Joins
 from preflight.rehearsal import aggregate
 from preflight.rehearsal.history import History, ProcessSample
 
@@ -44,6 +45,18 @@ def test_what_a_child_says_when_it_crashes_is_not_its_parents() -> None:
     assert aggregate.end_of(None, 1.0, -6, here).frames == here
     assert aggregate.end_of(None, 1.0, None, here).frames == here
     assert aggregate.end_of(None, 1.0, 3, here).frames == ()
+
+
+def test_only_an_error_of_a_gpu_is_kept_at_length() -> None:
+    """Torch names each process on the GPU before it says who has how much of the memory."""
+    held = " ".join(f"Process {pid} has 1.21 GiB memory in use." for pid in range(11))
+    text = f"OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {held} 2.00 GiB is"
+    end = aggregate.end_of({"how": "raised", "text": f"{text}\nx"}, 1.0, 1)
+    assert (end.text, end.whole) == (text[:TEXT], f"{text} x")
+    assert len(aggregate.end_of({"how": "raised", "text": text * 9}, 1.0, 1).whole) == WHOLE
+    for other in (text[:TEXT], "ValueError: " + "x" * 2 * TEXT):
+        end = aggregate.end_of({"how": "raised", "text": other}, 1.0, 1)
+        assert (end.text, end.whole) == (other[:TEXT], "")
 
 
 def test_where_one_was_seen_last_is_told_where_nothing_else_is() -> None:

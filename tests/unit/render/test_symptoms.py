@@ -153,6 +153,15 @@ REPORTED = {
         "net.rdma:errors-growing"
     ),
     "srun: error: sdumont6156: task 0: Out Of Memory": "job.ranks:rank-oom",
+    "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has "
+    "a total capacity of 79.18 GiB of which 63.62 GiB is free.": "job.ranks:rank-gpu-oom",
+    "[rank1]: torch.AcceleratorError: CUDA error: device-side assert triggered": (
+        "job.ranks:rank-cuda-error"
+    ),
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered": "job.ranks:rank-cuda-error",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": (
+        "job.ranks:rank-gpu-oom"
+    ),
     "RuntimeError: DataLoader worker (pid 34569) is killed by signal: Bus error. Details are lost "
     "due to multiprocessing.": "host.limits:shm-full",
     "RuntimeError: DataLoader worker (pid(s) 411948) exited unexpectedly": (
@@ -162,7 +171,7 @@ REPORTED = {
         "world.loader:worker-died"
     ),
 }
-"""Lines of public reports of users: of torch 1.13 to 2.6, NCCL 2.21 to 2.27, SLURM."""
+"""Lines of public reports of users: of torch 1.13 to 2.13, NCCL 2.21 to 2.27, SLURM."""
 
 UNKNOWN = (
     "W1226 15:44:31.548330712 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment "

@@ -95,9 +95,15 @@ def test_all_numbers_are_read() -> None:
     assert seen.unallocated == round(14.94 * MIB)
     assert seen.others == {pid: round(1.21 * GIB) for pid in (4139, 4147, 4159)}
     assert describe(seen) == (
-        "GPU 0: tried to allocate 1 GiB, 64 GiB of 79 GiB free, 2.2 GiB are this rank's own, "
+        "GPU 0: tried to allocate 1 GiB, 64 GiB of 79 GiB free, this rank has 2.2 GiB, "
         "1.1 GiB in tensors, 15 MiB reserved beside"
     )
+
+
+def test_what_others_than_torch_take_within_the_process_is_counted() -> None:
+    text = SMALL.replace("23.18 GiB is", "15.00 GiB is")
+    assert describe(read(text)).endswith(", 8.5 GiB outside of torch's allocator")
+    assert "outside" not in describe(read(SMALL))
 
 
 def test_the_asynchronous_backend_has_words_of_its_own() -> None:
@@ -115,7 +121,7 @@ def test_the_asynchronous_backend_has_words_of_its_own() -> None:
     [
         (LIMITED, "its own limit is 1.6 GiB (set_per_process_memory_fraction)", False),
         (FULL, "30 GiB are reserved but in pieces (fragmentation)", False),
-        (BESIDE, "other processes hold 14 GiB of it (pid 19239 14 GiB)", True),
+        (BESIDE, "pid 19239 holds 14 GiB of GPU 0", True),
     ],
 )
 def test_the_numbers_show_the_cause(text: str, words: str, foreign: bool) -> None:
@@ -165,7 +171,7 @@ def test_in_a_container_the_own_process_is_known_by_what_it_holds() -> None:
     assert (seen.known, seen.others) == (False, {6315: round(9.73 * GIB)})
     found = cause(more, {6315: 1, 9: 0})
     assert found is not None, "a number that is a rank's by chance is no rank"
-    assert found.why.startswith("other processes hold 9.7 GiB of it (pid 6315 9.7 GiB, by the host")
+    assert found.why.startswith("pid 6315 holds 9.7 GiB of GPU 0, by the host's pids")
     assert found.foreign
     assert found.doubt
 
@@ -181,7 +187,10 @@ def test_many_others_are_counted() -> None:
     many = " ".join(f"Process {pid} has 2.00 GiB memory in use." for pid in range(1, 8))
     found = cause(BESIDE.replace("Process 19239 has 14.26 GiB memory in use.", many))
     assert found is not None
-    assert "(pid 1 2 GiB, pid 2 2 GiB, pid 3 2 GiB and 4 more)" in found.why
+    assert (
+        "7 other processes hold 14 GiB of GPU 0 (pid 1: 2 GiB, 2: 2 GiB, 3: 2 GiB and 4 more)"
+        in found.why
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,4 +260,4 @@ def test_only_such_texts_are_kept_whole() -> None:
 
 def test_what_is_done_begins_with_a_verb() -> None:
     for text in (KEPT, UNEVEN):
-        assert text.split()[0] in ("print", "compare")
+        assert text.split()[0] in ("print", "look")
