@@ -129,7 +129,7 @@ FINDINGS = {
         means="'CUDA out of memory. Tried to allocate', torch.OutOfMemoryError, 'CUDA error: out "
         "of memory', 'CUDA error: CUBLAS_STATUS_ALLOC_FAILED', 'Failed to CUDA calloc … bytes' on "
         "this rank; the others end with an error about a lost peer, or wait until their timeout",
-        text="make it fit: {advice!r}. If that is not enough, use a smaller batch per rank with "
+        text="make it fit: {advice!s}. If that is not enough, use a smaller batch per rank with "
         "gradient accumulation, activation checkpointing or sharding (FSDP, ZeRO)",
         who="job author, or whoever else uses the GPU",
         status=(Status.FAIL, Status.WARN),
@@ -145,7 +145,7 @@ FINDINGS = {
         "is available for execution on the device', 'uncorrectable ECC error encountered' on this "
         "rank; the others end with an error about a lost peer, or wait until their timeout",
         now="{command}   on {node}",
-        text="find what failed: {advice!r}; the errors of the other ranks are only consequences",
+        text="find what failed: {advice!s}; the errors of the other ranks are only consequences",
         who="job author, or the cluster administrator where the GPU itself fails",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.NODE, Blame.UNKNOWN),
@@ -324,7 +324,8 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
     if not found.causes:
         return None
     first = found.causes[0]
-    same = [e for e in found.causes if e.what == first.what and e.same == first.same]
+    reason = first.same
+    same = [e for e in found.causes if e.what == first.what and e.same == reason]
     code, what = describe(first, world.seen[first.key].oom_kills)
     lives = world.seen.values()
     # of a parent that does not look how its children ended 0 says nothing
@@ -393,7 +394,6 @@ def _on_gpu(world: World[Life], same: Sequence[Ended], made: Found) -> Found:
     if (error := first.error) is not None:
         repair = REPAIRS[error.area]
         certain = repair.blame is Blame.JOB and not repair.doubt
-        advice = error.advice(made.fields["line"])
         command = "preflight\0run\0--only\0gpu" if repair.looks else ""
         return made.with_(
             expected="no error of CUDA",
@@ -402,7 +402,7 @@ def _on_gpu(world: World[Life], same: Sequence[Ended], made: Found) -> Found:
             alternatives=repair.doubt,
             fields={
                 **made.fields,
-                "advice": advice,
+                "advice": error.advice,
                 "command": command,
                 "node": place_of(first.key)[0],
             },

@@ -282,6 +282,9 @@ ON_GPUS = (
     breaks("a bad pointer on the GPU", job(told(), cuda("an illegal memory access was enc")), 1),
     breaks("ECC", job(told(), cuda("uncorrectable ECC error encountered")), 1),
     breaks("the GPU is gone", job(told(), cuda("unknown error")), 1),
+    breaks(
+        "a kernel asserts, then started again", job(raised(ASSERTED), WELL, exit=0), status=WARN
+    ),
     breaks("no such GPU", job(told(), cuda("invalid device ordinal")), 1),
     breaks("built for another GPU", job(cuda("no kernel image is available for"), told()), 0),
     raises("it only mentions memory", job(told(), raised("ValueError: CUDA out of memory?")), 1),
@@ -487,13 +490,13 @@ def test_why_a_gpu_had_no_room_comes_first() -> None:
     ("name", "advice"),
     [
         ("no room on the GPU", "job.balance"),
-        ("on all ranks", "torch.cuda.memory_summary()"),
+        ("on all ranks", "torch.cuda.memory_summary"),
         ("a stranger on the GPU", "nvidia-smi shows who pid 19239 is"),
         ("in pieces", "PYTORCH_ALLOC_CONF=expandable_segments:True"),
         ("a kernel asserts", "num_embeddings"),
         ("a bad pointer on the GPU", "CUDA_LAUNCH_BLOCKING=1"),
-        ("no such GPU", "LOCAL_RANK, not by RANK, at train.py:31"),
-        ("built for another GPU", "torch.cuda.get_arch_list()"),
+        ("no such GPU", "LOCAL_RANK, not by RANK"),
+        ("built for another GPU", "host.software"),
     ],
 )
 def test_what_is_done_fits_the_cause(name: str, advice: str) -> None:

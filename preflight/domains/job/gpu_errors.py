@@ -13,8 +13,10 @@ from preflight.frozen import dataclass
 from preflight.humanize import size
 from preflight.model import Blame
 
-RAISED = r"(?:^|[\s.])\w{0,60}(?:Error|Exception): (?:Caught \w{1,60} in [^.:]{1,80}\. )?"
-"""How an exception's text begins, also where a DataLoader's worker raised it."""
+RAISED = r"(?:Error|Exception): "
+"""What ends the name of an exception, also of one of a worker's that another one quotes."""
+MAKERS = ("CUDA", "HIP", "Cuda", "cuda", "NVIDIA", "cuDNN", "Triton", "cusolver", "MIOpen")
+"""Without any of these a text is no error of a GPU."""
 HOST = re.compile(r"Failed to CUDA host alloc (\d{1,20}) bytes")
 """Page-locked memory of the host, not of the GPU."""
 
@@ -70,9 +72,9 @@ AREAS = (
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What is done about an error. advice begins with a verb; `{line}` in it is where it was
-    raised, `{blocking}` how the line of the kernel is found. doubt: what else it could be; looks:
-    what the GPU itself says is worth a look."""
+    """What is done about an error. advice begins with a verb, in words in which a shell finds
+    nothing; `{blocking}` in it is how the line of the kernel is found. doubt: what else it could
+    be; looks: what the GPU itself says is worth a look."""
 
     advice: str
     blame: Blame = Blame.JOB
@@ -81,48 +83,47 @@ class Repair:
 
 
 BLOCKING = "set CUDA_LAUNCH_BLOCKING=1 on that rank, which gives the line of the kernel"
-AT_THE_LINE = "look at {line}, which is the line of the kernel"
+AT_THE_LINE = "look at that line, which is the line of the kernel"
 OF_GPU = "the GPU itself, if only this one fails: Xid in dmesg, and preflight run --only gpu"
 REPAIRS = {
     Area.ASSERTION: Repair(
         "read the assertion that the kernel printed above, most often an index that is not below "
-        "num_embeddings or a label that is not below the number of classes; run the same batch on "
-        "the CPU, where it raises with the line, or {blocking}",
+        "num_embeddings or a label that is not below the number of classes, and run the same batch "
+        "on the CPU, where it raises with the line, or {blocking}",
     ),
     Area.KERNEL: Repair(
-        "{blocking}; or run it under compute-sanitizer; look at custom kernels and at indices "
+        "{blocking}, or run it under compute-sanitizer, and look at custom kernels and at indices "
         "that are out of range",
         doubt=(OF_GPU,),
         looks=True,
     ),
     Area.HARDWARE: Repair(
-        "look for Xid in the kernel's log (dmesg), exclude the node, and let the GPU be reset or "
-        "replaced",
+        "look for Xid in the log of dmesg, exclude the node, and let the GPU be reset or replaced",
         Blame.NODE,
         looks=True,
     ),
     Area.UNKNOWN: Repair(
-        "look for Xid in the kernel's log (dmesg); if there is none, {blocking}",
+        "look for Xid in the log of dmesg, and if there is none, {blocking}",
         Blame.UNKNOWN,
         ("the GPU or its driver", "a kernel of the job"),
         looks=True,
     ),
     Area.ORDINAL: Repair(
-        "start no more ranks per node than it shows GPUs (CUDA_VISIBLE_DEVICES), and choose the "
-        "GPU by LOCAL_RANK, not by RANK, at {line}",
+        "start no more ranks per node than it shows GPUs, see CUDA_VISIBLE_DEVICES, and choose the "
+        "GPU by LOCAL_RANK, not by RANK",
     ),
     Area.BUILD: Repair(
-        "install a torch that was built for this GPU (torch.cuda.get_arch_list(); preflight run "
-        "--only host.software compares), or build the extension with its TORCH_CUDA_ARCH_LIST",
+        "install a torch that was built for this GPU, as preflight run --only host.software "
+        "compares, or build the extension with its TORCH_CUDA_ARCH_LIST",
     ),
     Area.DRIVER: Repair(
-        "install a torch for the CUDA version of this driver, or update the driver (preflight run "
-        "--only host.software)",
+        "install a torch for the CUDA version of this driver, or update the driver, as preflight "
+        "run --only host.software compares",
         Blame.UNKNOWN,
     ),
     Area.BUSY: Repair(
-        "look who uses the GPU and whether it is in exclusive mode (nvidia-smi -q -d "
-        "COMPUTE,PIDS); give each rank a GPU of its own",
+        "look who uses the GPU and whether it is in exclusive mode, by nvidia-smi -q -d "
+        "COMPUTE,PIDS, and give each rank a GPU of its own",
         Blame.UNKNOWN,
         looks=True,
     ),
@@ -136,12 +137,11 @@ REPAIRS = {
         looks=True,
     ),
     Area.PINNED: Repair(
-        "give the job more memory of the host, or a higher ulimit -l; start fewer ranks, or let "
+        "give the job more memory of the host or a higher ulimit -l, start fewer ranks, or let "
         "NCCL use fewer channels",
     ),
-    Area.OTHER: Repair("{blocking}; look up what CUDA says of it", doubt=(OF_GPU,), looks=True),
+    Area.OTHER: Repair("{blocking}, and look up what CUDA says of it", doubt=(OF_GPU,), looks=True),
 }
-
 LATE = frozenset({Area.ASSERTION, Area.KERNEL, Area.HARDWARE, Area.UNKNOWN, Area.OTHER})
 """What a kernel did before: CUDA tells of it at a later call."""
 SUFFIX = "kernel errors might be"
@@ -176,11 +176,11 @@ class GpuError:
     area: Area
     late: bool = False
 
-    def advice(self, line: str) -> str:
-        """What to do about it, beginning with a verb; `line` raised it."""
+    @property
+    def advice(self) -> str:
+        """What to do about it, beginning with a verb."""
         late = self.late or self.area not in LATE
-        blocking = BLOCKING if late else AT_THE_LINE.format(line=line)
-        return REPAIRS[self.area].advice.format(line=line, blocking=blocking)
+        return REPAIRS[self.area].advice.format(blocking=BLOCKING if late else AT_THE_LINE)
 
 
 def gpu_error(text: str) -> GpuError | None:
@@ -189,7 +189,7 @@ def gpu_error(text: str) -> GpuError | None:
     if (failed := HOST.search(text)) is not None:
         told = f"NCCL could not allocate {size(int(failed[1]))} of page-locked memory of the host"
         return GpuError(told, Area.PINNED)
-    found = ERROR.search(text)
+    found = ERROR.search(text) if any(maker in text for maker in MAKERS) else None
     if found is None:
         return None
     said = found["what"] or found["failed"] or found["counted"] or found["old"] or found["forked"]

@@ -40,6 +40,8 @@ DRIVER = re.compile(
     rf"|{RAISED}Triton Error \[\w{{1,10}}\]: out of memory"
     r"|\b(?:Cuda|HIP) failure (?:\d{1,4} )?'out of memory'",
 )
+WORDS = ("memory", "ALLOC_FAILED", "Failed to CUDA")
+"""Without any of these a text says nothing of memory."""
 NCCL = re.compile(r"Failed to CUDA (?:m|c)alloc(?: async)? (\d{1,20}) bytes")
 
 PROCESS = re.compile(rf"\bProcess (\d{{1,10}}) has {SIZE} memory in use")
@@ -91,8 +93,9 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why memory was short. why: in words; advice: what to do about that, beginning with a verb;
-    foreign: others may hold the memory; doubt: what else it could be."""
+    """Why memory was short. why: in words; advice: what to do about that, beginning with a verb,
+    in words in which a shell finds nothing; foreign: others may hold the memory; doubt: what else
+    it could be."""
 
     why: str
     advice: str
@@ -101,12 +104,12 @@ class Shortage:
 
 
 KEPT = (
-    "print torch.cuda.memory_summary() before that line to see what holds it; a growth per step is "
-    "shown as job.memory"
+    "print torch.cuda.memory_summary before that line to see what holds it, and see job.memory for "
+    "a growth per step"
 )
 UNEVEN = (
-    "look for what this rank alone has: larger batches, longer sequences (job.balance), or work "
-    "that the others don't do"
+    "look for what this rank alone has: larger batches or longer sequences, as job.balance "
+    "compares them, or work that no other has"
 )
 """What is done where the numbers show no cause."""
 
@@ -118,6 +121,8 @@ def lengthy(text: str) -> bool:
 
 def out_of_memory(text: str) -> GpuMemory | None:
     """What is said of the memory; None: the text is about something else."""
+    if not any(word in text for word in WORDS):
+        return None
     if (failed := NCCL.search(text)) and "Cuda failure" not in text:
         return GpuMemory(tried=int(failed[1]), plain=False)
     if not (TORCH.search(text) or DRIVER.search(text)):
@@ -188,8 +193,8 @@ def shortage(memory: GpuMemory, ranks: Mapping[int, int], rank: int | None) -> S
     if pieces >= max(tried, PIECES * capacity):
         return Shortage(
             f"{size(pieces)} are reserved but in pieces (fragmentation)",
-            "set PYTORCH_ALLOC_CONF=expandable_segments:True for all ranks "
-            "(PYTORCH_CUDA_ALLOC_CONF before torch 2.9)",
+            "set PYTORCH_ALLOC_CONF=expandable_segments:True for all ranks, which was "
+            "PYTORCH_CUDA_ALLOC_CONF before torch 2.9",
         )
     if sharing and free + shared >= tried:
         return _shared(memory, sharing, rank)
@@ -201,7 +206,7 @@ def shortage(memory: GpuMemory, ranks: Mapping[int, int], rank: int | None) -> S
     if unseen >= MUCH * capacity and free + unseen >= tried:
         return Shortage(
             f"{size(unseen)} are held by processes that can't be seen from here",
-            f"look on the host who uses {memory.name} (nvidia-smi), or use one that nobody else "
+            f"look on the host, by nvidia-smi, who uses {memory.name}, or use one that nobody else "
             "uses",
             foreign=True,
             doubt=("ranks of this job in other containers hold it",),
@@ -214,7 +219,7 @@ def _shared(memory: GpuMemory, sharing: Mapping[int, int], rank: int | None) -> 
     return Shortage(
         f"{rank_list(both)} share {memory.name}, {size(sum(sharing.values()))} of it held by "
         f"{rank_list(sharing)}",
-        "give each rank a GPU of its own: torch.cuda.set_device(LOCAL_RANK) before anything else "
+        "give each rank a GPU of its own: torch.cuda.set_device of LOCAL_RANK before anything else "
         "of CUDA, map_location in torch.load, no more ranks than GPUs",
     )
 

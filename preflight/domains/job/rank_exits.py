@@ -112,9 +112,11 @@ class Ended:
     @property
     def same(self) -> tuple[str, str, int | None]:
         """Equal for ranks that ended for the same reason: numbers in a text don't count."""
-        text = self.error.text if self.error is not None else self.text
+        text = self.text
         if self.memory is not None:
             text = "out of memory"  # each GPU has other numbers
+        elif (error := self.error) is not None:
+            text = error.text
         return re.sub(r"\d+", "#", text), self.signal, self.code
 
     @property

@@ -16,6 +16,7 @@ from preflight.domains.job.gpu_memory import (
     out_of_memory,
     shortage,
 )
+from preflight.sanitize import shell_prose
 
 MIB, GIB = 1 << 20, 1 << 30
 TAIL = (
@@ -43,6 +44,7 @@ BESIDE = (
     "14.26 GiB memory in use. Of the allocated memory 15.03 GiB is allocated by PyTorch, and 1.00 "
     "GiB is reserved by PyTorch but unallocated." + TAIL
 )
+UNSEEN = BESIDE.replace("Process 19239 has 14.26 GiB memory in use. ", "")
 CONTAINER = (  # on Kaggle the driver counts processes otherwise: 6314 is the one that speaks
     f"{HEAD}248.00 MiB. GPU 0 has a total capacity of 22.28 GiB of which 33.38 MiB is free. "
     "Process 6314 has 22.23 GiB memory in use. Of the allocated memory 20.60 GiB is allocated by "
@@ -177,7 +179,7 @@ def test_in_a_container_the_own_process_is_known_by_what_it_holds() -> None:
 
 
 def test_what_can_not_be_seen_is_counted() -> None:
-    found = cause(BESIDE.replace("Process 19239 has 14.26 GiB memory in use. ", ""))
+    found = cause(UNSEEN)
     assert found is not None
     assert found.why == "14 GiB are held by processes that can't be seen from here"
     assert (found.foreign, len(found.doubt)) == (True, 1)
@@ -258,6 +260,9 @@ def test_only_such_texts_are_kept_whole() -> None:
     assert not lengthy("ValueError: " + "x" * WHOLE)
 
 
-def test_what_is_done_begins_with_a_verb() -> None:
-    for text in (KEPT, UNEVEN):
-        assert text.split()[0] in ("print", "look")
+@pytest.mark.parametrize("ranks", [{}, {19239: 3, 19240: 2}])
+def test_what_is_done_is_prose_that_a_shell_leaves_alone(ranks: dict[int, int]) -> None:
+    shown = [cause(text, ranks) for text in (LIMITED, FULL, BESIDE, UNSEEN)]
+    for advice in (KEPT, UNEVEN, *(found.advice for found in shown if found)):
+        assert shell_prose(advice) == advice
+    assert all(shown)
