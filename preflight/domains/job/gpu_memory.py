@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from preflight.domains.job.gpu_errors import RAISED
+from preflight.domains.job.gpu_errors import RAISED, gpu_error
 from preflight.frozen import dataclass
 from preflight.humanize import parties, rank_list, size
 
@@ -257,3 +257,13 @@ def describe(memory: GpuMemory) -> str:
         if outside > MUCH * (memory.capacity or 0):
             parts.append(f"{size(outside)} outside of torch's allocator")
     return f"{memory.name}: {', '.join(parts)}" if parts else ""
+
+
+def brief(text: str) -> str:
+    """An exception's text without what torch adds where a GPU failed."""
+    memory = out_of_memory(text)
+    if memory is not None:
+        tried = f", tried to allocate {size(memory.tried)}" if memory.tried else ""
+        return f"{memory.api} out of memory{tried}"
+    error = gpu_error(text)
+    return error.text if error is not None else text

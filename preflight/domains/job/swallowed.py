@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from preflight.domains.job.gpu_memory import brief
 from preflight.domains.job.hang import Hang
 from preflight.domains.job.rank_exits import COMPLAINT, RAISED
 from preflight.domains.job.record import Caught
@@ -38,8 +39,8 @@ def with_swallowed(hang: Hang, found: Found) -> Found:
         found,
         code="exception-swallowed",
         subjects=hang.subjects([rank]),
-        saw=f"rank {rank} {state} {caught.text}{where}{by}{often}, which no other rank has · "
-        f"{found.saw}",
+        saw=f"rank {rank} {state} {brief(caught.text)}{where}{by}{often}, which no other rank has"
+        f" · {found.saw}",
         expected="an exception that ends the rank, or that all ranks handle together",
         confidence=Confidence.LIKELY,
         blame=None,

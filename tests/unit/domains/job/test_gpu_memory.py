@@ -11,6 +11,7 @@ from preflight.domains.job.gpu_memory import (
     WHOLE,
     GpuMemory,
     Shortage,
+    brief,
     describe,
     lengthy,
     out_of_memory,
@@ -266,3 +267,20 @@ def test_what_is_done_is_prose_that_a_shell_leaves_alone(ranks: dict[int, int]) 
     for advice in (KEPT, UNEVEN, *(found.advice for found in shown if found)):
         assert shell_prose(advice) == advice
     assert all(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (LIMITED, "CUDA out of memory, tried to allocate 1 GiB"),
+        (LIMITED[:300], "CUDA out of memory, tried to allocate 1 GiB"),
+        ("RuntimeError: CUDA error: out of memory", "CUDA out of memory"),
+        (
+            "RuntimeError: CUDA error: misaligned address https://x",
+            "CUDA error: misaligned address",
+        ),
+        ("ValueError: bad batch", "ValueError: bad batch"),
+    ],
+)
+def test_one_that_was_caught_is_shown_in_few_words(text: str, short: str) -> None:
+    assert brief(text) == short

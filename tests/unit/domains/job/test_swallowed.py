@@ -41,6 +41,15 @@ def test_the_rank_that_has_caught_it_is_named() -> None:
     assert now.saw.startswith("rank 1 is handling KeyError: 'x' at data.py:9 in read, which")
 
 
+def test_a_batch_that_did_not_fit_and_was_left_out_is_named_in_few_words() -> None:
+    """`except RuntimeError: continue` on one rank, which is a step behind the others then."""
+    text = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total"
+    found = named(WAITS, caught(replace(ERROR, text=text), seen=OTHER), WAITS)
+    assert found.saw.startswith(
+        "rank 1 has caught CUDA out of memory, tried to allocate 2 GiB at data.py:9 in read, caught"
+    )
+
+
 def test_in_a_mismatch_the_others_may_look_odd() -> None:
     assert named(caught(ERROR), OTHER).subjects[0].name == "0"
     assert named(caught(ERROR), WAITS, code="rank-stuck").code == "rank-stuck"
