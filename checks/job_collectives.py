@@ -81,7 +81,8 @@ FINDINGS = {
         cause="a collective under a condition that not all ranks meet (if rank == 0), an "
         "exception caught on one rank, a different number of parameters or batch size on one rank",
         means="a hang until 'Watchdog caught collective operation timeout', 'Received data size "
-        "doesn't match expected size', or a wrong result",
+        "doesn't match expected size' (Gloo), 'message truncated : receiving 524288 bytes instead "
+        "of' (NCCL), or a wrong result",
         text="find out why only some ranks reach {line!s}: all ranks of a group have to make the "
         "same calls, in the same order, with equal shapes, src and dst; before an all_to_all of "
         "uneven parts exchange their sizes",

@@ -98,7 +98,9 @@ FINDINGS = {
         headline="{seen}",
         cause="an uncaught exception on one rank",
         means="the other ranks wait for it in their next collective, then end with 'Connection "
-        "closed by peer' or after the timeout of 10 to 30 minutes",
+        "closed by peer' (Gloo), 'Connection closed by remote peer' and 'remote process exited or "
+        "there was a network error' (NCCL) or after the timeout of 10 to 30 minutes; torchrun says "
+        "'failed (exitcode: 1)' of it",
         text="fix {line!s}; the errors of the other ranks are only consequences",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.UNKNOWN),
@@ -106,7 +108,8 @@ FINDINGS = {
     "rank-killed": for_author(
         headline="{seen}",
         cause="a crash in native code (SIGSEGV, SIGABRT, SIGBUS, SIGILL), or a kill from outside",
-        means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer'",
+        means="'exitcode: -11' or the like from the launcher, then 'Connection closed by peer' or "
+        "'Connection closed by remote peer'",
         text="look for a crash or a kill in the kernel's log (dmesg -T), and for who may end the "
         "job's processes; PYTHONFAULTHANDLER=1 prints the Python line of a crash",
         blame=(Blame.JOB, Blame.UNKNOWN),
@@ -153,7 +156,8 @@ FINDINGS = {
     "rank-exited": for_author(
         headline="{seen}",
         cause="sys.exit, os._exit or the end of the script on one rank only",
-        means="the other ranks wait for it in their next collective until the timeout",
+        means="the other ranks wait for it in their next collective until the timeout, or end with "
+        "'Connection closed by remote peer'; torchrun may say 'failed (exitcode: 7)' of it",
         text="let all ranks leave together: agree to stop with an all-reduce or a broadcast "
         "before any rank leaves; if the job was done, find out why only the others make their "
         "last call",
@@ -239,7 +243,7 @@ FINDINGS = {
         headline="{name} was started without a launcher: {variable} is not set",
         cause="python in place of torchrun; a launcher that starts a single process without these "
         "variables; srun or mpirun, which set SLURM_PROCID or OMPI_COMM_WORLD_RANK only",
-        means="'environment variable RANK expected, but not set', or KeyError: 'LOCAL_RANK'",
+        means="'environment variable RANK expected, but not set', or 'KeyError: …LOCAL_RANK'",
         now="{command}",
         text="start the script with torchrun, which sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR "
         "and MASTER_PORT; with srun or mpirun set them from SLURM_PROCID, SLURM_LOCALID and "

@@ -158,6 +158,20 @@ REPORTED = {
     "[rank1]: torch.AcceleratorError: CUDA error: device-side assert triggered": (
         "job.ranks:rank-cuda-error"
     ),
+    "NET/Socket : peer 10.0.0.2<40620> message truncated : receiving 524288 bytes instead of "
+    "65536. If you believe your socket network is in a healthy state, there may be a mismatch in "
+    "collective sizes or environment settings (e.g. NCCL_PROTO, NCCL_ALGO)": (
+        "job.collectives:collective-mismatch"
+    ),
+    "[rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/"
+    "c10d/ProcessGroupNCCL.cpp:3780, remote process exited or there was a network error, NCCL "
+    "version 2.28.9": "job.ranks:rank-raised",
+    "[rank0]: socketProgress: Connection closed by remote peer": "job.ranks:rank-exited",
+    "E1126 06:34:57.545000 4008 torch/distributed/elastic/multiprocessing/api.py:986] failed "
+    "(exitcode: 7) local_rank: 1 (pid: 4143) of binary: /opt/venv/bin/python3": (
+        "job.ranks:rank-exited"
+    ),
+    "KeyError: 'LOCAL_RANK'": "job.ranks:not-launched",
     "RuntimeError: CUDA error: uncorrectable ECC error encountered": "job.ranks:rank-cuda-error",
     "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": (
         "job.ranks:rank-gpu-oom"

@@ -43,6 +43,15 @@ READ: dict[tuple[str, int], dict[str, Any]] = {
         "over_tcp": False,
         "warnings": (),
     },
+    ("h100-alone-2.28", 0): {
+        "network": "Socket",
+        "devices": ("eth0:10.0.0.2<0>",),
+        "links": (),
+        "nvls": 0,
+        "nodes": 1,
+        "rings": 64,
+        "warnings": (),
+    },
     ("a100-socket-2.18", 1): {
         "version": "2.18.5+cuda12.1",
         "interface": "eth0",
