@@ -38,7 +38,7 @@ from preflight.humanize import MIB, duration, plural, size  # noqa: E402
 
 STEPS, WITHIN = 2000, 200.0
 """Of the script whose rehearsal is measured, and the seconds that it may take."""
-TESTING = 480.0
+TESTING = 900.0
 """Seconds for the tests: what hangs must not take the figures along with it."""
 TOLD = ("gpu.", "world.", "host.software")
 """Checks whose words are shown: those of others hold names and addresses."""
