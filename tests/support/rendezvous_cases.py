@@ -1135,6 +1135,28 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("n1 began 40.0 s after n4", "waited for 30.0 s"),
     ),
     row(
+        "rank 0's node listened after the last try of one, which had no CPU to try again",
+        here(
+            hosting(*ALL[:3], began=1027.0, stood=2.5),
+            n4=out(4, rung("ECONNREFUSED", tries=59, at=29.6), began=1000.0, waited=31.0),
+        ),
+        "agent-too-late",
+        status=Status.MISSING,
+        subject="n1",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        says=("n1 began 27.0 s after n4", "waited for 31.0 s"),
+    ),
+    row(
+        "rank 0's node listened before the last tries",
+        here(
+            hosting(*ALL[:3], began=1020.0, stood=2.5),
+            n4=out(4, rung("ECONNREFUSED", tries=59, at=29.6), began=1000.0, waited=31.0),
+        ),
+        "refused-here",
+        subject="n4",
+    ),
+    row(
         "one takes the name for an address of its own",
         here(
             three(),

@@ -57,6 +57,8 @@ ELSEWHERE = (
 )
 """What another machine answers, or nobody, where a name leads to the wrong one."""
 
+LISTENS = 1.0
+"""Seconds after its begin in which the meeting's host may not listen yet."""
 AT_HOST, OWN, BETWEEN, OPEN = "host", "own", "between", "open"
 
 
@@ -130,15 +132,19 @@ def _after(one: NotAdmitted, view: MeetingView) -> float:
 
 
 def _before(one: NotAdmitted, view: MeetingView) -> float:
-    """Seconds before the meeting's begin at which this agent had given up, if the clocks agree."""
-    began = (one.reach.roll.began, view.roll.began)
-    return began[1] - began[0] - one.reach.roll.waited if all(began) else 0.0
+    """Seconds from this agent's last try to when the meeting surely listened, if the clocks agree.
+    A host that has no CPU listens later than it begins."""
+    own, host = one.reach.roll, view.roll
+    if not own.began or not host.began:
+        return 0.0
+    tried = max((attempt.at for attempt in own.ladder), default=0.0) or own.waited
+    return host.began + LISTENS + host.stood - own.began - tried
 
 
 def _host_too_late(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
     """Nobody listened yet while these waited: that accuses no way between the two."""
     early = (
-        f"{view.node} began {duration(_before(o, view) + o.reach.roll.waited)} after "
+        f"{view.node} began {duration(view.roll.began - o.reach.roll.began)} after "
         f"{o.here.node}, which waited for {duration(o.reach.roll.waited)}"
         for o in group[:SHOWN]
     )
