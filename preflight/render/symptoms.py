@@ -41,6 +41,14 @@ RANK = re.compile(
 """Who says a line: torchrun's `[rank3]:`, `[default3]:`, `[3]:` of `srun --label`, srun's task, or
 its words."""
 
+OF_A_LOST_PEER = re.compile(
+    r"closed by (?:remote )?peer|remote process exited|likely closed"
+    r"|failed \(exitcode: \d|destroy_process_group\(\) was not called",
+    re.IGNORECASE,
+)
+"""What the others and the launcher say once a rank is gone, and what it says itself as it goes: of
+a log that holds anything else, that is more likely the cause."""
+
 WORD = re.compile(r"[a-z0-9_]+")
 MOST = 10
 """Candidates of a search, and kinds of lines of a log, that are shown."""
@@ -230,6 +238,11 @@ def diagnosis(seen: Sequence[SeenLine], name: str, lines: int, width: int) -> st
         )
     known = sum(one.count for one in seen)
     made = [f"{legible(name)}: {known} of {plural(lines, 'line')} known, seen in the log", ""]
+    later = [one for one in seen if OF_A_LOST_PEER.search(one.text)]
+    if len(later) < len(seen):
+        seen = [one for one in seen if one not in later]
+    else:
+        later = []
     for one in seen[:MOST]:
         who = f" · rank {one.rank}" if one.rank is not None else ""
         more = f" · {plural(one.count, 'line')} like it" if one.count > 1 else ""
@@ -243,6 +256,13 @@ def diagnosis(seen: Sequence[SeenLine], name: str, lines: int, width: int) -> st
             made.append(f"   {label:<10} preflight {command}")
     if len(seen) > MOST:
         made += ["", f" {plural(len(seen) - MOST, 'more kind')} of lines"]
+    if later:
+        numbers = ", ".join(str(one.number) for one in later[:MOST])
+        said = f"line {numbers}" if len(later) == 1 else f"lines {numbers}"
+        made += [
+            "",
+            *wrapped(f" {said}: said when a rank is gone, so most likely consequences", width),
+        ]
     return "".join(f"{line}\n" for line in made)
 
 

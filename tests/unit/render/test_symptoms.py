@@ -51,6 +51,26 @@ def test_what_is_printed_claims_no_more_than_that_it_was_seen() -> None:
     assert max(map(len, printed.splitlines())) < 140
 
 
+OUT_OF_MEMORY = """\
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a \
+total capacity of 79.18 GiB of which 63.62 GiB is free.
+[rank1]:[W1126 06:35:00.152524519 ProcessGroupNCCL.cpp:1575] Warning: WARNING: \
+destroy_process_group() was not called before program exit, which can leak resources.
+socketProgress: Connection closed by remote peer
+E1126 06:35:02.139000 3948 torch/distributed/elastic/multiprocessing/api.py:986] failed \
+(exitcode: 1) local_rank: 1 (pid: 4160) of binary: /opt/venv/bin/python3
+"""
+"""As an H100 and torch 2.11 said it."""
+
+
+def test_what_is_said_once_a_rank_is_gone_comes_last() -> None:
+    printed = diagnosis(known_lines(OUT_OF_MEMORY, CATALOGUE), "log", 4, 80)
+    assert printed.count("could be") == 1
+    assert " lines 2, 3, 4: said when a rank is gone, so most likely consequences\n" in printed
+    _, gone = OUT_OF_MEMORY.split("\n", 1)
+    assert diagnosis(known_lines(gone, CATALOGUE), "log", 3, 80).count("could be") == 3
+
+
 @pytest.mark.parametrize(
     "healthy",
     [
