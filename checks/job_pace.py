@@ -9,8 +9,8 @@ Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
              per step, half of them below 64 KiB, and all ranks in them in 30 % of the samples; a
-             rank or a few hardly ever wait for a collective while the others do in 40 %; on GPUs, a
-             rank spends half of its step in own code between the optimizer and the next forward,
+             rank or a few hardly ever wait for a collective while the others do in 40 %; over NCCL,
+             a rank spends half of its step in own code between the optimizer and the next forward,
              in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
@@ -29,6 +29,7 @@ from functools import partial
 from statistics import median
 
 from preflight.check import Context
+from preflight.domains.job.backends import carries
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
 from preflight.domains.job.record import Pace
 from preflight.expect import Expect
@@ -95,8 +96,8 @@ server of parameters does not, and it does not hold them up by being elsewhere."
 SLOW_LEAST = 0.01
 """Seconds a step that the others lose. In steps of a few milliseconds a line of log is that."""
 NOTICED = 0.5
-"""Seconds of a step from which it counts that a collective on GPUs was open: torch notices ten
-times a second which ones are done, so that in short steps there is always one."""
+"""Seconds of a step from which it counts that a collective of NCCL was open: in shorter ones there
+is always one that torch has not noticed yet to be done."""
 HOST, HOST_UNSURE, HOST_APART = 0.5, 0.7, 0.4
 """Part of a step that a rank spends in own code while its GPU waits for it: where the driver tells
 that the GPU has pauses, where it does not, and by how much less the others do."""
@@ -185,13 +186,16 @@ class Rank:
 
 
 def held_of(pace: Pace) -> float:
-    unnoticed = pace.cuda and pace.mean < NOTICED
+    unnoticed = pace.nccl and pace.mean < NOTICED
     return pace.waiting if unnoticed else max(pace.waiting, pace.pending)
 
 
 def observe(host: Host, ctx: Context) -> Pace:
     seen = load_rank(host, ctx)
-    pace = replace(seen.pace, busy=seen.gpu.share, outside=seen.parts.between)
+    nccl = carries(seen.backends.groups, "cuda") == "nccl"
+    pace = replace(
+        seen.pace, busy=seen.gpu.share, outside=seen.parts.between, nccl=seen.pace.cuda and nccl
+    )
     if not enough(pace):
         raise NotApplicable(
             f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'sample')}: too few to tell "
@@ -350,10 +354,10 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
 
 
 def _busy_hosts(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
-    """On GPUs: those whose own code makes the step as long as it is. The others don't wait on the
+    """Over NCCL: those whose own code makes the step as long as it is. The others don't wait on the
     host, which only starts work, and are as fast as they may run ahead."""
     means = [rank.pace.mean for rank in ranks]
-    if len(ranks) < 2 or not all(rank.pace.cuda for rank in ranks):
+    if len(ranks) < 2 or not all(rank.pace.nccl for rank in ranks):
         return ()
     if min(means) <= 0 or max(means) > SAME_PACE * min(means):
         return ()
@@ -402,9 +406,10 @@ def measured(world: World[Pace]) -> Measured:
     ranks = [rank.pace for rank in _ranks(world)]
     if not ranks:
         return Measured()
-    step = median(pace.step for pace in ranks)
+    # a host that runs ahead of its GPU has many short steps and a few in which it waits for it
+    step = median(pace.mean if pace.nccl and pace.mean else pace.step for pace in ranks)
     # where the GPUs wait for each other, the hosts do not
-    hosts = any(held_of(pace) for pace in ranks) or not all(pace.cuda for pace in ranks)
+    hosts = any(held_of(pace) for pace in ranks) or not all(pace.nccl for pace in ranks)
     summed = f"{_parts([p.waiting for p in ranks])} in collectives · " if hosts else ""
     waiting = median(pace.waiting for pace in ranks)
     loader = median(pace.loader for pace in ranks)

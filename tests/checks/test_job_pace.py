@@ -84,7 +84,15 @@ def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any
     """Ranks whose hosts only start what their GPUs do, as measured on an H100 over NCCL: torch's
     count of what is done lags behind, and one that runs ahead has short steps and long waits. Their
     own code takes so many seconds of each step; `first` is how the first one differs."""
-    usual = {"cuda": True, "pending": 0.96, "waiting": 0.0, "mean": 0.054, "step": 0.004, **changes}
+    usual = {
+        "cuda": True,
+        "nccl": True,
+        "pending": 0.96,
+        "waiting": 0.0,
+        "mean": 0.054,
+        "step": 0.004,
+        **changes,
+    }
     each = [pace(outside=own, between=TOKENS, **usual) for own in outside]
     each[0] = dataclasses.replace(each[0], **{"step": 0.054, **(first or {})})
     return ranks(*each)
@@ -148,7 +156,10 @@ HEALTHY = (
     Case("GPUs: a log of 20 ms", on_gpus(0.02, 0.001, 0.001, first={"busy": 0.6})),
     Case("GPUs: another pace", on_gpus(0.05, 0.001, first={"busy": 0.1, "mean": 2.0})),
     Case("GPUs: pace not known", on_gpus(0.05, 0.001, mean=0.0)),
-    Case("the CPU: own code of one rank", on_gpus(0.05, 0.001, 0.001, cuda=False, pending=0.2)),
+    Case(
+        "the CPU: own code of one rank",
+        on_gpus(0.05, 0.001, 0.001, cuda=False, nccl=False, pending=0.2),
+    ),
     Case("blocked", Missing(Cause.BLOCKED, by="job.ranks")),
     Case("one was not seen", ranks(FINE, Missing(Cause.NOT_APPLICABLE, "3 steps timed"))),
 )
@@ -182,8 +193,8 @@ CASES = (
     Case(
         "all read the loss, the others longer",
         ranks(
-            *[pace(cuda=True, mean=0.06, step=0.06, outside=0.055, synced=0.9)] * 3,
-            pace(cuda=True, mean=0.06, step=0.06, outside=0.055, synced=0.05, busy=0.2),
+            *[pace(cuda=True, nccl=True, mean=0.06, step=0.06, outside=0.055, synced=0.9)] * 3,
+            pace(cuda=True, nccl=True, mean=0.06, step=0.06, outside=0.055, synced=0.05, busy=0.2),
         ),
         SLOW,
         WARN,
@@ -191,7 +202,19 @@ CASES = (
     ),
     Case(
         "steps of a second on GPUs, counted",
-        ranks(*[pace(cuda=True, mean=1.0, step=1.0, pending=p, waiting=0.0) for p in (0.05, 0.9)]),
+        ranks(
+            *[
+                pace(cuda=True, nccl=True, mean=1.0, step=1.0, pending=p, waiting=0.0)
+                for p in (0.05, 0.9)
+            ]
+        ),
+        SLOW,
+        WARN,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "Gloo carries what is on GPUs",
+        ranks(*[pace(cuda=True, pending=p, waiting=0.0) for p in (0.05, 0.9)]),
         SLOW,
         WARN,
         subject="n1 · rank 0",
@@ -326,7 +349,7 @@ def test_what_is_measured() -> None:
 
 def test_of_gpus_that_wait_for_each_other_the_host_knows_nothing() -> None:
     seen = job_pace.measured(world("job.pace", on_gpus(0.001, 0.001)))
-    assert "in collectives" not in seen.text
+    assert seen.text == "54 ms per step · 3 % for data"
     assert seen.lanes is not None
     assert not any(
         "in collectives" in span.text for lane in seen.lanes.lanes for span in lane.spans

@@ -337,6 +337,9 @@ class Pace:
     """The user's line at which it was most often between the optimizer and the next forward."""
     outside: float = 0.0
     """Median seconds between these two, but for waiting for data."""
+    nccl: bool = False
+    """NCCL carries its collectives on GPUs: the host waits for none of them, and torch notices ten
+    times a second which ones are done."""
     synced: float = 0.0
     """Part of the looks at which the main thread waited for its GPU: in `sync`, which is .item(),
     synchronize(), float(), a test or the print of a tensor, most often at `sync_at`."""
