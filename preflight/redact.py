@@ -49,6 +49,9 @@ SECRET_FORMS = (
     r"(?i)(\blogin\s{1,4}\S{1,128}\s{1,4}passw\w{0,3}\s{1,4})\S+",
     r"(?i)(\bbearer\s{1,4})[\w.~+/=-]{8,}",
     r"(?i)(\bbasic\s{1,4})(?=[\w+/-]{0,200}[\d=])[\w+/-]{12,}={0,2}",
+    # a word of a list, as repr() has it: to its own quote, whatever blanks are in it
+    rf"(?i)((?P<quote>['\"])-{{0,2}}[\w-]{{0,40}}(?:{WORDS}|(?:api|access|private)[_-]?key)[\w-]{{0,40}}=)"
+    r"(?:(?!(?P=quote))[^\n])+",
     # options within a text
     rf"(?i)((?:^|\s)--?[\w-]{{0,40}}(?:{WORDS}|(?:api|access|private)[_-]?key)[\w-]{{0,20}}"
     rf"\s{{1,4}})(?!-)(?:{QUOTED}|\S+)",
@@ -164,6 +167,9 @@ def secrets(environ: Mapping[str, str], words: Sequence[str] = ()) -> tuple[str,
             named |= _spellings(word[:WINDOW])
             if flag in USERS:
                 named |= _spellings(word[:WINDOW].partition(":")[2])
+        option, sign, value = word[:WINDOW].partition("=")
+        if sign and option.startswith("-") and secret(option):
+            named |= {spelt for part in (value, *value.split()) for spelt in _spellings(part)}
     for name, value in (*environ.items(), *(("", word) for _, word in typed)):
         if secret(name) and not re.search(PLACE_NAME, name[-WINDOW:]):
             named |= _spellings(value[:WINDOW])

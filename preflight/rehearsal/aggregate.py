@@ -37,7 +37,7 @@ from preflight.rehearsal.client import (
     sane_numbers,
 )
 from preflight.rehearsal.history import BULK, CPU_SECONDS, IDLE, History, count_of
-from preflight.sanitize import one_line
+from preflight.sanitize import clip, one_line
 
 GROUPS = 64
 Place = tuple[str, int]
@@ -64,7 +64,7 @@ def end_of(
         how=how,
         at=float(at) if isinstance(at, (int, float)) and 0 < at < 1e12 else gone,
         code=code,
-        text=text[:TEXT],
+        text=clip(text, TEXT),
         frames=frames_from_json(word.get("frames"), FRAMES),
         whole=text if len(text) > TEXT and lengthy(text) else "",
     )

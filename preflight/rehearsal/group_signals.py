@@ -27,6 +27,7 @@ class GroupSignals:
 
     def __init__(self) -> None:
         self._seen: list[int] = []
+        self._had: dict[int, float] = {}
         self._pid = 0
         try:
             self._line, write = os.pipe()
@@ -46,7 +47,16 @@ class GroupSignals:
         os.close(write)
 
     def has(self, number: int) -> bool:
-        """Whether one that we have had went to all of the group; each is told once."""
+        """Whether one that we have had went to all of the group. Each counts once, and so does one
+        of the same number that comes to us alone just before or after it: timeout(1) sends both."""
+        if time.monotonic() < self._had.get(number, 0.0) + PATIENCE:
+            return True
+        found = self._noted(number)
+        if found:
+            self._had[number] = time.monotonic()
+        return found
+
+    def _noted(self, number: int) -> bool:
         until = time.monotonic() + PATIENCE
         while number not in self._seen:
             left = until - time.monotonic()

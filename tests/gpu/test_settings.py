@@ -124,7 +124,7 @@ def all_tried() -> Mapping[str, Tried]:
         return dict(zip(map(name, SETTINGS), pool.map(tried, SETTINGS), strict=True))
 
 
-@pytest.mark.parametrize("setting", map(name, SETTINGS))
+@pytest.mark.parametrize("setting", [*map(name, SETTINGS)])
 def test_what_works_does_not_fail_and_what_does_not_is_named(
     setting: str, all_tried: Mapping[str, Tried]
 ) -> None:

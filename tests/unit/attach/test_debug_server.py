@@ -28,14 +28,20 @@ STARTS = 240.0
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """An interpreter beside which there is no py-spy, and none on its PATH."""
+    """An interpreter beside which there is no py-spy, none on its PATH, and no package of it."""
     folder = tmp_path_factory.mktemp("bare")
     (folder / "bin").mkdir()
     (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
     config = Path(sys.prefix) / "pyvenv.cfg"
     if config.exists():
         (folder / "pyvenv.cfg").write_text(config.read_text())
-    found = [str(REPOSITORY), *(p for p in sys.path if p.endswith("-packages"))]
+    packages = folder / "packages"
+    packages.mkdir()
+    for place in (p for p in sys.path if p.endswith("-packages")):
+        for entry in os.scandir(place):
+            if not entry.name.startswith("py_spy") and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry.path)
+    found = [str(REPOSITORY), str(packages)]
     environ = {"PATH": str(folder), "PYTHONPATH": os.pathsep.join(found)}
     python = str(folder / "bin" / "python")
     code = "from preflight.rehearsal import pyspy; print(repr(pyspy.find_pyspy()))"

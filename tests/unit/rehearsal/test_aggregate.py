@@ -52,11 +52,13 @@ def test_only_an_error_of_a_gpu_is_kept_at_length() -> None:
     held = " ".join(f"Process {pid} has 1.21 GiB memory in use." for pid in range(11))
     text = f"OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {held} 2.00 GiB is"
     end = aggregate.end_of({"how": "raised", "text": f"{text}\nx"}, 1.0, 1)
-    assert (end.text, end.whole) == (text[:TEXT], f"{text} x")
+    assert (end.text, end.whole) == (f"{text[: TEXT - 1]}…", f"{text} x")
     assert len(aggregate.end_of({"how": "raised", "text": text * 9}, 1.0, 1).whole) == WHOLE
-    for other in (text[:TEXT], "ValueError: " + "x" * 2 * TEXT):
-        end = aggregate.end_of({"how": "raised", "text": other}, 1.0, 1)
-        assert (end.text, end.whole) == (other[:TEXT], "")
+    short, other = text[:TEXT], "ValueError: " + "x" * 2 * TEXT
+    end = aggregate.end_of({"how": "raised", "text": short}, 1.0, 1)
+    assert (end.text, end.whole) == (short, "")
+    end = aggregate.end_of({"how": "raised", "text": other}, 1.0, 1)
+    assert (end.text, end.whole) == (f"{other[: TEXT - 1]}…", "")
 
 
 def test_where_one_was_seen_last_is_told_where_nothing_else_is() -> None:
