@@ -80,7 +80,7 @@ SHOWN = 8
 """Findings of one kind for one node; the rest are counted in the last of them."""
 
 WARN = Status.WARN
-# src/graph/xml.cc: so many GPUs, what NCCL does then; one GPU has no topology to get wrong
+# src/graph/xml.cc: from how many GPUs on, what NCCL does then; one GPU has no topology
 AFTER_MISSING_FILE = {
     "NCCL_TOPO_FILE": (
         2,

@@ -62,7 +62,7 @@ def _option_refused_because(option: str) -> str:
         return f"'=' where ':' belongs, after {name}" if sign else f"{key} has no value"
     if key not in KEYS:
         near = (k for k in KEYS if k == f"{key}_mb" or slips(key, k) <= SLIPS_MOST)
-        return "".join(f"{key} is no key of any torch, but {k} is" for k in [*near][:1])
+        return "".join(f"{key} is not a key that torch knows; {k} is" for k in [*near][:1])
     if ":" in value:
         return f"{key} has {value!r}, where a comma belongs between two settings"
     if key in SWITCHES and value not in ("True", "False"):

@@ -30,7 +30,7 @@ def test_the_reason_names_the_key() -> None:
     assert refused_because("expandable_segments:true").startswith("expandable_segments is 'true'")
     assert (
         refused_because("backend:native,expandable_segment:True")
-        == "expandable_segment is no key of any torch, but expandable_segments is"
+        == "expandable_segment is not a key that torch knows; expandable_segments is"
     )
     assert (
         refused_because("max_split_size_mb=8") == "'=' where ':' belongs, after max_split_size_mb"
