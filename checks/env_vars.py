@@ -345,7 +345,7 @@ def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Fo
     for name, begins in settings.file_flaws.items():
         of_file = counts.get(name)
         if of_file and settings.gpus:
-            saw = f"{_assignment(of_file)}: it begins with {quoted(begins)}"
+            saw = f"{_assignment(of_file)}: it begins with {begins}"
             sure = Confidence.LIKELY
             goal = "a file that begins with an element"
             yield _finding(here, "file-malformed", of_file, saw, goal, confidence=sure)

@@ -228,11 +228,11 @@ CASES = (
     Case("no graph, no GPU", having({GRAPH: "/x"}, file_problems={GRAPH: "gone"})),
     Case(
         "an error page for a topology",
-        having({TOPO: "/x"}, file_flaws={TOPO: "404: Not Found"}, gpus=1),
+        having({TOPO: "/x"}, file_flaws={TOPO: "text, not an XML element"}, gpus=1),
         "file-malformed",
         FAIL,
     ),
-    Case("a topology nobody reads", having({TOPO: "/x"}, file_flaws={TOPO: "404"})),
+    Case("a topology nobody reads", having({TOPO: "/x"}, file_flaws={TOPO: "a tab"})),
     Case("nobody waits", having({BLOCKING: "0"}, gpus=1), "comm-nonblocking", FAIL),
     Case(
         "nobody waits, by a file",

@@ -16,7 +16,7 @@ from preflight.model import Blame
 RAISED = r"(?:Error|Exception): "
 """What ends the name of an exception, also of one of a worker's that another one quotes."""
 MAKERS = ("CUDA", "HIP", "Cuda", "cuda", "NVIDIA", "cuDNN", "Triton", "cusolver", "MIOpen")
-"""Without any of these a text is no error of a GPU."""
+"""A text without any of these is not about a GPU."""
 HOST = re.compile(r"Failed to CUDA host alloc (\d{1,20}) bytes")
 """Page-locked memory of the host, not of the GPU."""
 

@@ -69,7 +69,7 @@ class GpuUse:
 def use_of(
     gpu: WatchedGpu | None, reserved: int, since: float, until: float, ranks: int = 1
 ) -> GpuUse:
-    """What the GPU of so many ranks did from `since` to `until`."""
+    """What a GPU, which `ranks` ranks share, did from `since` to `until`."""
     if gpu is None:
         return GpuUse(reserved=reserved)
     looks = [look for look in gpu.looks if since <= look.at <= until]

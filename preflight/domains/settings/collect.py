@@ -47,7 +47,7 @@ class Settings:
     left_out     variables beyond those kept
     conf_problem why NCCL_CONF_FILE can't be read; empty when it can, or is not set
     file_problems  variable that names a file -> why NCCL can't read it
-    file_flaws     variable that names a file -> how it begins, where NCCL's parser ends there
+    file_flaws     variable that names a file -> with what it begins, where NCCL's parser ends there
     models       the GPUs' names, where the driver tells
     no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one
     infiniband, ethernet   active RDMA ports by link layer, as `mlx5_0:1`

@@ -59,8 +59,15 @@ def conf_problem(host: Host) -> str:
 
 FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
 """Variables that name a file which NCCL reads at its start."""
-BEGINNING = 80
-"""Characters kept of how a file begins."""
+BEGINNINGS = (
+    ("<?", "an XML declaration"),
+    ("<!", "a document type"),
+    ("\t", "a tab"),
+    ("version https://git-lfs", "a pointer of Git LFS"),
+)
+"""Of files that NCCL's parser refuses. The text itself is never kept: a job may name any file, and
+root reads it in a prolog."""
+OTHER_BEGINNING = "text, not an XML element"
 
 
 def file_problems(host: Host) -> Mapping[str, str]:
@@ -70,14 +77,15 @@ def file_problems(host: Host) -> Mapping[str, str]:
 
 
 def file_flaws(host: Host) -> Mapping[str, str]:
-    """Those of `FILES` whose file can be read, but begins with what NCCL's parser ends at, and how
-    it begins: it knows elements and comments only, no declaration (xmlGetNode of graph/xml.cc)."""
+    """Those of `FILES` whose file can be read, but begins with what NCCL's parser ends at, and with
+    what: it knows elements and comments only, no declaration (xmlGetNode of graph/xml.cc)."""
     found = {}
     for name, path in _named_files(host):
         text = "" if _unreadable(host, path) else host.read_or_none(path) or ""
         begins = text.lstrip(" \n\r")
         if begins and not re.match("<([A-Za-z]|!--)", begins):
-            found[name] = (begins.splitlines() or [begins])[0][:BEGINNING]
+            known = (what for start, what in BEGINNINGS if begins.startswith(start))
+            found[name] = next(known, OTHER_BEGINNING)
     return found
 
 
