@@ -89,6 +89,16 @@ FINDINGS = {
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
     ),
+    "peer-mismatch": for_author(
+        headline="a send or recv has no partner: {seen}",
+        cause="a wrong src, dst or tag; a send that is left out on one side; send and recv in an "
+        "order in which each waits for the other",
+        means="a hang until 'Timed out waiting …ms for recv operation to complete' (Gloo), or "
+        "'Watchdog caught collective operation timeout' (NCCL)",
+        text="look at src, dst and tag at {line!s}, and at the rank that it names: each send needs "
+        "a recv from its sender, each recv a send to its receiver; where all send first, use "
+        "torch.distributed.batch_isend_irecv",
+    ),
     "threads-share-group": for_author(
         headline="two threads of a rank make collective calls in one process group: {seen}",
         cause="an asynchronous checkpoint (torch.distributed.checkpoint.async_save), a prefetcher "
@@ -108,12 +118,14 @@ FINDINGS = {
         "it with an all-reduce",
     ),
     "groups-differ": for_author(
-        headline="{at} makes its process groups in another order than the others",
-        cause="new_group in the order of a set or dict that differs by rank, or under a condition",
+        headline="{at} makes other process groups than the others, or in another order",
+        cause="new_group under a condition such as `if rank in ranks`, or in the order of a set or "
+        "dict that differs by rank",
         means="no error at all, and sums over the wrong ranks; or a hang where the groups differ "
         "in size",
-        text="call new_group on all ranks for all groups in one order, such as sorted by name, or "
-        "use torch.distributed.device_mesh.init_device_mesh",
+        text="call new_group on all ranks for all groups, in one order, at {line!s} and before it, "
+        "also for groups that a rank is not in; or use "
+        "torch.distributed.device_mesh.init_device_mesh",
     ),
     "order-swapped": for_author(
         headline="the ranks make collective calls in different orders: {seen}",
@@ -270,11 +282,13 @@ def _mixed_groups(hang: Hang) -> Found | None:
     found = collective_order.mixed_groups(hang.groups)
     if found is None:
         return None
-    rows: dict[tuple[int, ...], list[int]] = {}
+    rows: dict[str, list[int]] = {}
     for rank, members in found.members.items():
-        rows.setdefault(members, []).append(rank)
-    told = "; ".join(f"{rank_list(of)}: {rank_list(members)}" for members, of in rows.items())
+        made = f", made at {found.made[rank]}" if rank in found.made else ""
+        rows.setdefault(rank_list(members) + made, []).append(rank)
+    told = "; ".join(f"{rank_list(of)}: {members}" for members, of in rows.items())
     one = len(found.odd) == 1
+    line = next((str(found.made[r]) for r in found.odd if r in found.made), "that line")
     return Found(
         "groups-differ",
         hang.subjects(found.odd),
@@ -282,6 +296,7 @@ def _mixed_groups(hang: Hang) -> Found | None:
         expected="new_group called for the same ranks in one order on all ranks",
         confidence=LIKELY if one else Confidence.POSSIBLE,
         alternatives=() if one else hang.either(found.odd),
+        fields={"line": line},
     )
 
 

@@ -109,7 +109,9 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
     the call that its main thread is in, as one of all ranks."""
     if not (history.inside or history.served) and history.at == "collective" and history.stack:
         return (group_of_stack(history.stack, history.world),)
-    recorded, members = (mapping_or_empty(dump.get(name)) for name in ("recorded", "members"))
+    recorded, members, made = (
+        mapping_or_empty(dump.get(name)) for name in ("recorded", "members", "made")
+    )
     # one that it waits in new_group for, which has no call yet
     making = [name] if isinstance(name := dump.get("making"), str) and name in members else []
     names = list(dict.fromkeys([*history.groups, *recorded, *making]))[:GROUPS]
@@ -127,6 +129,7 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
                 enqueued=enqueued,
                 completed=completed,
                 calls=tuple(call for call in calls if call is not None),
+                made=frame_from_json(made.get(name)),
             )
         )
     return tuple(found)

@@ -130,6 +130,10 @@ def differs(name: str, saw: Mapping[str, Calls], of: int | None = None) -> Case:
     return finds("collective-mismatch", name, saw, of)
 
 
+def unpaired(name: str, saw: Mapping[str, Calls], of: int | None = None) -> Case:
+    return finds("peer-mismatch", name, saw, of)
+
+
 OTHER = rank("collective", group(call(7, "broadcast", 40)))
 BARRIER = rank("collective", group(call(7, "barrier", 80, "")))
 M, M0 = group(call(3, "barrier", 80, ""), done=2, name="m"), group(done=2, name="m")
@@ -253,7 +257,7 @@ DIFFERS = (
             *[rank("collective", M0, Y)] * 2,
         ),
     ),
-    differs("tags that don't meet", job(tagged("send 0->1", 3), tagged("recv 1<-0", 4)), 0),
+    unpaired("tags that don't meet", job(tagged("send 0->1", 3), tagged("recv 1<-0", 4)), 0),
     finds("fabric-stuck", "tags that meet", job(tagged("send 0->1", 3), tagged("recv 1<-0", 3)), 0),
     differs(
         "the others are in the next epoch",
@@ -264,8 +268,8 @@ DIFFERS = (
         ),
         0,
     ),
-    differs("nobody receives", job(rank("collective", SENDER), WAITS, WAITS), 0),
-    differs(
+    unpaired("nobody receives", job(rank("collective", SENDER), WAITS, WAITS), 0),
+    unpaired(
         "a ring of send and recv, one of whose ranks sends to another one",
         job(
             *(
@@ -282,7 +286,7 @@ DIFFERS = (
         ),
         2,
     ),
-    differs(
+    unpaired(
         "both send",
         job(
             rank("collective", group(call(1, "send 0->1", p2p=True))),

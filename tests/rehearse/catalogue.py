@@ -294,7 +294,7 @@ FAULTS = (
     hangs("op_differs", "collective-mismatch", 2, nproc=4),
     hangs(*("broadcast_roots", "collective-mismatch", 1), nproc=3, args=("counts",), word="counts"),
     hangs("broadcast_roots", "collective-mismatch", 0, 1, 2, nproc=3, args=("own",), word="own"),
-    hangs("tags_differ", "collective-mismatch", 0, 1, nproc=3),
+    hangs("tags_differ", "peer-mismatch", 0, 1, nproc=3),
     hangs("gathers_between_epochs", "collective-mismatch", 0, nproc=3),
     warned("never_joined", "never-joined", 0, 1, check=MODEL, line=False),
     # Gloo ends the rank itself where a peer sends more than fits
@@ -315,10 +315,10 @@ FAULTS = (
     hangs("extra_on_rank_0", "collective-mismatch", 0, nproc=3),
     hangs("barrier_on_some", "collective-mismatch", 2, nproc=3, launcher=SHELL),
     hangs("subgroup_differs", "collective-mismatch", 2, nproc=4),
+    hangs("new_group_by_some", "groups-differ", 0, 1, 2, nproc=3, exact=False),
     # two waits that nobody ends, and no word about which one is wrong
-    hangs("new_group_by_some", "collective-mismatch rank-stuck", 0, 1, 2, nproc=3, exact=False),
-    hangs("recv_without_send", "collective-mismatch rank-stuck", 1, nproc=3),
-    hangs("send_without_recv", "collective-mismatch rank-stuck", 0, launcher=SHELL),
+    hangs("recv_without_send", "peer-mismatch rank-stuck", 1, nproc=3),
+    hangs("send_without_recv", "peer-mismatch rank-stuck", 0, launcher=SHELL),
     # as they were reported, and built without a look at what finds them
     hangs("validates_wrapped", "collective-mismatch", 0, nproc=3),
     hangs("saves_in_thread", "threads-share-group order-swapped", 0, 1, 2, nproc=3, exact=False),
@@ -383,14 +383,12 @@ FAULTS = (
     # Gloo's calls between two have no record: it is one of those that wait in them
     hangs("gather_smaller", "collective-mismatch", 0, nproc=3),
     hangs("clips_on_some", "collective-mismatch", 1, nproc=3, needs=FSDP2_ON_CPU),
-    hangs("ring", "collective-mismatch", 0, 1, nproc=3, exact=False, launcher=SHELL),
-    hangs("ring_all", "collective-mismatch", 0, 1, 2, nproc=3, launcher=SHELL),
-    hangs("ring_async", "collective-mismatch", 2, nproc=4, launcher=SHELL),
+    hangs("ring", "peer-mismatch", 0, 1, nproc=3, exact=False, launcher=SHELL),
+    hangs("ring_all", "peer-mismatch", 0, 1, 2, nproc=3, launcher=SHELL),
+    hangs("ring_async", "peer-mismatch", 2, nproc=4, launcher=SHELL),
     # all are in new_group, where nobody is late: three times --stuck
-    hangs(
-        "groups_of_pairs", "groups-differ", 1, nproc=4, args=("swapped",), line=False, extra=10.0
-    ),
-    hangs("groups_in_other_order", "groups-differ", 2, nproc=3, line=False, launcher=SHELL),
+    hangs("groups_of_pairs", "groups-differ", 1, nproc=4, args=("swapped",), extra=10.0),
+    hangs("groups_in_other_order", "groups-differ", 2, nproc=3, launcher=SHELL),
     # the checks of the network are run then and there
     hangs("packets_dropped", "fabric-stuck", 0, 1, exact=False, extra=10.0),
     # frameworks: Lightning's rank 0 is the command, and the parent of rank 1

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from preflight.domains.job.record import TEXT, Calls, Collective, Group
+from preflight.domains.job.record import TEXT, Calls, Collective, Frame, Group
 from preflight.frozen import dataclass
 from preflight.inference import consensus
 
@@ -111,11 +111,13 @@ class CallMismatch:
 @dataclass(frozen=True, slots=True)
 class GroupMismatch:
     """Ranks that have other members under one group's name. odd: the one that is in all such
-    pairs, or whose members none of these confirms where all others' do, else all of them."""
+    pairs, or whose members none of these confirms where all others' do, else all of them. made: the
+    lines that made it, of those ranks of which they are known."""
 
     name: str
     members: Mapping[int, tuple[int, ...]]
     odd: tuple[int, ...]
+    made: Mapping[int, Frame]
 
 
 def mixed_groups(known: Mapping[Key, Mapping[int, Group]]) -> GroupMismatch | None:
@@ -141,7 +143,9 @@ def mixed_groups(known: Mapping[Key, Mapping[int, Group]]) -> GroupMismatch | No
     name = apart[0][0]
     alone = [r for r in every if r in of[name] and not _confirmed(r, of[name])]
     odd = next((sorted(few) for few in (common, alone) if len(few) == 1), every)
-    return GroupMismatch(name, {r: of[name][r] for r in every if r in of[name]}, tuple(odd))
+    here = {r: of[name][r] for r in every if r in of[name]}
+    made = {r: f for r, ranks in here.items() if (f := known[name, ranks][r].made) is not None}
+    return GroupMismatch(name, here, tuple(odd), made)
 
 
 def _confirmed(rank: int, of: Mapping[int, tuple[int, ...]]) -> bool:

@@ -222,7 +222,7 @@ def _unpaired(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None
     if (broken := wrong_peer(hang.calls)) is not None:
         return _broken_ring(hang, broken, saw)
     return Found(
-        "collective-mismatch",
+        "peer-mismatch",
         hang.subjects(ranks),
         saw=f"{saw} · a send or recv has no partner",
         expected="a recv for each send, between the same two ranks",
@@ -237,7 +237,7 @@ def _broken_ring(hang: Hang, broken: WrongPeer, saw: str) -> Found:
     call = broken.call
     way = "send to" if call.op.startswith("send") else "receive from"
     return Found(
-        "collective-mismatch",
+        "peer-mismatch",
         hang.subjects([broken.rank]),
         saw=f"rank {broken.rank}: {describe_call(call)}; every other rank passes on around the ring"
         f" · {saw}",
@@ -308,7 +308,7 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
     # the one end that all calls without a partner have in common has turned to the wrong one
     wrong = [r for r in alone if shared == {r}] or _few(found, ranks)
     return Found(
-        "collective-mismatch",
+        "peer-mismatch" if alone else "collective-mismatch",
         hang.subjects(wrong or alone or ranks),
         saw=said + " · they wait for each other",
         expected="a recv for each send, and calls of different groups in one order on all ranks",

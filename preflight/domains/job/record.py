@@ -192,6 +192,8 @@ class Group:
     enqueued: int = 0
     completed: int = 0
     calls: tuple[Collective, ...] = ()
+    made: Frame | None = None
+    """The user's line that made it; None where that was not seen."""
 
     @property
     def open(self) -> Collective | None:

@@ -16,7 +16,9 @@ from preflight.domains.job.record import Caught
 from preflight.humanize import plural
 from preflight.model import Confidence, Found
 
-APART = frozenset({"collective-mismatch", "data-uneven", "rank-stuck", "order-swapped"})
+APART = frozenset(
+    {"collective-mismatch", "peer-mismatch", "data-uneven", "rank-stuck", "order-swapped"}
+)
 """Findings that an exception may be behind."""
 
 

@@ -8,7 +8,7 @@ waits too, its own wait is followed, until a rank that waits for none, or in a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from preflight.domains.job.collective_order import Key, groups_by_key, last_seq
 from preflight.domains.job.record import Calls, Collective, Group
@@ -57,7 +57,8 @@ def wait_graph(calls: Mapping[int, Calls]) -> WaitGraph:
     waits: dict[int, tuple[Wait, ...]] = {}
     for rank, seen in calls.items():
         if seen.at == COLLECTIVE:
-            found = [_wait(rank, g, known[g.name, g.ranks], missing) for g in seen.groups]
+            at = {str(frame) for frame in seen.stack}
+            found = [_wait(rank, g, known[g.name, g.ranks], missing, at) for g in seen.groups]
             if real := tuple(wait for wait in found if wait is not None):
                 waits[rank] = real
     behind = {
@@ -79,6 +80,7 @@ def _wait(
     group: Group,
     members: Mapping[int, Group],
     missing: dict[tuple[Key, int], frozenset[int]],
+    waits_at: Collection[str],
 ) -> Wait | None:
     key = (group.name, group.ranks)
     opened = [call for call in group.calls if not call.done]
@@ -88,7 +90,7 @@ def _wait(
         opened.pop(0)
     if not opened:
         return None
-    call = opened[0]
+    call = _blocking(opened, waits_at)
     everybody = frozenset(group.ranks or members)
     if call.p2p:
         return Wait(key, call, mate=other_end(rank, group, call))
@@ -96,6 +98,13 @@ def _wait(
         entered = {r for r, of in members.items() if last_seq(of) >= call.seq}
         missing[key, call.seq] = everybody - entered
     return Wait(key, call, missing[key, call.seq] - {rank})
+
+
+def _blocking(opened: Sequence[Collective], waits_at: Collection[str]) -> Collective:
+    """The oldest that is not done; of calls between two the one where the rank stands, since it has
+    begun the others and gone on (isend)."""
+    here = [call for call in opened if call.p2p and str(call.frame) in waits_at]
+    return here[0] if here and opened[0].p2p else opened[0]
 
 
 def _done_elsewhere(rank: int, call: Collective, members: Mapping[int, Group]) -> bool:

@@ -37,6 +37,7 @@ class Recorder:
     members = {}  # ranks of each of these
     making = ("", ())  # the group that is being made, and its ranks
     labels = {}  # what each group is called by who made it, such as mesh_tp
+    made = {}  # the user's line that made it, as torch's recorder has frames
     numbered = {}  # of each backend: the number that its recorder has for a group -> its name
     asks_again = 0.0  # for such names, not before
     problem = ""
@@ -45,7 +46,7 @@ class Recorder:
 def forget():
     """After a fork: the groups are the parent's."""
     Recorder.backends, Recorder.members, Recorder.labels, Recorder.numbered = {}, {}, {}, {}
-    Recorder.making = ("", ())
+    Recorder.making, Recorder.made = ("", ()), {}
     Recorder.calls.get("GROUPS", {}).clear()
 
 
@@ -60,6 +61,7 @@ def follow_groups(c10d, binding, is_own, never_compiled):
     @functools.wraps(make)
     def _new_process_group_helper(*args, **kwargs):
         Recorder.making = in_the_making(args, kwargs)
+        note_maker(sys._getframe(1), is_own)
         made = make(*args, **kwargs)
         Recorder.making = ("", ())
         try:
@@ -81,6 +83,18 @@ def in_the_making(args, kwargs):
         return (str(name), sorted(ranks)[:4096]) if rank is not None and ranks else ("", ())
     except Exception:
         return "", ()
+
+
+def note_maker(frame, is_own):
+    """Keeps the user's line that makes the group of this name."""
+    name = Recorder.making[0]
+    while name and frame is not None:
+        code = frame.f_code
+        if is_own(code.co_filename):
+            found = {"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name}
+            Recorder.made[name] = found
+            return
+        frame = frame.f_back
 
 
 def record(c10d, binding, group, timeout, given):
@@ -122,7 +136,7 @@ def drop_oldest(there):
     while len(Recorder.backends) > GROUPS:
         names = list(Recorder.backends)[1:]
         name = next((name for name in names if name not in there), names[0])
-        known = Recorder.backends, Recorder.members, Recorder.labels
+        known = Recorder.backends, Recorder.members, Recorder.labels, Recorder.made
         for one in (*known, Recorder.calls.get("GROUPS", {})):
             one.pop(name, None)
 
@@ -280,6 +294,15 @@ def members(c10d):
     name, ranks = Recorder.making
     if name:
         found[name] = ranks
+    return found
+
+
+def makers(first_own):
+    """Group -> the user's line that made it."""
+    found = {}
+    for name, frame in list(Recorder.made.items()):
+        names = {known_as(name, backend) for backend in Recorder.backends.get(name, {}).values()}
+        found.update(dict.fromkeys(names or {name}, first_own([frame])))
     return found
 
 

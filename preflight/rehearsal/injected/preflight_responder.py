@@ -506,6 +506,7 @@ def dump():
     told = pulse()
     told["recorded"] = Responder.recorder["recorded"](Responder.c10d, Responder.binding, first_own)
     told["members"] = Responder.recorder["members"](Responder.c10d)
+    told["made"] = Responder.recorder["makers"](first_own)
     told["making"] = Responder.recorder["Recorder"].making[0]
     told["caught"] = Responder.caught["told"](Responder.main)
     told["models"] = Responder.model["told"]()

@@ -49,7 +49,7 @@ def test_by_the_stack_one_is_behind() -> None:
 
 def test_by_the_stack_nobody_receives() -> None:
     found = told({0: bare("send", 5, 5, 12), 1: bare("all_reduce", 6, 5, 13)})
-    assert [f.code for f in found] == ["collective-mismatch"]
+    assert [f.code for f in found] == ["peer-mismatch"]
     assert named(found) == {0}
 
 
@@ -71,7 +71,7 @@ def test_who_only_receives_has_done_no_collective() -> None:
     full = group(call(1), done=0, ranks=(0, 1, 2))
     waits = rank("collective", full, world=3)
     found = told({0: waits, 1: replace(bare("recv", 0, 0, 14), groups=()), 2: waits})
-    assert [f.code for f in found] == ["collective-mismatch"]
+    assert [f.code for f in found] == ["peer-mismatch"]
     assert named(found) == {1}
 
 
