@@ -16,7 +16,8 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a
              tensor that is printed), which idles in 20 % of the time; on the CPU, every rank spends
              40 % of its usual step and 30 ms in own code between the optimizer and the next
-             forward, but for the DataLoader
+             forward, but for the DataLoader; every rank begins a new pass over its DataLoader for
+             each batch, which starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; samplers of other classes;
              a part of a dataset that several ranks take (model parallel); padding (padded elements
@@ -37,6 +38,7 @@ from preflight.check import Context
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse, slow_clocks
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.record import Loader
 from preflight.domains.job.replica import odd_ones
 from preflight.domains.job.shared_data import Dealt, missed, told_apart, unlike_orders
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
@@ -77,6 +79,10 @@ CLOCK = 0.8
 percent."""
 BLOCKED, BLOCKED_LEAST = 0.4, 0.03
 """Part of a usual step, and seconds of it, in which every rank does something else."""
+PASSES = 0.9
+"""Passes over a DataLoader for each batch that it gave, from which they are of one batch each."""
+DRAWS = frozenset({"RandomSampler", "WeightedRandomSampler"})
+"""Samplers of torch's of which each pass begins with another batch."""
 MOST = 128
 """Ranks in the report, and those of a job of which each step is drawn."""
 LOOKS, SYNCED, MISSED, DATA = 20, 0.3, 0.2, 0.3
@@ -136,6 +142,14 @@ FINDINGS = {
         "every 100 steps; time with torch.cuda.Event; copy with non_blocking=True",
         status=Status.WARN,
     ),
+    "loader-restarted": for_author(
+        headline="the ranks begin a new pass over the DataLoader for each batch: {seen}",
+        cause="next(iter(loader)) in the loop, in place of one iterator for an epoch",
+        means="no error at all: {means!s}",
+        text="make the iterator once per epoch: `for batch in loader`, or keep iter(loader) at "
+        "{line!s} and make a new one on StopIteration",
+        status=Status.WARN,
+    ),
     "step-blocked": for_author(
         headline="all ranks do something else in every step before they go on: {seen}",
         cause="a checkpoint, a log, tokenising or other work of the CPU in the training loop",
@@ -169,6 +183,9 @@ class Work:
     sync: str = ""
     sync_at: Frame | None = None
     dealt: tuple[Dealt, ...] = ()
+    data: Loader | None = None
+    batches: int = 0
+    """Got from all its DataLoaders."""
 
     @property
     def missed(self) -> float:
@@ -207,6 +224,8 @@ def observe(host: Host, ctx: Context) -> Work:
         sync=seen.pace.sync,
         sync_at=seen.pace.sync_at,
         dealt=seen.dealt,
+        data=seen.calls.loader,
+        batches=seen.calls.batches,
     )
 
 
@@ -219,7 +238,8 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     yield from _orders(ranks)
     yield from _memory(ranks)
     yield from _clocks(ranks)
-    yield from _blocked(ranks)
+    restarted = list(_restarted(ranks))
+    yield from restarted or _blocked(ranks)  # to start workers is what blocks the step then
     yield from _synchronised(ranks)
 
 
@@ -335,6 +355,39 @@ def _clocks(ranks: Sequence[Rank]) -> Iterator[Found]:
             expected="about the same clock on GPUs of one model under the same load",
             confidence=Confidence.CERTAIN,
         )
+
+
+def _restarted(ranks: Sequence[Rank]) -> Iterator[Found]:
+    """Of every rank: passes of one batch each."""
+    known = [(subject, data) for subject, work in ranks if (data := _restarts(work))]
+    if not known or len(known) < len(ranks):
+        return
+    first = known[0][1]
+    same = first.sampler not in DRAWS
+    line = str(first.frame) if first.frame else "the loop"
+    harm = ["it trains on the same batch again and again"] if same else []
+    harm += [f"it starts {plural(first.workers, 'worker')} for each batch"] if first.workers else []
+    yield Found(
+        "loader-restarted",
+        tuple(subject for subject, _ in known),
+        saw=f"{first.passes} passes for {ranks[0][1].batches} batches at {line}, of "
+        f"{first.length or 0} batches each with {first.sampler or 'no sampler'}"
+        + f" and {plural(first.workers, 'worker')}"
+        * bool(first.workers),
+        expected="one pass over all its batches per epoch",
+        confidence=Confidence.LIKELY,
+        fields={"line": line, "means": ", and ".join(harm)},
+    )
+
+
+def _restarts(work: Work) -> Loader | None:
+    """Its DataLoader, where nearly each batch began a pass over several, and that does harm: to
+    draw one batch at random, without workers, is a way of sampling."""
+    data = work.data
+    if data is None or work.batches < BATCHES or data.passes < PASSES * work.batches:
+        return None
+    harmful = data.workers or data.sampler not in DRAWS
+    return data if harmful and data.length is not None and data.length > 1 else None
 
 
 def _blocked(ranks: Sequence[Rank]) -> Iterator[Found]:

@@ -118,7 +118,7 @@ FINDINGS = {
         "it with an all-reduce",
     ),
     "groups-differ": for_author(
-        headline="{at} makes other process groups than the others, or in another order",
+        headline="the ranks make different process groups: {seen}",
         cause="new_group under a condition such as `if rank in ranks`, or in the order of a set or "
         "dict that differs by rank",
         means="no error at all, and sums over the wrong ranks; or a hang where the groups differ "
@@ -279,23 +279,26 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
 
 def _mixed_groups(hang: Hang) -> Found | None:
     """Groups that are others for some of their ranks."""
-    found = collective_order.mixed_groups(hang.groups)
+    gloo = {rank for rank, seen in hang.calls.items() if seen.gloo}
+    found = collective_order.mixed_groups(hang.groups, gloo)
     if found is None:
         return None
     rows: dict[str, list[int]] = {}
-    for rank, members in found.members.items():
+    for rank, members in sorted(found.members.items(), key=lambda of: of[0] not in found.odd):
         made = f", made at {found.made[rank]}" if rank in found.made else ""
         rows.setdefault(rank_list(members) + made, []).append(rank)
-    told = "; ".join(f"{rank_list(of)}: {members}" for members, of in rows.items())
+    told = "; ".join(f"{rank_list(of)} is {members}" for members, of in rows.items())
+    several = {*found.members.values()}
+    apart = sum(map(len, several)) == len({rank for ranks in several for rank in ranks})
     one = len(found.odd) == 1
     line = next((str(found.made[r]) for r in found.odd if r in found.made), "that line")
     return Found(
         "groups-differ",
         hang.subjects(found.odd),
-        saw=f"group {found.name!r:.40} has other members for its ranks: {told}",
+        saw=f"group {found.name!r:.40} of {told}",
         expected="new_group called for the same ranks in one order on all ranks",
-        confidence=LIKELY if one else Confidence.POSSIBLE,
-        alternatives=() if one else hang.either(found.odd),
+        confidence=LIKELY if one or apart else Confidence.POSSIBLE,
+        alternatives=() if one or apart else hang.either(found.odd),
         fields={"line": line},
     )
 

@@ -11,7 +11,8 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              per step, half of them below 64 KiB, and all ranks in them in 30 % of the samples; a
              rank or a few hardly ever wait for a collective while the others do in 40 %; over NCCL,
              a rank spends half of its step in own code between the optimizer and the next forward,
-             in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses
+             in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses;
+             what a line's collective carries grows from call to call, to the threefold and more
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;
@@ -31,7 +32,7 @@ from statistics import median
 from preflight.check import Context
 from preflight.domains.job.backends import carries
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
-from preflight.domains.job.record import Pace
+from preflight.domains.job.record import Pace, Payload
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -105,6 +106,11 @@ NOISE = 4.0
 """Standard errors that two parts of the samples must be apart. The smallest of many is taken, and
 looks one after the other are not independent."""
 
+GROWS, GROWN, GROWN_LEAST = 0.8, 3.0, 256 << 10
+"""Part of a line's calls that carry more than the one before, how many times as much it is at last,
+and bytes then: a payload that only varies, or starts over, rises in half of its calls."""
+GROWING_CALLS = 8
+
 slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "loader-bound": slowing(
@@ -123,6 +129,14 @@ FINDINGS = {
         means="no error at all: each of them costs a round trip, however small it is",
         text="use one flat tensor instead of many (torch.cat, or let DDP do it); bucket_cap_mb of "
         "DDP at its 25 or above; sum metrics on the rank and reduce them every few steps",
+    ),
+    "payload-grows": slowing(
+        headline="the collective at {line} carries more and more: {seen}",
+        cause="a list that is only added to and sent whole each time (all_gather_object of a "
+        "replay buffer, of all metrics or predictions so far)",
+        means="no error at all: each call takes longer than the one before, until it times out or "
+        "memory is used up",
+        text="send at {line!s} only what is new since the last call, or bound what is kept",
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
@@ -236,6 +250,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
         yield _late_on_host(busy, [rank for rank in ranks if rank not in busy])
     elif ranks and not starved and all(_chatty(rank) for rank in ranks):
         yield _small(ranks)
+    if growing := _growing(world):
+        yield growing
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -293,6 +309,38 @@ def _small(ranks: Sequence[Rank]) -> Found:
         f"{duration(most.step)} per step",
         expected=f"fewer than {MANY}, or larger than {size(SMALL)}",
         confidence=Confidence.LIKELY,
+    )
+
+
+def _growing(world: World[Pace]) -> Found | None:
+    """The line whose calls carry more each time, on whichever ranks they do."""
+    found = [
+        (rank_subject(here, pace.rank), payload)
+        for here, pace in world.each()
+        for payload in pace.payloads
+        if _grows(payload)
+    ]
+    if not found:
+        return None
+    worst = max((payload for _, payload in found), key=lambda payload: payload.late)
+    return Found(
+        "payload-grows",
+        tuple(subject for subject, payload in found if payload.frame == worst.frame),
+        saw=f"{worst.op} from {size(int(worst.early))} to {size(int(worst.late))} in "
+        f"{worst.calls} calls",
+        expected="about as much in each call",
+        confidence=Confidence.LIKELY,
+        alternatives=("a curriculum: longer samples or larger batches on purpose",),
+        fields={"line": str(worst.frame)},
+    )
+
+
+def _grows(payload: Payload) -> bool:
+    return (
+        payload.calls >= GROWING_CALLS
+        and payload.rises >= GROWS
+        and payload.late >= max(GROWN_LEAST, GROWN * payload.early)
+        and payload.late < math.inf
     )
 
 

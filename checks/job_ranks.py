@@ -47,6 +47,7 @@ from preflight.domains.job.rank_exits import (
     describe_later,
     elsewhere_meanwhile,
     ended_badly,
+    first_complaint,
     left_before,
     name_ranks,
     patience,
@@ -574,7 +575,7 @@ def _late(world: World[Life], found: Ends) -> Found | None:
     """Ranks that were at something else when the others had waited for them as long as they may."""
     if not found.complaints or not (late := elsewhere_meanwhile(found)):
         return None
-    first, one = found.complaints[0], late[0]
+    first, one = first_complaint(found), late[0]
     return Found(
         "rank-late",
         tuple(rank_subject(world.subject(e.key), e.rank) for e in late),
@@ -591,7 +592,7 @@ def _followed(world: World[Life], found: Ends) -> Found | None:
     """Nothing but complaints about others: what they are about was not seen."""
     if not found.complaints:
         return None
-    first = found.complaints[0]
+    first = first_complaint(found)
     done = [e for e in found.left if e.what != VANISHED]
     if done:  # most were done, this one wanted more
         why: tuple[str, ...] = ()

@@ -3,6 +3,7 @@ and hostile."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from preflight.domains.job.record import (
     Joins,
     Life,
     Pace,
+    Payload,
     RehearsalRecord,
     Rehearsed,
     WatchedCommand,
@@ -44,6 +46,8 @@ Place = tuple[str, int]
 """Host and port."""
 FALL = 0.8
 """A process that ends falls below this part of what it had from one look to the next."""
+PAYLOADS = 8
+"""Lines of which it is kept what they carry."""
 STEADY = 5
 """Steps that are enough for a median."""
 
@@ -162,13 +166,8 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     waits = _timed_entries(dump.get("waits"))
     steps = history.done - history.first[0]
     calls = history.collectives - history.first[1]
-    sizes = [
-        size
-        for told in mapping_or_empty(dump.get("recorded")).values()
-        if isinstance(told, list)
-        for entry in told[-CALLS:]
-        if isinstance(entry, dict) and type(size := entry.get("bytes")) is int
-    ]
+    calls_told = _calls_with_bytes(dump)
+    sizes = [size for _, size in calls_told]
     looks = history.looks
     own = history.own.most_common(1)
     between = history.between.most_common(1)
@@ -195,10 +194,39 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         collectives=calls / steps if steps > 0 and calls > 0 else 0.0,
         size=float(statistics.median(sizes)) if sizes else 0.0,
         mean_size=statistics.fmean(sizes) if sizes else 0.0,
+        payloads=_payloads(calls_told),
         workers=history.loader.workers if history.loader else 0,
         cuda=history.gpu_limit > 0,
         cpus=cpus,
     )
+
+
+def _calls_with_bytes(dump: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], int]]:
+    """The recorded calls of all groups and what each carries."""
+    return [
+        (entry, carried)
+        for told in mapping_or_empty(dump.get("recorded")).values()
+        if isinstance(told, list)
+        for entry in told[-CALLS:]
+        if isinstance(entry, dict) and type(carried := entry.get("bytes")) is int
+    ]
+
+
+def _payloads(calls: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Payload, ...]:
+    """What the calls of each line carry, of the lines whose last calls carry most."""
+    series: dict[tuple[Frame, str, str], list[int]] = {}
+    for entry, carried in calls:
+        frame = frame_from_json(entry.get("frame"))
+        if frame is not None and carried >= 0:
+            kind = one_line(entry.get("shape", "")).rpartition(" ")[2]  # object: its size, then it
+            series.setdefault((frame, one_line(entry.get("op", ""), 60), kind), []).append(carried)
+    found = []
+    for (frame, op, _), sizes in series.items():
+        if (quarter := len(sizes) // 4) > 0:
+            rises = sum(b > a for a, b in itertools.pairwise(sizes)) / (len(sizes) - 1)
+            early, late = (float(statistics.median(s)) for s in (sizes[:quarter], sizes[-quarter:]))
+            found.append(Payload(frame, op, len(sizes), early, late, round(rises, 3)))
+    return tuple(sorted(found, key=lambda payload: -payload.late)[:PAYLOADS])
 
 
 def _timed_entries(told: object) -> list[tuple[float, float]]:

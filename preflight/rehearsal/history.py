@@ -16,7 +16,7 @@ from typing import Any
 
 from preflight.domains.job.record import CLOSING, FRAMES, ChildProcess, Frame, Loader
 from preflight.frozen import dataclass
-from preflight.rehearsal.client import frames_from_json
+from preflight.rehearsal.client import frame_from_json, frames_from_json
 from preflight.sanitize import one_line
 
 COLLECTIVES = (
@@ -424,4 +424,6 @@ def _loader(told: object) -> Loader | None:
         exhausted=told.get("exhausted") is True,
         workers=count_of(told, "workers"),
         sampler=one_line(told.get("sampler", ""), 60),
+        passes=count_of(told, "passes"),
+        frame=frame_from_json(told.get("frame")),
     )

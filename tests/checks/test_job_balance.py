@@ -12,6 +12,7 @@ from preflight.checks import job_balance
 from preflight.checks.job_balance import Work
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse
+from preflight.domains.job.record import Loader
 from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.model import Cause, Missing, Node, Status, Topology
@@ -71,7 +72,33 @@ def deals(rank: int, seed: int = 0, epoch: int = 0, **more: object) -> Work:
     return replace(ONE, dealt=(Dealt(**fields),))  # type: ignore[arg-type]
 
 
+def draws(**more: object) -> Work:
+    """With a new pass over 50 batches for each of 25 that it got."""
+    fields: dict[str, object] = {"length": 50, "given": 1, "workers": 2, "passes": 25}
+    fields |= {"sampler": "DistributedSampler", "frame": LOOP} | more
+    return replace(ONE, data=Loader(**fields), batches=25)  # type: ignore[arg-type]
+
+
 CASES = (
+    *(
+        Case(name, ranks(work, work), "loader-restarted", WARN, topology=FOUR)
+        for name, work in (
+            ("the first batch again and again", draws(workers=0)),
+            ("workers for each batch", draws(sampler="RandomSampler")),
+            ("both, and it blocks the step", replace(SAVES, data=draws().data, batches=25)),
+        )
+    ),
+    *(
+        Case(name, ranks(work, work), topology=FOUR)
+        for name, work in (
+            ("a batch drawn at random", draws(sampler="RandomSampler", workers=0)),
+            ("an epoch of one batch", draws(length=1)),
+            ("a stream", draws(length=None)),
+            ("a pass per epoch", draws(passes=2)),
+            ("a validation batch now and then", draws(passes=12)),
+        )
+    ),
+    Case("one rank alone draws", ranks(draws(), ONE), topology=FOUR),
     Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
     Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),
     Case(

@@ -19,6 +19,7 @@ from preflight.domains.job.record import (
     Frame,
     Life,
     Pace,
+    Payload,
     RehearsalRecord,
     Rehearsed,
     WatchedCommand,
@@ -99,7 +100,15 @@ def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any
 
 
 STARVED = pace(loader=0.45)
+GROWS = Payload(TOKENS, "all_gather", 30, early=1.1e6, late=9.7e6, rises=0.97)
 CHATTY = pace(collectives=400, size=4, waiting=0.6)
+
+
+def growing(**changes: Any) -> dict[str, Any]:
+    payload = dataclasses.replace(GROWS, **changes)
+    return ranks(pace(payloads=(payload,)), pace(payloads=(payload,)))
+
+
 LOADER, SMALL, SLOW = "loader-bound", "small-collectives", "rank-slow"
 WARN = Status.WARN
 
@@ -121,6 +130,11 @@ HEALTHY = (
     Case("400 that nobody waits in", ranks(pace(collectives=400, size=4, waiting=0.1))),
     Case("60 of 1 MiB", ranks(pace(collectives=60, size=1 << 20, waiting=0.5))),
     Case("49 small ones", ranks(pace(collectives=49, size=4, waiting=0.5))),
+    Case("payloads that vary", growing(late=1.4e6, rises=0.5)),
+    Case("a payload that starts over", growing(late=1.2e6, rises=0.9)),
+    Case("7 calls", growing(calls=7)),
+    Case("grows to 100 kB", growing(early=1e3, late=1e5)),
+    Case("grows to twice as much", growing(late=2.2e6)),
     Case("sizes not known", ranks(pace(collectives=400, size=0, waiting=0.5))),
     Case(
         "60 that take 0.1 s each",
@@ -173,6 +187,7 @@ CASES = (
     Case("80 % with a GPU", ranks(pace(loader=0.8, cuda=True)), LOADER, WARN),
     Case("mean not known", ranks(pace(loader=0.8, mean=0.0)), LOADER, WARN),
     Case("no distributed job, data", {"n1/0": STARVED}, LOADER, WARN, subject="n1 · rank 0"),
+    Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
     Case("50 of 63 KiB", ranks(pace(collectives=50, size=64511, waiting=0.3)), SMALL, WARN),
     Case("one of two", slow(0.0, 0.95), SLOW, WARN, subject="n1 · rank 0"),

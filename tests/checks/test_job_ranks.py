@@ -51,6 +51,12 @@ CMD = ("torchrun", "--nproc-per-node", "4", "train.py")
 STEP = Frame("train.py", 31, "step", own=True)
 INNER = Frame("/usr/lib/python3/json/decoder.py", 355, "raw_decode")
 PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:34567"
+GAVE_UP = "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms"
+RELEASED = (
+    "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting "
+    "for send/recv from rank 0. Please check rank 0 logs for faulty rank. Original exception: "
+    "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:13027"
+)
 LATE = "RuntimeError: [x.cc:78] Timed out waiting 1800000ms for recv operation to complete"
 SHORT = LATE.replace("1800000", "8000")
 STORE = "DistStoreError: Timed out after 601 seconds waiting for clients. 2/3 clients joined."
@@ -314,6 +320,12 @@ LEFT = (
 BUSY = (
     fails("rank-late", "the others gave up", job(told(100.2, SHORT), busy(0.3), TERM), 1),
     fails("rank-late", "seen shortly before", job(told(100.2, SHORT), busy(1.0), TERM), 1),
+    fails(
+        "rank-late",
+        "at a monitored barrier: rank 0 gave up, the other was released by that",
+        job(told(100.2, GAVE_UP), told(100.19, RELEASED), busy(0.3)),
+        2,
+    ),
     raises("seen long before", job(told(100.2, SHORT), busy(3.0), TERM)),
     raises("had a collective open", job(told(100.2, SHORT), busy(0.3, open=True), TERM)),
     raises("lost a peer, and did not give up", job(told(100.2), busy(0.3), TERM)),

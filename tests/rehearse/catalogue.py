@@ -367,6 +367,7 @@ FAULTS = (
     gone("two_barriers", "rank-exited", 2, nproc=3, launcher=SHELL),
     # one is somewhere else
     gone("short_timeout", "rank-late", 0, nproc=3),
+    gone("late_at_monitored_barrier", "rank-late", 2, nproc=3, launcher=SHELL),
     hangs("sleeps_before_barrier", "rank-stuck", 0),
     hangs("fsdp_stuck", "rank-stuck", 1, needs=FSDP2_ON_CPU),
     hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
@@ -388,6 +389,7 @@ FAULTS = (
     hangs("ring_async", "peer-mismatch", 2, nproc=4, launcher=SHELL),
     # all are in new_group, where nobody is late: three times --stuck
     hangs("groups_of_pairs", "groups-differ", 1, nproc=4, args=("swapped",), extra=10.0),
+    hangs("groups_of_its_own", "groups-differ", 0, 1, 2, 3, nproc=4, exact=False),
     hangs("groups_in_other_order", "groups-differ", 2, nproc=3, launcher=SHELL),
     # the checks of the network are run then and there
     hangs("packets_dropped", "fabric-stuck", 0, 1, exact=False, extra=10.0),
@@ -435,6 +437,8 @@ FAULTS = (
     warned("backtracks", "rank-busy", 1, limit=24.0, launcher=SHELL),
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
+    warned("games_shared", "payload-grows", 0, 1, check=PACE, launcher=SHELL),
+    warned("first_batch", "loader-restarted", 0, 1, check=BALANCE, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
@@ -513,6 +517,9 @@ HEALTHY = (
     Row("barriers_traced", args=("steps",), launcher=SHELL, word="steps"),
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
+    Row("games_shared", args=("new",), launcher=SHELL, word="new"),
+    *(Row("first_batch", args=(how,), launcher=SHELL, word=how) for how in ("draws", "kept")),
+    Row("groups_of_its_own", nproc=4, args=("local",), word="local"),
     Row("routed", nproc=3, launcher=SHELL),
     Row("batch_ragged", launcher=SHELL),
     Row("replica_local", launcher=SHELL),
@@ -689,6 +696,7 @@ AT_LENGTH = frozenset(
         *("backend_named_by_some", "asks_unix-streams", "groups_of_pairs-in-order"),
         *("uploads-thread", "child_works-downloads", "workers", "groups", "layer_drop-healthy"),
         *(f"gpu_fails-{mode}" for mode in ("limit", "stranger", "pieces", "mentions")),
+        *("games_shared-new", "first_batch-draws", "groups_of_its_own-local"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -120,10 +120,13 @@ class GroupMismatch:
     made: Mapping[int, Frame]
 
 
-def mixed_groups(known: Mapping[Key, Mapping[int, Group]]) -> GroupMismatch | None:
+def mixed_groups(
+    known: Mapping[Key, Mapping[int, Group]], gloo: Collection[int] = ()
+) -> GroupMismatch | None:
     """Groups are counted as they are made, and their counts are where they meet: whoever makes them
-    in another order meets the members of another one. Groups of one name without a common rank
-    are right: each rank may make only its own."""
+    in another order meets the members of another one. Of the ranks in `gloo` all groups are Gloo's:
+    there two groups of one number meet also without a common rank, and sum each other's values.
+    NCCL may have split them from one group, which counts once."""
     of: dict[str, dict[int, tuple[int, ...]]] = {}
     for (name, ranks), members in known.items():
         for rank in members:
@@ -132,9 +135,16 @@ def mixed_groups(known: Mapping[Key, Mapping[int, Group]]) -> GroupMismatch | No
     apart = [
         (name, a, b)
         for name, ranks in of.items()
+        if len(set(ranks.values())) > 1
         for a in ranks
         for b in ranks
-        if a < b and ranks[a] != ranks[b] and (b in ranks[a] or a in ranks[b])
+        if a < b
+        and ranks[a] != ranks[b]
+        and (
+            b in ranks[a]
+            or a in ranks[b]
+            or (name.isdecimal() and {a, b} <= {*gloo} and min(len(ranks[a]), len(ranks[b])) > 1)
+        )
     ]
     if not apart:
         return None

@@ -49,7 +49,12 @@ OTHERS = re.compile(
 )
 # how Gloo says that it has waited for a peer as long as it may. NCCL's watchdog says nothing about
 # where ranks are: they call, and go on
-GAVE_UP = re.compile(r"Timed out waiting (?P<ms>\d{1,12})ms for (?:recv|send)")
+GAVE_UP = re.compile(
+    r"(?:Timed out waiting (?=\d+ms for (?:recv|send))|failed to pass monitoredBarrier in )"
+    r"(?P<ms>\d{1,12}) ?ms"
+)
+# of ranks that had come to the barrier in which rank 0 gave up
+RELEASED = "successfully reached monitoredBarrier"
 IN_USE = "EADDRINUSE"  # in a text of c10d's store, too: somebody else listens on the port of rank 0
 # one fault of the job that each rank finds for itself
 MUTUAL = re.compile(
@@ -258,11 +263,17 @@ def left_before(left: Sequence[Ended], complaint: Ended, latest: float) -> list[
 def elsewhere_meanwhile(found: Ends) -> list[Ended]:
     """Who was in no collective when the first one gave up waiting; empty where it didn't give up,
     or nobody was seen there."""
-    first = found.complaints[0]
+    first = first_complaint(found)
     if not patience(first):
         return []
     since = first.at - min(SEEN_SECONDS, patience(first) / 2)
     return [e for e in found.all if e.elsewhere and e.rank is not None and e.at - e.ago > since]
+
+
+def first_complaint(found: Ends) -> Ended:
+    """The first one that is about others, and not what follows from its own end."""
+    own = (e for e in found.complaints if RELEASED not in e.text)
+    return next(own, found.complaints[0])
 
 
 def patience(ended: Ended) -> float:

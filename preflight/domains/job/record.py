@@ -204,13 +204,16 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Loader:
     """The DataLoader that a rank has iterated last. `length` is len(loader), `given` how many
-    batches it gave in this pass, `exhausted` that the pass has ended; None: it has no length."""
+    batches it gave in this pass, `exhausted` that the pass has ended; None: it has no length.
+    `passes` were begun over all DataLoaders of the rank, this one at `frame`."""
 
     length: int | None = None
     given: int = 0
     exhausted: bool = False
     workers: int = 0
     sampler: str = ""
+    passes: int = 0
+    frame: Frame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +303,22 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
+class Payload:
+    """What the calls of one line carry, in their order: `calls` of `op` with one kind of values.
+
+    early, late  bytes, the median of the first quarter of the calls and of the last one
+    rises        part of the calls that carry more than the one before
+    """
+
+    frame: Frame
+    op: str
+    calls: int
+    early: float
+    late: float
+    rises: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """Where the time of a rank's steps goes: job.pace.
 
@@ -349,6 +368,8 @@ class Pace:
     sync_at: Frame | None = None
     busy: float | None = None
     """Part of the time in which its GPU computed, where the driver tells."""
+    payloads: tuple[Payload, ...] = ()
+    """Of the lines that carried most at last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ call a collective, in which order."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from preflight.domains.script.callees import callee, functions_of
 from preflight.domains.script.control_flow import (
     is_collective,
     reaching_a_collective,
@@ -67,6 +68,10 @@ PAIRS = NAMED | {"items"}
 """Members of a set of these are ordered by their addresses, which PYTHONHASHSEED does not mend."""
 
 
+REACHED = 32
+"""Functions that are followed from one try."""
+
+
 def wraps(program: Program) -> bool:
     """Whether a model is wrapped in DDP or FSDP anywhere."""
     return any(True for module in program.modules for _ in calls_of(module, *WRAPPERS))
@@ -86,31 +91,63 @@ def collective_swallowed(program: Program, seen: Mentions) -> Iterator[Hit]:
     with the next round: it is one call behind all others from then on."""
     parallel = wraps(program) and not seen.framework
     for module in program.modules:
+        functions = functions_of(program, module)
         for scope in module.scopes:
             found = list(places(scope))
             for place in found:
                 if isinstance(place.node, ast.Try) and place.loops and not place.handler:
-                    yield from _swallows(module, scope, place, found, parallel)
+                    reached = _called_in(place.node, scope, module, functions)
+                    yield from _swallows(module, scope, place, found, parallel, reached)
+
+
+def _called_in(
+    node: ast.Try, scope: NameScope, module: Module, functions: Mapping[str, NameScope]
+) -> list[ast.AST]:
+    """All that is in the program's functions that the try calls, and in those that they call."""
+    found: list[ast.AST] = []
+    waiting = [(scope, n) for part in node.body for n in ast.walk(part)]
+    known: set[int] = set()
+    while waiting:
+        where, inner = waiting.pop()
+        called = callee(inner, where, module, functions) if isinstance(inner, ast.Call) else None
+        if called is not None and id(called) not in known and len(known) < REACHED:
+            known.add(id(called))
+            found += called.nodes
+            waiting += [(called, n) for n in called.nodes]
+    return found
 
 
 def _swallows(
-    module: Module, scope: NameScope, place: Placement, found: Sequence[Placement], parallel: bool
+    module: Module,
+    scope: NameScope,
+    place: Placement,
+    found: Sequence[Placement],
+    parallel: bool,
+    reached: Sequence[ast.AST],
 ) -> Iterator[Hit]:
     node = place.node
     assert isinstance(node, ast.Try)
     inside = [n for part in node.body for n in ast.walk(part) if isinstance(n, ast.Call)]
     called = [name for call in inside if (name := is_collective(call, module))]
     plain = [name for name in called if name != "monitored_barrier"]
-    steps = parallel and any(_is_backward(call) for call in inside)
-    handler = next((h for h in node.handlers if _is_broad(h, module) and _goes_on(h.body)), None)
+    steps = parallel and any(_is_backward(n) for n in (*inside, *reached))
+    raised = {n for one in reached if (n := _raises(one))}
+    handler = next(
+        (
+            h
+            for h in node.handlers
+            if (_is_broad(h, module) or _catches(h, raised)) and _goes_on(h.body)
+        ),
+        None,
+    )
     if handler is None or not (plain or steps):
         return
     around = [p.node for p in found if place.loops[-1] in p.loops]
-    if not plain and not any(is_optimizer_step(n) for n in around):
+    if not plain and not any(is_optimizer_step(n) for n in (*around, *reached)):
         return  # a measurement, or a test
     # ranks that tell each other what has happened to them leave the batch out together
     own = {id(call) for call in inside}
-    beside = [n for n in around if id(n) not in own]
+    beside = [n for n in (*around, *reached) if id(n) not in own]
     if any(_agrees(n, module) for n in beside) or _agreeing_handler(handler, module):
         return
     what = f"{plain[0]} in the try" if plain else "backward() of DDP in the try"
@@ -118,8 +155,22 @@ def _swallows(
     yield from module.hit("collective-swallowed", handler, scope, f"catches {kind[:30]}; {what}")
 
 
-def _is_backward(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+def _raises(node: ast.AST) -> str:
+    """What `raise Odd(...)` raises."""
+    match node:
+        case ast.Raise(exc=ast.Call(func=ast.Name(id=name)) | ast.Name(id=name)):
+            return name
+    return ""
+
+
+def _catches(handler: ast.ExceptHandler, raised: Collection[str]) -> bool:
+    kind = handler.type
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(isinstance(one, ast.Name) and one.id in raised for one in kinds)
+
+
+def _is_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "backward"
 
 
 def _agrees(node: ast.AST, module: Module) -> bool:

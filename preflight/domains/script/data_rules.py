@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator
 
 from preflight.domains.script.rank_values import RANK_NAMES, SIZE_NAMES
 from preflight.domains.script.rules import DDP, INIT, Mentions, calls_of, keyword, open_ended
-from preflight.domains.script.source import Hit, Module, NameScope, Program, last_part, name_set
+from preflight.domains.script.source import (
+    Hit,
+    Module,
+    NameScope,
+    Program,
+    last_name,
+    last_part,
+    name_set,
+)
 
 LOADERS = name_set("torch.utils.data.DataLoader torch.utils.data.dataloader.DataLoader")
 SAMPLERS = name_set(
@@ -41,7 +49,8 @@ def sampler_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
     lower = {name.lower() for name in seen.names | seen.texts}
     if seen.framework or any("sampler" in n or any(w in n for w in BY_HAND) for n in lower):
         return
-    if any(_deals_out(module) for module in program.modules):
+    ranks, sizes = _given_names(program)
+    if any(_deals_out(module, ranks, sizes) for module in program.modules):
         return
     for module in program.modules:
         if any(calls_of(module, *DDP)):
@@ -110,7 +119,28 @@ def _annotated(name: str, scope: NameScope, module: Module) -> bool:
     )
 
 
-def _deals_out(module: Module) -> bool:
+def _given_names(program: Program) -> tuple[frozenset[str], frozenset[str]]:
+    """How a program calls the rank and the number of ranks: as most do, or by names of its own, as
+    in `me, world = dist.get_rank(), dist.get_world_size()`."""
+    ranks, sizes = set(RANK_NAMES), set(SIZE_NAMES)
+    for node in (n for m in program.modules for s in m.scopes for n in s.nodes):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))
+        for to, of in pairs:
+            name = getattr(to, "id", getattr(to, "attr", "")).lower()
+            called = last_name(of.func) if isinstance(of, ast.Call) else ""
+            if name and called == "get_rank":
+                ranks.add(name)
+            elif name and called == "get_world_size":
+                sizes.add(name)
+    return frozenset(ranks), frozenset(sizes)
+
+
+def _deals_out(module: Module, ranks: frozenset[str], sizes: frozenset[str]) -> bool:
     """Whether something but the start of the processes is given a rank and the number of ranks, is
     cut by them, or is seeded by a rank: then each rank has data of its own."""
     top = module.scopes[0]
@@ -119,27 +149,33 @@ def _deals_out(module: Module) -> bool:
     for scope in module.scopes:
         for node in scope.nodes:
             match node:
-                case ast.Call() if _call_deals_out(module, node, functions):
+                case ast.Call() if _call_deals_out(module, node, functions, ranks, sizes):
                     return True
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if "seed" in name:
-                    if _mentions([value], RANK_NAMES):
+                    if _mentions([value], ranks):
                         return True
                 case ast.Slice() | ast.Compare() | ast.BinOp() if id(node) not in looked_at:
                     looked_at.update(map(id, ast.walk(node)))
-                    if _mentions([node], RANK_NAMES) and _mentions([node], SIZE_NAMES):
+                    if _mentions([node], ranks) and _mentions([node], sizes):
                         return True
     return False
 
 
-def _call_deals_out(module: Module, call: ast.Call, functions: set[str]) -> bool:
+def _call_deals_out(
+    module: Module,
+    call: ast.Call,
+    functions: set[str],
+    ranks: frozenset[str],
+    sizes: frozenset[str],
+) -> bool:
     full = module.full(call.func)
     name = last_part(full) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
-    if ("seed" in name.lower() or name in OPENS) and _mentions(call.args, RANK_NAMES):
+    if ("seed" in name.lower() or name in OPENS) and _mentions(call.args, ranks):
         return True
     values = [*call.args, *(k.value for k in call.keywords)]
     if full == INIT or full in functions or name in TELLS:
         return False
-    return _mentions(values, RANK_NAMES) and _mentions(values, SIZE_NAMES)
+    return _mentions(values, ranks) and _mentions(values, sizes)
 
 
 def _is_function(scope: NameScope) -> bool:

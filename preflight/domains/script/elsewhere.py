@@ -32,11 +32,10 @@ def collective_elsewhere(program: Program) -> Iterator[Hit]:
     reached = certain_functions(program)
     if not reached:
         return
-    homes: dict[str, set[str]] = {}
+    homes = _homes(program)
     owners: dict[str, list[NameScope | None]] = {}
     for module in program.modules:
         for scope in module.scopes:
-            homes.setdefault(last_part(scope.name), set()).add(module.file)
             owners.setdefault(last_part(scope.name), []).append(scope.parent)
     for module in program.modules:
         beside = reaching_a_collective(module)
@@ -65,6 +64,15 @@ def collective_elsewhere(program: Program) -> Iterator[Hit]:
                     yield from module.hit("collective-under-rank", place.node, scope, shown)
 
 
+def _homes(program: Program) -> dict[str, set[str]]:
+    """The names of functions, methods and classes -> the files that define them."""
+    found: dict[str, set[str]] = {}
+    for module in program.modules:
+        for scope in module.scopes:
+            found.setdefault(last_part(scope.name), set()).add(module.file)
+    return found
+
+
 def certain_functions(program: Program) -> Mapping[str, str]:
     """The names of functions and methods -> the collective that whoever calls them gets to."""
     defined: dict[str, list[tuple[Module, NameScope]]] = {}
@@ -73,6 +81,7 @@ def certain_functions(program: Program) -> Mapping[str, str]:
             if isinstance(scope.node, ast.FunctionDef):
                 defined.setdefault(last_part(scope.name), []).append((module, scope))
     reached: dict[str, str] = {}
+    homes = _homes(program)
     for name, found in defined.items():
         for module, scope in found:
             if any(is_collective(call, module) for _, call in module.calls()):
@@ -83,17 +92,19 @@ def certain_functions(program: Program) -> Mapping[str, str]:
                     break
     for _ in range(ROUNDS):
         for name, found in defined.items():
-            by = [_always_calls(scope, reached) for _, scope in found]
+            by = [_always_calls(scope, module, reached, homes) for module, scope in found]
             if by and all(by) and name not in reached:
                 reached[name] = reached[by[0]]
     return {
         name: kind
         for name, kind in reached.items()
-        if all(_always_calls(scope, reached) for _, scope in defined[name])
+        if all(_always_calls(scope, module, reached, homes) for module, scope in defined[name])
     }
 
 
-def _always_calls(scope: NameScope, reached: Mapping[str, str]) -> str:
+def _always_calls(
+    scope: NameScope, module: Module, reached: Mapping[str, str], homes: Mapping[str, set[str]]
+) -> str:
     """Which of these a function calls, outside of any test and before it may leave."""
     leaves = min(
         (n.lineno for n in scope.nodes if isinstance(n, (ast.Return, ast.Yield, ast.Raise))),
@@ -103,7 +114,7 @@ def _always_calls(scope: NameScope, reached: Mapping[str, str]) -> str:
         open_way = not (place.branches or place.tries or place.handler)
         if open_way and isinstance(place.node, ast.Call) and place.node.lineno <= leaves:
             name = _name(place.node)
-            if name in reached:
+            if name in reached and not _is_of_a_library(place.node, module, homes[name]):
                 return name
     return ""
 

@@ -48,7 +48,7 @@ class Responder:
 def begin():
     """What is of one process: what its parent has done before a fork is not its own, and the locks
     of the parent's threads may be held forever."""
-    Responder.batches, Responder.steps, Responder.last = 0, {}, {}
+    Responder.batches, Responder.passes, Responder.steps, Responder.last = 0, 0, {}, {}
     Responder.durations, Responder.waits = deque(maxlen=512), deque(maxlen=512)
     Responder.loader = Responder.store = Responder.joins = None
     Responder.dealt = {}
@@ -297,6 +297,8 @@ def watch_loader(iterator):
         before = Responder.loader
         other = before is None or before["id"] != id(self) or before["exhausted"]
         fresh = other or getattr(self, "_num_yielded", 1) == 0
+        if getattr(self, "_num_yielded", 1) == 0:
+            Responder.passes += 1
         if fresh:
             Responder.loader = describe_loader(self)
             note_sampler(self)
@@ -327,6 +329,7 @@ def watch_loader(iterator):
 def describe_loader(iterator):
     known = {"id": id(iterator), "given": 0, "exhausted": False, "length": None, "workers": 0}
     try:
+        known["passes"], known["frame"] = Responder.passes, own_place()
         known["workers"] = int(getattr(iterator, "_num_workers", 0))
         sampler = getattr(iterator, "_index_sampler", None)
         known["sampler"] = type(getattr(sampler, "sampler", sampler)).__name__[:60]

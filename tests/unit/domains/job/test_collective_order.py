@@ -17,10 +17,11 @@ from preflight.domains.job.collective_order import (
     groups_by_key,
     last_seq,
     mismatches,
+    mixed_groups,
     parse_shape,
     swaps,
 )
-from preflight.domains.job.record import Calls
+from preflight.domains.job.record import Calls, Group
 from preflight.expect import Expect
 from preflight.model import Finding
 
@@ -174,3 +175,18 @@ def test_equal_orders_are_silent(size: int, lines: list[int]) -> None:
         for r in range(size)
     }
     assert told(calls) == []
+
+
+def test_groups_of_one_number_without_a_common_rank() -> None:
+    def group(name: str, *ranks: int) -> dict[int, Group]:
+        return {rank: Group(name, ranks) for rank in ranks}
+
+    halves = {("1", (0, 1)): group("1", 0, 1), ("1", (2, 3)): group("1", 2, 3)}
+    assert mixed_groups(halves) is None  # NCCL may have split them from one
+    found = mixed_groups(halves, gloo=range(4))
+    assert found is not None
+    assert found.odd == (0, 1, 2, 3)
+    named = {("a1", (0, 1)): group("a1", 0, 1), ("a1", (2, 3)): group("a1", 2, 3)}
+    assert mixed_groups(named, gloo=range(4)) is None
+    alone = {("1", (0,)): group("1", 0), ("1", (1,)): group("1", 1)}
+    assert mixed_groups(alone, gloo=range(2)) is None

@@ -83,6 +83,31 @@ def test_where_an_error_matters(text: str, count: int) -> None:
     assert len(list(collective_swallowed(made, mentions(made.modules)))) == count
 
 
+CALLED = (
+    "class Odd(Exception):\n  pass\n"
+    "def check(b):\n  if not len(b):\n    raise Odd('nothing')\n"
+    "def step(b):\n  check(b)\n  model(b).backward()\n  opt.step()\n"
+    "model = DDP(net)\nfor b in data:\n  try:\n    step(b)\n  except Odd:\n    continue\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count"),
+    [
+        ("", "", 1),
+        ("check(b)\n  model", "model", 0),  # raised nowhere
+        ("raise Odd('nothing')", "raise Odd", 1),
+        ("  if not len(b):", "  dist.all_reduce(odd)\n  if odd:", 0),  # all leave it out together
+        ("continue", "raise", 0),
+        ("DDP(net)", "net", 0),
+        ("step(b)\n  except", "other.step(b)\n  except", 0),
+    ],
+)
+def test_an_error_of_its_own_out_of_a_function(before: str, after: str, count: int) -> None:
+    made = program(CALLED.replace(before, after) if before else CALLED)
+    assert len(list(collective_swallowed(made, mentions(made.modules)))) == count
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

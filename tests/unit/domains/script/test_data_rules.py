@@ -43,6 +43,13 @@ def test_whatever_may_deal_out_the_data_silences_it(text: str, count: int) -> No
         (LOADER.replace("loader", "val_loader"), 0),
         (LOADER.replace("data, batch", "stream(), batch"), 0),
         (LOADER + "part = x[rank::world_size]\n", 0),
+        (
+            "me, all_of = dist.get_rank(), dist.get_world_size()\n"
+            + LOADER
+            + "part = x[me::all_of]\n",
+            0,
+        ),
+        (LOADER + "part = x[me::all_of]\n", 1),
         (LOADER + "torch.manual_seed(rank)\n", 0),
         ("import lightning\n" + LOADER, 0),
     ],

@@ -22,6 +22,12 @@ def program(text: str) -> Program:
         ("def f():\n  if log:\n    dist.barrier()\n", set()),
         ("def f():\n  if not dist.is_initialized():\n    return\n  dist.barrier()\n", {"f"}),
         ("class A:\n  def f(self):\n    dist.barrier()\n", {"f"}),
+        # a library's function of that name
+        (
+            "import torch\nclass A:\n  def save(self):\n    dist.barrier()\n"
+            "def dump(x):\n  torch.save(x, 'x')\n",
+            {"save"},
+        ),
         # one of two does not
         (
             "class A:\n  def f(self):\n    dist.barrier()\nclass B:\n  def f(self):\n    pass\n",

@@ -1,0 +1,41 @@
+"""Self-play: all games so far are sent to all ranks in each iteration, each time more of them; with
+`new` only those of this iteration are"""
+
+import random
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def play(rng: random.Random) -> list[float]:
+    return [rng.random() for _ in range(200)]
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rng = random.Random(dist.get_rank())
+    model = torch.nn.Linear(200, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    games: list[list[float]] = []
+    for _ in range(24):
+        played = [play(rng) for _ in range(40)]
+        games += played
+        shared: list[list[list[float]]] = [[] for _ in range(dist.get_world_size())]
+        everything = played if "new" in sys.argv else games
+        dist.all_gather_object(shared, everything)  # <- here
+        pool = [game for of in shared for game in of]
+        for _ in range(3):
+            batch = torch.tensor(rng.sample(pool, 8))
+            optimizer.zero_grad()
+            model(batch).pow(2).mean().backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            optimizer.step()
+            time.sleep(0.1)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
