@@ -10,14 +10,15 @@ Looks at     of each rank of a rehearsed command: samples and elements of the ba
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
-             their parts of one dataset from different orders of it; a rank has 30 %
-             and 1 GiB more on its GPU than most, and half of the GPU's memory; a loaded GPU's SM
-             clock is a fifth below that of at least two others of its model; in 30 % of the looks
-             a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a
-             tensor that is printed), which idles in 20 % of the time; on the CPU, every rank spends
-             40 % of its usual step and 30 ms in own code between the optimizer and the next
-             forward, but for the DataLoader; every rank begins a new pass over its DataLoader for
-             each batch, which starts its workers again or gives the same batch
+             their parts of one dataset from different orders of it, or some parts are nobody's;
+             three passes that train have one shuffled order; a rank has 30 % and 1 GiB more on its
+             GPU than most, and half of the GPU's memory; a loaded GPU's SM clock is a fifth below
+             that of at least two others of its model; in 30 % of the looks a rank waits for its GPU
+             (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is printed),
+             which idles in 20 % of the time; on the CPU, every rank spends 40 % of its usual step
+             and 30 ms in own code between the optimizer and the next forward, but for the
+             DataLoader; every rank begins a new pass over its DataLoader for each batch, which
+             starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; samplers of other classes;
              a part of a dataset that several ranks take (model parallel); padding (padded elements
@@ -40,7 +41,14 @@ from preflight.domains.job.gpu_use import GpuUse, slow_clocks
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.record import Loader
 from preflight.domains.job.replica import odd_ones
-from preflight.domains.job.shared_data import Dealt, missed, told_apart, unlike_orders
+from preflight.domains.job.shared_data import (
+    Dealt,
+    missed,
+    repeated,
+    taken,
+    told_apart,
+    unlike_orders,
+)
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -142,6 +150,24 @@ FINDINGS = {
         "every 100 steps; time with torch.cuda.Event; copy with non_blocking=True",
         status=Status.WARN,
     ),
+    "parts-missing": for_author(
+        headline="the ranks do not share the data out: {seen}",
+        cause="DistributedSampler with the rank of an argument that has its default on all ranks, "
+        "such as --local_rank, which torchrun does not pass",
+        means="no error at all: some samples are used by several ranks, the rest by none",
+        text="leave rank and num_replicas of DistributedSampler to torch, or give it "
+        "torch.distributed.get_rank() for what {line!s} iterates",
+        status=Status.WARN,
+    ),
+    "order-repeats": for_author(
+        headline="each pass over the data has the same order: {seen}",
+        cause="no set_epoch, or one on another DistributedSampler than that of the DataLoader",
+        means="no error at all: the batches of each epoch are the same",
+        text="call set_epoch in each epoch on the sampler of the very DataLoader that {line!s} "
+        "iterates: loader.sampler.set_epoch",
+        status=Status.WARN,
+        explains=("job.script:set-epoch-missing",),
+    ),
     "loader-restarted": for_author(
         headline="the ranks begin a new pass over the DataLoader for each batch: {seen}",
         cause="next(iter(loader)) in the loop, in place of one iterator for an epoch",
@@ -186,6 +212,7 @@ class Work:
     data: Loader | None = None
     batches: int = 0
     """Got from all its DataLoaders."""
+    world: int = 0
 
     @property
     def missed(self) -> float:
@@ -226,6 +253,7 @@ def observe(host: Host, ctx: Context) -> Work:
         dealt=seen.dealt,
         data=seen.calls.loader,
         batches=seen.calls.batches,
+        world=seen.life.world,
     )
 
 
@@ -235,7 +263,9 @@ Rank = tuple[Subject, Work]
 def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     ranks = [(rank_subject(here, seen.rank), seen) for here, seen in world.each()]
     yield from _batches(ranks)
-    yield from _orders(ranks)
+    shared = list(_parts_missing(ranks))
+    yield from shared or _orders(ranks)
+    yield from _repeats(ranks)
     yield from _memory(ranks)
     yield from _clocks(ranks)
     restarted = list(_restarted(ranks))
@@ -305,6 +335,46 @@ def _orders(ranks: Sequence[Rank]) -> Iterator[Found]:
         confidence=Confidence.LIKELY,
         alternatives=("the ranks are meant to draw samples independently of each other",),
         fields={"line": line, "missed": _part(missed(dealt)), "hint": _one_order(dealt)},
+    )
+
+
+def _parts_missing(ranks: Sequence[Rank]) -> Iterator[Found]:
+    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
+    world = max((work.world for _, work in known.values()), default=0)
+    found = taken({rank: work.dealt for rank, (_, work) in known.items()}, world)
+    if found is None:
+        return
+    first, parts = found
+    line = str(first.frame) if first.frame else "the loop"
+    rows = [f"part {part} by {rank_list(of)}" for part, of in parts.items()]
+    more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    yield Found(
+        "parts-missing",
+        tuple(known[rank][0] for of in parts.values() if len(of) > 1 for rank in of),
+        saw=f"of {world} parts of {first.length:,} samples {len(parts)} taken: "
+        f"{', '.join(rows[:SHOWN])}{more} · iterated at {line}",
+        expected="each part of the data on one rank",
+        confidence=Confidence.LIKELY,
+        fields={"line": line},
+    )
+
+
+def _repeats(ranks: Sequence[Rank]) -> Iterator[Found]:
+    """Where all ranks that have such passes repeat their order."""
+    shuffled = [(s, w) for s, w in ranks if any(d.trains and d.shuffle for d in w.dealt)]
+    found = [(subject, again) for subject, work in shuffled if (again := repeated(work.dealt))]
+    if not found or len(found) < len(shuffled):
+        return
+    first, passes = found[0][1]
+    line = str(first.frame) if first.frame else "the loop"
+    yield Found(
+        "order-repeats",
+        tuple(subject for subject, _ in found),
+        saw=f"seed {first.seed}, epoch {first.epoch} of DistributedSampler in all {passes} passes "
+        f"at {line}",
+        expected="another epoch for each pass",
+        confidence=Confidence.LIKELY,
+        fields={"line": line},
     )
 
 

@@ -12,8 +12,11 @@ Fails if     ranks wrap models with other parameters, or with the same ones in a
              because parameters took no part in the loss
 Warns if     parameters that were equal at the start differ later, though gradients are summed
              without DDP; a buffer of a model in DDP that no rank changes differs between ranks;
-             ranks have the same buffers in different orders; all ranks train a model of one shape,
-             and none has called init_process_group
+             ranks have the same buffers in different orders; a model takes nothing of a state dict
+             that is loaded without strict; in 16 steps no parameter of a model
+             changes that has gradients or an optimizer; a model that was in training mode makes
+             its latest 16 steps in evaluation mode; all ranks train a model of one shape, and none
+             has called init_process_group
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, tensor parallel) or sparse; models that DDP wraps in a group of their own;
@@ -32,6 +35,7 @@ from preflight.check import Context
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.replica import (
     Drift,
+    Load,
     Reordered,
     Replica,
     constants_differ,
@@ -39,6 +43,7 @@ from preflight.domains.job.replica import (
     of_kind,
     reordered,
     structure,
+    unchanged,
     unfrozen_too_late,
     unreduced_on,
 )
@@ -65,6 +70,8 @@ EXCHANGES, STEPS = 0.5, 8
 GRADIENTS = 0.5
 """Part of the gradients' bytes that is summed in each step where it is the gradients."""
 SHOWN = 4
+ENOUGH = 16
+"""Steps in which nothing changes, or in evaluation mode, before it is worth a word."""
 
 FINDINGS = {
     "model-structure": for_author(
@@ -106,6 +113,29 @@ FINDINGS = {
         text="set the buffer before {line!s}, or leave broadcast_buffers at True",
         status=Status.WARN,
     ),
+    "checkpoint-unmatched": for_author(
+        headline="nothing of a checkpoint was loaded: {seen}",
+        cause="the keys of a model that DDP or torch.compile had wrapped (module., _orig_mod.), or "
+        "a checkpoint of another model, with strict=False",
+        means="no error at all: the training starts from the initial weights",
+        text="{hint!s}; look at the missing_keys that load_state_dict returns at {line!s}",
+        status=Status.WARN,
+    ),
+    "model-unchanged": for_author(
+        headline="no parameter of the model changes: {seen}",
+        cause="an optimizer with the parameters of another model or of a copy, an output that has "
+        "no part in the loss, a learning rate of 0, updates that bfloat16 rounds away",
+        means="no error at all: nothing is learned",
+        text="{hint!s}",
+        status=Status.WARN,
+    ),
+    "mode-evaluation": for_author(
+        headline="the model is trained in evaluation mode: {seen}",
+        cause="model.eval() for a validation, and no model.train() after it",
+        means="no error at all: no dropout, and BatchNorm neither uses the batch nor counts it",
+        text="call model.train() after each evaluation, before the next batch of the training",
+        status=Status.WARN,
+    ),
     "never-joined": for_author(
         headline="the ranks train a model each: none of them has called init_process_group",
         cause="a script that waits for --local_rank, which torchrun does not pass, or another "
@@ -144,6 +174,7 @@ class Models:
     exchanged: float = 0.0
     failed: str = ""
     alone: bool = False
+    loads: tuple[Load, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> Models:
@@ -158,6 +189,7 @@ def observe(host: Host, ctx: Context) -> Models:
         steps=seen.calls.steps,
         collectives=calls,
         exchanged=seen.pace.mean_size * calls / max(1, seen.calls.steps),
+        loads=seen.loads,
         failed=end.text if end is not None and end.how == "raised" else "",
         alone=seen.life.world > 1
         and not (seen.life.joined or seen.life.joins or seen.calls.groups or seen.calls.libraries),
@@ -169,11 +201,12 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
     for here, seen in world.each():
         if seen.rank is not None:
             ranks[seen.rank] = (rank_subject(here, seen.rank), seen)
+    yield from _unmatched(ranks)
     known = {rank: seen.models for rank, (_, seen) in ranks.items()}
     subjects = {rank: subject for rank, (subject, _) in ranks.items()}
     for models in of_kind(known, "ddp"):
-        if any("own_group" in one.options for one in models.values()):
-            continue  # who is in it is not known
+        if any({"own_group", "join"} & {*one.options} for one in models.values()):
+            continue  # who is in it is not known, or ranks make as many steps as they have batches
         if (order := reordered(models)) is not None:
             yield _order(order, models, subjects)
             if order.what == "parameter":
@@ -192,7 +225,39 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
             if (differs := differs_at(models)) is not None and _summed(differs, models, ranks):
                 yield _drifted(differs, models, ranks)
                 return
-    yield from _unused(ranks) if any(seen.failed for _, seen in ranks.values()) else _alone(ranks)
+    if any(seen.failed for _, seen in ranks.values()):
+        yield from _unused(ranks)
+        return
+    yield from _alone(ranks)
+    for kind in ("ddp", "optimizer"):
+        for models in of_kind(known, kind):
+            yield from _untrained(models, subjects)
+
+
+def _unmatched(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
+    """A checkpoint that was loaded without strict and fits in no key."""
+    having = [
+        (subject, seen.loads[0]) for _, (subject, seen) in sorted(ranks.items()) if seen.loads
+    ]
+    if not having:
+        return
+    first = having[0][1]
+    line = str(first.frame) if first.frame else "load_state_dict"
+    prefixed = "module." in first.given.replace(first.wanted, "")
+    yield Found(
+        "checkpoint-unmatched",
+        tuple(subject for subject, _ in having),
+        saw=f"load_state_dict at {line} took none of {plural(first.keys, 'key')}: it was given "
+        f"{first.given}, and the model has {first.wanted}",
+        expected="keys that the model has",
+        confidence=Confidence.CERTAIN,
+        fields={
+            "line": line,
+            "hint": "save model.module.state_dict, or cut the prefix module. off"
+            if prefixed
+            else "rename the keys to those of the model",
+        },
+    )
 
 
 def _structure(
@@ -425,6 +490,60 @@ def _alone(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
         confidence=Confidence.POSSIBLE,
         alternatives=("the ranks are meant to train models of their own, as in a sweep",),
     )
+
+
+def _untrained(models: Mapping[int, Replica], subjects: Mapping[int, Subject]) -> Iterator[Found]:
+    """A model that all ranks have and that does not learn on any of them."""
+    first = next(iter(models.values()), None)
+    if first is None:
+        return
+    where = f" · wrapped at {first.frame}" if first.frame else ""
+    evaluates = min(one.modes[1] for one in models.values())
+    if evaluates >= ENOUGH and all(one.modes[0] for one in models.values()):
+        yield Found(
+            "mode-evaluation",
+            tuple(subjects[rank] for rank in models),
+            saw=f"its latest {plural(evaluates, 'step')}, after {first.modes[0]} in training mode"
+            f"{where}",
+            expected="training mode in every step",
+            confidence=Confidence.LIKELY,
+        )
+    steps = min(unchanged(one) for one in models.values())
+    if steps >= ENOUGH:
+        why, hint = _why_unchanged(first)
+        yield Found(
+            "model-unchanged",
+            tuple(subjects[rank] for rank in models),
+            saw=f"{plural(len(first.names), 'parameter')} equal before and after "
+            f"{plural(steps, 'step')} · {why}{where}",
+            expected="parameters that change with the steps",
+            confidence=Confidence.LIKELY,
+            fields={"hint": hint},
+        )
+
+
+def _why_unchanged(one: Replica) -> tuple[str, str]:
+    """What is known beside it, and what to do."""
+    if not any(one.had):
+        return (
+            "an optimizer has them, and they never had a gradient",
+            "let the loss use what the model puts out: torch.distributed.all_gather hands no "
+            "gradient back, torch.distributed.nn.functional.all_gather does, detach and no_grad "
+            "keep gradients out",
+        )
+    if not any(one.given):
+        return (
+            "they have gradients, and no optimizer steps them",
+            "make the optimizer from the parameters of the very model that is trained, after the "
+            "last change to it, such as a copy, adapters or another head",
+        )
+    half = any(shape.endswith(("float16", "bfloat16")) for shape in one.shapes)
+    rates = ", ".join(f"{rate:g}" for rate in one.rates) or "not known"
+    hint = "look at the learning rate and at what scales the gradients"
+    if half and all(one.rates):
+        hint = "keep the parameters in float32, and use torch.autocast for the forward: an update "
+        hint += "below 0.4 % of a number is lost in bfloat16"
+    return f"an optimizer steps them, learning rate {rates}", hint
 
 
 def _first_unused(seen: Models) -> Replica | None:

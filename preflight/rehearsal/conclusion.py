@@ -25,7 +25,7 @@ from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.gpu_looks import gpu_of
 from preflight.rehearsal.history import History
-from preflight.rehearsal.replicas import backends_of, dealt_of, parts_of, replicas_of
+from preflight.rehearsal.replicas import backends_of, dealt_of, loads_of, parts_of, replicas_of
 
 STOPPED = "KeyboardInterrupt"
 OF_ANOTHER = (
@@ -142,6 +142,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 seen.nccl.get(history.pid),
                 _gpu_use(seen, history),
                 dealt_of(dump),
+                loads_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

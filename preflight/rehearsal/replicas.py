@@ -8,7 +8,7 @@ from typing import Any
 
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import CALLS, TEXT, End
-from preflight.domains.job.replica import Replica, Sampled
+from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, StepParts, Timed
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
@@ -31,6 +31,18 @@ def replicas_of(dump: Mapping[str, Any]) -> tuple[Replica, ...]:
     return tuple(_replica(entry) for entry in entries if isinstance(entry, dict))
 
 
+def loads_of(dump: Mapping[str, Any]) -> tuple[Load, ...]:
+    """State dicts of which a model of the rank took nothing."""
+    told = dump.get("loads")
+    found = []
+    for entry in told[:MODELS] if isinstance(told, list) else ():
+        match entry:
+            case [frame, int(keys), str(given), str(wanted)] if 0 < keys < 1 << 32:
+                where = frame_from_json(frame)
+                found.append(Load(where, keys, one_line(given, NAME), one_line(wanted, NAME)))
+    return tuple(found)
+
+
 def _replica(entry: Mapping[str, Any]) -> Replica:
     names, shapes = (_texts(entry.get(name)) for name in ("names", "shapes"))
     options = mapping_or_empty(entry.get("options"))
@@ -45,6 +57,8 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         shapes=shapes[: len(names)],
         trained=_flags(entry.get("trained")),
         had=_flags(entry.get("had")),
+        given=_flags(entry.get("given")),
+        modes=_modes(entry.get("modes")),
         options=tuple(one_line(name, 40) for name, on in list(options.items())[:8] if on is True),
         rates=tuple(
             float(rate)
@@ -69,6 +83,13 @@ def _texts(told: object, long: int = NAME) -> tuple[str, ...]:
 
 def _flags(told: object) -> tuple[bool, ...]:
     return tuple(letter == "1" for letter in told[:NAMES]) if isinstance(told, str) else ()
+
+
+def _modes(told: object) -> tuple[int, int]:
+    match told:
+        case [int(trains), int(evaluates)] if min(trains, evaluates) >= 0:
+            return trains, evaluates
+    return 0, 0
 
 
 def _unfrozen(told: object, names: int) -> Iterator[tuple[int, int]]:
@@ -122,7 +143,8 @@ def _dealt(told: Sequence[Any]) -> Iterator[Dealt]:
                 and max(map(abs, (steps, replicas, seed, epoch, length))) < LARGEST
             ):
                 frame = frame_from_json(entry.get("frame"))
-                yield Dealt(steps, replicas, rank, seed, epoch, shuffle, length, frame)
+                trains = entry.get("trains") is True
+                yield Dealt(steps, replicas, rank, seed, epoch, shuffle, length, frame, trains)
 
 
 def parts_of(dump: Mapping[str, Any]) -> StepParts:

@@ -195,6 +195,19 @@ FAULTS = (
     gone("replica_rates", "replicas-diverged", 0, check=MODEL, nproc=3, launcher=SHELL),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
+    gone("second_phase", "replicas-diverged", 0, 1, check=MODEL),
+    *(
+        warned("learns_nothing", code, 0, 1, check=MODEL, args=(how,), word=how, launcher=SHELL)
+        for how, code in (
+            *((how, "model-unchanged") for how in ("detached", "another", "small")),
+            ("evaluates", "mode-evaluation"),
+        )
+    ),
+    warned("keys_prefixed", "checkpoint-unmatched", 0, 1, check=MODEL, launcher=SHELL),
+    *(
+        warned("deals_data", code, 0, 1, check=BALANCE, args=(how,), word=how, launcher=SHELL)
+        for how, code in (("same", "parts-missing"), ("order", "order-repeats"))
+    ),
     # a backend that is not there, or that nobody told the ranks about
     gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("nccl",), word="nccl"),
     gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("mpi",), word="mpi"),
@@ -369,6 +382,7 @@ FAULTS = (
     gone("short_timeout", "rank-late", 0, nproc=3),
     gone("late_at_monitored_barrier", "rank-late", 2, nproc=3, launcher=SHELL),
     hangs("sleeps_before_barrier", "rank-stuck", 0),
+    hangs("left_thread", "rank-stuck", 0, launcher=SHELL, limit=24.0),
     hangs("fsdp_stuck", "rank-stuck", 1, needs=FSDP2_ON_CPU),
     hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
     hangs("fifo", "rank-stuck", 2, nproc=3, args=("{folder}/fifo",), launcher=SHELL),
@@ -517,6 +531,11 @@ HEALTHY = (
     Row("barriers_traced", args=("steps",), launcher=SHELL, word="steps"),
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
+    Row("second_phase", args=("again",), word="again"),
+    Row("learns_nothing", launcher=SHELL),
+    Row("keys_prefixed", args=("cut",), launcher=SHELL, word="cut"),
+    Row("deals_data", launcher=SHELL),
+    Row("left_thread", args=("stopped",), launcher=SHELL, word="stopped"),
     Row("games_shared", args=("new",), launcher=SHELL, word="new"),
     *(Row("first_batch", args=(how,), launcher=SHELL, word=how) for how in ("draws", "kept")),
     Row("groups_of_its_own", nproc=4, args=("local",), word="local"),
@@ -696,6 +715,8 @@ AT_LENGTH = frozenset(
         *("backend_named_by_some", "asks_unix-streams", "groups_of_pairs-in-order"),
         *("uploads-thread", "child_works-downloads", "workers", "groups", "layer_drop-healthy"),
         *(f"gpu_fails-{mode}" for mode in ("limit", "stranger", "pieces", "mentions")),
+        *("learns_nothing-another", "learns_nothing-small", "deals_data-same", "left_thread"),
+        *("second_phase-again", "keys_prefixed-cut", "left_thread-stopped"),
         *("games_shared-new", "first_batch-draws", "groups_of_its_own-local"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }

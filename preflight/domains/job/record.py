@@ -13,7 +13,7 @@ from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
-from preflight.domains.job.replica import Replica
+from preflight.domains.job.replica import Load, Replica
 from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import StepParts
 from preflight.frozen import dataclass
@@ -408,6 +408,7 @@ class Rehearsed:
     """What its NCCL logged; None where it logged nothing to us."""
     gpu: GpuUse = GpuUse()
     dealt: tuple[Dealt, ...] = ()
+    loads: tuple[Load, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

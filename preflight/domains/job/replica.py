@@ -12,6 +12,8 @@ from preflight.frozen import dataclass
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 """By how much of the size of its numbers a parameter may differ. Replicas on equal hardware have
 the same bits; another GPU may round otherwise in a step, which stays far below this."""
+LOOKS = 5
+"""At a model before it is said that nothing in it changes."""
 CONSTANT = 3
 """Looks at which a buffer was the same before it is called constant."""
 COARSE = 2e-2
@@ -34,10 +36,13 @@ class Replica:
 
     kind      ddp, or optimizer: the parameters of an optimizer where nothing is wrapped
     frame     the user's line that wraps it
-    trained   whether each parameter requires a gradient; had: whether it ever had one
+    trained   whether each parameter requires a gradient; had: whether it ever had one; given:
+              whether an optimizer stepped it
+    modes     steps that it made in training mode, and the latest ones in evaluation mode
     checks    every `each`-th parameter is compared
-    options   of DDP: find_unused_parameters, static_graph, own_group; hooks: what was registered
-              to be called instead of its all-reduce
+    options   of DDP: find_unused_parameters, static_graph, own_group; join: it was in Join, where
+              a rank may make fewer steps; hooks: what was registered to be called instead of its
+              all-reduce
     rates     the learning rates of the optimizer; seed: torch's, when it was wrapped
     bytes     of its gradients
     unfrozen  parameter, by number, that was frozen when DDP was built, and a step (from 0) that
@@ -56,6 +61,8 @@ class Replica:
     shapes: tuple[str, ...] = ()
     trained: tuple[bool, ...] = ()
     had: tuple[bool, ...] = ()
+    given: tuple[bool, ...] = ()
+    modes: tuple[int, int] = (0, 0)
     options: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
     hooks: tuple[str, ...] = ()
@@ -87,6 +94,17 @@ class Replica:
         """Parameters that should have had a gradient in some step that was looked at."""
         parts = zip(self.names, self.trained, self.had, strict=False)
         return tuple(name for name, trained, had in parts if trained and not had)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A state dict of which a model took nothing, since none of its `keys` is one of the model's.
+    frame: the user's line; given: its first key, wanted: the first one that the model lacks."""
+
+    frame: Frame | None
+    keys: int
+    given: str
+    wanted: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +230,24 @@ def unreduced_on(differs: Drift, models: Mapping[int, Replica]) -> tuple[int, ..
     summed."""
     since = range(max(differs.agreed, 0), differs.step)
     return tuple(rank for rank in differs.odd if any(n in since for n in models[rank].unreduced))
+
+
+def unchanged(one: Replica) -> int:
+    """In how many steps no parameter of a model has changed, as far as they are compared; 0 where
+    one has, too little was looked at, or it is not to be trained."""
+    looks = one.checks
+    if len(looks) < LOOKS or not (any(one.had) or any(one.given)):
+        return 0
+    known = 0
+    for number in range(min(len(look.sums) for look in looks)):
+        place = min(number * one.each, len(one.names) - 1)
+        if one.trained[place : place + 1] != (True,):
+            continue
+        values = {look.sums[number] for look in looks}
+        if len(values) > 1:
+            return 0
+        known += None not in values
+    return looks[-1].step - looks[0].step if known else 0
 
 
 def constants_differ(models: Mapping[int, Replica]) -> tuple[str, tuple[int, ...], bool] | None:

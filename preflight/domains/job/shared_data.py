@@ -10,12 +10,17 @@ from math import prod
 from preflight.domains.job.frame import Frame
 from preflight.frozen import dataclass
 
+REPEATS = 3
+"""Passes in one order before it is called so: a job that goes on where another one ended may have
+two of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
     """A pass over a DataLoader with a DistributedSampler, begun after `steps` steps: it
     takes every `replicas`-th of `length` samples from number `rank` on, in an order that comes
-    from seed + epoch alone where it shuffles. frame: the user's line that iterates."""
+    from seed + epoch alone where it shuffles. frame: the user's line that iterates; trains: steps
+    were made between its batches."""
 
     steps: int
     replicas: int
@@ -25,6 +30,7 @@ class Dealt:
     shuffle: bool
     length: int
     frame: Frame | None = None
+    trains: bool = False
 
     @property
     def order(self) -> tuple[bool, int]:
@@ -50,6 +56,38 @@ def unlike_orders(
         complete = parts == list(range(next(iter(same.values())).replicas))
         if complete and len({one.order for one in same.values()}) > 1:
             return same
+    return None
+
+
+def repeated(passes: Sequence[Dealt]) -> tuple[Dealt, int] | None:
+    """A loop that trains on one dataset in the same shuffled order in each pass, and in how many;
+    None where there are few, or one has another order."""
+    series: dict[tuple[Frame | None, int, int], list[Dealt]] = {}
+    for one in passes:
+        if one.trains and one.shuffle and one.replicas > 1:
+            series.setdefault((one.frame, one.replicas, one.length), []).append(one)
+    for same in series.values():
+        if len(same) >= REPEATS and len({one.order for one in same}) == 1:
+            return same[0], len(same)
+    return None
+
+
+def taken(
+    found: Mapping[int, Sequence[Dealt]], world: int
+) -> tuple[Dealt, dict[int, tuple[int, ...]]] | None:
+    """A pass that trains and in which all ranks of the job share one dataset, and part -> the ranks
+    that take it, where some part is nobody's."""
+    known: dict[tuple[int, int], dict[int, Dealt]] = {}
+    for rank, passes in found.items():
+        for one in passes:
+            if one.trains and one.replicas == world > 1:
+                known.setdefault((one.steps, one.length), {})[rank] = one
+    for _, same in sorted(known.items()):
+        parts: dict[int, tuple[int, ...]] = {}
+        for rank, one in sorted(same.items()):
+            parts[one.rank] = (*parts.get(one.rank, ()), rank)
+        if len(same) == world > len(parts):
+            return next(iter(same.values())), parts
     return None
 
 

@@ -19,6 +19,9 @@ WRAPPED, NAMES, COMPARED, SAMPLES, CHECKS = 8, 4096, 512, 16, 48
 """Models, parameters by name, of which so many are compared, by so many of their numbers, and how
 often."""
 TEXT = 120
+LEFT = 8
+"""Steps of another optimizer, one after the other, after which the clock's is done with: a second
+phase of the training has its own."""
 
 
 class Models:
@@ -27,7 +30,12 @@ class Models:
     entries = []
     clock = None
     steps = 0
+    other, others = (
+        None,
+        0,
+    )  # the optimizer that made the latest steps beside the clock, and how many
     place = seconds = None
+    loads = {}  # of models that a state dict was loaded into without strict, and took nothing of it
 
 
 class Entry:
@@ -43,6 +51,9 @@ class Entry:
         self.device = named[0][1].device.type if named else ""
         self.size = sum(p.numel() * p.element_size() for _, p in named if p.requires_grad)
         self.had = [False] * len(self.names)
+        self.given = [False] * len(self.names)
+        self.trains = self.evaluates = 0
+        self.stepper = None
         frozen = (number for number, trains in enumerate(self.trained) if not trains)
         self.frozen, self.unfrozen = list(frozen) if kind == "ddp" else [], []
         first = next((parameter for _, parameter in named if parameter.requires_grad), None)
@@ -83,6 +94,7 @@ def shape_of(parameter):
 def begin():
     """A child by fork has made nothing yet."""
     Models.entries, Models.clock, Models.steps = [], None, 0
+    Models.other, Models.others, Models.loads = None, 0, {}
 
 
 def follow_ddp(module, place):
@@ -121,6 +133,33 @@ def wrapped(original, ddp, args, kwargs):
         entry.placed = placed_buffers(model)
     Models.entries.append(entry)
     return entry
+
+
+def follow_loads(module, place):
+    """From now on look at each state dict that is loaded without strict: whether the model takes
+    anything of it."""
+    original = module.Module.load_state_dict
+
+    @functools.wraps(original)
+    def load_state_dict(self, state_dict, *args, **kwargs):
+        found = original(self, state_dict, *args, **kwargs)
+        try:
+            note_load(self, state_dict, found, place)
+        except Exception:
+            pass
+        return found
+
+    module.Module.load_state_dict = load_state_dict
+
+
+def note_load(model, state_dict, found, place):
+    """Another one that fits may follow, as with a prefix that is cut off."""
+    unknown = list(found.unexpected_keys)
+    if not unknown or len(unknown) < len(state_dict):
+        Models.loads.pop(id(model), None)
+    elif found.missing_keys and len(Models.loads) < WRAPPED:
+        keys = str(unknown[0])[-TEXT:], str(found.missing_keys[0])[-TEXT:]
+        Models.loads[id(model)] = [place(), len(unknown), *keys]
 
 
 def forwarded(ddp):
@@ -170,18 +209,59 @@ def due(step):
 
 
 def steps(optimizer):
-    """Before a step of any optimizer; the first one is the clock."""
-    if Models.clock is None:
+    """Before a step of any optimizer; the first one is the clock, until another takes over."""
+    if Models.clock is None or takes_over(optimizer):
         Models.clock = weakref.ref(optimizer)
     if Models.clock() is optimizer:
         Models.steps += 1
+        Models.other, Models.others = None, 0
         if due(Models.steps - 1):
             look(optimizer, Models.steps - 1)
     for entry in Models.entries:
+        if due(Models.steps - 1):
+            note_given(entry, optimizer)
+        if entry.stepper is not None and entry.stepper() is optimizer:
+            note_mode(entry)
         if entry.reduces is False:
             note_unreduced(entry, optimizer, Models.steps - 1)
         if entry.frozen and due(Models.steps):  # the last step before a look
             note_unfrozen(entry, Models.steps - 1)
+
+
+def takes_over(optimizer):
+    """Whether it has made so many steps since the clock's last one that the clock has stopped: all
+    ranks see that in the same step, which they do not of an optimizer that is gone."""
+    if Models.clock() is optimizer:
+        return False
+    same = Models.other is not None and Models.other() is optimizer
+    Models.other = Models.other if same else weakref.ref(optimizer)
+    Models.others = Models.others + 1 if same else 1
+    return Models.others >= LEFT
+
+
+def note_given(entry, optimizer):
+    """Which parameters this optimizer is about to step, and which of them have a gradient."""
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for number, parameter in enumerate(entry.parameters()):
+        if id(parameter) in mine and parameter.requires_grad:
+            entry.given[number] = True
+            entry.had[number] = entry.had[number] or parameter.grad is not None
+            if entry.stepper is None or entry.stepper() is None:
+                entry.stepper = weakref.ref(optimizer)
+
+
+def note_mode(entry):
+    """Whether the model is in training mode in this step, and whether it is in Join, where each
+    rank makes as many steps as it has batches."""
+    ddp = entry.module() if entry.module is not None else None
+    if ddp is None:
+        return
+    if ddp.module.training:
+        entry.trains, entry.evaluates = entry.trains + 1, 0
+    else:
+        entry.evaluates += 1
+    if getattr(getattr(ddp, "_join_config", None), "enable", False):
+        entry.options["join"] = True
 
 
 def note_unreduced(entry, optimizer, step):
@@ -297,6 +377,8 @@ def told():
             "shapes": entry.shapes,
             "trained": "".join("01"[flag] for flag in entry.trained),
             "had": "".join("01"[flag] for flag in has_gradient(entry)),
+            "given": "".join("01"[flag] for flag in entry.given),
+            "modes": [entry.trains, entry.evaluates],
             "hooks": hooks_of(entry),
             "options": entry.options,
             "rates": entry.rates,

@@ -51,7 +51,7 @@ def begin():
     Responder.batches, Responder.passes, Responder.steps, Responder.last = 0, 0, {}, {}
     Responder.durations, Responder.waits = deque(maxlen=512), deque(maxlen=512)
     Responder.loader = Responder.store = Responder.joins = None
-    Responder.dealt = {}
+    Responder.dealt, Responder.passing = {}, None
     Responder.adding, Responder.added, Responder.stand = False, [0, 0], [0, 0]
     Responder.ended = False
     if Responder.caught:
@@ -76,6 +76,8 @@ def imported(name, module, folder):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
         Responder.phases["follow_ddp"](module, unless_compiled, Responder.model["forwarded"])
+    elif name.endswith("modules.module"):
+        Responder.model["follow_loads"](module, own_place)
     else:
         watch_loader(module._BaseDataLoaderIter)
 
@@ -301,7 +303,10 @@ def watch_loader(iterator):
             Responder.passes += 1
         if fresh:
             Responder.loader = describe_loader(self)
-            note_sampler(self)
+            Responder.passing = note_sampler(self)
+        elif Responder.passing is not None and not Responder.passing["trains"]:
+            made = max(Responder.steps.values(), default=0)
+            Responder.passing["trains"] = made > Responder.passing["steps"]
         loader = Responder.loader
         began = time.monotonic()
         Responder.phases["leave_backward"](began)
@@ -343,7 +348,7 @@ def describe_loader(iterator):
 def note_sampler(iterator):
     """At the begin of a pass, how torch's DistributedSampler deals the samples out: of passes that
     were begun after the same number of steps the last one, over data of the same length. What a
-    class of the program's makes of seed and rank is its own."""
+    class of the program's makes of seed and rank is its own. Returns what is kept of this pass."""
     try:
         found = getattr(iterator, "_index_sampler", None)
         sampler = getattr(found, "sampler", found)
@@ -365,9 +370,12 @@ def note_sampler(iterator):
                 "shuffle": bool(sampler.shuffle),
                 "length": key[2],
                 "frame": own_place(),
+                "trains": False,
             }
+            return Responder.dealt[key]
     except Exception:
         pass
+    return None
 
 
 # --- the answers ---
@@ -409,7 +417,7 @@ def is_file(listener, inode):
 
 def pulse():
     """What is requested at every look: counts and the stack of the main thread."""
-    frame = sys._current_frames().get(Responder.main)
+    frame = main_frame()
     told = {
         "steps": max(Responder.steps.values()) if Responder.steps else 0,
         "batches": Responder.batches,
@@ -428,6 +436,21 @@ def pulse():
         told["gpu"] = [used.pop("allocated"), used.pop("total")]
         told["device"] = used
     return told
+
+
+def main_frame():
+    """Where the main thread is. At the end of the program it waits for threads that are no daemons:
+    then where one of these is."""
+    frames = sys._current_frames()
+    frame = outer = frames.get(Responder.main)
+    while outer is not None:
+        code = outer.f_code
+        if code.co_name == "_shutdown" and code.co_filename.endswith("threading.py"):
+            known = list(getattr(sys.modules.get("threading"), "_active", {}).items())
+            rest = (n for n, t in known if n != Responder.main and not t.daemon and n in frames)
+            return frames[next(rest, Responder.main)]
+        outer = outer.f_back
+    return frame
 
 
 def gpu_in_use():
@@ -513,6 +536,7 @@ def dump():
     told["making"] = Responder.recorder["Recorder"].making[0]
     told["caught"] = Responder.caught["told"](Responder.main)
     told["models"] = Responder.model["told"]()
+    told["loads"] = list(Responder.model["Models"].loads.values())
     told["parts"] = Responder.phases["told"]()
     told["dealt"] = list(Responder.dealt.values())
     told["libraries"] = [name for name in LIBRARIES if name in sys.modules]

@@ -17,6 +17,7 @@ NAMES = (
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",
     "torch.nn.parallel.distributed",
+    "torch.nn.modules.module",
 )
 
 

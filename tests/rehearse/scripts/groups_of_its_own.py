@@ -1,4 +1,4 @@
-"""Each half of the ranks makes its own group and not that of the other one: Gloo connects the ranks of
+"""Each half of the ranks makes its own group and not that of the other one: Gloo connects ranks of
 both, since each group is the first of its ranks; `local` tells torch so"""
 
 import sys
