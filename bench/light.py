@@ -32,6 +32,7 @@ from preflight.serde import encode
 AT_ONCE = 16
 """Connections that one process begins before it looks at the others again."""
 TRIES = 20
+REFUSED_SECONDS = 0.05
 LOOK_SECONDS = 2.0
 """Between two looks at which of the clients have to beat."""
 
@@ -220,9 +221,13 @@ def main() -> None:
                 client.tend(now)
 
     while time.monotonic() < until and not all(c.ended for c in clients):
-        for _ in range(min(AT_ONCE, len(waiting))):
-            waiting.pop().connect()
-            last = time.monotonic()
+        for client in [waiting.pop() for _ in range(min(AT_ONCE, len(waiting)))]:
+            try:
+                client.connect()
+                last = time.monotonic()
+            except ConnectionRefusedError:  # its check has let go of the port that it will take
+                waiting.insert(0, client)
+                time.sleep(REFUSED_SECONDS)
         loop.turn(0.0 if waiting else 0.05, beat)
         beat()
         known = set(map(id, waiting))

@@ -584,7 +584,7 @@ def _grid(nodes: tuple[str, ...], tested: Set[Pair], failed: Set[Pair]) -> Grid 
         rows=tuple(number),
         columns=tuple(number),
         cells=tuple(
-            Cell(number[a], number[b], float((a, b) not in failed))
+            Cell(number[a], number[b], 0.0 if (a, b) in failed else 1.0)
             for a, b in sorted(failed if whole else tested)
             if a in number and b in number
         ),

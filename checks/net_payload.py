@@ -677,7 +677,7 @@ def _grid(sweeps: Mapping[Pair, Sweep]) -> Grid | None:
         rows=nodes,
         columns=nodes,
         cells=tuple(
-            Cell(number[a], number[b], float(fine))
+            Cell(number[a], number[b], 1.0 if fine else 0.0)
             for (a, b), fine in sorted(passed.items())
             if not (fine and whole)
         ),

@@ -10,6 +10,7 @@ Errors of ours (all three; what else escapes is our bug):
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
@@ -446,7 +447,8 @@ def place_of(key: str) -> tuple[str, int | None]:
 def _place(key: str) -> tuple[str, int | None]:
     node, slash, rank = key.rpartition("/")
     number = rank.isascii() and rank.isdecimal() and len(rank) <= RANK_DIGITS
-    return (node, int(rank)) if slash and number else (key, None)
+    # one text for all ranks of a node, whose places are kept
+    return (sys.intern(node), int(rank)) if slash and number else (key, None)
 
 
 _kept_place = lru_cache(1 << 17)(_place)

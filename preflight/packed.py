@@ -337,11 +337,12 @@ class Packing:
         """The same data, not packed; equal parts are one object. Nobody may change it any more."""
         return self._shared.of(data)
 
-    def of(self, data: Any) -> Any:
-        """The same data, or a Packed of it."""
+    def of(self, data: Any, *, new: bool = False) -> Any:
+        """The same data, or a Packed of it. `new`: whoever asks knows by himself what has come
+        before, and this has not, nor will it again."""
         if type(data) is not dict and type(data) is not list:
             return self._shared.of(data)
-        known = self._shared.known(data)
+        known = None if new else self._shared.known(data)
         if known is not None:
             return known
         shape, leaves = flat(data)
@@ -360,8 +361,10 @@ class Packing:
         by_own = self._known[layout]
         packed = by_own.get(own)
         if packed is None:
-            packed = by_own[own] = Packed(layout, own)
+            packed = Packed(layout, own)
             self._held += sys.getsizeof(own) + OBJECT + ENTRY
+            if not new:
+                by_own[own] = packed
         return packed
 
 

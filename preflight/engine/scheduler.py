@@ -143,8 +143,7 @@ class Run:
         company.tend(self._mark())
         if company.nodes is not before:
             self._placed(company)
-        while company.taken:  # each is gone once it is kept: at first there are a million
-            one = company.taken.popleft()
+        for one in company.take():
             self._take(one.check, one.key, one.observation)
         self._give_up_others(company)
         if company.gone:

@@ -168,12 +168,17 @@ class Wire:
             return
         self.closed = True
         self._loop.unwatch(self.sock)
+        self._wake = _asleep  # what it was would keep whoever looked after this connection
         if reset:
             try:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             except OSError:
                 pass
         self.sock.close()
+
+
+def _asleep(events: int) -> None:
+    """Nothing comes any more."""
 
 
 def line_of(message: Any) -> bytes:

@@ -4,10 +4,12 @@ whenever one of them says a word.
 
 from __future__ import annotations
 
+import itertools
 import socket
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import field, replace
 from typing import Any
 
@@ -31,7 +33,8 @@ from preflight.meeting.protocol import (
     text_of,
 )
 from preflight.model import Mark, Node, Observation, Seen, key_of, place_of
-from preflight.packed import Packed, Packing
+from preflight.packed import ENTRY, Packed, Packing
+from preflight.packed import digest as digest_of_data
 from preflight.roster import SILENT, Arrival, Stranger
 from preflight.serde import encode, finite, weight
 
@@ -156,8 +159,59 @@ class Taken:
         if not guest.node:
             return key_of("", self.rank)
         if self.rank not in guest.keys:
-            guest.keys[self.rank] = key_of(guest.node, self.rank)
+            # as the guest itself says it, mostly: then it is one text with that
+            guest.keys[self.rank] = sys.intern(key_of(guest.node, self.rank))
         return guest.keys[self.rank]
+
+
+class Intake:
+    """What was taken from guests, in the order in which it came. The four fields of each lie one
+    after the other: before the seats are given out there are a million of them, and an object for
+    each would take as much room as what they say, and leave its holes there when it goes."""
+
+    def __init__(self) -> None:
+        self._fields: list[Any] = []
+
+    def add(self, check: str, guest: Guest, rank: int | None, observation: Observation) -> None:
+        self._fields += (check, guest, rank, observation)
+
+    def __len__(self) -> int:
+        return len(self._fields) // 4
+
+    def __iter__(self) -> Iterator[Taken]:
+        fields = iter(self._fields)
+        return itertools.starmap(Taken, zip(fields, fields, fields, fields, strict=True))
+
+
+class KnownMarks:
+    """The marks of observations. Their names are those of the check, and their times are to the
+    tenth of a millisecond: most of them have been said before, all of an observation or some. Equal
+    ones are one object. `held`: bytes that they take, about and at most."""
+
+    def __init__(self) -> None:
+        self._all: dict[bytes, tuple[Mark, ...]] = {}
+        """By the digest of what was said."""
+        self._each: dict[Mark, Mark] = {}
+        self._times: dict[float, float] = {}
+        self.held = 0
+
+    def of(self, data: Mapping[str, Any]) -> tuple[Mark, ...]:
+        """Those of an observation; ValueError for what makes no sense."""
+        said = digest_of_data(data.get("marks", []))
+        marks = self._all.get(said)
+        if marks is None:
+            marks = self._all[said] = tuple(map(self._one, marks_of(data)))
+            self.held += 2 * ENTRY + sys.getsizeof(marks)
+        return marks
+
+    def _one(self, mark: Mark) -> Mark:
+        known = self._each.get(mark)
+        if known is None:
+            # several checks have a mark with the node's own name
+            known = Mark(sys.intern(mark.name), self._times.setdefault(mark.at, mark.at))
+            self._each[known] = known
+            self.held += 3 * ENTRY + sys.getsizeof(mark.name)
+        return known
 
 
 class Meeting:
@@ -170,7 +224,7 @@ class Meeting:
         self.guests: list[Guest] = []
         self.parted: dict[Guest, None] = {}
         """Those of them that are lost, or that have lost others for which they speak."""
-        self.taken: list[Taken] = []
+        self.taken = Intake()
         self.said: list[Said] = []
         self.closed_at: float | None = None
         self._received = 0
@@ -182,18 +236,18 @@ class Meeting:
         self._ended: dict[tuple[str, int, frozenset[int]], tuple[str, int, str]] = {}
         """Processes that are lost: when a container is started again, its process has the same
         number and ranks, and another nonce."""
-        self._by_number: dict[int, list[Guest]] = {}
-        self._by_rank: dict[int, list[Guest]] = {}
+        self._by_number: dict[int, tuple[Guest, ...]] = {}
+        self._by_rank: dict[int, tuple[Guest, ...]] = {}
         self._passed_on = 0
         self._waits_for: Guest | None = None
         self._looks_at = self.began
         self._values: dict[bytes, Any] = {}
         """By digest."""
         self._packing = Packing()
-        self._marks: dict[int, tuple[Mark, ...]] = {}
-        """By the id() of what was said of them, which is kept as long as this."""
+        self._marks = KnownMarks()
         self._said_so: dict[tuple[int, float, int], Seen[Any]] = {}
-        """The same of what was said of an observation, by the id() of its value and marks."""
+        """Observations by the id() of their value, which is kept as long as this, and of their
+        marks."""
         self._awaited: dict[str, list[tuple[str, Guest, int | None, float, tuple[Mark, ...]]]] = {}
         self._last_arrival = self.began
         self._door = Door(loop, listeners, me, token, self._seat)
@@ -326,9 +380,8 @@ class Meeting:
                     guest.node, guest.number, guest.voice = name, number, guest is first
         met = self.ranks_met()
         for guest in self.guests:
-            self._by_number.setdefault(guest.number, []).append(guest)
-            for rank in guest.ranks:
-                self._by_rank.setdefault(rank, []).append(guest)
+            _add(self._by_number, (guest.number,), guest)
+            _add(self._by_rank, guest.ranks, guest)
         for guest in self.guests:
             node = nodes[guest.number]
             seat = Seat(
@@ -341,8 +394,7 @@ class Meeting:
         """Give all that are here the seat of this agent, which speaks for them elsewhere."""
         for guest in self.guests:
             guest.node, guest.number, guest.voice = seat.node, seat.number, seat.voice
-            for rank in guest.ranks:
-                self._by_rank.setdefault(rank, []).append(guest)
+            _add(self._by_rank, guest.ranks, guest)
             self._tell(guest, wire.line_of({"seat": encode(seat)}))
 
     def say_goodbye(self, why: str, *, host_lost: bool) -> None:
@@ -463,33 +515,35 @@ class Meeting:
 
     def _seen(self, guest: Guest, check: str, key: str, data: Mapping[str, Any]) -> None:
         """The key is made again from the guest's own seat: it can't speak for another node."""
-        rank = place_of(key)[1]
+        rank = place_of(sys.intern(key))[1]
         if rank is not None and rank not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")
         self._hold(guest, guest.unread, SEEN_WEIGHT + len(check))
+        check = sys.intern(check)  # which each of a million observations names anew
         if "missing" in data:
             self._hold(guest, guest.unread, weight(wire.line_of(data)))
-            self.taken.append(Taken(check, guest, rank, observation_from(data)))
+            self.taken.add(check, guest, rank, observation_from(data))
             return
         seconds, marks = finite(data.get("seconds", 0.0)), self._marks_of(guest, data)
         if "digest" not in data:
             seen = self._seen_as(self._kept_of(guest, data["value"]), seconds, marks)
-            self.taken.append(Taken(check, guest, rank, seen))
+            self.taken.add(check, guest, rank, seen)
             return
         digest = str(data["digest"])[:64]
         if (known := bytes.fromhex(digest)) in self._values:
             seen = self._seen_as(self._values[known], seconds, marks)
-            self.taken.append(Taken(check, guest, rank, seen))
+            self.taken.add(check, guest, rank, seen)
             return
         guest.owed.add(digest)
         if digest not in self._awaited:
             guest.wire.send({"want": [digest]})
         self._awaited.setdefault(digest, []).append((check, guest, rank, seconds, marks))
 
-    def _kept_of(self, guest: Guest, value: Any) -> Any:
-        """A value of a guest, of which only what nobody has said before is kept."""
+    def _kept_of(self, guest: Guest, value: Any, *, new: bool = False) -> Any:
+        """A value of a guest, of which only what nobody has said before is kept. `new`: it is known
+        that nobody has said all of it."""
         before = self._packing.held
-        value = self._packing.of(value)
+        value = self._packing.of(value, new=new)
         self._hold(guest, guest.unread, self._packing.held - before)
         return value
 
@@ -504,14 +558,10 @@ class Meeting:
         return seen
 
     def _marks_of(self, guest: Guest, data: Mapping[str, Any]) -> tuple[Mark, ...]:
-        """The marks of an observation. Their names are those of the check, and their times are to
-        the tenth of a millisecond: most of them have been said before."""
-        before = self._packing.held
-        told = self._packing.whole(data.get("marks", []))
-        self._hold(guest, guest.unread, self._packing.held - before)
-        marks = self._marks.get(id(told))
-        if marks is None:
-            marks = self._marks[id(told)] = marks_of({"marks": told})
+        """The marks of an observation, of which only those are kept that nobody has said before."""
+        before = self._marks.held
+        marks = self._marks.of(data)
+        self._hold(guest, guest.unread, self._marks.held - before)
         return marks
 
     def _valued(self, guest: Guest, digest: str, value: Any) -> None:
@@ -519,21 +569,30 @@ class Meeting:
             raise ValueError("a value is not what its digest says")
         if digest not in self._awaited:
             return  # nobody has asked for it, or another one was faster
-        value = self._values[bytes.fromhex(digest)] = self._kept_of(guest, value)
+        value = self._values[bytes.fromhex(digest)] = self._kept_of(guest, value, new=True)
         for check, of, rank, seconds, marks in self._awaited.pop(digest, ()):
             of.owed.discard(digest)
             if not of.owed:
                 of.owed = set()  # one that has been emptied keeps its room
-            self.taken.append(Taken(check, of, rank, self._seen_as(value, seconds, marks)))
+            self.taken.add(check, of, rank, self._seen_as(value, seconds, marks))
+
+    def take(self) -> Iterable[Taken]:
+        """All that was taken, which goes."""
+        taken, self.taken = self.taken, Intake()
+        return taken
 
     def forget(self) -> None:
-        """Nothing more is awaited: what it takes to keep equal values once may go, some half of the
-        memory that the values take themselves."""
+        """Nothing more is awaited: what it takes to keep equal values once and to pass on what one
+        says may go, some half of the memory that the values take themselves."""
         self._packing = Packing()
         self._values.clear()
-        self._marks.clear()
+        self._marks = KnownMarks()
         self._said_so.clear()
         self._awaited.clear()
+        self._by_number.clear()
+        self._by_rank.clear()
+        for guest in self.guests:
+            guest.keys.clear()
 
     def all_done(self, stage: str) -> bool:
         """Whether every guest that is still there has done with a stage. The one who was waited for
@@ -658,6 +717,17 @@ class Meeting:
         """Nothing of the meeting stays, no TIME_WAIT on its port either: the guests close first,
         and who has not is reset."""
         self.close_door()
+        self._received = self.received
         for guest in self.guests:
             guest.wire.close(reset=True)
+        for known in (self.guests, self.parted, self._processes, self._by_number, self._by_rank):
+            known.clear()
         self._door.files.restore()
+
+
+def _add(places: dict[int, tuple[Guest, ...]], numbers: Iterable[int], guest: Guest) -> None:
+    """Note who has these numbers. A number is nearly always one guest's: of all that are its alone
+    there is one tuple."""
+    alone = (guest,)
+    for number in numbers:
+        places[number] = places[number] + alone if number in places else alone

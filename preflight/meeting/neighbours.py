@@ -89,12 +89,11 @@ class Neighbours:
         for check in host.started[self._started :]:
             self.meeting.start(check)
         self._started = len(host.started)
-        for taken in self.meeting.taken:
+        for taken in self.meeting.take():
             # what there is one of for a node is this agent's to say
             if taken.rank is not None and taken.guest in self._told:
                 key = key_of(host.hello.host, taken.rank)
                 host.send_seen(taken.check, key, _unpacked(taken.observation))
-        self.meeting.taken.clear()
         for said in self.meeting.said:
             host.send_said(said)
         self.meeting.said.clear()

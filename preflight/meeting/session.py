@@ -11,8 +11,7 @@ import errno
 import os
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,8 +74,6 @@ class Company:
     """Why this guest is on its own again: it never got in, or it lost the meeting."""
     pairs: Set[str] = frozenset()
     """Checks whose observers are numbered by node."""
-    taken: deque[Taken] = field(default_factory=deque)
-    """What others have seen, for whoever looks to take out one by one."""
     here: Whereabouts = field(default_factory=Whereabouts)
     stood: float = 0.0
     starved: float = 0.0
@@ -170,6 +167,12 @@ class Company:
             elif guest.voice:
                 keys.append(guest.node)
         return keys
+
+    def take(self) -> Iterable[Taken]:
+        """What others have seen since this was last asked, once everybody has a seat."""
+        if self.hosting is None or self._door_closed is None:
+            return ()
+        return self.hosting.take()
 
     def start(self, loaded: Loaded) -> None:
         """Have everybody observe it."""
@@ -477,9 +480,6 @@ class Company:
             patience = self._seconds(ASSEMBLED_SECONDS, ASSEMBLED_PER_AGENT)
             if there or now - self._door_closed > patience:
                 self.assembled = True
-        if self._door_closed is not None:
-            self.taken += host.taken
-            host.taken.clear()
         for said in host.said:
             self._tell(said)
             host.relay(said, by_node=said.group in self.pairs)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.meeting import handshake
-from preflight.meeting.coordinator import Headcount
-from preflight.meeting.protocol import Hello
+from preflight.meeting.coordinator import Headcount, KnownMarks
+from preflight.meeting.protocol import Hello, marks_of
 
 SIZES = st.integers(0, 5)
 CLAIMS = st.tuples(st.lists(st.integers(0, 6), min_size=1, max_size=3).map(tuple), SIZES)
@@ -55,3 +55,28 @@ def test_a_limit_of_open_files_that_is_lowered_meanwhile_is_no_error(
     limit[:] = [20, 20]
     files.restore()
     assert limit == [20, 20]
+
+
+MARKS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1, 1.0]))).map(
+    lambda marks: {"marks": [list(mark) for mark in marks]}
+)
+
+
+@given(st.lists(MARKS))
+def test_equal_marks_are_one_object_and_say_the_same(said: list[dict[str, object]]) -> None:
+    known = KnownMarks()
+    kept = [known.of(data) for data in said]
+    assert kept == [marks_of(data) for data in said]
+    each = [mark for marks in kept for mark in marks]
+    assert len({id(mark) for mark in each}) == len(set(each))
+    held = known.held
+    assert all(known.of(data) is marks for data, marks in zip(said, kept, strict=True))
+    assert known.held == held, "what was said before takes nothing more"
+
+
+def test_marks_that_nobody_has_said_before_count() -> None:
+    known = KnownMarks()
+    for number in range(100):
+        before = known.held
+        known.of({"marks": [[f"{number} " + "x" * 150, 0.5]]})
+        assert known.held - before > 150

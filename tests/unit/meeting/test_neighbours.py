@@ -256,7 +256,7 @@ def test_when_the_one_that_speaks_dies_early_the_others_go_by_themselves(party: 
     second.observed("env.identity", "gpu/2", Seen({"own": 2}))
     party.until(lambda: party.lines() == [(1001, (1, 2, 3), False)])
     party.until(lambda: bool(party.host.taken))
-    party.host.taken.clear()
+    party.host.take()
     party.die(first)
     party.until(lambda: connections(party) == 2)
     assert sorted(party.lines()) == [(1001, (1,), True), (1002, (2,), False), (1003, (3,), False)]
