@@ -437,7 +437,8 @@ def _refused_by_allocator(host: Host) -> tuple[str, str]:
 
 def judge(world: World[TorchSoftware], expect: Expect) -> Iterator[Found]:
     yield from _never_imported(world)
-    for here, seen in world.each():
+
+    def of_node(here: Subject, seen: TorchSoftware) -> Iterator[Found]:
         torch = _torch(here)
         if seen.error:
             yield _import_failed(torch, seen)
@@ -450,6 +451,8 @@ def judge(world: World[TorchSoftware], expect: Expect) -> Iterator[Found]:
             yield from _backends(torch, seen, world.topology.size > 1)
             yield from _nameless_user(torch, seen)
         yield from _expected(torch, seen, expect)
+
+    yield from world.found(of_node)
 
 
 def _torch(here: Subject) -> Subject:

@@ -303,12 +303,15 @@ def observe(host: Host, ctx: Context) -> NodeStorage:
 
 
 def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
-    for here, storage in world.each():
-        several = world.topology.several_nodes
+    several = world.topology.several_nodes
+
+    def of_node(here: Subject, storage: NodeStorage) -> Iterator[Found]:
         for found, place in _faults(here, storage, expect, several):
             sure = Confidence.LIKELY if found.code in LIKELY else Confidence.CERTAIN
             more = {"explains": (*CHECK.explains, *IN_HOME)} if place.role is Role.HOME else {}
             yield found.with_(confidence=sure, fields=_fields(here, place), **more)
+
+    yield from world.found(of_node)
 
 
 def _fields(here: Subject, place: ProbedPath) -> dict[str, str]:

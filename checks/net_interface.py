@@ -316,6 +316,7 @@ def _source_address(host: Host, ips: tuple[str, ...]) -> tuple[str, str]:
 
 
 def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
+    several = world.topology.several_nodes
     for here, seen in world.each():
         if seen.loopback:
             yield Found(
@@ -324,10 +325,11 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
                 saw=seen.loopback,
                 expected="lo is up and has 127.0.0.1",
             )
-        yield from _judge_nccl(here, seen)
+        nccl = seen.nccl
+        yield from _judge_nccl(here, seen, nccl)
         yield from _judge_gloo(here, seen)
-        if world.topology.several_nodes:
-            yield from _judge_between_nodes(here, seen, world.topology.master_addr[:80])
+        if several:
+            yield from _judge_between_nodes(here, seen, nccl, world.topology.master_addr[:80])
     told: set[tuple[Subject, ...]] = set()  # of NCCL and Gloo once, where they take the same
     for finding in (f for variable in (NCCL, GLOO) for f in _judge_networks(world, variable)):
         if finding.subjects not in told:
@@ -381,12 +383,12 @@ def _judge_networks(world: World[Choices], variable: str) -> Iterator[Found]:
     )
 
 
-def _judge_nccl(here: Subject, seen: Choices) -> Iterator[Found]:
+def _judge_nccl(here: Subject, seen: Choices, nccl: tuple[Interface, ...]) -> Iterator[Found]:
     text = seen.text(NCCL)
     rule = ifname.nccl_rule(text)
     if text is not None and len(text) == 1:
         yield _unusable_setting(here, seen, "ifname-ignored", NCCL, "is one character long")
-    if seen.nccl:
+    if nccl:
         return
     if rule is None:
         if seen.family:
@@ -461,7 +463,9 @@ def _unusable_setting(
     )
 
 
-def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[Found]:
+def _judge_between_nodes(
+    here: Subject, seen: Choices, nccl: tuple[Interface, ...], master: str
+) -> Iterator[Found]:
     """Judge what matters between nodes only."""
     if seen.no_route:
         yield Found(
@@ -471,7 +475,7 @@ def _judge_between_nodes(here: Subject, seen: Choices, master: str) -> Iterator[
             expected="a route to every node of the job",
             fields=_advice_fields(seen, master),
         )
-    nccl, gloo = seen.nccl, seen.gloo
+    gloo = seen.gloo
     # NCCL is there for GPUs only: without one, what it would choose by itself is nobody's worry
     if nccl and (seen.gpus or NCCL in seen.rules):
         rule = ifname.nccl_rule(seen.text(NCCL))

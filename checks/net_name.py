@@ -508,46 +508,47 @@ def _judge_master(
     name, found = master.name[:80], master.found
     away = [ip for ip in found if ip not in seen.local and not is_loopback(ip)]
     leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
-    right = seen if 0 in here.ranks else leading
-    address = next(iter(_reachable_addresses(right)), "") if right is not None else ""
-    finding = Found(
-        "",
-        (_master_addr_subject(here),),
-        saw=f"{leads} · this node has {_describe_addresses(seen)}",
-        expected="an address of the node of rank 0 that every node can reach",
-        fields={"name": name, "here": address},  # without one there is nothing to paste
-    )
+
+    def finding(code: str, saw: str = "") -> Found:
+        right = seen if 0 in here.ranks else leading
+        address = next(iter(_reachable_addresses(right)), "") if right is not None else ""
+        return Found(
+            code,
+            (_master_addr_subject(here),),
+            saw=saw or f"{leads} · this node has {_describe_addresses(seen)}",
+            expected="an address of the node of rank 0 that every node can reach",
+            fields={"name": name, "here": address},  # without one there is nothing to paste
+        )
+
     written = name == "localhost" or ":" in name or name.replace(".", "").isdecimal()
     if away and reads_as_number(name):
-        yield finding.with_(code="numeric-name", saw=f"{leads}: the name is read as a number")
+        yield finding("numeric-name", f"{leads}: the name is read as a number")
     elif all(link_local(ip) and ":" in ip and "%" not in ip for ip in found):
-        yield finding.with_(code="link-local", saw=f"{leads}: without %interface")
+        yield finding("link-local", f"{leads}: without %interface")
     elif several and not away and all(is_loopback(ip) for ip in found):
         # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node;
         # an operator of Kubernetes calls it localhost, and torch listens at all addresses there
         operator = seen.inside == "kubernetes" and 0 in here.ranks
         if (written and not operator) or 0 not in here.ranks:
-            yield finding.with_(code="master-loopback")
+            yield finding("master-loopback")
     elif leader and not seen.agent and len(away) == len(found):
         own = [address.rpartition(" ")[2] for address in seen.addresses]
         doubt = why_translated(away, own, seen.inside)
         if doubt and proven:
             return
-        yield finding.with_(
-            code="master-elsewhere",
+        elsewhere = finding("master-elsewhere")
+        yield elsewhere.with_(
             status=Status.WARN if doubt else Status.FAIL,
-            saw=finding.saw + (f" · {doubt}" if doubt else ""),
+            saw=elsewhere.saw + (f" · {doubt}" if doubt else ""),
             confidence=Confidence.POSSIBLE if doubt else Confidence.CERTAIN,
             alternatives=("the address is translated (NAT) to this node's",) if doubt else (),
         )
     elif leader and not seen.agent and any(seen.sources.get(ip) for ip in away):
-        yield finding.with_(code="master-ambiguous")
+        yield finding("master-ambiguous")
     elif away and any("." in ip for ip in found) and _answers_get_lost(seen, away[0]):
-        yield finding.with_(
-            code="ipv6-first",
-            saw=f"{leads} · this node would speak to {away[0]} from {seen.sources[away[0]]} only",
-            confidence=Confidence.LIKELY,
-        )
+        source = seen.sources[away[0]]
+        saw = f"{leads} · this node would speak to {away[0]} from {source} only"
+        yield finding("ipv6-first", saw).with_(confidence=Confidence.LIKELY)
 
 
 def _answers_get_lost(seen: Names, ip: str) -> bool:

@@ -472,7 +472,7 @@ def _of_each(
     fabrics: Mapping[str, NodeRdma], make: Callable[[NodeRdma], Set[str]]
 ) -> dict[str, Set[str]]:
     """Node -> what is made of its observation, once for all nodes of which that is one object."""
-    made = {number: make(seen) for number, seen in {id(s): s for s in fabrics.values()}.items()}
+    made = {number: make(seen) for number, seen in hca_selection.distinct(fabrics).items()}
     return {node: made[id(seen)] for node, seen in fabrics.items()}
 
 
@@ -812,7 +812,11 @@ def _judge_addresses(
             saw = f"has at {gid.index} a GID that is {what}"
             bad.add(port, "gid-unusable", saw, wanted, blame=blame)
     index = seen.pkey_index or 0
-    limited = sum(any(_is_limited_member(p) for p in fabric.taken) for fabric in fabrics.values())
+    are_limited = {
+        number: any(_is_limited_member(p) for p in fabric.taken)
+        for number, fabric in hca_selection.distinct(fabrics).items()
+    }
+    limited = sum(are_limited[id(fabric)] for fabric in fabrics.values())
     for port in (p for p in seen.taken if p.layer == INFINIBAND and p.pkey is not None):
         empty = not (port.pkey or 0) & 0x7FFF
         # a limited member may talk to full ones, two limited ones never (IBTA, P_Key matching)

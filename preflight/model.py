@@ -475,7 +475,7 @@ class World(Generic[T]):
     def seen(self) -> Mapping[str, T]:
         """What was seen, by key."""
         if not self._values:
-            seen = ((k, o.value) for k, o in self.observations.items() if isinstance(o, Seen))
+            seen = {k: o.value for k, o in self.observations.items() if isinstance(o, Seen)}
             self._values.update(seen)
         return self._values
 
@@ -511,15 +511,17 @@ class World(Generic[T]):
 
     def found(self, rule: Callable[[Subject, T], Iterable[Found]]) -> Iterator[Found]:
         """What a rule finds of each value. One of which it has found nothing is not looked at again
-        where another node has the same one: most of ten thousand nodes are alike, and then their
-        value is one object. A rule takes nothing but its name from the subject."""
-        sound: set[int] = set()
+        where another node has the same one and as many ranks: most of ten thousand nodes are alike,
+        and then their value is one object. A rule takes nothing else but its name from the
+        subject."""
+        sound: set[tuple[int, int]] = set()
         for subject, value in self.each():
-            if id(value) not in sound:
+            known = id(value), len(subject.ranks)
+            if known not in sound:
                 found = list(rule(subject, value))
                 yield from found
                 if not found:
-                    sound.add(id(value))
+                    sound.add(known)
 
 
 def _distinct(world: World[T]) -> tuple[T, ...]:

@@ -230,11 +230,10 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     made: dict[int, Seen[Any] | Missing] = {}
     observations: dict[str, Seen[Any] | Missing] = {}
     for key, observation in seen.items():
-        number = id(observation)
-        if number in made:  # of what many have in common there is one
-            observations[key] = made[number]
+        now = made.get(id(observation))
+        if now is not None:  # of what many have in common there is one
+            observations[key] = now
             continue
-        now: Seen[Any] | Missing
         if isinstance(observation, Missing):
             now = observation
         else:
@@ -244,7 +243,7 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
             except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
                 text = f"the answer does not fit this version of the check: {error}"
                 now = Missing(Cause.CRASHED, text[:300], observation.seconds)
-        observations[key] = made[number] = now
+        observations[key] = made[id(observation)] = now
     return World(loaded.id, observations, topology)
 
 
@@ -348,26 +347,26 @@ def _may_fail(kind: type) -> bool:
     return all(hasattr(kind, name) for name in vars(MayFail)["__annotations__"])
 
 
+def _is_stuck(answer: Any) -> bool:
+    """Whether an answer says itself that it did not get through: that is no evidence of health."""
+    return _may_fail(answer.__class__) and answer.trouble is not None
+
+
 def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
     """The heaviest finding of each subject; what is missing without one that says at least as much
     as "can't tell" gets the generic one, unless it waited for a rank that has failed."""
     unexplained: dict[Cause, list[str]] = {}
     together = judged.loaded is not None and judged.loaded.check.scope is Scope.WORLD
-    if not judged.findings and not together and not world.missing():
+    through = not together or not any(map(_is_stuck, world.distinct))
+    if through and not judged.findings and not world.missing():
         judged.by_subject = dict.fromkeys(world.observations, Status.PASS)
         return
     waited = together and any(f.status is Status.FAIL for f in judged.findings)
     touched = _Touched(judged.findings, world.topology)
-    fails: dict[type, bool] = {}
     for key, observation in world.observations.items():
         statuses = touched.of(key)
         if isinstance(observation, Seen):
-            # an answer that says itself that it did not get through is no evidence of health
-            answer = observation.value
-            kind = answer.__class__
-            if together and kind not in fails:
-                fails[kind] = _may_fail(kind)
-            stuck = together and fails[kind] and answer.trouble is not None
+            stuck = together and _is_stuck(observation.value)
             own = Status.UNDECIDED if stuck else Status.PASS
         elif observation.cause in (Cause.NOT_APPLICABLE, Cause.BLOCKED, Cause.SKIPPED):
             own = Status.SKIP

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -200,6 +201,7 @@ def as_c10d(ip: str) -> str:
     return ip if ":" in ip else f"::ffff:{ip}"
 
 
+@lru_cache(64)  # of one node's addresses several questions are asked
 def parse_ip(ip: str) -> IPv4Address | IPv6Address | None:
     """The address in a text, without its scope; None when it is none."""
     try:

@@ -343,15 +343,20 @@ def bad_addresses(one: LibraryMesh) -> Iterator[tuple[str, list[str]]]:
 def translated(world: World[Mesh], one: LibraryMesh) -> dict[str, str]:
     """The nodes whose address is translated (NAT) on their way to others, and the one that is seen
     in its place: by a listener of this check, or by the host of the meeting."""
+    found = {**world.once(_translated_on_the_way_to_the_host)}
+    found |= {a: edge.source[:45] for (a, _), edge in one.moved.items()}
+    # the proxy of a service mesh is on the node itself
+    return {node: ip for node, ip in found.items() if not is_loopback(ip)}
+
+
+def _translated_on_the_way_to_the_host(world: World[Mesh]) -> Mapping[str, str]:
     found = {}
     for node in world.topology.nodes:
         seen = world.seen.get(node.name)
         mine, theirs = parse_ip(seen.source if seen else ""), parse_ip(node.addr)
         if mine and theirs and mine.version == theirs.version and mine != theirs:
             found[node.name] = node.addr
-    found |= {a: edge.source[:45] for (a, _), edge in one.moved.items()}
-    # the proxy of a service mesh is on the node itself
-    return {node: ip for node, ip in found.items() if not is_loopback(ip)}
+    return found
 
 
 def other_range(ranges: Mapping[str, tuple[int, ...]], node: str) -> str:
