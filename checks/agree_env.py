@@ -279,8 +279,11 @@ def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
 
 def _differences(world: World[Environment]) -> Iterator[SettingDifference]:
     distinct: dict[Environment, list[str]] = {}
+    of_object: dict[int, list[str]] = {}  # most of 100,000 ranks have one and the same
     for key, seen in world.seen.items():
-        distinct.setdefault(seen, []).append(key)
+        if id(seen) not in of_object:
+            of_object[id(seen)] = distinct.setdefault(seen, [])
+        of_object[id(seen)].append(key)
     settings = {seen: {v.name: v for v in seen.settings} for seen in distinct}
     for name in compared():
         values = {seen: effective(name, mine.get(name)) for seen, mine in settings.items()}
@@ -400,7 +403,7 @@ def _subject(world: World[Environment], party: str, name: str) -> Subject:
 def measured(world: World[Environment]) -> Measured:
     if not world.seen:
         return Measured()
-    names = {v.name for seen in set(world.seen.values()) for v in seen.settings}
+    names = {v.name for seen in world.distinct for v in seen.settings}
     different = [d.name for d in _differences(world)]
     nodes = len({place_of(key)[0] for key in world.seen})
     text = f"{plural(len(names), 'setting')} the same on {plural(nodes, 'node')}"

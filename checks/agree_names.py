@@ -305,10 +305,11 @@ def _records(world: World[ResolvedNames]) -> dict[str, NameRecord]:
     nodes = world.topology.nodes
     owned = Counter(v.name for v in world.seen.values())
     made: dict[str, NameRecord] = {}
-    for looker, views in world.seen.items():
+    all_of, count = world.seen, len(nodes)
+    for looker, views in all_of.items():
         for peer in views.peers:
-            owner = nodes[peer.number].name if 0 <= peer.number < len(nodes) else ""
-            target = world.seen.get(owner)
+            owner = nodes[peer.number].name if 0 <= peer.number < count else ""
+            target = all_of.get(owner)
             if target is None or owner == looker or owned[target.name] > 1:
                 continue
             seen, away = peer.seen, [ip for ip in peer.seen.found if not is_loopback(ip)]

@@ -271,7 +271,9 @@ def _environments(world: World[Identity]) -> list[Env]:
             what = (seen.owned, seen.kubernetes, *sorted(seen.values.items()))
             number_of[id(seen)] = numbers.setdefault(what, len(numbers))
         key = subject.node, number_of[id(seen)]
-        groups.setdefault(key, (seen, []))[1].append(subject)
+        if key not in groups:
+            groups[key] = seen, []
+        groups[key][1].append(subject)
     return [
         Env(seen.values, seen.owned, seen.kubernetes, subjects[0].node, tuple(subjects))
         for seen, subjects in groups.values()

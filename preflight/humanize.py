@@ -52,7 +52,9 @@ def rank_list(numbers: Iterable[int], most: int | None = RUNS) -> str:
 
 def several(world: World[Any]) -> bool:
     """Whether a rank's number alone leaves open on which node it is."""
-    return len({place_of(key)[0] for key in world.observations}) > 1
+    nodes = (place_of(key)[0] for key in world.observations)
+    first = next(nodes, None)
+    return any(node != first for node in nodes)
 
 
 def on_nodes(keys: Iterable[str]) -> dict[str, list[str]]:

@@ -46,6 +46,11 @@ class Loop(Protocol):
 class Wire:
     """One connection. `send` queues and sends what it can, `receive` returns whole messages."""
 
+    __slots__ = (
+        *("_counts", "_events", "_lines", "_loop", "_proof", "_side", "_unsent", "_wake"),
+        *("closed", "heard", "limit", "received", "sent", "sock"),
+    )
+
     def __init__(
         self, sock: socket.socket, loop: Loop, wake: Callable[[int], None], proof: bytes = b""
     ) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 class LineBuffer:
     """`add` takes what has come and returns the lines that are whole now."""
 
+    __slots__ = ("_rest",)
+
     def __init__(self) -> None:
         self._rest = bytearray()
 

@@ -179,11 +179,10 @@ def _finite(number: float) -> float:
 def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> Iterator[Found]:
     """The ranks that got a wrong sum: known for certain, since the right one is known. Where the
     fault is: with the few that got it; if many did, or one of two nodes, one of those who sent."""
-    wrong = {
-        key: next(r for r in reduced if r.wrong)
-        for key, reduced in sums.items()
-        if any(r.wrong for r in reduced)
-    }
+    distinct = {id(reduced): reduced for reduced in sums.values()}  # most ranks have the same
+    first_wrong = {n: next((r for r in some if r.wrong), None) for n, some in distinct.items()}
+    told = ((key, first_wrong[id(reduced)]) for key, reduced in sums.items())
+    wrong = {key: one for key, one in told if one is not None}
     if not wrong:
         return
     few = len(wrong) * 2 <= len(sums) and not humanize.one_of_two(world, wrong)
