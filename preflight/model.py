@@ -10,7 +10,6 @@ Errors of ours (all three; what else escapes is our bug):
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
@@ -447,11 +446,17 @@ def place_of(key: str) -> tuple[str, int | None]:
 def _place(key: str) -> tuple[str, int | None]:
     node, slash, rank = key.rpartition("/")
     number = rank.isascii() and rank.isdecimal() and len(rank) <= RANK_DIGITS
-    # one text for all ranks of a node, whose places are kept
-    return (sys.intern(node), int(rank)) if slash and number else (key, None)
+    return (node, int(rank)) if slash and number else (key, None)
 
 
-_kept_place = lru_cache(1 << 17)(_place)
+_one_text = lru_cache(64)(str)
+"""A text as it was first, which the places of a node's ranks share: they come one after another."""
+
+
+@lru_cache(1 << 17)
+def _kept_place(key: str) -> tuple[str, int | None]:
+    node, rank = _place(key)
+    return _one_text(node), rank
 
 
 @dataclass(frozen=True, slots=True)

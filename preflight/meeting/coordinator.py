@@ -207,7 +207,7 @@ class KnownMarks:
     def _one(self, mark: Mark) -> Mark:
         known = self._each.get(mark)
         if known is None:
-            # several checks have a mark with the node's own name
+            # several checks have a mark with the node's name in it
             known = Mark(sys.intern(mark.name), self._times.setdefault(mark.at, mark.at))
             self._each[known] = known
             self.held += 3 * ENTRY + sys.getsizeof(mark.name)
@@ -519,7 +519,7 @@ class Meeting:
         if rank is not None and rank not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")
         self._hold(guest, guest.unread, SEEN_WEIGHT + len(check))
-        check = sys.intern(check)  # which each of a million observations names anew
+        check = sys.intern(check)  # which each of a million observations names
         if "missing" in data:
             self._hold(guest, guest.unread, weight(wire.line_of(data)))
             self.taken.add(check, guest, rank, observation_from(data))

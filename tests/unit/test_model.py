@@ -51,6 +51,23 @@ def test_a_rule_looks_once_at_what_is_one_object() -> None:
     assert looked == ["n1", "n3", "n4"]
 
 
+def test_a_rule_is_asked_again_where_a_node_has_another_number_of_ranks() -> None:
+    """How many GPUs a node needs, for one, goes by its ranks."""
+    same = ["a"]
+    looked = []
+
+    def rule(subject: Subject, value: list[str]) -> Iterator[Found]:
+        looked.append(subject.node)
+        if len(subject.ranks) > 1:
+            yield Found("x", (subject,), "saw")
+
+    top = Topology(nodes=(Node("n1", (0,)), Node("n2", (1,)), Node("n3", (2, 3))))
+    seen = {name: Seen(same) for name in ("n1", "n2", "n3")}
+    found = World("site.x", seen, top).found(rule)
+    assert [f.subjects[0].node for f in found] == ["n3"]
+    assert looked == ["n1", "n3"]
+
+
 def test_nodes_are_found_by_name() -> None:
     top = Topology(nodes=(Node("a", (0, 1), size=4), Node("b", (2,)), Node("a", (9,))))
     assert (top.ranks_of("a"), top.ranks_of("b"), top.ranks_of("c")) == ((0, 1), (2,), ())

@@ -100,6 +100,16 @@ def test_a_value_takes_the_room_of_what_is_its_own() -> None:
     assert plain(first) is first
 
 
+def test_what_is_known_to_be_new_is_the_same_value_and_is_not_looked_for() -> None:
+    packing = Packing()
+    first, second = packing.of(node(0), new=True), packing.of(node(1), new=True)
+    assert (plain(first), plain(second)) == (node(0), node(1))
+    assert type(second) is Packed
+    again = packing.of(node(1))
+    assert plain(again) == node(1)
+    assert packing.of(node(1)) is again, "what may come again is one object"
+
+
 def test_the_room_is_told_of_whoever_has_another_form_each_time() -> None:
     packing = Packing()
     for number in range(50):
