@@ -155,8 +155,8 @@ FINDINGS = {
         cause="DistributedSampler with the rank of an argument that has its default on all ranks, "
         "such as --local_rank, which torchrun does not pass",
         means="no error at all: some samples are used by several ranks, the rest by none",
-        text="leave rank and num_replicas of DistributedSampler to torch, or give it "
-        "torch.distributed.get_rank() for what {line!s} iterates",
+        text="give DistributedSampler no rank and no num_replicas, or torch.distributed.get_rank() "
+        "as its rank, for what {line!s} iterates",
         status=Status.WARN,
     ),
     "order-repeats": for_author(

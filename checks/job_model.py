@@ -118,7 +118,7 @@ FINDINGS = {
         cause="the keys of a model that DDP or torch.compile had wrapped (module., _orig_mod.), or "
         "a checkpoint of another model, with strict=False",
         means="no error at all: the training starts from the initial weights",
-        text="{hint!s}; look at the missing_keys that load_state_dict returns at {line!s}",
+        text="look at the missing_keys that load_state_dict returns at {line!s}, and {hint!s}",
         status=Status.WARN,
     ),
     "model-unchanged": for_author(
@@ -126,7 +126,7 @@ FINDINGS = {
         cause="an optimizer with the parameters of another model or of a copy, an output that has "
         "no part in the loss, a learning rate of 0, updates that bfloat16 rounds away",
         means="no error at all: nothing is learned",
-        text="{hint!s}",
+        text="change what keeps it from learning: {hint!s}",
         status=Status.WARN,
     ),
     "mode-evaluation": for_author(

@@ -32,7 +32,7 @@ from statistics import median
 from preflight.check import Context
 from preflight.domains.job.backends import carries
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
-from preflight.domains.job.record import Pace, Payload
+from preflight.domains.job.record import Volume, Pace
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -136,7 +136,7 @@ FINDINGS = {
         "replay buffer, of all metrics or predictions so far)",
         means="no error at all: each call takes longer than the one before, until it times out or "
         "memory is used up",
-        text="send at {line!s} only what is new since the last call, or bound what is kept",
+        text="change {line!s} to send only what is new since the last call, or bound what is kept",
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
@@ -335,7 +335,7 @@ def _growing(world: World[Pace]) -> Found | None:
     )
 
 
-def _grows(payload: Payload) -> bool:
+def _grows(payload: Volume) -> bool:
     return (
         payload.calls >= GROWING_CALLS
         and payload.rises >= GROWS

@@ -15,6 +15,7 @@ from preflight.domains.job.record import (
     FRAMES,
     TEXT,
     Calls,
+    Volume,
     Caught,
     Collective,
     End,
@@ -24,7 +25,6 @@ from preflight.domains.job.record import (
     Joins,
     Life,
     Pace,
-    Payload,
     RehearsalRecord,
     Rehearsed,
     WatchedCommand,
@@ -212,7 +212,7 @@ def _calls_with_bytes(dump: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], 
     ]
 
 
-def _payloads(calls: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Payload, ...]:
+def _payloads(calls: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Volume, ...]:
     """What the calls of each line carry, of the lines whose last calls carry most."""
     series: dict[tuple[Frame, str, str], list[int]] = {}
     for entry, carried in calls:
@@ -225,7 +225,7 @@ def _payloads(calls: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Payload, 
         if (quarter := len(sizes) // 4) > 0:
             rises = sum(b > a for a, b in itertools.pairwise(sizes)) / (len(sizes) - 1)
             early, late = (float(statistics.median(s)) for s in (sizes[:quarter], sizes[-quarter:]))
-            found.append(Payload(frame, op, len(sizes), early, late, round(rises, 3)))
+            found.append(Volume(frame, op, len(sizes), early, late, round(rises, 3)))
     return tuple(sorted(found, key=lambda payload: -payload.late)[:PAYLOADS])
 
 

@@ -72,6 +72,28 @@ def deals(rank: int, seed: int = 0, epoch: int = 0, **more: object) -> Work:
     return replace(ONE, dealt=(Dealt(**fields),))  # type: ignore[arg-type]
 
 
+def dealt_to(*works: Work) -> dict[str, Work]:
+    return ranks(*(replace(work, world=4) for work in works))
+
+
+def passes(*epochs: int, **more: object) -> dict[str, Work]:
+    """Passes of two ranks, of eight steps each."""
+    fields = {"replicas": 2, "trains": True} | more
+    return ranks(
+        *(
+            replace(
+                ONE,
+                dealt=tuple(
+                    one
+                    for number, epoch in enumerate(epochs)
+                    for one in deals(rank, epoch=epoch, steps=8 * number, **fields).dealt
+                ),
+            )
+            for rank in range(2)
+        )
+    )
+
+
 def draws(**more: object) -> Work:
     """With a new pass over 50 batches for each of 25 that it got."""
     fields: dict[str, object] = {"length": 50, "given": 1, "workers": 2, "passes": 25}
@@ -98,6 +120,34 @@ CASES = (
             ("a validation batch now and then", draws(passes=12)),
         )
     ),
+    Case(
+        "one part on all",
+        dealt_to(*(deals(0, trains=True) for _ in range(4))),
+        "parts-missing",
+        WARN,
+        topology=FOUR,
+    ),
+    Case(
+        "two parts on two each",
+        dealt_to(*(deals(r // 2, trains=True) for r in range(4))),
+        "parts-missing",
+        WARN,
+        topology=FOUR,
+    ),
+    Case("a part each", dealt_to(*(deals(r, trains=True) for r in range(4))), topology=FOUR),
+    Case("one part, to look at", dealt_to(*(deals(0) for _ in range(4))), topology=FOUR),
+    Case(
+        "two parts of two, model parallel",
+        dealt_to(*(deals(r // 2, replicas=2, trains=True) for r in range(4))),
+        topology=FOUR,
+    ),
+    Case("one is not seen", dealt_to(*(deals(0, trains=True) for _ in range(3))), topology=FOUR),
+    Case("the same order", passes(0, 0, 0), "order-repeats", WARN, topology=FOUR),
+    Case("an epoch each", passes(0, 1, 2), topology=FOUR),
+    Case("two passes", passes(0, 0), topology=FOUR),
+    Case("an epoch for each second pass", passes(0, 0, 1, 1), topology=FOUR),
+    Case("a validation", passes(0, 0, 0, trains=False), topology=FOUR),
+    Case("not shuffled, in order", passes(0, 0, 0, shuffle=False), topology=FOUR),
     Case("one rank alone draws", ranks(draws(), ONE), topology=FOUR),
     Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
     Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),

@@ -11,7 +11,7 @@ from preflight.check import conforms
 from preflight.checks import job_model
 from preflight.checks.job_model import Models
 from preflight.domains.job.frame import Frame
-from preflight.domains.job.replica import Replica, Sampled
+from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.model import Cause, Confidence, Missing, Node, Status, Topology
 
 conforms(job_model)
@@ -74,7 +74,72 @@ TURNED = replace(
 PLACED = ("full_inv_freq [16] float32", "sliding_inv_freq [16] float32")
 ROPE, TURNED_ROPE = replace(DDP, placed=PLACED), replace(DDP, placed=PLACED[::-1])
 
+STILL = replace(
+    DDP,
+    given=(True, True),
+    modes=(64, 0),
+    checks=tuple(Sampled(step, (1.0, 0.5), (1.0, 1.0)) for step in (0, 1, 2, 4, 8, 16, 32)),
+)
+LEARNS = replace(
+    STILL,
+    checks=tuple(Sampled(step, (1.0, 0.5 + step), (1.0, 1.0)) for step in (0, 1, 2, 4, 8, 16, 32)),
+)
+PREFIXED = Load(STEP, 6, "module.enc.weight", "enc.weight")
+
+
+def loads(model: Replica, *found: Load) -> dict[str, Models]:
+    return {key: replace(seen, loads=found) for key, seen in ranks(model, model, steps=64).items()}
+
+
 CASES = (
+    *(
+        Case(name, ranks(model, model), "model-unchanged", WARN, topology=THREE)
+        for name, model in (
+            ("an optimizer steps it, and nothing changes", STILL),
+            ("no gradient comes", replace(STILL, had=(False, False))),
+            ("no optimizer has it", replace(STILL, given=(False, False))),
+            ("without DDP", replace(STILL, kind="optimizer")),
+        )
+    ),
+    *(
+        Case(name, ranks(model, model), topology=THREE)
+        for name, model in (
+            ("it learns", LEARNS),
+            ("two looks", replace(STILL, checks=STILL.checks[:2])),
+            ("eight steps", replace(STILL, checks=STILL.checks[:5])),
+            ("a teacher", replace(STILL, had=(False, False), given=(False, False))),
+            ("all of it frozen", replace(STILL, trained=(False, False))),
+            ("in evaluation mode from the start", replace(LEARNS, modes=(0, 64))),
+            ("two steps in evaluation mode", replace(LEARNS, modes=(62, 2))),
+        )
+    ),
+    Case("one of two learns", ranks(STILL, replace(LEARNS, options=("join",))), topology=THREE),
+    Case(
+        "as many steps as batches in Join",
+        ranks(*(replace(m, options=("join",)) for m in (DDP, OTHER))),
+        topology=THREE,
+    ),
+    Case(
+        "evaluation mode that stays",
+        ranks(*[replace(LEARNS, modes=(20, 44))] * 2),
+        "mode-evaluation",
+        WARN,
+        topology=THREE,
+    ),
+    Case(
+        "keys that DDP has made",
+        loads(LEARNS, PREFIXED),
+        "checkpoint-unmatched",
+        WARN,
+        topology=THREE,
+    ),
+    Case(
+        "keys of another model",
+        loads(LEARNS, replace(PREFIXED, given="blocks.0.w", wanted="enc.weight")),
+        "checkpoint-unmatched",
+        WARN,
+        topology=THREE,
+    ),
     Case("all alike", ranks(DDP, DDP, DDP), topology=THREE),
     Case("other seeds", ranks(DDP, replace(DDP, seed=8), DDP), topology=THREE),
     Case(

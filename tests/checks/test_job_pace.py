@@ -16,10 +16,10 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 from preflight.check import conforms
 from preflight.checks import job_pace
 from preflight.domains.job.record import (
+    Volume,
     Frame,
     Life,
     Pace,
-    Payload,
     RehearsalRecord,
     Rehearsed,
     WatchedCommand,
@@ -100,7 +100,7 @@ def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any
 
 
 STARVED = pace(loader=0.45)
-GROWS = Payload(TOKENS, "all_gather", 30, early=1.1e6, late=9.7e6, rises=0.97)
+GROWS = Volume(TOKENS, "all_gather", 30, early=1.1e6, late=9.7e6, rises=0.97)
 CHATTY = pace(collectives=400, size=4, waiting=0.6)
 
 

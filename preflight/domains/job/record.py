@@ -303,7 +303,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class Volume:
     """What the calls of one line carry, in their order: `calls` of `op` with one kind of values.
 
     early, late  bytes, the median of the first quarter of the calls and of the last one
@@ -368,7 +368,7 @@ class Pace:
     sync_at: Frame | None = None
     busy: float | None = None
     """Part of the time in which its GPU computed, where the driver tells."""
-    payloads: tuple[Payload, ...] = ()
+    payloads: tuple[Volume, ...] = ()
     """Of the lines that carried most at last."""
 
 
