@@ -32,7 +32,7 @@ from statistics import median
 from preflight.check import Context
 from preflight.domains.job.backends import carries
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
-from preflight.domains.job.record import Volume, Pace
+from preflight.domains.job.record import Pace, Volume
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host

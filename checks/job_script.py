@@ -10,12 +10,13 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              continues alone after an error in a collective, skips a batch or stops early on its
              own, sets its own learning rate, or decides by a random number whether to call one; a
              set determines the order of collectives; an asynchronous collective is never waited
-             for; DDP loads its data without a sampler, or never calls set_epoch; gradients
-             accumulated over batches are all-reduced in each of them, or reset in each; they are
-             clipped while they are scaled; a GradScaler is used with bfloat16; apex.amp is used; no
-             rank selects its own GPU, or a batch stays on the CPU; NCCL is requested without a GPU;
-             DETAIL debugging will crash DDP over Gloo; hard-coded addresses, ranks or devices
-             contradict the launcher; an NCCL process group is never destroyed
+             for; DDP loads its data without a sampler, or never calls set_epoch, or each rank
+             shuffles it by itself before; gradients accumulated over batches are all-reduced in
+             each of them, or reset in each; they are clipped while they are scaled; a GradScaler is
+             used with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays on
+             the CPU; NCCL is requested without a GPU; DETAIL debugging will crash DDP over Gloo;
+             hard-coded addresses, ranks or devices contradict the launcher; an NCCL process group
+             is never destroyed
              A loss that is read or printed in every step (.item(), synchronize()) is mentioned,
              where there is a GPU
 Undecided    the script can't be read
@@ -179,6 +180,15 @@ FINDINGS = {
         text="call the scheduler on all ranks, with a loss that all have agreed on (all_reduce), "
         "at {place!s}",
     ),
+    "order-per-rank": pitfall(
+        headline="each rank orders the data by itself before it is shared out, at {place}: {seen}",
+        cause="a shuffle or a split of the dataset by random numbers, which no seed makes the same "
+        "on all ranks",
+        means="no error: DistributedSampler shares out by number, so that some samples are used by "
+        "several ranks and others by none, and validation data is trained on",
+        text="use a random.Random(seed) or a torch.Generator with the same seed on all ranks at "
+        "{place!s}",
+    ),
     "random-branch": pitfall(
         headline="a random number decides on each rank whether it calls the collective at {place}",
         cause="random numbers with a different seed on each rank, or none",
@@ -281,6 +291,7 @@ EXPECTED = {
     "wrapped-under-rank": "model.module, or the call on all ranks",
     "early-stop-per-rank": "one decision for all ranks",
     "rate-per-rank": "one learning rate on all ranks",
+    "order-per-rank": "one order of the data on all ranks",
     "random-branch": "one decision for all ranks",
     "set-order": "the same order on all ranks",
     "accumulation-reset": "zero_grad() once per optimizer step",

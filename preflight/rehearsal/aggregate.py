@@ -15,7 +15,6 @@ from preflight.domains.job.record import (
     FRAMES,
     TEXT,
     Calls,
-    Volume,
     Caught,
     Collective,
     End,
@@ -27,6 +26,7 @@ from preflight.domains.job.record import (
     Pace,
     RehearsalRecord,
     Rehearsed,
+    Volume,
     WatchedCommand,
 )
 from preflight.domains.job.stack_sites import group_of_stack

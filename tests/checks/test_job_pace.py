@@ -16,12 +16,12 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 from preflight.check import conforms
 from preflight.checks import job_pace
 from preflight.domains.job.record import (
-    Volume,
     Frame,
     Life,
     Pace,
     RehearsalRecord,
     Rehearsed,
+    Volume,
     WatchedCommand,
 )
 from preflight.host import Host

@@ -66,6 +66,7 @@ PLAIN = (
     "wrapped-under-rank",
     "early-stop-per-rank",
     "rate-per-rank",
+    "order-per-rank",
     "random-branch",
     "set-order",
     "accumulation-reset",

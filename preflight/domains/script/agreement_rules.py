@@ -245,7 +245,7 @@ def calls_in(node: ast.AST) -> frozenset[str]:
 
 def random_branch(program: Program, seen: Mentions) -> Iterator[Hit]:
     """A collective under a throw of dice that each rank makes for itself."""
-    alike = _seeded_alike(program)
+    alike = seeded_alike(program)
     for module in program.modules:
         reach = reaching_a_collective(module)
         for scope in module.scopes:
@@ -261,7 +261,7 @@ def random_branch(program: Program, seen: Mentions) -> Iterator[Hit]:
                     yield from module.hit("random-branch", test, scope, f"{name} under {dice}()")
 
 
-def _seeded_alike(program: Program) -> set[str]:
+def seeded_alike(program: Program) -> set[str]:
     """The libraries whose numbers are the same on all ranks, since they are seeded without the
     rank: `random`, `numpy` or `torch`; EVERY for a function of which nothing else is known."""
     found = set()
@@ -292,6 +292,8 @@ def _is_of_its_own(call: ast.Call, scope: NameScope, module: Module) -> bool:
         case ast.Attribute(value=ast.Name(id=name)):
             made = scope.value(name)
             return isinstance(made, ast.Call) and module.full(made.func) in GENERATORS
+        case ast.Attribute(value=ast.Call(func=made)):
+            return module.full(made) in GENERATORS
     return False
 
 
