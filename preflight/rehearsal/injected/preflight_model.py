@@ -30,10 +30,8 @@ class Models:
     entries = []
     clock = None
     steps = 0
-    other, others = (
-        None,
-        0,
-    )  # the optimizer that made the latest steps beside the clock, and how many
+    other = None  # the optimizer that made the latest steps beside the clock
+    others = 0  # and how many
     place = seconds = None
     loads = {}  # of models that a state dict was loaded into without strict, and took nothing of it
 
