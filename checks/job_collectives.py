@@ -282,7 +282,7 @@ def _mixed_groups(hang: Hang) -> Found | None:
     gloo = {rank for rank, seen in hang.calls.items() if seen.gloo}
     found = collective_order.mixed_groups(hang.groups, gloo)
     if found is None:
-        return None
+        return _crossed_groups(hang)
     rows: dict[str, list[int]] = {}
     for rank, members in sorted(found.members.items(), key=lambda of: of[0] not in found.odd):
         made = f", made at {found.made[rank]}" if rank in found.made else ""
@@ -299,6 +299,25 @@ def _mixed_groups(hang: Hang) -> Found | None:
         expected="new_group called for the same ranks in one order on all ranks",
         confidence=LIKELY if one or apart else Confidence.POSSIBLE,
         alternatives=() if one or apart else hang.either(found.odd),
+        fields={"line": line},
+    )
+
+
+def _crossed_groups(hang: Hang) -> Found | None:
+    """Ranks that make a group of the same ranks, and count it as another one."""
+    crossed = collective_order.crossed_groups(hang.calls)
+    if not crossed or not hang.stopped:
+        return None
+    members, numbers = next(iter(crossed.items()))
+    here = {r: hang.calls[r].groups[-1].made for of in numbers.values() for r in of}
+    told = ", ".join(f"number {name} for {rank_list(of)}" for name, of in numbers.items())
+    line = next((str(made) for made in here.values() if made is not None), "that line")
+    return Found(
+        "groups-differ",
+        hang.subjects(sorted(here)),
+        saw=f"the group of {rank_list(members)}, made at {line}, is {told}",
+        expected="new_group called for the same ranks in one order on all ranks",
+        confidence=LIKELY,
         fields={"line": line},
     )
 

@@ -46,6 +46,7 @@ from preflight.domains.job.replica import (
     unchanged,
     unfrozen_too_late,
     unreduced_on,
+    without_gradient,
 )
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -190,7 +191,7 @@ def observe(host: Host, ctx: Context) -> Models:
         collectives=calls,
         exchanged=seen.pace.mean_size * calls / max(1, seen.calls.steps),
         loads=seen.loads,
-        failed=end.text if end is not None and end.how == "raised" else "",
+        failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
         alone=seen.life.world > 1
         and not (seen.life.joined or seen.life.joins or seen.calls.groups or seen.calls.libraries),
     )
@@ -447,21 +448,25 @@ def _rates(rates: Sequence[float]) -> str:
 
 def _unused(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
     """Of ranks that DDP has ended for it: the parameters that never had a gradient."""
-    known = {rank: model for rank, (_, seen) in ranks.items() if (model := _first_unused(seen))}
+    known = {rank: found for rank, (_, seen) in ranks.items() if (found := _first_unused(seen))}
     failed = [rank for rank, (_, seen) in ranks.items() if UNREDUCED in seen.failed]
     if not any(rank in known for rank in failed):
         return
     rows: dict[tuple[str, ...], list[int]] = {}
     for rank in failed:
         if rank in known:
-            rows.setdefault(known[rank].unused, []).append(rank)
+            rows.setdefault(known[rank].names, []).append(rank)
     names, mine = next(iter(rows.items()))
-    line = str(known[mine[0]].frame or "DDP wraps the model")
+    first = known[mine[0]]
+    line = str(first.model.frame or "DDP wraps the model")
+    had = "never had a gradient"
     used = sorted(r for r, (_, seen) in ranks.items() if _uses_any(seen, names))
-    told = f"{_some(names)} never had a gradient"
+    if first.lately:
+        had, used = "had no gradient in the latest step, though in steps before", []
+    told = f"{_some(names)} {had}"
     if used or len(rows) > 1:  # a branch or a layer that each rank takes or leaves by itself
         told = "; ".join(f"{rank_list(of)}: {_some(few)}" for few, of in list(rows.items())[:SHOWN])
-        told += " never had a gradient"
+        told += f" {had}"
         told += f", and had one on {rank_list(used)}" if used else ""
     yield Found(
         "gradients-unused",
@@ -546,10 +551,24 @@ def _why_unchanged(one: Replica) -> tuple[str, str]:
     return f"an optimizer steps them, learning rate {rates}", hint
 
 
-def _first_unused(seen: Models) -> Replica | None:
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Parameters of a model without a gradient; lately: they had one in steps before, and DDP says
+    of them that they had none in the latest."""
+
+    model: Replica
+    names: tuple[str, ...]
+    lately: bool = False
+
+
+def _first_unused(seen: Models) -> Unused | None:
     """The first model of a rank in DDP of which only some parameters had a gradient."""
-    ddp = (one for one in seen.models if one.kind == "ddp")
-    return next((one for one in ddp if one.unused and any(one.had)), None)
+    ddp = [one for one in seen.models if one.kind == "ddp"]
+    never = next((one for one in ddp if one.unused and any(one.had)), None)
+    if never is not None:
+        return Unused(never, never.unused)
+    lately = ((one, without_gradient(one, seen.failed)) for one in ddp)
+    return next((Unused(one, names, lately=True) for one, names in lately if names), None)
 
 
 def _uses_any(seen: Models, names: Sequence[str]) -> bool:

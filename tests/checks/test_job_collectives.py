@@ -193,6 +193,16 @@ DIFFERS = (
         1,
     ),
     finds(
+        "groups-differ",
+        "a group in the making, of which one has counted another before",
+        job(
+            rank("init", group(done=0, name="2", ranks=(0, 1))),
+            rank("init", group(done=0, name="1", ranks=(0, 1))),
+            rank("own"),
+        ),
+        0,
+    ),
+    finds(
         "exception-swallowed",
         "for an exception that it has caught",
         job(WAITS, replace(OTHER, caught=SWALLOWS), WAITS, WAITS),

@@ -120,6 +120,24 @@ CASES = (
         topology=THREE,
     ),
     Case(
+        "a layer that is left out now and then",
+        ranks(
+            DDP,
+            DDP,
+            failed=f"{UNREDUCED} Parameter indices which did not receive grad for "
+            "rank 1: 1 In addition, you can set",
+        ),
+        "gradients-unused",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "numbers that the model has not",
+        ranks(DDP, DDP, failed=f"{UNREDUCED} indices which did not receive grad for rank 1: 7 8"),
+        topology=THREE,
+    ),
+    Case(
         "evaluation mode that stays",
         ranks(*[replace(LEARNS, modes=(20, 44))] * 2),
         "mode-evaluation",

@@ -36,6 +36,9 @@ is right that they come from different lines."""
 SUMS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 """A number of another type is wrong in these, also where they end."""
 
+MAKING = "init"
+"""Calls.at of a rank that makes a group."""
+
 NEAR = 4
 """Calls between two that were exchanged: those of one step, not of different epochs."""
 
@@ -156,6 +159,19 @@ def mixed_groups(
     here = {r: of[name][r] for r in every if r in of[name]}
     made = {r: f for r, ranks in here.items() if (f := known[name, ranks][r].made) is not None}
     return GroupMismatch(name, here, tuple(odd), made)
+
+
+def crossed_groups(calls: Mapping[int, Calls]) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Groups of the same ranks that some of these are making under other numbers than others, who
+    have made more or fewer groups before: ranks of the group -> number -> ranks that have it so."""
+    found: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
+    for rank, seen in sorted(calls.items()):
+        last = seen.groups[-1] if seen.groups else None
+        if last is None or seen.at != MAKING or last.calls or not last.ranks or last.enqueued:
+            continue
+        names = found.setdefault(last.ranks, {})
+        names[last.name] = (*names.get(last.name, ()), rank)
+    return {ranks: names for ranks, names in found.items() if len(names) > 1}
 
 
 def _confirmed(rank: int, of: Mapping[int, tuple[int, ...]]) -> bool:

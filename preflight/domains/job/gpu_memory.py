@@ -116,7 +116,7 @@ UNEVEN = (
 
 def lengthy(text: str) -> bool:
     """Whether a text is one of those whose end matters."""
-    return "out of memory" in text or "ncclUnhandled" in text
+    return any(word in text for word in ("out of memory", "ncclUnhandled", "finished reduction"))
 
 
 def out_of_memory(text: str) -> GpuMemory | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,6 +13,7 @@ from preflight.frozen import dataclass
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 """By how much of the size of its numbers a parameter may differ. Replicas on equal hardware have
 the same bits; another GPU may round otherwise in a step, which stays far below this."""
+NUMBERS = re.compile(r"indices which did not receive grad for rank \d{1,9}: ((?:\d{1,6} ?){1,200})")
 LOOKS = 5
 """At a model before it is said that nothing in it changes."""
 CONSTANT = 3
@@ -214,6 +216,15 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
             return Drift(step, agreed, names, numbers, odd, tie, compared, again)
         agreed = step
     return None
+
+
+def without_gradient(one: Replica, text: str) -> tuple[str, ...]:
+    """The parameters that DDP's own error counts as unused: of those that are trained, by their
+    numbers. None where it does not say, or speaks of another model."""
+    found = NUMBERS.search(text)
+    trained = [name for name, on in zip(one.names, one.trained, strict=False) if on]
+    numbers = [int(word) for word in found[1].split()] if found is not None else []
+    return tuple(trained[n] for n in numbers if n < len(trained)) if numbers else ()
 
 
 def unfrozen_too_late(differs: Drift, models: Mapping[int, Replica]) -> bool:
