@@ -104,7 +104,8 @@ def _left_early(hang: Hang, found: WaitGraph, gone: Sequence[int]) -> Found | No
     left = all(hang.calls[r].ended == "exited" for r in gone)
     if not left or not waiting or len(gone) <= len(waiting):
         return None
-    wait = next(w for w in found.waits[waiting[0]] if w.missing & set(gone) or w.mate in gone)
+    waits = found.waits[waiting[0]]  # the other end of a recv from anybody is not known
+    wait = next((w for w in waits if w.missing & set(gone) or w.mate in gone), waits[0])
     return _extra_call(hang, waiting, gone, wait.call, None)
 
 
