@@ -4,8 +4,10 @@ Level        standard
 Looks at     on every rank the settings of NCCL, torch, Gloo, UCX, libfabric and Accelerate that
              change what a collective does, from the environment and from nccl.conf (the
              environment counts, then the user's file, then /etc/nccl.conf), as the libraries parse
-             them: 0 is the same as unset where it is the default, Ring,Tree the same as tree,ring
-Fails if     a setting that determines the algorithm, protocol, transport or start-up differs
+             them: 0 is the same as unset where it is the default, Ring,Tree the same as tree,ring;
+             CUDA_VISIBLE_DEVICES of each task, and which GPUs' device files it may open
+Fails if     a setting that determines the algorithm, protocol, transport or start-up differs; more
+             tasks of a node than the GPUs that each of them sees have the very same mask
 Warns if     a time limit, a watchdog, an allocator or the number of threads differs; a setting that
              only NCCL reads differs and no node has a GPU; a setting differs that only scripts with
              Accelerate read
@@ -13,9 +15,11 @@ Undecided    never: the environment can always be read. If two values are equall
              both
 Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
              (agree.software); what may differ between nodes: names of interfaces, adapters and
-             files, GID indexes, debug output; what the script itself sets
+             files, GID indexes, debug output; what the script itself sets; masks that overlap only
+             partly, MIG instances
 Seen as      a hang in the first collective, "mismatch in collective sizes or environment settings",
-             "Message truncated : received … bytes instead of", "NET mismatch", a slow node
+             "Message truncated : received … bytes instead of", "NET mismatch", a slow node,
+             "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device"
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
+from preflight.domains.gpu import nvml
 from preflight.domains.params import c10d_bool, strtoll, switched_on
 from preflight.domains.settings.collect import collect_settings
-from preflight.domains.settings.nccl_conf import VALUE_KEPT, Variable
+from preflight.domains.settings.nccl_conf import VALUE_KEPT, Variable, nccl_setting
 from preflight.domains.settings.parsers import LEVELS
 from preflight.domains.settings.variables import RENAMED, known_variables
 from preflight.expect import Expect
@@ -146,16 +151,49 @@ FINDINGS = {
         commands=(Command("cat {file}", "the node"),),
         blame=Blame.NODE,
     ),
+    "gpu-shared": FindingType(
+        headline="{at} shares {gpus}: {seen}",
+        who="job author",
+        cause="one CUDA_VISIBLE_DEVICES for all tasks, exported before srun or mpirun; or a job "
+        "with fewer GPUs than tasks",
+        means="NCCL stops: 'Duplicate GPU detected : rank 0 and rank 1 both on CUDA device'",
+        text="give each task a GPU of its own: do not export CUDA_VISIBLE_DEVICES, and request as "
+        "many GPUs as tasks per node (--gpus-per-node=N --gpu-bind=none, or --gpus-per-task=1)",
+        commands=(
+            Command(
+                "srun sh -c 'echo $SLURM_PROCID $CUDA_VISIBLE_DEVICES'", "the job's first node"
+            ),
+        ),
+        explains=("gpu.visible:mask-per-task", "world.nccl", "world.ddp", "world.bandwidth"),
+    ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGpus:
+    """What of the GPUs a task sees that has an environment of its own: the entries of its
+    CUDA_VISIBLE_DEVICES, or those of NVIDIA's device files that it may open, with their numbers."""
+
+    mask: tuple[str, ...] | None = None
+    devices: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.devices if self.mask is None else self.mask)
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The compared settings that count on this rank, by name: the same everywhere in a sound world,
-    so that it travels once. gpus: there is a GPU, so that somebody will read what is NCCL's."""
+    so that it travels once.
+
+    gpus   there is a GPU, so that somebody will read what is NCCL's
+    task   its GPUs; None where the ranks of a node share one environment, or a GPU on purpose
+    """
 
     settings: tuple[Variable, ...] = ()
     gpus: bool = False
+    task: TaskGpus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +229,23 @@ def observe(host: Host, ctx: Context) -> Environment:
             value = redact(name, host.environ[name], VALUE_KEPT)
             first.setdefault(name, Variable(name, value))
     settings = tuple(v for n, v in sorted(first.items()) if n in compared())
-    return Environment(settings, bool(found.gpus or found.amd))
+    ctx.mark("/dev/nvidia*")
+    return Environment(settings, bool(found.gpus or found.amd), _task_gpus(host))
+
+
+def _task_gpus(host: Host) -> TaskGpus | None:
+    tasks = max(nvml.env_number(host.environ, name) or 0 for name in nvml.TASKS)
+    mask = nvml.env_text(host.environ, "CUDA_VISIBLE_DEVICES")
+    # NCCL 2.30 and later take several ranks on a GPU where they are meant to be
+    shared = switched_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE"))
+    entries = tuple(entry.strip() for entry in (mask or "").split(","))
+    odd = any(entry in ("", "-1", "NoDevFiles") or entry.startswith("MIG-") for entry in entries)
+    if tasks < 2 or shared or (mask is not None and odd):
+        return None
+    files = (path for path in host.gpu_files() if "/nvidia" in path)
+    numbers = ((path, host.permitted_device(path)) for path in files)
+    devices = tuple((path, number) for path, number in numbers if number is not None)
+    return TaskGpus(None if mask is None else entries, devices) if devices else None
 
 
 @cache
@@ -257,6 +311,7 @@ def effective(name: str, variable: Variable | None) -> str:
 
 
 def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
+    yield from _shared_gpus(world)
     gpus = any(e.gpus for e in world.seen.values())
     groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[SettingDifference]] = {}
     for found in _differences(world):
@@ -275,6 +330,29 @@ def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
         more = len(heaviest) - LIMIT
         last = number == LIMIT and more > 0
         yield finding.with_(saw=f"{finding.saw} · and {more} more like it") if last else finding
+
+
+def _shared_gpus(world: World[Environment]) -> Iterator[Found]:
+    """Tasks of a node with one mask that shows fewer GPUs than they are. Where control groups part
+    them, all have the mask 0, and each may open a GPU of its own."""
+    alike: dict[tuple[str, TaskGpus], list[str]] = {}
+    for key, seen in world.seen.items():
+        if seen.task is not None:
+            alike.setdefault((place_of(key)[0], seen.task), []).append(key)
+    for (node, task), keys in alike.items():
+        if len(keys) > task.count:
+            mask = "not set" if task.mask is None else quoted(",".join(task.mask), 80)
+            number = len(task.devices)
+            yield Found(
+                "gpu-shared",
+                tuple(map(world.subject, sorted(keys, key=lambda key: place_of(key)[1] or 0))),
+                saw=f"CUDA_VISIBLE_DEVICES is {mask} for {plural(len(keys), 'task')} · each of "
+                f"them may open {plural(number, 'GPU')} of {node}",
+                expected="a GPU of its own for each task",
+                confidence=Confidence.LIKELY,
+                alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
+                fields={"gpus": "one GPU" if task.count == 1 else plural(task.count, "GPU")},
+            )
 
 
 def _differences(world: World[Environment]) -> Iterator[SettingDifference]:

@@ -525,6 +525,16 @@ class Host:
             return error.errno or errno.EIO
         return 0
 
+    def permitted_device(self, path: str) -> int | None:
+        """The number of a device node that this process may read and write, None where it may not.
+        It is not opened, which would wake a GPU: the kernel asks the device control group for
+        access(2) as well (fs/namei.c, inode_permission)."""
+        try:
+            at = self.path(path)
+            return os.stat(at).st_rdev if os.access(at, os.R_OK | os.W_OK) else None
+        except OSError:
+            return None
+
 
 def number(text: str, base: int = 10) -> int | None:
     """The whole number that a text is; None where it is none, or one that no kernel counts to."""

@@ -12,7 +12,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import agree_env
-from preflight.checks.agree_env import Environment, effective
+from preflight.checks.agree_env import Environment, TaskGpus, effective
 from preflight.domains.settings.nccl_conf import Variable
 from preflight.host import Host
 from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
@@ -60,7 +60,38 @@ LAUNCHED = {
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "1",
 }
 
+
+def tasks(
+    *masks: str | None, open_to: tuple[int, ...] | None = None, each: int | None = None
+) -> Case:
+    """Tasks of one node with these masks, which may open four GPUs, or these, or each its own."""
+    ranks = {}
+    for rank, mask in enumerate(masks):
+        usable = open_to or (range(4) if each is None else range(rank, rank + each))
+        devices = tuple((f"/dev/nvidia{n}", 195 << 8 | n) for n in usable)
+        told = None if mask is None else tuple(mask.split(","))
+        ranks[f"n1/{rank}"] = Environment((), True, TaskGpus(told, devices))
+    return Case("", ranks, topology=nodes(1, len(masks)))
+
+
+def shared(name: str, tasks: Case) -> Case:
+    return dataclasses.replace(tasks, name=name, code="gpu-shared", status=Status.FAIL)
+
+
+def apart(name: str, tasks: Case) -> Case:
+    return dataclasses.replace(tasks, name=name)
+
+
 CASES = (
+    shared("four tasks with the mask 0", tasks("0", "0", "0", "0")),
+    shared("two pairs of tasks share a GPU each", tasks("0", "0", "1", "2")),
+    shared("four tasks see the same two GPUs", tasks(*["0,1"] * 4)),
+    shared("a job of one GPU and two tasks", tasks("0", "0", open_to=(2,))),
+    shared("the same without a mask", tasks(None, None, open_to=(2,))),
+    apart("a mask for each task", tasks("0", "1", "2", "3")),
+    apart("parted by control groups, each sees its own as 0", tasks("0", "0", "0", each=1)),
+    apart("all masks show all GPUs", tasks(*["0,1,2,3"] * 4)),
+    apart("no mask, and as many GPUs", tasks(None, None, None, None)),
     case("nobody has set anything", (NONE,) * 3),
     case("all have set the same", (RING,) * 4, ranks=2),
     case("the same in another spelling", (RING, env(NCCL_ALGO="ring"), RING)),
@@ -320,3 +351,37 @@ def test_equal_environments_are_equal_observations(tmp_path: Path) -> None:
     again = tree(tmp_path, NCCL_ALGO="Ring", NCCL_PROTO="LL")
     assert first == again
     assert dataclasses.asdict(first) == dataclasses.asdict(again)
+
+
+SRUN = {"SLURM_STEP_TASKS_PER_NODE": "4", "CUDA_VISIBLE_DEVICES": "0"}
+
+
+def test_a_task_says_its_mask_and_what_it_may_open(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / "dev" / name).touch()
+    devices = (("/dev/nvidia0", 0), ("/dev/nvidia1", 0))
+    seen = tree(tmp_path, **SRUN)
+    assert seen.task == TaskGpus(("0",), devices)
+    round_trips(seen)
+    assert tree(tmp_path, SLURM_STEP_TASKS_PER_NODE="4").task == TaskGpus(None, devices)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"SLURM_STEP_TASKS_PER_NODE": "1"},
+        {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
+        {"CUDA_VISIBLE_DEVICES": ""},
+        {"CUDA_VISIBLE_DEVICES": "MIG-12"},
+    ],
+    ids=str,
+)
+def test_what_is_shared_on_purpose_or_not_told(tmp_path: Path, own: dict[str, str]) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    assert tree(tmp_path, **{**SRUN, **own}).task is None
+
+
+def test_without_a_gpu_there_is_none_to_share(tmp_path: Path) -> None:
+    assert tree(tmp_path, **SRUN).task is None
