@@ -12,14 +12,14 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              has no GID, or InfiniBand no partition key, at the index that NCCL uses; nodes are in
              partitions, or have kinds of ports, without anything in common
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
-             or slower than the others where there are as many as the GPUs ask for,
-             or one whose link has not been up since boot; NCCL would use InfiniBand and Ethernet
-             together, a slow port that was named or that NCCL_IB_HCA takes by a prefix,
-             or one that is not in `ports`; a GID is link-local or RoCE v1; nodes have RoCE with
-             different MTUs, or fewer HCAs than others;
-             no module gives HCAs access to GPU memory; error counters grow; the link of one
-             port has gone down often since boot, others like it here have not; HCAs of one make
-             have different firmware
+             or slower than the others where there are as many as the GPUs ask for, or one whose
+             link has not been up since boot; an InfiniBand port has come up with one lane; NCCL
+             would use InfiniBand and Ethernet together, a slow port that was named or that
+             NCCL_IB_HCA takes by a prefix, or one that is not in `ports`; a GID is link-local or
+             RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others; no module
+             gives HCAs access to GPU memory; error counters grow; the link of one port has gone
+             down or been retrained often since boot, or it has counted thousands of errors without
+             ever going down, others like it here have not; HCAs of one make have different firmware
 Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
@@ -93,6 +93,13 @@ NEVER = ("link_downed", "link_error_recovery")
 FLAPS = 5
 """Times that a link went down since boot, and times as often as its twins: a cable that is reseated
 makes one or two."""
+RECOVERED = "link_error_recovery"
+ERRORS = ("symbol_error", "port_rcv_errors", "local_link_integrity_errors")
+MANY_ERRORS, ERRORS_TIMES = 10_000, 100
+"""Errors since boot of one port, and times as many as its twins have: at 400 Gb/s a sound link has
+a few hundred in a month. A cable that was pulled leaves a burst of them, too, but the link was down
+then."""
+NARROW = "1X"
 LISTED = 4
 
 OPERATOR = "data-centre operator"
@@ -341,7 +348,7 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "link-flapped": FindingType(
-        headline="RDMA port {at} has lost its link again and again since boot: {seen}",
+        headline="the link of RDMA port {at} has failed again and again since boot: {seen}",
         who=OPERATOR,
         cause="a bad cable or transceiver, or somebody who worked on this cable",
         means="an all-reduce stalls each time, or ends with 'Got completion from peer … with "
@@ -351,6 +358,17 @@ FINDINGS = {
             Command("dmesg -T | grep -iE 'link (down|up)|mlx5'", "the node, as root"),
             Command("perfquery -x; ibstat {device} {number}", "the node, as root"),
         ),
+        status=Status.WARN,
+        explains=(),
+    ),
+    "errors-counted": FindingType(
+        headline="RDMA port {at} has had many errors, others like it none: {seen}",
+        who=OPERATOR,
+        cause="a marginal cable or transceiver, or dust: the link holds, and packets are lost",
+        means="retransmissions: an all-reduce is slower or stalls, and may end with 'Got "
+        "completion from peer … with status=12'",
+        text="look at the counters again in an hour; if they grow, clean, reseat or swap the cable",
+        commands=(Command("perfquery -x; mlxlink -d {device} -c", "the node, as root"),),
         status=Status.WARN,
         explains=(),
     ),
@@ -394,7 +412,11 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
     dead = read_device_errors(host, LOG_SECONDS, mlx5_errors)
     return NodeRdma(
         ports=tuple(
-            replace(p, grown=rdma.growth(before.get(p.name, {}), after.get(p.name, {})))
+            replace(
+                p,
+                grown=rdma.growth(before.get(p.name, {}), after.get(p.name, {})),
+                counted=rdma.nonzero(after.get(p.name, {})),
+            )
             for p in ports
         ),
         rule=nccl_setting(host, "NCCL_IB_HCA"),
@@ -652,6 +674,10 @@ def _judge_rate(here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma) 
             wanted = f"{agreed.value:g} Gb/s, as on {parties(agreed.holders, 3)}"
             slow.add(port, "rate-low", _describe_rate(port), wanted)
             continue
+        if port.layer == INFINIBAND and port.width.startswith(NARROW) and not port.virtual:
+            wanted = "4 lanes, or 2 behind a splitter cable"
+            slow.add(port, "rate-low", _describe_rate(port), wanted, status=Status.WARN)
+            continue
         twins = hca_selection.faster_twins(seen, port)
         if twins:
             wanted = f"{twins[0].rate:g} Gb/s, as {parties([p.name for p in twins], 3)}"
@@ -681,17 +707,34 @@ def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
 
 
 def _judge_flaps(here: Subject, seen: NodeRdma) -> Iterator[Found]:
-    """Ports whose link went down often, where no other of its make here did: a switch that was
-    restarted takes all of them down."""
-    flapped = _PortFindings(here)
+    """Ports whose link went down or was retrained often, or that have had many errors without it,
+    where no other of its make here did: a switch that was restarted takes all of them down."""
+    marred = _PortFindings(here)
     for port in seen.ports:
-        twins = [p.downed for p in seen.alike(port) if p is not port and p.downed is not None]
-        downed = port.downed or 0
-        many = port.kind and downed >= FLAPS and len(twins) > 1 and downed >= FLAPS * max(twins)
-        if port.active and many and (seen.gpus or seen.claims(port)):
-            wanted = f"{max(twins)} at most, as on the {len(twins)} others like it here"
-            flapped.add(port, "link-flapped", f"link_downed {downed}", wanted)
-    yield from flapped.findings()
+        twins = [p for p in seen.alike(port) if p is not port and p.downed is not None]
+        used = seen.gpus or seen.claims(port)
+        if not (port.active and port.kind and len(twins) > 1 and used):
+            continue
+        counted = {"link_downed": port.downed or 0, RECOVERED: port.counted.get(RECOVERED, 0)}
+        usual = {
+            "link_downed": max(p.downed or 0 for p in twins),
+            **{n: max(p.counted.get(n, 0) for p in twins) for n in (RECOVERED, *ERRORS)},
+        }
+        flaps = {n: v for n, v in counted.items() if v >= max(FLAPS, FLAPS * usual[n])}
+        errors = {
+            name: value
+            for name in ERRORS
+            if (value := port.counted.get(name, 0)) >= max(MANY_ERRORS, ERRORS_TIMES * usual[name])
+        }
+        said = ", ".join(f"{name} {value}" for name, value in {**flaps, **errors}.items())
+        least = usual[next(iter({**flaps, **errors}), RECOVERED)]
+        wanted = f"{least} at most, as on the {len(twins)} others like it here"
+        if flaps:
+            marred.add(port, "link-flapped", said, wanted)
+        elif errors and port.downed == 0:
+            sure = Confidence.LIKELY
+            marred.add(port, "errors-counted", said, wanted, confidence=sure)
+    yield from marred.findings()
 
 
 def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:

@@ -83,6 +83,12 @@ AZURE = fabric(*rails(8), roce(20, kind="MT4118", rate=100.0, gids=()))
 SPARE = down(3, card="0000:02:00")
 """The second port of a card whose first is in use."""
 
+
+def counts(number: int, downed: int = 0, **counted: int) -> RdmaPort:
+    """A port with these counters since boot."""
+    return port(number, downed=int(downed), counted=rdma.nonzero(counted))
+
+
 STORAGE = port(8, kind="MT4125 S", rate=200.0)
 
 
@@ -269,6 +275,15 @@ CASES = (
         WARN,
         subject="n1 · mlx5_3 · port 1",
     ),
+    Case(
+        "all came up with one lane",
+        fabric(*(port(n, rate=100.0, width="1X NDR") for n in range(8))),
+        "rate-low",
+        WARN,
+        subject="n1 · mlx5_0 · port 1",
+    ),
+    Case("two lanes each behind splitter cables", fabric(port(0, rate=200.0, width="2X NDR"))),
+    Case("100 Gb/s over one lane of Ethernet", fabric(roce(0, rate=100.0, width="1X NDR"))),
     Case("two more than the GPUs ask for", fabric(*rails(10, port(3, rate=200.0)))),
     Case("half of them are slower", fabric(*rails(8, *(port(n, rate=200.0) for n in range(4))))),
     Case("another make is slower", fabric(*rails(8, port(3, rate=200.0, kind="MT4125 S")))),
@@ -494,6 +509,36 @@ CASES = (
     Case(
         "a storage port beside them",
         fabric(*(port(n, downed=0) for n in range(8)), replace(STORAGE, downed=14)),
+    ),
+    Case(
+        "a link that was retrained 37 times since boot",
+        fabric(*(counts(n, link_error_recovery=37 * (n == 4)) for n in range(8))),
+        "link-flapped",
+        WARN,
+        subject="n1 · mlx5_4 · port 1",
+    ),
+    Case(
+        "thousands of symbol errors on a link that never went down",
+        fabric(*(counts(n, symbol_error=48212 if n == 4 else n) for n in range(8))),
+        "errors-counted",
+        WARN,
+        subject="n1 · mlx5_4 · port 1",
+    ),
+    Case(
+        "thousands of errors in what it received",
+        fabric(*(counts(n, port_rcv_errors=12000 * (n == 4)) for n in range(8))),
+        "errors-counted",
+        WARN,
+    ),
+    Case(
+        "a cable that was pulled leaves a burst of errors",
+        fabric(*(counts(n, n == 4, symbol_error=65535 * (n == 4)) for n in range(8))),
+    ),
+    Case("months of few errors", fabric(*(counts(n, symbol_error=900 * n) for n in range(8)))),
+    Case("all have many", fabric(*(counts(n, symbol_error=20000 + n) for n in range(8)))),
+    Case(
+        "of two with errors nobody can tell",
+        fabric(*(counts(n, symbol_error=48212 * n) for n in range(2))),
     ),
     Case("errors", fabric(port(grown={"symbol_error": 40})), "errors-growing", WARN),
     Case("a link that goes down", fabric(port(grown={"link_downed": 1})), "errors-growing", WARN),

@@ -85,6 +85,7 @@ class RdmaPort:
     pkey      the key at the index that NCCL_IB_PKEY names; None: not readable
     grown     counter -> by how much it grew between two looks
     downed    how often its link went down since boot (link_downed); None: not told
+    counted   counter -> what it is at, of those that are not 0
     was_up    its link has been up since boot: it has a partner, or had one
     firmware  of the card, as its driver says it
     """
@@ -110,6 +111,7 @@ class RdmaPort:
     grown: Mapping[str, int] = field(default_factory=dict)
     was_up: bool = False
     downed: int | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
     firmware: str = ""
 
     @property
@@ -208,6 +210,11 @@ def _port_folders(host: Host, device: str) -> Iterator[tuple[str, str]]:
     """(number, folder) of a device's ports."""
     top = f"{TOP}/{device}/ports"
     return ((n, f"{top}/{n}") for n in host.listdir(top)[:PORTS] if n.isdecimal())
+
+
+def nonzero(counters: Mapping[str, int]) -> dict[str, int]:
+    """The counters that have counted something."""
+    return {name: value for name, value in counters.items() if value}
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
