@@ -15,9 +15,10 @@ Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 f
              rank of the job, for the connections of NCCL and Gloo, and as many per rank of each
              further communicator of which accelerate's PARALLELISM_CONFIG_* and MEGATRON_LM_* tell
              (more with NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP);
-             several nodes with GPUs have active InfiniBand (or EFA), but no permission to open its
-             devices; a process may use less than a week of CPU time, less than 1 TiB of address
-             space beside GPUs (4 GiB without), or write files of less than 100 GiB
+             several nodes with GPUs have active InfiniBand (or EFA), but a container has not got
+             its devices, or their mode keeps this user from opening them; a process may use less
+             than a week of CPU time, less than 1 TiB of address space beside GPUs (4 GiB without),
+             or write files of less than 100 GiB
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; communicators that only the script
              knows of; disk quotas (host.storage)
@@ -32,6 +33,7 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -41,7 +43,7 @@ from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import UNLIMITED, Host, number
-from preflight.humanize import GIB, MIB, count, duration, plural, size
+from preflight.humanize import GIB, MIB, count, duration, parties, plural, size
 from preflight.model import (
     NO_PROCESS,
     Blame,
@@ -156,6 +158,22 @@ FINDINGS = {
         explains=("world.nccl", "world.bandwidth"),
         was=("rdma-not-given",),
     ),
+    "rdma-permission-denied": FindingType(
+        headline="{at} has no permission to open its RDMA devices: {seen}",
+        who="cluster administrator",
+        cause="/dev/infiniband/uverbs* with another mode than 0666, by a udev rule or since a "
+        "driver was reloaded, and a user who is not in their group",
+        means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times "
+        "slower, without an error",
+        text="give them the mode 0666, as the udev rules of rdma-core do; or join the group that "
+        "owns them, then log in again; container: --group-add with its number",
+        commands=(
+            Command("id; stat -c '%n %a %g %G' /dev/infiniband/uverbs*", "the node"),
+            Command("udevadm trigger --subsystem-match=infiniband_verbs", "the host, as root"),
+        ),
+        status=Status.WARN,
+        explains=("world.nccl", "world.bandwidth"),
+    ),
     "shm-unusable": FindingType(
         headline="{seen} on {at}",
         cause="/dev/shm not mounted, or not with mode 1777",
@@ -261,6 +279,7 @@ class ProcessLimits:
 
     rdma      the machine's RDMA devices: a container sees them also where it may not use one
     verbs     whether one of them can be opened
+    closed    the mode or owner of their device files forbids it (EACCES, not EPERM)
     fabric    active ports of a network made for it, as `mlx5_0:1`; Ethernet's are not among them:
               many a card offers RDMA that its network can't carry
     inside    the kind of container that this is, or empty
@@ -283,6 +302,7 @@ class ProcessLimits:
     rdma: tuple[str, ...]
     memlock_binds: bool = True
     verbs: bool = True
+    closed: bool = False
     fabric: tuple[str, ...] = ()
     gpus: bool = False
     inside: str = ""
@@ -302,7 +322,7 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
     size, free, problem = _shm(host)
     ctx.mark("/dev/infiniband")
     rdma = host.listdir("/sys/class/infiniband")
-    verbs = bool(rdma) and _may_open(host)
+    refusals = _refusals(host) if rdma else set()
     ctx.mark("limits")
     threads_left, threads_limit = _least(_threads(host))
     memory_left, memory_limit = _least(_memory(host))
@@ -322,7 +342,8 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         memory_limit=memory_limit,
         rdma=rdma,
         memlock_binds=not _may_lock(host),
-        verbs=verbs,
+        verbs=0 in refusals,
+        closed=errno.EACCES in refusals and 0 not in refusals,
         fabric=tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet"),
         gpus=bool(host.gpu_files()),
         inside=container.kind(host),
@@ -347,15 +368,13 @@ def _groups(host: Host) -> tuple[int, ...]:
     return tuple(size for size in said if 1 < size <= RANKS_MOST)
 
 
-def _may_open(host: Host) -> bool:
-    """What ibv_open_device() does. A folder that was bound into a container shows the files, and
-    the container's device rules still refuse them."""
+def _refusals(host: Host) -> set[int]:
+    """What ibv_open_device() meets: the errno of each device file, 0 for one that can be opened. A
+    folder that was bound into a container shows the files, and the container's device rules still
+    refuse them."""
     folder = "/dev/infiniband"
-    return any(
-        not host.refused(f"{folder}/{name}")
-        for name in host.listdir(folder)
-        if name.startswith("uverbs")
-    )
+    names = (name for name in host.listdir(folder) if name.startswith("uverbs"))
+    return {host.refused(f"{folder}/{name}") for name in names}
 
 
 def _may_lock(host: Host) -> bool:
@@ -444,11 +463,14 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
             )
         # one node needs no fabric, and without a GPU nobody asks for it
         if limits.fabric and not limits.verbs and limits.gpus and world.topology.several_nodes:
+            where = " in this container" * bool(limits.inside)
+            why = f"no /dev/infiniband/uverbs* that can be opened{where}"
+            if limits.closed:
+                why = f"/dev/infiniband/uverbs*: Permission denied (EACCES){where}"
             yield Found(
-                "rdma-not-exposed",
+                "rdma-permission-denied" if limits.closed else "rdma-not-exposed",
                 (here,),
-                saw=f"active: {', '.join(limits.fabric[:4])} · no /dev/infiniband/uverbs* that "
-                "can be opened" + " in this container" * bool(limits.inside),
+                saw=f"active: {parties(limits.fabric, 4)} · {why}",
                 expected="RDMA devices that the job can open",
                 blame=blame,
             )

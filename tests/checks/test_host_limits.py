@@ -60,6 +60,15 @@ CASES = (
         topology=TWO_NODES,
         subject="n1",
     ),
+    Case(
+        "RDMA whose device files this user may not open",
+        but(**{**WITHOUT_RDMA, "inside": "", "closed": True}),
+        "rdma-permission-denied",
+        Status.WARN,
+        topology=TWO_NODES,
+        subject="n1",
+    ),
+    Case("nor does it mind their mode", but(**{**WITHOUT_RDMA, "closed": True})),
     Case("one node needs no fabric", but(**WITHOUT_RDMA)),
     Case("nor do CPUs", but(**{**WITHOUT_RDMA, "gpus": False}), topology=TWO_NODES),
     Case(
