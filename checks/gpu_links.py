@@ -1,19 +1,19 @@
 """Do the GPUs of a node have the same NVLink and P2P as their peers, and can NCCL use it?
 
-Looks at     NVLink lanes of every GPU (state, version, remote end), P2P status and topology
-             level of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether
-             this is a virtual machine; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_IGNORE_DISABLED_P2P;
-             of AMD's GPUs the XGMI of every pair, as KFD has it in /sys
+Looks at     NVLink lanes of every GPU (state, version, remote end), P2P status and topology level
+             of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether this
+             is a virtual machine; NvLinkDisable of the driver; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL,
+             NCCL_IGNORE_DISABLED_P2P; of AMD's GPUs the XGMI of every pair, as KFD has it in /sys
 Fails if     GPUs with NVLink between them are not allowed to copy to each other, with which NCCL
              gives up; a GPU has no lane to its switch, where most of its model have; the driver
              hangs when its links are queried
 Warns if     a GPU has fewer lanes than most of its model here and on the other nodes, a pair fewer
-             than on the other nodes; no lane is up on any GPU of a board that joins them by
-             NVLink; a pair has no P2P where most such pairs have; a translating IOMMU or ACS
-             obstructs copies over PCIe on bare metal; a GeForce claims P2P with a driver known to
-             fail at it, or NCCL is set to use P2P that the driver does not offer; a
-             pair of AMD GPUs has no XGMI where most of its model have it, here or between the same
-             GPUs of the other nodes
+             than on the other nodes; no GPU of a board that joins them by NVLink has a lane that is
+             up, also where the driver was loaded with NvLinkDisable; a pair has no P2P where most
+             such pairs have; a translating IOMMU or ACS obstructs copies over PCIe on bare metal; a
+             GeForce claims P2P with a driver known to fail at it, or NCCL is set to use P2P that
+             the driver does not offer; a pair of AMD GPUs has no XGMI where most of its model have
+             it, here or between the same GPUs of the other nodes
 Undecided    nvidia-ml-py is not installed; NVML could not start or does not permit queries of links
 Not covered  whether data arrives, and how fast; lanes where no other node has GPUs of the model, or
              there are at most two; ACS settings without root; P2P, IOMMU and ACS of virtual
@@ -106,13 +106,28 @@ FINDINGS = {
         headline="NVLink of {at} is down: {seen}",
         cause="a lane that failed link training or was disabled after errors, a badly seated "
         "bridge or board, a fabric manager that did not finish",
-        means="no error: NCCL uses the remaining lanes, and every all-reduce waits for this GPU",
+        means="no error: NCCL uses the lanes that are left, or PCIe, and every all-reduce waits "
+        "for this GPU",
         text="exclude this node or accept its speed; reset the GPUs or reboot; if the lane stays "
         "down, reseat or replace the card or bridge",
         commands=(
             Command("nvidia-smi nvlink -s; nvidia-smi nvlink -e; dmesg | grep 'Xid.*74'", "{node}"),
         ),
         status=(Status.WARN, Status.FAIL),
+    ),
+    "nvlink-disabled": FindingType(
+        headline="NVLink of {at} is switched off in the NVIDIA driver: {seen}",
+        who="cluster administrator",
+        cause="NVreg_NvLinkDisable=1 in /etc/modprobe.d or on the kernel command line, once set "
+        "to debug, or for other GPUs",
+        means="no error: NCCL copies over PCIe, and collectives are several times slower",
+        text="remove the option, rebuild the initramfs, reboot",
+        commands=(
+            Command(
+                "grep -rs NvLinkDisable /etc/modprobe.d /usr/lib/modprobe.d /proc/cmdline", "{node}"
+            ),
+        ),
+        status=Status.WARN,
     ),
     "nvlink-differs": FindingType(
         headline="{at} has fewer NVLinks than the other nodes: {seen}",
@@ -204,6 +219,7 @@ class GpuLinks:
     virtual   whether this is a virtual machine; None: nothing tells. amd: an AMD processor
     mask      CUDA_VISIBLE_DEVICES; disable, level, ignore: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL and
               NCCL_IGNORE_DISABLED_P2P, empty when not set
+    disabled  the NVIDIA driver was loaded with NvLinkDisable; None: nothing tells
     make      the vendor; of AMD's GPUs a lane is a GPU that XGMI leads to, and there are no pairs
     """
 
@@ -215,6 +231,7 @@ class GpuLinks:
     level: str = ""
     ignore: str = ""
     make: str = vendor.NVIDIA
+    disabled: bool | None = None
 
 
 def observe(host: Host, ctx: Context) -> GpuLinks:
@@ -237,6 +254,7 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
     ):
         raise CannotObserve(f"NVML does not tell: {', '.join(answer.refused)}")
     mask = host.environ.get("CUDA_VISIBLE_DEVICES")
+    ctx.mark(nvlink.PARAMETERS)
     return GpuLinks(
         joined=answer,
         virtual=nvlink.virtual_machine(host),
@@ -245,6 +263,7 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
         disable=nccl_setting(host, "NCCL_P2P_DISABLE")[:TEXT],
         level=nccl_setting(host, "NCCL_P2P_LEVEL")[:TEXT],
         ignore=nccl_setting(host, "NCCL_IGNORE_DISABLED_P2P")[:TEXT],
+        disabled=nvlink.switched_off(host),
     )
 
 
@@ -268,7 +287,11 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
     nodes = {key: seen.joined for key, seen in world.seen.items() if seen.make != AMD}
     virtual = frozenset(key for key, seen in world.seen.items() if seen.virtual)
     fewer = link_outliers.missing_lanes(nodes, virtual)
+    without = link_outliers.boards_without_lanes(nodes)
+    off = {key for key in without if world.seen[key].disabled}
     for key, gpus in fewer.items():
+        if key in off:
+            continue
         here = world.subject(key)
         none = any(not found.gpu.active for found in gpus)
         yield _finding(
@@ -279,16 +302,21 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
             status=FAIL if none else WARN,
             sure=not none,
         )
-    for key, board in link_outliers.boards_without_lanes(nodes).items():
-        if key not in fewer:
-            found = _finding(
-                "nvlink-down",
-                [_gpu(world.subject(key), gpu.index) for gpu in board],
-                f"0 of {len(board[0].lanes)} lanes up on each of {len(board)} {board[0].name}",
-                "lanes that are up: the board of this model joins all its GPUs by NVLink",
-                status=WARN,
-            )
-            others = (OFF, GUEST) if key in virtual else (OFF,)
+    for key, board in without.items():
+        if key in fewer and key not in off:
+            continue
+        gpus_here = [_gpu(world.subject(key), gpu.index) for gpu in board]
+        lanes, model = len(board[0].lanes), f"{len(board)} {board[0].name}"
+        has = (
+            f"0 of {lanes} lanes up on each of {model}" if lanes else f"none of {model} has a link"
+        )
+        goal = "lanes that are up: the board of this model joins all its GPUs by NVLink"
+        if key in off:
+            saw = f"NvLinkDisable: 1 in {nvlink.PARAMETERS} · {has}"
+            yield _finding("nvlink-disabled", gpus_here, saw, goal, sure=True)
+        else:
+            others = (OFF,) * (world.seen[key].disabled is None) + (GUEST,) * (key in virtual)
+            found = _finding("nvlink-down", gpus_here, has, goal, status=WARN)
             yield found.with_(alternatives=others)
     for key, pairs in link_outliers.missing_lanes_between(nodes).items():
         if key not in fewer:

@@ -151,6 +151,14 @@ def mesh(up: tuple[int, ...]) -> GpuLinks:
 
 hgx = tuple(gpu(i, lanes=lanes(18)) for i in range(3))
 passed = tuple(gpu(i, L40S, iommu="DMA", virtual=1) for i in range(2))
+pair_of_a100 = bridged(cards=2).joined.gpus
+
+
+def untold(seen: GpuLinks) -> GpuLinks:
+    """NVML doesn't permit queries of links."""
+    return replace(seen, joined=replace(seen.joined, refused=(nvlink.STATE,)))
+
+
 HEALTHY = (
     Case("HGX H100", switched()),
     Case("HGX H100 under torchrun", switched(4), topology=TORCHRUN),
@@ -201,7 +209,12 @@ HEALTHY = (
     Case("another check blocks", Missing(Cause.BLOCKED, by="gpu.visible")),
     Case("crashed: can't tell", silent(Cause.CRASHED, "nvmlInit", "NVLink of GPU 0")),
     Case("hangs before any link: gpu.visible's", silent(Cause.TIMED_OUT, "nvmlInit")),
-    Case("pairs that NVML doesn't tell", node((gpu(0), gpu(1)), status=None)),
+    Case("pairs that NVML doesn't tell", node((gpu(0, L40S), gpu(1, L40S)), status=None)),
+    Case("links that NVML doesn't tell", untold(node((gpu(0), gpu(1))))),
+    Case("an H100 and a display GPU", node((*hgx, gpu(3, "NVIDIA T400 4GB")))),
+    Case("PCIe cards, and the driver's option", replace(wired(), disabled=True)),
+    Case("one card of a bridged pair of pairs is laneless", node((*pair_of_a100, gpu(2, A100)))),
+    Case("an SXM GPU of a guest", node((gpu(0),), virtual=True)),
 )
 
 BROKEN = {pair: nvlink.UNSUPPORTED for pair in itertools.combinations(range(8), 2) if 3 in pair}
@@ -236,6 +249,43 @@ FAULTS = (
         subject="n1 · GPU 0",
     ),
     Case("no lane of a guest", short(*range(4), up=0, count=4, virtual=True), "nvlink-down", WARN),
+    Case(
+        "a GPU without any link beside twins with 18",
+        node((*hgx, gpu(3))),
+        "nvlink-down",
+        FAIL,
+        subject="n1 · GPU 3",
+    ),
+    Case(
+        "an SXM board without any link",
+        node(tuple(gpu(i) for i in range(4)), disabled=False),
+        "nvlink-down",
+        WARN,
+    ),
+    case(
+        "one node of two has no link",
+        {"n1": switched(4), "n2": node(tuple(gpu(i) for i in range(4)))},
+        "nvlink-down",
+        WARN,
+        subject="n2 · GPU 0",
+    ),
+    Case(
+        "NVLink switched off in the driver",
+        node(tuple(gpu(i) for i in range(4)), disabled=True),
+        "nvlink-disabled",
+        WARN,
+        subject="n1 · GPU 0",
+    ),
+    case(
+        "the same on one node of three",
+        {
+            **{"n1": switched(4), "n2": switched(4)},
+            "n3": node(tuple(gpu(i) for i in range(4)), disabled=True),
+        },
+        "nvlink-disabled",
+        WARN,
+        subject="n3 · GPU 0",
+    ),
     case(
         "one GPU a node",
         {"n1": switched(1), "n2": switched(1), "n3": short(0, count=1)},

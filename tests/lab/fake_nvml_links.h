@@ -1,6 +1,7 @@
 /* What joins the GPUs of the fake NVML; part of fake_nvml.c, which says what the lines are.
  *
- *   links = 18                     links that a GPU has; none by default
+ *   links = 18                     links that a GPU has; 18 by default of models whose board joins
+ *                                  its GPUs, as of the H100 that all are by default, else 0
  *   gpu2.link4.state = 0           1 by default;  link_state for all links
  *   gpu2.link4.remote = 0000:28:00.0, remote_type (0 a GPU, 2 a switch: the default); both also
  *                                  without linkN. for all links
@@ -30,9 +31,23 @@ static long long link_number(int gpu, unsigned link, const char *key, long long 
     return link_text(gpu, link, key, value) ? strtoll(value, NULL, 0) : otherwise;
 }
 
+static unsigned links_of(int gpu)
+{
+    static const char *boards[] = {"80GB HBM3", "SXM", "H200", "B200"};
+    char name[TEXT_MAX] = "";
+    int joined;
+    unsigned i;
+
+    look_up_for(gpu, "name", name);
+    joined = !*name;
+    for (i = 0; i < sizeof boards / sizeof *boards; i++)
+        joined |= strstr(name, boards[i]) != NULL;
+    return (unsigned)number(gpu, "links", joined ? 18 : 0);
+}
+
 #define LINK(symbol, type, answer)                                   \
     CALL(#symbol, symbol, (gpu_t gpu, unsigned link, type *out),     \
-         if (link >= number(index_of(gpu), "links", 0))              \
+         if (link >= links_of(index_of(gpu)))                        \
              return NOT_SUPPORTED;                                   \
          answer)
 

@@ -43,8 +43,9 @@ def missing_lanes(
     `virtual` are nodes that are virtual machines."""
     models: dict[str, dict[str, tuple[str, LinkedGpu]]] = {}
     for node, joined in nodes.items():
+        told = nvlink.STATE not in joined.refused
         for gpu in joined.gpus:
-            if gpu.lanes and gpu.whole and gpu.name:
+            if (gpu.lanes or told) and gpu.whole and gpu.name:
                 models.setdefault(gpu.name, {})[f"{node} GPU {gpu.index}"] = node, gpu
     found: dict[str, list[MissingLanes]] = {}
     for gpus in models.values():
@@ -65,7 +66,8 @@ def missing_lanes(
             # a card without a bridge is no fault, nor is a GPU that has nobody to talk to; a
             # virtual machine may have got only some of the GPUs that a board wires together
             unwired = not gpu.active and len(nodes[node].gpus) == 1
-            if (switched and not unwired) or (gpu.active and node not in virtual):
+            wired = bool(gpu.active or (NVLINKED.search(gpu.name) and not unwired))
+            if (switched and not unwired) or (wired and node not in virtual):
                 usually = set.intersection(*(_down(peer) for peer in peers))
                 lost = tuple(sorted(_down(gpu) - usually))
                 found.setdefault(node, []).append(MissingLanes(gpu, usual, holders, lost))
@@ -79,10 +81,11 @@ def boards_without_lanes(
     for a slot are none of these: their bridges are sold apart."""
     found = {}
     for node, joined in nodes.items():
-        gpus = [gpu for gpu in joined.gpus if gpu.lanes]
-        alike = len({gpu.name for gpu in gpus}) == 1 and len(gpus) == len(joined.gpus) > 1
+        gpus = [*joined.gpus]
+        told = nvlink.STATE not in joined.refused or all(gpu.lanes for gpu in gpus)
+        alike = len({gpu.name for gpu in gpus}) == 1 and len(gpus) > 1
         down = all(gpu.whole and not gpu.active for gpu in gpus)
-        if alike and down and NVLINKED.search(gpus[0].name):
+        if told and alike and down and NVLINKED.search(gpus[0].name):
             found[node] = gpus
     return found
 

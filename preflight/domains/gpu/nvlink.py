@@ -356,6 +356,18 @@ def amd_cpu(host: Host) -> bool:
     )
 
 
+PARAMETERS = "/proc/driver/nvidia/params"
+
+
+def switched_off(host: Host) -> bool | None:
+    """Whether the NVIDIA driver was loaded with NVreg_NvLinkDisable=1; None: it doesn't tell."""
+    for line in host.lines(PARAMETERS, 256):
+        name, _, value = line.partition(":")
+        if name.strip() == "NvLinkDisable":
+            return value.strip() == "1"
+    return None
+
+
 def p2p_level_setting(disable: str, level: str) -> int | None:
     """How far NCCL_P2P_DISABLE and NCCL_P2P_LEVEL let P2P go; None when they say nothing, as with
     a word that NCCL doesn't know (src/graph/paths.cc, ncclGetLevel)."""
