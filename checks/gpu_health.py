@@ -2,16 +2,19 @@
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
              recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
-             power limit, ECC mode and application clock, VBIOS, corrected errors, NVSwitch
-             fabric and NVLink domain, memory in use, processes on it; in /dev/kmsg, where
-             readable, Xids, SXids of NVSwitches and errors of PCIe links. AMD: amdsmi, where it is
-             installed, /sys, and failed resets in /dev/kmsg
+             power limit, ECC mode and application clock, VBIOS, corrected errors, NVSwitch fabric
+             and NVLink domain, memory in use, processes on it; in /dev/kmsg, where readable, Xids,
+             SXids of NVSwitches and errors of PCIe links. AMD: amdsmi, where it is installed, /sys,
+             and failed resets in /dev/kmsg; IMEX channels in /dev, NCCL_MNNVL_ENABLE,
+             NCCL_CUMEM_ENABLE
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver requests a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid was logged in the last hour and nothing
              shows that it is over, or a fatal SXid; the fabric is not up or routes through it are
              unhealthy; most memory of a GPU is in use by others, or one of them holds it in
-             exclusive mode; pages of an AMD GPU are waiting to be retired, or its reset failed
+             exclusive mode; a node may open no IMEX channel, and its NVLink domain reaches over
+             several nodes of the job; pages of an AMD GPU are waiting to be retired, or its reset
+             failed
 Warns if     a GPU has a different power limit, clock, ECC mode, PCIe generation or memory size from
              most of its model, here and on all nodes; GPUs of one model and board have different
              VBIOS versions; one has a hundred times as many corrected errors as its peers in the
@@ -59,6 +62,9 @@ from preflight.domains.gpu.vitals import (
     VitalsListing,
 )
 from preflight.domains.gpu.xid import Xid, XidLog
+from preflight.domains.params import strtoll
+from preflight.domains.settings.nccl_conf import nccl_setting
+from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -132,6 +138,9 @@ WEAK = (
     (14, 0x3, (2,), "the fabric manager is disconnected"),
 )
 AMD_MARKS = ("amdsmi", "import of amdsmi", "/sys/class/kfd", "ras of /sys")
+IMEX_CHANNELS = "/dev/nvidia-caps-imex-channels"
+CHANNELS_ASKED = 16
+"""One that may be opened is enough; a driver offers up to 2048."""
 UNHEALTHY, LIMITED = 2, 3
 """nvml.h, NVML_GPU_FABRIC_HEALTH_SUMMARY_*."""
 
@@ -291,7 +300,19 @@ FINDINGS = {
         means="this GPU computes or copies slower, or holds less; every step waits for it",
         text="set it as on the others: nvidia-smi -pl, -e, -rac; the PCIe generation depends on "
         "the slot",
-        commands=(Command("nvidia-smi -q -i {index} -d POWER,ECC,CLOCK,MEMORY", "the node"),),
+        commands=(Command("nvidia-smi -q -i {index} -d POWER,ECC,CLOCK", "the node"),),
+        status=Status.WARN,
+        explains=(),
+    ),
+    "memory-differs": FindingType(
+        headline="{at} has not as much memory as the others of its model: {seen}",
+        cause="a share of a GPU (vGPU) in place of a whole one, memory that failed and was "
+        "switched off, or a variant of the card with the same name",
+        means="'CUDA out of memory' on this rank only, or the smallest memory limits the batch "
+        "size of all ranks",
+        text="check MIG and vGPU; if it is a whole GPU, reset it while nothing uses it, and have "
+        "it examined if its memory stays as it is",
+        commands=(Command("nvidia-smi -q -i {index} -d MEMORY,ECC,ROW_REMAPPER", "the node"),),
         status=Status.WARN,
         explains=(),
     ),
@@ -332,6 +353,24 @@ FINDINGS = {
         status=Status.WARN,
         blame=(Blame.NODE, Blame.UNKNOWN),
         explains=("world.bandwidth",),
+    ),
+    "imex-channel-missing": FindingType(
+        headline="{at} is in an NVLink domain without an IMEX channel: {seen}",
+        who="cluster administrator",
+        cause="the driver loaded without NVreg_CreateImexChannel0=1, or a container that was "
+        "started without the channel",
+        means="NCCL stops: 'MNNVL (cliqueSize …) is available but not working on this system. "
+        "Check the IMEX channel configuration'",
+        now="export NCCL_MNNVL_ENABLE=0   slow, over the network in place of NVLink",
+        text="create the channel at boot (options nvidia NVreg_CreateImexChannel0=1) and give the "
+        "job access; docker: --device /dev/nvidia-caps-imex-channels/channel0; pod: a "
+        "ComputeDomain of NVIDIA's DRA driver",
+        commands=(
+            Command("ls -l /dev/nvidia-caps-imex-channels; grep imex /proc/devices", "the node"),
+            Command("nvidia-imex-ctl -N", "the node"),
+        ),
+        blame=(Blame.NODE, Blame.JOB),
+        explains=("world.nccl", "world.bandwidth"),
     ),
     "fabric-down": FindingType(
         headline="the NVSwitch fabric of {at} is not up",
@@ -457,6 +496,9 @@ class Health:
     mask     CUDA_VISIBLE_DEVICES; job: SLURM_JOB_GPUS; tasks: how many have an environment each
     above    of each of them the PCI bridges between it and the CPU, where a link had errors
     make     the vendor; of AMD mask and first are as in kfd.masks(), and resets stand for the log
+    channels IMEX channels that this process may open; None where no GPU is in an NVLink domain, or
+             NCCL is set not to use it between nodes; forced: it is set to use it in any case
+    inside   the kind of container that this is, or empty
     """
 
     told: VitalsListing
@@ -470,6 +512,9 @@ class Health:
     first: str | None = None
     resets: Resets = NO_RESETS
     above: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    channels: int | None = None
+    forced: bool = False
+    inside: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Health:
@@ -494,6 +539,9 @@ def observe(host: Host, ctx: Context) -> Health:
         resets = amdsmi.failed_resets(host, LOG_SECONDS)
     else:
         log = xid.read_xids(host, LOG_SECONDS)
+    ctx.mark(IMEX_CHANNELS)
+    domain = any(g.fabric and g.fabric.cluster for g in told.gpus)
+    multinode = nccl_setting(host, "NCCL_MNNVL_ENABLE")
     masks = make.masks(host.environ)
     return Health(
         told=told,
@@ -507,7 +555,21 @@ def observe(host: Host, ctx: Context) -> Health:
         make=make.NAME,
         first=masks.first,
         resets=resets,
+        channels=_channels(host) if domain and _may_use_domain(host, multinode) else None,
+        forced=strtoll(multinode)[0] == 1,
+        inside=container.kind(host) if domain else "",
     )
+
+
+def _may_use_domain(host: Host, multinode: str) -> bool:
+    """NCCL: MNNVL needs memory of the cuMem API, and may be switched off (src/mnnvl.cc)."""
+    by_handles = nccl_setting(host, "NCCL_CUMEM_ENABLE")
+    return not any(value and strtoll(value)[0] == 0 for value in (multinode, by_handles))
+
+
+def _channels(host: Host) -> int:
+    names = host.listdir(IMEX_CHANNELS)
+    return sum(not host.refused(f"{IMEX_CHANNELS}/{name}") for name in names[:CHANNELS_ASKED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,6 +608,7 @@ def judge(world: World[Health], expect: Expect) -> Iterator[Found]:
         yield from _merge_alike([*_not_readable(here, seen, gpus)])
     yield from _merge_alike([*_unlike_their_model(world)])
     yield from _unlike_their_peers(world)
+    yield from _without_channel(world)
 
 
 def _hangs_and_crashes(world: World[Health]) -> Iterator[Found]:
@@ -840,7 +903,7 @@ def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
                 others = f"{plural(len(agreed.holders), 'GPU')} of its model"
                 for key in keys:
                     yield Found(
-                        "settings-differ",
+                        "memory-differs" if what == MEMORY else "settings-differ",
                         (told[key][0].subject,),
                         f"{what} {shown(odd)}",
                         f"{what} {shown(usual)}, as on {others}",
@@ -886,13 +949,42 @@ def _unlike_their_peers(world: World[Health]) -> Iterator[Found]:
             )
 
 
+def _without_channel(world: World[Health]) -> Iterator[Found]:
+    """Trays of an NVLink domain that reaches over several nodes of the job, where a process can't
+    share memory with another tray's: it takes an IMEX channel (cuMemCreate in the CUDA driver API).
+    """
+    nodes: dict[tuple[str, int], set[str]] = {}
+    trays: list[tuple[Subject, Health, tuple[str, int]]] = []
+    for here, seen, gpus in world.once(_all_gpus):
+        joined = [g.vitals.fabric for g in gpus if g.used and not g.vitals.mig and g.vitals.fabric]
+        domain = next(((f.cluster, f.clique) for f in joined if f.cluster), None)
+        if domain and all(fabric.state == COMPLETED and not fabric.status for fabric in joined):
+            nodes.setdefault(domain, set()).add(here.node)
+            trays.append((here, seen, domain))
+    for here, seen, domain in trays:
+        several = len(nodes[domain]) > 1
+        forced = seen.forced and len(here.ranks) > 1
+        if seen.channels == 0 and (several or forced):
+            reach = f"{len(nodes[domain])} nodes of this job" if several else "one node"
+            yield Found(
+                "imex-channel-missing",
+                (here,),
+                f"no channel in {IMEX_CHANNELS} that can be opened · its domain has {reach}"
+                + " · NCCL_MNNVL_ENABLE=1" * seen.forced,
+                "one channel that the job may open",
+                blame=Blame.JOB if seen.inside else Blame.NODE,
+                confidence=Confidence.LIKELY,
+            )
+
+
+MEMORY = "memory"
 SETTINGS: tuple[tuple[str, Callable[[Vitals], int | None], Callable[[int], str]], ...] = (
     ("power limit", lambda one: one.power_limit, lambda mw: f"{mw / 1000:g} W"),
     ("ECC", lambda one: one.ecc, lambda on: "on" if on else "off"),
     ("application clock", lambda one: one.clock, lambda mhz: f"{mhz} MHz"),
     ("PCIe generation", lambda one: one.generation_max, lambda number: f"{number} at most"),
     # some MiB of it may be kept back for spare pages
-    ("memory", lambda one: one.memory and round(one.memory / GIB), lambda gib: f"{gib} GiB"),
+    (MEMORY, lambda one: one.memory and round(one.memory / GIB), lambda gib: f"{gib} GiB"),
 )
 """What is alike on GPUs of one model: its name, and how it is read and shown."""
 

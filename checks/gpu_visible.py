@@ -2,26 +2,29 @@
 
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
-             CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES, LOCAL_RANK,
-             LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD lists in /sys,
-             /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
+             CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES,
+             LOCAL_RANK, LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD
+             lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
              or not exposed to a container that has the devices, or CUDA's is not; a cuda-compat
              library that this driver or these GPUs don't support or one of CUDA's stubs comes first
              in LD_LIBRARY_PATH; a driver is installed, but its module is not loaded; a GPU is lost
              or has an error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or
-             than ranks; the mask hides all GPUs of a job that asked for some, or of one node while
-             others show theirs, or names MIG instances where MIG is off or one instance for several
-             ranks; a GPU of the job prohibits compute; /dev/nvidia-uvm is missing; a job that asked
-             for GPUs has no permission for /dev/kfd or a render node
+             than ranks (of all MIG instances CUDA shows a process one, of a GPU without any none);
+             the mask hides all GPUs of a job that asked for some, or of one node while others show
+             theirs, or names MIG instances where MIG is off or one instance for several ranks; a
+             GPU of the job prohibits compute; /dev/nvidia-uvm is missing; a job that asked for GPUs
+             has no permission for /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
-             permission to open them
+             permission to open them; the ranks of a node can't but use GPUs of several models; with
+             several models and no CUDA_DEVICE_ORDER the mask means other GPUs to CUDA than to
+             nvidia-smi
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
              run, and no nvidia-persistenced keeps the GPUs awake; NVIDIA_VISIBLE_DEVICES asks a
              container's runtime for no GPU
-Not covered  ECC, clocks, links, other processes; masks that differ between ranks; Intel's GPUs;
+Not covered  ECC, clocks, links, other processes; masks of other tasks (agree.env); Intel's GPUs;
              partitions of AMD's. AMD: tested with copied file trees only, not yet on such GPUs
 Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU is lost", "No
              devices were found", "CUDA error: invalid device ordinal", "no CUDA-capable device is
@@ -93,6 +96,7 @@ NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
 AMD = vendor.AMD
 AMD_MARKS = ("/sys/class/kfd", f"open {vendor.KFD}", f"open {vendor.DRI}")
+BY_ADDRESS = "PCI_BUS_ID"
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
 OWN_MASKS = "every rank has its own mask (torchrun --virtual-local-rank)"
@@ -220,6 +224,21 @@ FINDINGS = {
         "pass /dev/nvidia* with --device",
         commands=(Command("ls -l /dev/nvidia*", "the container"),),
     ),
+    "gpu-permission-denied": FindingType(
+        headline="{at} has no permission to open its GPUs: {seen}",
+        who="whoever runs this node",
+        cause="/dev/nvidiactl and /dev/nvidia* that are open to a group only (often video), and a "
+        "user who is not in it",
+        means="'Failed to initialize NVML: Insufficient Permissions', CUDA finds no device",
+        text="join the group that owns the devices, then log in again; container: --group-add "
+        "with its number; or give them their default mode again, 0666 (NVreg_DeviceFileMode of the "
+        "module nvidia, udev rules)",
+        commands=(
+            Command("id; stat -c '%n %a %g %G' /dev/nvidia*", "the node"),
+            Command("grep DeviceFile /proc/driver/nvidia/params", "the node"),
+        ),
+        blame=Blame.JOB,
+    ),
     "uvm-missing": FindingType(
         headline="CUDA can't start on {at}: /dev/nvidia-uvm is missing",
         cause="the module nvidia_uvm not loaded, or a container started without its device",
@@ -299,6 +318,34 @@ FINDINGS = {
         status=Status.WARN,
         blame=Blame.JOB,
     ),
+    "mask-order": FindingType(
+        headline="{variable} on {at} means other GPUs to CUDA than to nvidia-smi: {seen}",
+        who="job author",
+        cause="GPUs of several models, and no CUDA_DEVICE_ORDER: CUDA numbers the fastest first, "
+        "nvidia-smi goes by the PCI address",
+        means="ranks run on other GPUs than meant, beside another job or out of memory",
+        now="export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        text="set CUDA_DEVICE_ORDER=PCI_BUS_ID where the mask is set, or name the GPUs by UUID "
+        "(nvidia-smi -L)",
+        status=Status.WARN,
+        blame=Blame.JOB,
+        explains=(),
+    ),
+    "models-mixed": FindingType(
+        headline="ranks on {where} get GPUs of different models: {seen}",
+        who="job author",
+        cause="GPUs of different models in one machine",
+        means="every step takes as long as on the slowest GPU; the smallest memory limits the "
+        "batch size of all ranks",
+        text="use GPUs of one model (CUDA_VISIBLE_DEVICES, or --gres=gpu:MODEL:N), or give the "
+        "slower ones less work",
+        commands=(
+            Command("nvidia-smi --query-gpu=index,uuid,name,memory.total --format=csv", "{node}"),
+        ),
+        status=Status.WARN,
+        blame=Blame.JOB,
+        explains=(),
+    ),
     "mask-per-task": FindingType(
         headline="each task on {at} sees only one GPU, as number 0: {seen}",
         who="job author",
@@ -306,7 +353,8 @@ FINDINGS = {
         means="'invalid device ordinal' where code uses LOCAL_RANK; no peer-to-peer copies where "
         "cgroups separate the tasks",
         text="request GPUs per node: --gpus-per-node=N --gpu-bind=none; or "
-        "torch.cuda.set_device(0)",
+        "torch.cuda.set_device(0), where each task has a different GPU (agree.env compares the "
+        "masks)",
         status=Status.WARN,
         blame=Blame.JOB,
     ),
@@ -404,6 +452,7 @@ class Visible:
     driver_library  a libcuda before the driver's own, and its version: see nvml.cuda_driver();
                search: LD_LIBRARY_PATH without its folder
     image_empty  NVIDIA_VISIBLE_DEVICES is set, to nothing
+    order      CUDA_DEVICE_ORDER
     local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already
     mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
                GPUs, for all programs
@@ -431,6 +480,7 @@ class Visible:
     local: tuple[int, int] | None = None
     driver_library: tuple[str, str] = ("", "")
     search: str = ""
+    order: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Visible:
@@ -485,6 +535,7 @@ def observe(host: Host, ctx: Context) -> Visible:
         local=_local(host.environ) if ctx.local_world_size == 1 else None,
         driver_library=driver_library,
         search=_search_path_without(host, driver_library[0]),
+        order=(nvml.env_text(host.environ, "CUDA_DEVICE_ORDER") or "")[:40],
     )
 
 
@@ -541,7 +592,12 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if not _any_failure(faults) and seen.answer.count:
             faults += _mask_faults(here, seen, mask, apart, asked > 0, using)
         yield from faults
-        yield from _compute_and_mig_modes(here, seen, mask, gpus)
+        if not _any_failure(faults) and not expect.text("gpu_model"):
+            yield from _several_models(here, seen, mask, apart, gpus)
+        crowded = any(found.code == "too-few-gpus" for found in faults)
+        for found in _compute_and_mig_modes(here, seen, mask, gpus):
+            if not (crowded and found.code == "mig-mode"):
+                yield found
         yield from _surroundings(here, seen)
         if seen.answer.count and not mask.off:
             yield from _driver_library(here, seen)
@@ -630,6 +686,8 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
     if seen.answer.code == nvml.MISMATCH:
         code = "driver-mismatch"
         saw += "".join(f" · {name}" for name in seen.libraries)
+    elif seen.answer.code == nvml.NO_PERMISSION:
+        code = "gpu-permission-denied"
     elif seen.answer.code in ABSENT and not seen.module:
         # what vfio-pci holds was handed to a virtual machine
         own = sum(gpu.driver != "vfio-pci" for gpu in seen.pci)
@@ -752,7 +810,30 @@ def _too_few_gpus(here: Subject, seen: Visible, asked: int, goal: str, apart: bo
     lists = "KFD" if seen.make == AMD else "NVML"
     saw = f"{lists} lists {plural(count, 'GPU')} · {len(seen.pci)} on the PCI bus"
     saw += f" · {seen.withheld} of them not given to this process" if seen.withheld else ""
-    return [Found("gpu-count", (here,), saw, goal, blame=Blame.JOB if seen.withheld else None)]
+    held, alternatives = _held_by_others(seen, asked - count)
+    return [
+        Found(
+            "gpu-count",
+            (here,),
+            saw + held,
+            goal,
+            blame=Blame.JOB if seen.withheld else None,
+            alternatives=alternatives,
+        )
+    ]
+
+
+def _held_by_others(seen: Visible, lacking: int) -> tuple[str, tuple[str, ...]]:
+    """The GPUs on the bus that another driver than NVIDIA's holds, in words; and what may be wrong
+    then, where they are as many as are lacking."""
+    listed = {gpu.bus for gpu in seen.answer.gpus}
+    held = [g for g in seen.pci if g.driver not in ("", "nvidia", "amdgpu") and g.bus not in listed]
+    if not held or seen.make == AMD:
+        return "", ()
+    drivers = parties(sorted({gpu.driver for gpu in held}))
+    saw = f" · {parties([gpu.bus for gpu in held])} held by {drivers}"
+    theirs = f"the GPUs that {held[0].driver} holds are meant for this job: bind them to nvidia"
+    return saw, (theirs,) * (len(held) >= lacking)
 
 
 def _mask_faults(
@@ -768,16 +849,24 @@ def _mask_faults(
     # CUDA leaves out what this process may not open: a container that lacks one of the devices
     closed = [g.index for g in seen.answer.gpus if g.error == nvml.NO_PERMISSION]
     shut = [index for index in mask.indexes if index in closed]
-    visible = len(mask.indexes) - len(shut)
+    cut = [g for g in seen.answer.gpus if g.mig and g.index in mask.indexes and not apart]
+    # without an instance a GPU in MIG mode is none to CUDA; of all instances it enumerates one
+    ghosts = [g.index for g in cut if g.instances == 0 and g.index not in shut]
+    others_cut = sum(g.instances != 0 and g.index not in shut for g in cut)
+    visible = len(mask.indexes) - len(shut) - len(ghosts) - max(0, others_cut - 1)
     met = len(here.ranks)
     ranks = max(met, seen.local[1] if seen.local else 0)
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
     others: Sequence[str] = ()
-    problem = mask.problem
+    problem, held = mask.problem, ""
     if shut and ranks > visible:
         confidence = Confidence.LIKELY
         problem = problem or f"no permission to open GPU {', '.join(map(str, shut[:8]))}"
+    if cut and ranks > visible:
+        named = ghosts or [gpu.index for gpu in cut]
+        how = " without an instance" if ghosts else ", of which CUDA shows one instance"
+        problem = problem or f"GPU {', '.join(map(str, named[:8]))} in MIG mode{how}"
     if mask.mig:
         if any(gpu.mig is not False for gpu in seen.answer.gpus):
             visible = 1  # CUDA enumerates one instance for a process (MIG User Guide)
@@ -792,7 +881,7 @@ def _mask_faults(
         return []  # who may open none of them was given none
     if mask.once:
         code = "mask-duplicate"
-    elif not visible:
+    elif not visible and not ghosts:
         code, others = "mask-empty", sorted(using - {here.node})
         if mask.off and not wanted:  # who wants no GPU says so this way, and on all nodes
             status, confidence = FAIL if others else WARN, Confidence.LIKELY
@@ -802,8 +891,11 @@ def _mask_faults(
         code, status, confidence = "mask-per-task", WARN, Confidence.LIKELY
     else:
         code = "too-few-gpus"
+        held, alternatives = _held_by_others(seen, ranks - visible)
         if visible == 1 and (mask.mig or seen.answer.count >= ranks):
-            confidence, alternatives = Confidence.LIKELY, (OWN_MASKS,)
+            confidence, alternatives = Confidence.LIKELY, (OWN_MASKS, *alternatives)
+        elif cut:
+            confidence = Confidence.LIKELY
     what = "1 MIG instance" if mask.mig and visible else ""
     what = what or f"{visible} of {plural(seen.answer.count, 'GPU')}"
     saw = f"{what} visible, {plural(ranks, 'rank')} here"
@@ -817,6 +909,7 @@ def _mask_faults(
     if seen.mask is None and seen.image not in ("", "all", "void", "none"):
         saw += f" · NVIDIA_VISIBLE_DEVICES={seen.image[:80]!r}"
     saw += f": {problem}" if problem else ""
+    saw += held
     saw += f" · {parties(others)} {'sees' if len(others) == 1 else 'see'} GPUs" if others else ""
     by_first = seen.mask is None and seen.first is not None
     return [
@@ -835,6 +928,66 @@ def _mask_faults(
             },
         )
     ]
+
+
+def _several_models(
+    here: Subject,
+    seen: Visible,
+    mask: VisibleDevices,
+    apart: bool,
+    gpus: Callable[[int], Subject],
+) -> Iterator[Found]:
+    """GPUs of several models, where the ranks can't but use them, or where CUDA may take the mask
+    for others of them. A display card beside GPUs of one model is neither."""
+    listed = [gpu for gpu in seen.answer.gpus if gpu.name and not gpu.error and not gpu.mig]
+    if len(listed) < seen.answer.count or len({gpu.name for gpu in listed}) < 2:
+        return
+    ours = listed if apart else [gpu for gpu in listed if gpu.index in mask.indexes]
+    if seen.make != AMD and not apart and seen.order != BY_ADDRESS and _by_index(seen.mask):
+        # "fastest to slowest using a simple heuristic" (CUDA C++ Programming Guide): the newer
+        # architecture, of these the larger card
+        fastest = sorted(
+            listed, key=lambda g: (*(-n for n in numbers(g.capability)), -(g.memory or 0))
+        )
+        by_speed = [fastest[index] for index in mask.indexes]
+        if Counter(gpu.name for gpu in by_speed) != Counter(gpu.name for gpu in ours):
+            yield Found(
+                "mask-order",
+                (here,),
+                f"{seen.mask_name}={(seen.mask or '')[:80]!r} is {_models(ours)} by PCI address, "
+                f"and {_models(by_speed)} if the fastest come first",
+                "CUDA_DEVICE_ORDER=PCI_BUS_ID where the models differ",
+                confidence=Confidence.POSSIBLE,
+                alternatives=("the mask was written for CUDA's own order",),
+                fields={"variable": seen.mask_name},
+            )
+            return
+    models = Counter(gpu.name for gpu in ours).most_common()
+    if len(models) < 2 or len(here.ranks) <= models[0][1]:
+        return
+    most = max(models, key=lambda m: (m[1], max(g.memory or 0 for g in ours if g.name == m[0])))[0]
+    odd = [gpu for gpu in ours if gpu.name != most]
+    yield Found(
+        "models-mixed",
+        tuple(gpus(gpu.index) for gpu in odd),
+        f"{_models(ours)} for {plural(len(here.ranks), 'rank')}"
+        + "".join(f" · GPU {g.index} is {g.name.removeprefix('NVIDIA ')}" for g in odd[:4]),
+        "GPUs of one model for the ranks of a job",
+        fields={"node": here.node},
+    )
+
+
+def _by_index(mask: str | None) -> bool:
+    return mask is not None and not mask.strip().startswith(("GPU-", "MIG-"))
+
+
+def _models(gpus: Sequence[ListedGpu]) -> str:
+    """`3 x H100 80GB HBM3 80 GiB, 1 x A100-PCIE-40GB 40 GiB`."""
+    kinds = Counter((gpu.name.removeprefix("NVIDIA "), gpu.memory) for gpu in gpus)
+    return ", ".join(
+        f"{count} x {name}" + (f" {size(memory)}" if memory else "")
+        for (name, memory), count in kinds.most_common(4)
+    )
 
 
 def _compute_and_mig_modes(

@@ -129,6 +129,35 @@ def across(
     return Case(name, nodes_of(*seen), code, status, topology=job(len(seen)), subject=subject)
 
 
+def on_channels(*channels: int | None, **changes: Any) -> tuple[gpu_health.Health, ...]:
+    """Trays of one domain with so many IMEX channels each."""
+    return tuple(replace(tray(), channels=count, **changes) for count in channels)
+
+
+def imex(name: str, *seen: gpu_health.Health, code: str | None = None, of: str = "") -> Case:
+    status = FAIL if code else None
+    return Case(name, nodes_of(*seen), code, status, topology=job(len(seen)), subject=of or None)
+
+
+CHANNEL = "imex-channel-missing"
+TRAYS = (
+    imex("a tray of two without a channel", *on_channels(1, 0), code=CHANNEL, of="n2"),
+    imex("no tray has one", *on_channels(0, 0), code=CHANNEL, of="n1"),
+    imex("in a container", *on_channels(1, 0, inside="docker"), code=CHANNEL, of="n2"),
+    imex("each has a channel", *on_channels(1, 1)),
+    imex("NCCL told not to use NVLink between nodes", *on_channels(None, None)),
+    imex("one tray alone", *on_channels(0)),
+    imex("trays of two racks", *on_channels(0), replace(tray(RACK_2), channels=0)),
+    imex("boards of one node each", replace(tray(""), channels=None), replace(tray(""))),
+    Case(
+        "one tray, and NCCL told to use it in any case",
+        on_channels(0, forced=True)[0],
+        CHANNEL,
+        FAIL,
+        topology=topology(4),
+    ),
+    Case("the same with one rank", on_channels(0, forced=True)[0], topology=topology(1)),
+)
 VBIOS, DOMAIN = "vbios-differs", "nvlink-domain-differs"
 PEERS = (
     Case(
@@ -253,6 +282,8 @@ CASES = (
     Case("lost", one(failed=LOST), "gpu-lost", FAIL, subject="n1 · GPU 2"),
     Case("the rows are used up", one(remap_failed=True), "rows-exhausted", FAIL),
     Case("a remap is pending", one(remap_pending=True), "remap-pending", FAIL),
+    Case("half of the memory", one(memory=40 * GIB, used=0), "memory-differs", WARN),
+    Case("some MiB kept back for spare pages", one(memory=80 * GIB - (64 << 20))),
     Case("memory errors", one(volatile=3, recovery=None), "memory-errors", FAIL),
     Case("memory errors, dealt with", one(volatile=3), "memory-errors", WARN),
     Case("old memory errors", every(aggregate=12, rows=3)),
@@ -263,6 +294,30 @@ CASES = (
         replace(one(recovery=None), log=XidLog((Xid(gpu(2).bus, 119, 3, 60.0),))),
         "xid",
         FAIL,
+    ),
+    *(
+        Case(
+            f"Xid {code}, which NVML need not have counted",
+            replace(one(recovery=None, volatile=0), log=XidLog((Xid(gpu(2).bus, code, 1, 1.0),))),
+            "xid",
+            FAIL,
+        )
+        for code in (64, 140)
+    ),
+    *(
+        Case(
+            f"Xid {code}, and the driver wants nothing done any more",
+            replace(one(recovery=0), log=XidLog((Xid(gpu(2).bus, code, 1, 900.0),))),
+            "xid",
+            WARN,
+        )
+        for code in (62, 64, 140)
+    ),
+    Case(
+        "Xid 48, and the count that it came with is 0 again",
+        replace(one(recovery=None, volatile=0), log=XidLog((Xid(gpu(2).bus, 48, 1, 900.0),))),
+        "xid",
+        WARN,
     ),
     Case(
         "Xid of yesterday", replace(one(recovery=None), log=XidLog((Xid(gpu(2).bus, 119, 3, 9e4),)))
@@ -414,6 +469,7 @@ CASES = (
         UNDECIDED,
     ),
     *PEERS,
+    *TRAYS,
     *amd_cases.HEALTH,
 )
 

@@ -98,6 +98,23 @@ def every(**changes: object) -> gpu_visible.Visible:
     return but(answer=replace(ANSWER, gpus=tuple(gpu(i, **changes) for i in range(4))))
 
 
+T400: dict[str, object] = {
+    "name": "NVIDIA T400 4GB",
+    "capability": "7.5",
+    "memory": 4 << 30,
+}
+
+
+def display(mask: str, order: str = "PCI_BUS_ID") -> gpu_visible.Visible:
+    """A card for the display comes first on the bus, and the job has a mask."""
+    return replace(one(0, **T400), mask=mask, order=order)
+
+
+def two_and_two() -> gpu_visible.Visible:
+    gpus = tuple(gpu(i, **(T400 if i < 2 else {})) for i in range(4))
+    return but(answer=replace(ANSWER, gpus=gpus))
+
+
 def down(code: int, text: str = "", **changes: object) -> gpu_visible.Visible:
     """A node where NVML could not start."""
     return but(answer=GpuListing(code, text or f"error {code}"), **changes)
@@ -167,6 +184,7 @@ CASES = (
         subject="n1 · NVIDIA driver",
     ),
     Case("device rules lost", down(999), "no-access", FAIL),
+    Case("not in the group of the devices", down(4), "gpu-permission-denied", FAIL),
     Case("nouveau on a laptop", down(12, module="", nodes=()), "driver-missing", WARN),
     Case("not loaded, but SLURM gave GPUs", down(9, module="", slurm=4), "driver-missing", FAIL),
     Case(
@@ -288,8 +306,60 @@ CASES = (
     Case("exclusive", every(compute_mode=3), "compute-mode", WARN),
     Case("exclusive, as MPS wants it", replace(every(compute_mode=3), mps=True)),
     Case("exclusive with one rank", every(compute_mode=3), topology=topology(1)),
-    Case("MIG under four ranks", every(mig=True), "mig-mode", WARN),
+    Case("MIG under four ranks", every(mig=True), "too-few-gpus", FAIL),
+    Case(
+        "a GPU of four in MIG mode without an instance",
+        one(2, mig=True, instances=0),
+        "too-few-gpus",
+        FAIL,
+    ),
+    Case("one with an instance, which CUDA may count", one(2, mig=True, instances=1), "mig-mode"),
+    Case(
+        "the mask leaves it out",
+        replace(one(2, mig=True, instances=0), mask="0,1,3"),
+        topology=topology(3),
+    ),
+    Case(
+        "no instance on the only GPU",
+        but(answer=replace(ANSWER, count=1, gpus=(gpu(0, mig=True, instances=0),))),
+        "too-few-gpus",
+        FAIL,
+        topology=topology(1),
+    ),
+    Case("one instance by its index", every(mig=True, instances=7), topology=topology(1)),
     Case("MIG, one rank", replace(every(mig=True), mask="MIG-1234"), topology=topology(1)),
+    # several models
+    Case(
+        "an A100 among H100",
+        one(2, name="NVIDIA A100-PCIE-40GB", capability="8.0", memory=40 << 30),
+        "models-mixed",
+        WARN,
+        subject="n1 · GPU 2",
+    ),
+    Case("two and two", two_and_two(), "models-mixed", WARN, subject="n1 · GPU 0"),
+    Case("as many alike as ranks", two_and_two(), topology=topology(2)),
+    Case("a workstation's display card, and one rank", one(0, **T400), topology=topology(1)),
+    Case("a display card, and the mask leaves it out", display("1,2,3"), topology=topology(3)),
+    Case("a display card, and UUIDs", display("GPU-1a,GPU-2a"), topology=topology(2)),
+    Case(
+        "a display card, and the mask may mean it",
+        display("0,1", ""),
+        "mask-order",
+        WARN,
+        topology=topology(2),
+    ),
+    Case(
+        "the last card is the display's: both orders are the same",
+        replace(one(3, **T400), mask="0,1"),
+        topology=topology(2),
+    ),
+    Case(
+        "one rank, and the mask means the display card",
+        display("0", ""),
+        "mask-order",
+        WARN,
+        topology=topology(1),
+    ),
     # masks
     Case("a MIG instance, and MIG is off", but(mask="MIG-1234"), "mask-empty", FAIL),
     Case("the same, one rank", but(mask="MIG-12"), "mask-empty", FAIL, topology=topology(1)),
@@ -385,6 +455,17 @@ CASES = (
         topology=topology(3),
     ),
     Case("eight ranks", FINE, "too-few-gpus", FAIL, topology=topology(8, launcher="torchrun")),
+    Case(
+        "two GPUs are a virtual machine's, and six ranks",
+        but(pci=(*FINE.pci, *(pci(n, driver="vfio-pci", minor=None) for n in (4, 5)))),
+        "too-few-gpus",
+        FAIL,
+        topology=topology(6),
+    ),
+    Case(
+        "two GPUs are a virtual machine's, and four ranks",
+        but(pci=(*FINE.pci, *(pci(n, driver="vfio-pci", minor=None) for n in (4, 5)))),
+    ),
     Case("--nproc by hand", has(1), "too-few-gpus", FAIL),
     Case("mask too small", but(mask="0,1"), "too-few-gpus", FAIL, topology=TORCHRUN),
     Case("one for all", but(mask="0", tasks=1), "too-few-gpus", FAIL, topology=SLURM),
@@ -591,7 +672,7 @@ def test_observe_a_version_mismatch(node: Path) -> None:
 @pytest.mark.parametrize("code", [9, 999, 4])
 def test_observe_a_driver_that_refuses(node: Path, code: int) -> None:
     seen = nvml.observed("gpu.visible", nvml.settings(8, {"error.nvmlInit": code}), root=node)
-    expected = "gpus-not-exposed" if code == 9 else "no-access"
+    expected = {9: "gpus-not-exposed", 999: "no-access", 4: "gpu-permission-denied"}[code]
     assert_case(gpu_visible, Case("", seen.value, expected))
 
 
@@ -663,3 +744,15 @@ def test_a_mask_that_names_a_gpu_twice_is_corrected_where_the_ranks_still_fit() 
     (short,) = judged(gpu_visible, Case("", but(mask="2,0,2"), topology=topology(3)))
     assert enough.fields["once"] == "2,0"
     assert not short.fields["once"]
+
+
+def test_gpus_of_another_driver_are_named() -> None:
+    held = tuple(pci(n, driver="vfio-pci", minor=None) for n in (4, 5))
+    saw = but(pci=(*FINE.pci, *held))
+    for ranks, expect, code in ((6, {}, "too-few-gpus"), (4, {"gpus_per_node": 6}, "gpu-count")):
+        case = Case("", saw, code, topology=topology(ranks), expect=expect)
+        (finding,) = judged(gpu_visible, case)
+        assert "0000:58:00.0, 0000:68:00.0 held by vfio-pci" in finding.saw
+        assert finding.alternatives == (
+            "the GPUs that vfio-pci holds are meant for this job: bind them to nvidia",
+        )

@@ -5,7 +5,8 @@
  *
  *   count = 8                      driver = 550.54.15            cuda = 12040
  *   gpu2.name = NVIDIA L4          and uuid, bus (0000:18:00.0), minor, capability (9.0), memory,
- *                                  used, compute_mode, mig, persistence; without gpuN. for all GPUs
+ *                                  used, compute_mode, mig (mig_devices: how many instances, 1),
+ *                                  persistence; without gpuN. for all GPUs
  *   gpu2.temperature = 34          and slowdown_at, width, width_max, ecc_volatile, ecc_aggregate,
  *                                  remap_rows, remap_pending, remap_failure, retired_pending,
  *                                  virtual; reasons (0x8), and reasons2 from the second time on;
@@ -38,6 +39,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     LOST = 15,
     VERSION_MISMATCH = 25
@@ -247,6 +249,16 @@ CALL("nvmlDeviceGetUUID", nvmlDeviceGetUUID, (gpu_t gpu, char *out, unsigned siz
 
 CALL("nvmlDeviceGetMigMode", nvmlDeviceGetMigMode, (gpu_t gpu, unsigned *now, unsigned *pending),
      *now = *pending = (unsigned)number(index_of(gpu), "mig", 0);)
+
+CALL("nvmlDeviceGetMaxMigDeviceCount", nvmlDeviceGetMaxMigDeviceCount,
+     (gpu_t gpu, unsigned *out),
+     *out = number(index_of(gpu), "mig", 0) ? 7 : 0;)
+
+CALL("nvmlDeviceGetMigDeviceHandleByIndex", nvmlDeviceGetMigDeviceHandleByIndex,
+     (gpu_t gpu, unsigned index, gpu_t *out),
+     if (index >= number(index_of(gpu), "mig_devices", 1))
+         return NOT_FOUND;
+     *out = gpu;)
 
 CALL("nvmlDeviceGetCudaComputeCapability", nvmlDeviceGetCudaComputeCapability,
      (gpu_t gpu, int *major, int *minor),

@@ -40,11 +40,14 @@ AFTER_INIT = 1.0
 """Seconds for the GPUs once NVML has started, however long that took: a healthy one answers in
 milliseconds."""
 
+INSTANCES_MAX = 64
+"""MIG devices of one GPU that are looked for; an H100 has 7."""
 DEVICES_MAX = 1024
 """More than any machine has; a listing beyond it is cut."""
 
 # nvml.h, nvmlReturn_t: answers that only say "this GPU, driver or user can't tell"
 UNTOLD = frozenset((2, 3, 4, 6, 13, 21, 25, 26))
+NOT_FOUND = 6
 NO_PERMISSION, NOT_LOADED, NO_LIBRARY, LOST, RESET, MISMATCH = 4, 9, 12, 15, 16, 18
 # nvml.h, nvmlComputeMode_t
 PROHIBITED, EXCLUSIVE = 2, 3
@@ -57,7 +60,8 @@ MINIMUM_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 @dataclass(frozen=True, slots=True)
 class ListedGpu:
     """A GPU as NVML lists it. None: it doesn't tell. `error` is the NVML code with which it
-    failed, `text` its words; what it said until then stays. bus is as in /sys: 0000:18:00.0."""
+    failed, `text` its words; what it said until then stays. bus is as in /sys: 0000:18:00.0.
+    instances: MIG devices of a GPU in MIG mode."""
 
     index: int
     name: str = ""
@@ -72,6 +76,7 @@ class ListedGpu:
     persistent: bool | None = None
     error: int = 0
     text: str = ""
+    instances: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +208,33 @@ def _describe(nvml: Any, index: int) -> ListedGpu:
             known["memory"], known["used"] = memory.total, memory.used
         if mig := _call_or_none(nvml, nvml.nvmlDeviceGetMigMode, handle):
             known["mig"] = bool(mig[0])
+            if mig[0]:
+                known["instances"] = _instances(nvml, handle)
         persistent = _call_or_none(nvml, nvml.nvmlDeviceGetPersistenceMode, handle)
         if persistent is not None:
             known["persistent"] = bool(persistent)
     except nvml.NVMLError as error:
         known |= {"error": int(error.value), "text": str(error)[:TEXT]}
     return ListedGpu(index, **known)
+
+
+def _instances(nvml: Any, handle: Any) -> int | None:
+    most = _call_or_none(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle)
+    if most is None:
+        return None
+    question = nvml.nvmlDeviceGetMigDeviceHandleByIndex
+    refused: set[int] = set()
+    found = 0
+    for index in range(min(most, INSTANCES_MAX)):
+        try:
+            question(handle, index)
+            found += 1
+        except nvml.NVMLError as error:
+            if error.value not in UNTOLD:
+                raise
+            refused.add(error.value)
+    # without a permission for an instance it is as if there were none
+    return found if found or refused <= {NOT_FOUND} else None
 
 
 def bus_id(text: str | bytes) -> str:

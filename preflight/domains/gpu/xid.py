@@ -44,8 +44,9 @@ CRITICAL = {
 }
 NVLINK = frozenset((74, *range(144, 151)))
 """Errors of NVLink: the number alone doesn't say whether the link has recovered."""
-MEMORY = frozenset((48, 64, 95, 140))
-"""Those that an uncorrectable memory error comes with: NVML has counted it until a reset."""
+MEMORY = frozenset((48, 95))
+"""Those that an uncorrectable memory error comes with: NVML has counted it until a reset. Not so
+64, which may be about a row with corrected errors, and 140, which interrupted the driver."""
 
 # NVRM: Xid (PCI:0000:3b:00): 79, pid=1896, GPU has fallen off the bus.
 LINE = re.compile(
