@@ -112,6 +112,88 @@ GPUS = (
         **ON_4,
     ),
     Fault(
+        "a GPU of four in MIG mode without an instance",
+        "gpu.visible",
+        "too-few-gpus",
+        says="GPU 2 in MIG mode without an instance",
+        scenario={"gpu2.mig": 1, "gpu2.mig_devices": 0},
+        **ON_4,
+    ),
+    Fault(
+        "two of six GPUs are held for a virtual machine",
+        "gpu.visible",
+        "too-few-gpus",
+        says="0000:58:00.0, 0000:68:00.0 held by vfio-pci",
+        setup="".join(
+            f"d=/sys/bus/pci/devices/0000:{bus}:00.0; mkdir -p $d; echo 0x030200 > $d/class; "
+            "echo 0x10de > $d/vendor; echo 0x2330 > $d/device; "
+            "ln -s ../../../bus/pci/drivers/vfio-pci $d/driver\n"
+            for bus in (58, 68)
+        ),
+        scenario={},
+        nproc=6,
+        gpus=4,
+        also=CROWDED,
+    ),
+    Fault(
+        "an A100 among three H100",
+        "gpu.visible",
+        "models-mixed",
+        "n1 · GPU 2",
+        status="warn",
+        exit=0,
+        says="GPU 2 is A100-PCIE-40GB",
+        scenario={
+            "gpu2.name": "NVIDIA A100-PCIE-40GB",
+            "gpu2.capability": "8.0",
+            "gpu2.memory": 40 << 30,
+        },
+        **ON_4,
+    ),
+    Fault(
+        "a mask by number, where a display card comes first on the bus",
+        "gpu.visible",
+        "mask-order",
+        status="warn",
+        exit=0,
+        env={"CUDA_VISIBLE_DEVICES": "0,1"},
+        scenario={
+            "name": "NVIDIA RTX A6000",
+            "capability": "8.6",
+            **{"gpu0.name": "NVIDIA T400 4GB", "gpu0.capability": "7.5", "gpu0.memory": 4 << 30},
+        },
+        nproc=2,
+        gpus=4,
+        also=CROWDED,
+    ),
+    Fault(
+        "a user who may not open /dev/nvidiactl",
+        "gpu.visible",
+        "gpu-permission-denied",
+        "n1 · NVIDIA driver",
+        scenario={"error.nvmlInit": 4},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU without any link, beside three with 18",
+        "gpu.links",
+        "nvlink-down",
+        "n1 · GPU 3",
+        scenario={"links": 18, "gpu3.links": 0},
+        **ON_4,
+    ),
+    Fault(
+        "NVLink switched off by an option of the driver",
+        "gpu.links",
+        "nvlink-disabled",
+        "n1 · GPU 0",
+        status="warn",
+        exit=0,
+        setup="echo 'NvLinkDisable: 1' > /proc/driver/nvidia/params\n",
+        scenario={"links": 0},
+        **ON_4,
+    ),
+    Fault(
         "no lane is up on any GPU of an SXM board",
         "gpu.links",
         "nvlink-down",
@@ -478,6 +560,11 @@ mount --rbind tree /sys/class; mount --rbind net /sys/class/net
 
 ONE_PORT = "rm -r tree/infiniband/mlx5_2; port mlx5_2 %s"
 POLLING = "'1: DOWN' '2: Polling' '10 Gb/sec (4X SDR)'"
+COUNTERS = (
+    "for n in 0 1 2 3 4 5 6 7; do for name in link_downed symbol_error; do "
+    "echo $((n % 3)) > tree/infiniband/mlx5_$n/ports/1/counters/$name; done; done; "
+    "echo 0 > tree/infiniband/mlx5_3/ports/1/counters/link_downed"
+)
 INIT = "'2: INIT' '5: LinkUp' '400 Gb/sec (4X NDR)'"
 
 NET_RDMA = (
@@ -513,6 +600,32 @@ NET_RDMA = (
         says="mlx5_3:1 200 Gb/s",
         setup=RAILS % "for n in 3 6; do echo '200 Gb/sec (4X HDR)' "
         "> tree/infiniband/mlx5_$n/ports/1/rate; done",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "all HCAs came up with one lane",  # as in NVIDIA/nccl#902
+        "net.rdma",
+        "rate-low",
+        "n1 · mlx5_0 · port 1",
+        status="warn",
+        exit=0,
+        says="100 Gb/s (1X NDR)",
+        setup=RAILS % "for n in 0 1 2 3 4 5 6 7; do echo '100 Gb/sec (1X NDR)' "
+        "> tree/infiniband/mlx5_$n/ports/1/rate; done",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "thousands of symbol errors of one port that was never down",  # as in NVIDIA/nccl#905
+        "net.rdma",
+        "errors-counted",
+        "n1 · mlx5_3 · port 1",
+        status="warn",
+        exit=0,
+        says="symbol_error 48212",
+        setup=RAILS
+        % f"{COUNTERS}; echo 48212 > tree/infiniband/mlx5_3/ports/1/counters/symbol_error",
         scenario={},
         **ON_4,
     ),

@@ -76,9 +76,12 @@ FILES = ("--only", "env.identity,rdzv.reach,host.limits")
 HEALTH = ("--only", "env.identity,rdzv.reach,gpu.visible,gpu.health,agree.*")
 
 
-def tray(clique: int, cluster: str = "rack-7") -> str:
-    """Setup: four GPUs of GB200 in an NVLink domain."""
-    return gpus(
+CHANNEL = "mkdir -p /dev/nvidia-caps-imex-channels; : > /dev/nvidia-caps-imex-channels/channel0\n"
+
+
+def tray(clique: int, cluster: str = "rack-7", channel: str = CHANNEL) -> str:
+    """Setup: four GPUs of GB200 in an NVLink domain, with an IMEX channel."""
+    return channel + gpus(
         4,
         "name = NVIDIA GB200",
         "fabric_state = 3",
@@ -256,6 +259,24 @@ MACHINES = (
         machines=(*machines(2, setup=tray(1)), Machine("n3", setup=tray(2))),
         env=NVML,
         args=HEALTH,
+        needs=("gcc",),
+        exit=0,
+    ),
+    WorldFault(
+        "one of two trays of a rack has no IMEX channel",
+        *("gpu.health", "imex-channel-missing", "n2"),
+        machines=(Machine("n1", setup=tray(1)), Machine("n2", setup=tray(1, channel=""))),
+        env=NVML,
+        args=HEALTH,
+        needs=("gcc",),
+    ),
+    WorldFault(
+        "one of two nodes has no NVLink",
+        *("gpu.links", "nvlink-down", "n2 · GPU 0"),
+        status="warn",
+        machines=(Machine("n1", setup=gpus(4)), Machine("n2", setup=gpus(4, "links = 0"))),
+        env=NVML,
+        args=("--only", "env.identity,rdzv.reach,gpu.visible,gpu.links"),
         needs=("gcc",),
         exit=0,
     ),

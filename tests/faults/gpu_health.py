@@ -270,6 +270,40 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "a row could not be remapped a moment ago, and NVML counts no error",
+        "gpu.health",
+        "xid",
+        "n1 · GPU 2",
+        says="Xid 64",
+        setup=SAYS.format(
+            "NVRM: Xid (PCI:0000:38:00): 64, pid=77, name=python, Row Remapper: Unable to remap row"
+        ),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a GPU with half of the memory of the others",
+        "gpu.health",
+        "memory-differs",
+        "n1 · GPU 1",
+        status="warn",
+        exit=0,
+        says="memory 40 GiB",
+        scenario={"gpu1.memory": 40 << 30},
+        **ON_4,
+    ),
+    Fault(
+        "NCCL is to use NVLink between nodes, and a tray has no IMEX channel",
+        "gpu.health",
+        "imex-channel-missing",
+        env={"NCCL_MNNVL_ENABLE": "1"},
+        scenario={
+            **{"name": "NVIDIA GB200", "links": 18},
+            **{"fabric_state": 3, "fabric_cluster": "rack-7", "fabric_clique": 3},
+        },
+        **ON_4,
+    ),
+    Fault(
         "a GPU under power brake",
         "gpu.health",
         "clocks-throttled",

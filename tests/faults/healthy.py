@@ -324,6 +324,39 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health"),
     ),
     healthy(
+        "cards for a slot, NVLink off in their driver, and P2P over PCIe",
+        nproc=4,
+        gpus=4,
+        setup="echo 'NvLinkDisable: 1' > /proc/driver/nvidia/params\n",
+        env={"NCCL_P2P_LEVEL": "SYS"},
+        scenario={"name": "NVIDIA L40S", "capability": "8.9", "memory": 48 << 30},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
+    healthy(
+        "two display cards beside two H100, as many as ranks",
+        nproc=2,
+        gpus=4,
+        scenario={
+            f"gpu{n}.{key}": value
+            for n in (2, 3)
+            for key, value in (
+                *(("name", "NVIDIA T400"), ("capability", "7.5")),
+                *(("memory", 2 << 30), ("links", 0)),
+            )
+        },
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
+    healthy(
+        "a port whose cable was reseated, with the errors of that moment",
+        nproc=2,
+        gpus=4,
+        setup=RAILS % "for n in 0 1 2 3 4 5 6 7; do for name in link_downed symbol_error; do "
+        "echo 0 > tree/infiniband/mlx5_$n/ports/1/counters/$name; done; done; "
+        "echo 1 > tree/infiniband/mlx5_3/ports/1/counters/link_downed; "
+        "echo 65535 > tree/infiniband/mlx5_3/ports/1/counters/symbol_error",
+        args=("--level", "quick", "--only", "net.rdma"),
+    ),
+    healthy(
         "ports whose links all went down with the switch",
         nproc=2,
         gpus=4,

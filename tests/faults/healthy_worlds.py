@@ -381,6 +381,15 @@ WORLDS = (
         args=HEALTH,
     ),
     healthy(
+        "two trays of GB200 without IMEX channels, and NCCL told to go over the network",
+        machines=(
+            Machine("n1", setup=tray(1, channel="")),
+            Machine("n2", setup=tray(1, channel="")),
+        ),
+        env={**NVML, "NCCL_MNNVL_ENABLE": "0"},
+        args=HEALTH,
+    ),
+    healthy(
         "nodes with GPUs of two makes of board, each with a VBIOS of its own",
         machines=(
             Machine("n1", setup=gpus(2, "vbios = 96.00.A5.00.01", "board = 369885406")),
