@@ -539,8 +539,9 @@ def observe(host: Host, ctx: Context) -> Health:
         resets = amdsmi.failed_resets(host, LOG_SECONDS)
     else:
         log = xid.read_xids(host, LOG_SECONDS)
-    ctx.mark(IMEX_CHANNELS)
     domain = any(g.fabric and g.fabric.cluster for g in told.gpus)
+    if domain:
+        ctx.mark(IMEX_CHANNELS)
     multinode = nccl_setting(host, "NCCL_MNNVL_ENABLE")
     masks = make.masks(host.environ)
     return Health(

@@ -756,3 +756,10 @@ def test_gpus_of_another_driver_are_named() -> None:
         assert finding.alternatives == (
             "the GPUs that vfio-pci holds are meant for this job: bind them to nvidia",
         )
+
+
+@pytest.mark.parametrize("instances", [0, 2])
+def test_observe_counts_the_instances_of_a_gpu(node: Path, instances: int) -> None:
+    scenario = nvml.settings(4, {"gpu2.mig": 1, "gpu2.mig_devices": instances})
+    seen = nvml.observed("gpu.visible", scenario, root=node)
+    assert [g.instances for g in seen.value.answer.gpus] == [None, None, instances, None]

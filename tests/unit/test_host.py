@@ -365,3 +365,11 @@ def test_a_device_that_may_not_be_opened(tree: Any, tmp_path: Path) -> None:
 
 def test_the_processes_of_this_machine() -> None:
     assert os.getpid() in LIVE.processes().pids()
+
+
+def test_a_device_that_may_be_used_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    os.mkfifo(tmp_path / "dev/nvidia0")  # an open would wait for whoever writes
+    host = Host(str(tmp_path), {})
+    assert host.permitted_device("/dev/nvidia0") == 0
+    assert host.permitted_device("/dev/nvidia1") is None
