@@ -12,6 +12,7 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              rank or a few hardly ever wait for a collective while the others do in 40 %; over NCCL,
              a rank spends half of its step in own code between the optimizer and the next forward,
              in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses;
+             the same without GPUs from 30 % on, where the others' backward pass takes longer;
              what a line's collective carries grows from call to call, to the threefold and more
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
@@ -102,6 +103,8 @@ is always one that torch has not noticed yet to be done."""
 HOST, HOST_UNSURE, HOST_APART = 0.5, 0.7, 0.4
 """Part of a step that a rank spends in own code while its GPU waits for it: where the driver tells
 that the GPU has pauses, where it does not, and by how much less the others do."""
+HELD_UP = 0.3
+"""The same on the CPU, where the others' backward pass shows that they wait so long."""
 NOISE = 4.0
 """Standard errors that two parts of the samples must be apart. The smallest of many is taken, and
 looks one after the other are not independent."""
@@ -207,8 +210,13 @@ def held_of(pace: Pace) -> float:
 def observe(host: Host, ctx: Context) -> Pace:
     seen = load_rank(host, ctx)
     nccl = carries(seen.backends.groups, "cuda") == "nccl"
+    parts = seen.parts
     pace = replace(
-        seen.pace, busy=seen.gpu.share, outside=seen.parts.between, nccl=seen.pace.cuda and nccl
+        seen.pace,
+        busy=seen.gpu.share,
+        outside=parts.between,
+        backward=parts.backward / parts.steps if parts.steps else 0.0,
+        nccl=seen.pace.cuda and nccl,
     )
     if not enough(pace):
         raise NotApplicable(
@@ -227,13 +235,14 @@ def observe(host: Host, ctx: Context) -> Pace:
 def enough(pace: Pace) -> bool:
     """Whether its numbers say anything."""
     parts = (pace.loader, pace.waiting, pace.pending, pace.own_part, pace.synced)
-    others = (pace.step, pace.mean, pace.collectives, pace.size, pace.cpus, pace.outside)
+    others = (pace.step, pace.mean, pace.collectives, pace.size, pace.cpus)
+    between = (pace.outside, pace.backward)
     return (
         pace.steps >= STEPS
         and pace.looks >= LOOKS
         and pace.step > 0
         and all(0 <= part <= 1 for part in parts)
-        and all(0 <= number < math.inf for number in others)
+        and all(0 <= number < math.inf for number in (*others, *between))
     )
 
 
@@ -246,7 +255,7 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     # who waits for data is late for that reason, and the others wait for nothing else
     if slow and not any(rank in starved for rank in slow):
         yield _late(slow, [rank for rank in ranks if rank not in slow])
-    elif not slow and not starved and (busy := _busy_hosts(ranks)):
+    elif not slow and not starved and (busy := _busy_hosts(ranks) or _busy_on_cpu(ranks)):
         yield _late_on_host(busy, [rank for rank in ranks if rank not in busy])
     elif ranks and not starved and all(_chatty(rank) for rank in ranks):
         yield _small(ranks)
@@ -418,10 +427,27 @@ def _busy_hosts(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
     return busy if gap >= max(HOST_APART * step, SLOW_LEAST) else ()
 
 
+def _busy_on_cpu(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
+    """Without GPUs: those that are in own code between optimizer and forward for as long as the
+    others take longer for the backward pass, in which they wait."""
+    if len(ranks) < 2 or any(rank.pace.cuda or not rank.regular for rank in ranks):
+        return ()
+    steps = [rank.pace.step for rank in ranks]
+    if max(steps) > SAME_PACE * min(steps):
+        return ()
+    busy = tuple(rank for rank in ranks if rank.pace.outside >= HELD_UP * rank.pace.step)
+    others = [rank.pace for rank in ranks if rank not in busy]
+    if not busy or 2 * len(busy) > len(ranks):
+        return ()
+    gap = min(rank.pace.outside for rank in busy) - max(pace.outside for pace in others)
+    wait = min(pace.backward for pace in others) - max(rank.pace.backward for rank in busy)
+    return busy if gap >= max(HELD_UP * min(steps), SLOW_LEAST) and wait >= gap / 2 else ()
+
+
 def _late_on_host(busy: Sequence[Rank], others: Sequence[Rank]) -> Found:
     first = max(busy, key=lambda rank: rank.alone)
     pace = first.pace
-    unsure = pace.busy is None
+    unsure = pace.busy is None and pace.cuda
     line = f", mostly at {pace.between}" if pace.between else ""
     gpu = "" if pace.busy is None else f" · its GPU busy {_parts([pace.busy])} of the time"
     return Found(

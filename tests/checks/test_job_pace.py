@@ -81,6 +81,16 @@ def slow(*parts: float, at: Frame = TOKENS) -> dict[str, Any]:
     return ranks(pace(waiting=first, own=at, own_part=0.9), *(pace(waiting=p) for p in others))
 
 
+def saves(first: float, other: float, backward: float = 0.06) -> dict[str, Any]:
+    """Two ranks with steps of 0.1 s on the CPU: their seconds in own code, and how much longer the
+    backward pass of the second takes."""
+    usual = {"step": 0.1, "mean": 0.1, "waiting": 0.0, "pending": 0.6, "looks": 10}
+    return ranks(
+        pace(outside=first, backward=0.02, between=TOKENS, **usual),
+        pace(outside=other, backward=0.02 + backward, **usual),
+    )
+
+
 def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Ranks whose hosts only start what their GPUs do, as measured on an H100 over NCCL: torch's
     count of what is done lags behind, and one that runs ahead has short steps and long waits. Their
@@ -174,6 +184,9 @@ HEALTHY = (
         "the CPU: own code of one rank",
         on_gpus(0.05, 0.001, 0.001, cuda=False, nccl=False, pending=0.2),
     ),
+    Case("the CPU: the others don't wait", saves(0.06, 0.0, backward=0.0)),
+    Case("the CPU: on both", saves(0.06, 0.06)),
+    Case("the CPU: 8 ms of 100", saves(0.008, 0.0, backward=0.008)),
     Case("blocked", Missing(Cause.BLOCKED, by="job.ranks")),
     Case("one was not seen", ranks(FINE, Missing(Cause.NOT_APPLICABLE, "3 steps timed"))),
 )
@@ -190,6 +203,7 @@ CASES = (
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
     Case("50 of 63 KiB", ranks(pace(collectives=50, size=64511, waiting=0.3)), SMALL, WARN),
+    Case("one saves in each step", saves(0.06, 0.0), SLOW, WARN, subject="n1 · rank 0"),
     Case("one of two", slow(0.0, 0.95), SLOW, WARN, subject="n1 · rank 0"),
     Case("one of three", waits(0.9, 0.03, 0.94), SLOW, WARN, subject="n1 · rank 1"),
     Case("one of four", waits(0.9, 0.92, 0.95, 0.05), SLOW, WARN, subject="n1 · rank 3"),

@@ -368,6 +368,9 @@ class Pace:
     sync_at: Frame | None = None
     busy: float | None = None
     """Part of the time in which its GPU computed, where the driver tells."""
+    backward: float = 0.0
+    """Seconds of a step from DDP's forward to the optimizer, on average: there it waits for others,
+    where no GPU does."""
     payloads: tuple[Volume, ...] = ()
     """Of the lines that carried most at last."""
 
