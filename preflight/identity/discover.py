@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from preflight.frozen import dataclass
-from preflight.identity.launchers import LOCAL, NODE_WORDS, PMIX, Launcher, detect
+from preflight.identity.addresses import loopback
+from preflight.identity.launchers import ENV, LOCAL, NODE_WORDS, PMIX, SLURM, Launcher, detect
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
 
@@ -150,6 +151,7 @@ def discover(
         )
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
+    here = here or _ranks_beside(reading, rank, size)
     reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process per rank)")
     if here != 1 or (reading.number("gpus", launcher.gpus) or 0) < 2:
         reading.facts.pop("gpus", None)
@@ -170,6 +172,22 @@ def _lightning_rank(reading: _Reading, size: int, flags: _Flags) -> tuple[int, i
     here = size // flags.nodes if flags.nodes else local + 1
     source = "env NODE_RANK and LOCAL_RANK"
     return reading.noted("rank", node * here + local, source), here
+
+
+def _ranks_beside(reading: _Reading, rank: int, size: int) -> int | None:
+    """How many ranks a node has, where the launcher that gave this process its rank says nothing of
+    that: what SLURM says of the step whose tasks they are; or all of them, where they meet at an
+    address that leads no other node here, and nothing says that this process is on another one."""
+    environ = reading.environ
+    if reading.launcher.rank != ENV.rank:
+        return None
+    tasks = _Reading(environ, SLURM)
+    if detect(environ, of=(SLURM,)) is SLURM and tasks.number("size", SLURM.size) == size:
+        return tasks.local_size()
+    if not loopback(environ.get("MASTER_ADDR", "")) or "KUBERNETES_SERVICE_HOST" in environ:
+        return None
+    local = reading.facts.get("local_rank")
+    return size if local is not None and local.value == str(rank) else None
 
 
 def _stands_for_node(reading: _Reading, rank: int, here: int | None, flags: _Flags) -> bool:

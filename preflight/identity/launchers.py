@@ -191,12 +191,14 @@ LAUNCHERS = (
 LOCAL = Launcher("local", sign=(), job=("SLURM_JOB_ID",), per_node=True)
 
 
-def detect(environ: Mapping[str, str], typed: bool = False) -> Launcher:
-    """The launcher that started this process, LOCAL when none did. `typed`: at the prompt of a
+def detect(
+    environ: Mapping[str, str], typed: bool = False, of: tuple[Launcher, ...] = LAUNCHERS
+) -> Launcher:
+    """The launcher, one `of` these, that started this process, LOCAL when none did. `typed`: at the prompt of a
     shell that is itself a task of SLURM's (srun --pty bash): what was started there is no task."""
     left = leftovers(environ)
     environ = {name: value for name, value in environ.items() if name not in left}
-    found = next((launcher for launcher in LAUNCHERS if _fits(launcher, environ)), LOCAL)
+    found = next((launcher for launcher in of if _fits(launcher, environ)), LOCAL)
     return LOCAL if typed and found is SLURM else found
 
 

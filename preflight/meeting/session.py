@@ -436,14 +436,19 @@ class Company:
         self._leave_neighbours()
 
     def placed(self, topology: Topology) -> Topology:
-        """The topology with all nodes that have met; a guest's, with its own node's name there."""
+        """The topology with all nodes that have met; a guest's, with its own node's name there. Of
+        its own node the host knows what the launcher runs there, also where some never came."""
         if not self.nodes:
             return topology
         own = topology.nodes[0]
         if self.hosting is None:
             node = self.nodes[0]
             return replace(topology, nodes=(replace(own, name=node.name, size=len(node.ranks)),))
-        return replace(topology, nodes=self.nodes)
+        known = (
+            replace(n, size=own.size) if own.size > len(n.ranks) and own.ranks[0] in n.ranks else n
+            for n in self.nodes
+        )
+        return replace(topology, nodes=tuple(known))
 
     def _tell(self, said: Said) -> None:
         """Hand a worker here what a peer of its check has said."""
