@@ -11,7 +11,8 @@ Fails if     a number or port is invalid or out of range; the endpoint of torchr
              processes have the same RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
 Warns if     a number has whitespace or a carriage return around it; the endpoint has no port, and
              nothing names a backend; ranks differ in MASTER_ADDR; the variables give another number
-             of ranks on this node than this run has, or than came from it
+             of ranks on this node than this run has, or than came from it; LOCAL_RANK is not what
+             the launcher says, where a process sees several GPUs; a pod has the RANK of another
 Undecided    never: the environment is always there
 Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), the
              command line that torchrun or srun will get
@@ -111,7 +112,7 @@ FINDINGS = {
         explains=MEETING,
     ),
     "address-loopback": FindingType(
-        headline="{seen} is a loopback address, but the job has several nodes",
+        headline="{seen} is {what}, but the job has several nodes",
         who="job author",
         cause="a single-node example run on several nodes",
         means='each node connects to itself: "1/2 clients joined" on rank 0, "The client socket '
@@ -139,8 +140,22 @@ FINDINGS = {
         means='several processes have the same rank: "wait timeout … keys" on all of them, or '
         "EADDRINUSE for the second rank 0",
         now="unset {present!s}",
-        text="set it inside the task: srun bash -c 'export RANK=$SLURM_PROCID; exec python …'",
+        text="set it inside the task: srun bash -c 'export RANK=$SLURM_PROCID; exec python …'; in "
+        "a pod take it out of manifest and image, or from $JOB_COMPLETION_INDEX",
         status=(Status.FAIL, Status.WARN),
+    ),
+    "local-rank-differs": FindingType(
+        headline="LOCAL_RANK does not match the task's number on its node: {seen}, on {at}",
+        who="job author",
+        cause="LOCAL_RANK exported in the batch script, before srun or mpirun, so that all tasks "
+        "of a node have 0",
+        means="ranks of a node use the same GPU: 'Duplicate GPU detected' and ncclInvalidUsage, or "
+        "out of memory on GPU 0 while others are idle",
+        now="unset LOCAL_RANK",
+        text="set it inside the task: srun bash -c 'export LOCAL_RANK=$SLURM_LOCALID; exec python "
+        "…' (mpirun: $OMPI_COMM_WORLD_LOCAL_RANK)",
+        status=Status.WARN,
+        explains=(),
     ),
     "launchers-nested": FindingType(
         headline="{seen}",

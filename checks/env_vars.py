@@ -12,8 +12,8 @@ Fails if     torch, NCCL or CUDA stops, hangs or can't be imported with a value;
              expects it
 Warns if     a name has no effect; a value is silently misread or out of range; a name is
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
-             path is disabled on hardware that has it; NCCL_TOPO_FILE can't be read; NCCL_ALGO or
-             NCCL_PROTO is unknown, but there is one rank
+             path is disabled on hardware that has it; torch's heartbeat is below 30 s;
+             NCCL_TOPO_FILE can't be read; NCCL_ALGO or NCCL_PROTO is unknown, but there is one rank
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
              (agree.env); whether a plugin works; proxies: c10d, NCCL, Gloo and torchrun's etcd
@@ -34,7 +34,7 @@ from dataclasses import replace
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.gpu.nccl_plugins import no_plugin_because
 from preflight.domains.net.rdma import rdma_ports
-from preflight.domains.params import strtoll, switched_on
+from preflight.domains.params import c10d_bool, strtoll, switched_on
 from preflight.domains.settings.collect import (
     Settings,
     collect_settings,
@@ -80,6 +80,10 @@ SHOWN = 8
 """Findings of one kind for one node; the rest are counted in the last of them."""
 
 WARN = Status.WARN
+MONITORING = "TORCH_NCCL_ENABLE_MONITORING"
+HEARTBEAT_LEAST = 30
+"""Seconds; torch's own value is 480. The watchdog beats whenever it has looked at all collectives,
+and waits for CUDA where another thread holds its lock."""
 # src/graph/xml.cc: from how many GPUs on, what NCCL does then; one GPU has no topology
 AFTER_MISSING_FILE = {
     "NCCL_TOPO_FILE": (
@@ -203,6 +207,18 @@ FINDINGS = {
         means="a collective that hangs is never aborted: the job burns its whole time limit",
         now="unset {name}",
         text="raise the timeout (init_process_group, TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC) instead",
+        status=WARN,
+        explains=(),
+    ),
+    "heartbeat-short": FindingType(
+        headline="{name} is so short that torch may end healthy ranks: {seen}",
+        who="job author",
+        cause="a value meant for the timeout of collectives, or one for tests",
+        means="'ProcessGroupNCCL's watchdog got stuck for {seconds} seconds without making "
+        "progress', and SIGABRT: at the start of CUDA, in a large allocation or a checkpoint",
+        now="unset {name}",
+        text="remove it: torch's own value is 480; init_process_group(timeout=…) is what "
+        "collectives go by",
         status=WARN,
         explains=(),
     ),
@@ -434,6 +450,7 @@ def _judge_switches(
     if settings.gpus or settings.amd:
         for variable in watchdogs_off(counts):
             yield _finding(here, "watchdog-off", variable, _assignment(variable), "not set")
+        yield from _judge_heartbeat(here, counts)
     least, most = counts.get("NCCL_MIN_NCHANNELS"), counts.get("NCCL_MAX_NCHANNELS")
     # src/graph/connect.cc: max(least, min(channels, most)); -2 counts as not set
     if least and most and not settings.amd and HIDDEN not in (least.value, most.value):
@@ -468,6 +485,24 @@ def _judge_switches(
         saw = f"{_assignment(variable)} · {hardware}"
         likely = Confidence.LIKELY
         yield _finding(here, "fast-path-off", variable, saw, "not set", confidence=likely)
+
+
+def _judge_heartbeat(here: Subject, counts: Mapping[str, Variable]) -> Iterator[Found]:
+    beat, monitor = counts.get("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"), counts.get(MONITORING)
+    if not beat or beat.file or (monitor and c10d_bool(monitor.value) is False):
+        return
+    seconds = strtoll(beat.value)[0]
+    if 0 < seconds < HEARTBEAT_LEAST:
+        found = _finding(
+            here,
+            "heartbeat-short",
+            beat,
+            _assignment(beat),
+            f"at least {HEARTBEAT_LEAST} s, or not set",
+            {"seconds": str(seconds)},
+            Confidence.POSSIBLE,
+        )
+        yield found.with_(alternatives=("the watchdog of this job never waits that long",))
 
 
 def _assignment(variable: Variable) -> str:

@@ -124,8 +124,7 @@ FINDINGS = {
         headline="a firewall blocks connections between the nodes on ports {range}, on which NCCL "
         "and Gloo listen",
         cause="a firewall or security group that opens MASTER_PORT only",
-        text=OPEN + "; or narrow net.ipv4.ip_local_port_range on every node and open that range "
-        "range range",
+        text=OPEN + "; or narrow net.ipv4.ip_local_port_range on every node and open that range",
         commands=(RULES, RANGE),
     ),
     "network-split": replace(

@@ -54,7 +54,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
-from preflight.identity.addresses import flaw
+from preflight.identity.addresses import every_address, flaw
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -205,7 +205,7 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "master-loopback": FindingType(
-        headline="MASTER_ADDR '{name}' is a loopback address: each node would meet only itself",
+        headline="MASTER_ADDR '{name}' is {what}: each node would meet only itself",
         who="job author",
         cause="a MASTER_ADDR from a single-node script, or torchrun's default endpoint",
         means="rank 0: 'Timed out … waiting for clients. 1/… clients joined'; ranks of the other "
@@ -530,7 +530,9 @@ def _judge_master(
         # an operator of Kubernetes calls it localhost, and torch listens at all addresses there
         operator = seen.inside == "kubernetes" and 0 in here.ranks
         if (written and not operator) or 0 not in here.ranks:
-            yield finding("master-loopback")
+            found_as = finding("master-loopback")
+            what = "an address to listen at" if every_address(name) else "a loopback address"
+            yield found_as.with_(fields={**found_as.fields, "what": what})
     elif leader and not seen.agent and len(away) == len(found):
         own = [address.rpartition(" ")[2] for address in seen.addresses]
         doubt = why_translated(away, own, seen.inside)

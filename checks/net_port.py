@@ -41,6 +41,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
+from preflight.identity.launchers import RAY
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -363,7 +364,7 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
                 fields=fields,
             )
         if seen.port and not seen.agent and not chosen_by_us:
-            yield from _judge_port(here, seen, fields, source)
+            yield from _judge_port(here, seen, fields, source, world.topology.launcher)
         yield from _judge_range(here, seen)
         yield from _judge_queue(here, seen, world.topology.size)
         yield from _judge_tracking(here, seen)
@@ -372,7 +373,7 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
 
 
 def _judge_port(
-    here: Subject, seen: MasterPort, fields: dict[str, str], source: str
+    here: Subject, seen: MasterPort, fields: dict[str, str], source: str, launcher: str
 ) -> Iterator[Found]:
     where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks, port=seen.port)
     listeners = [h for h in seen.holders if h.state == LISTEN]
@@ -406,7 +407,9 @@ def _judge_port(
             fields=fields,
         )
         return
-    if 0 in here.ranks and seen.low <= seen.port <= seen.high and not seen.kept:
+    # Ray Train has the kernel choose it for each run
+    chosen = launcher == RAY.name
+    if 0 in here.ranks and seen.low <= seen.port <= seen.high and not seen.kept and not chosen:
         yield Found(
             "port-ephemeral",
             (where,),

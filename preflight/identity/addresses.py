@@ -115,5 +115,11 @@ def loopback(text: str) -> bool:
     return (
         name in LOOPBACK_NAMES
         or re.fullmatch(r"127(\.\d{1,3}){1,3}", name) is not None
-        or name in ("::1", "0.0.0.0", "::")
+        or name == "::1"
+        or every_address(name)
     )
+
+
+def every_address(text: str) -> bool:
+    """Whether it stands for all addresses of a machine: who connects there reaches itself."""
+    return text.strip() in ("0.0.0.0", "::")

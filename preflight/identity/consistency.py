@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.identity import slurm_hosts
-from preflight.identity.addresses import endpoint_parts, flaw, loopback
-from preflight.identity.launchers import OPEN_MPI, OUTER, PMI, PMIX, SLURM, leftovers
+from preflight.identity.addresses import endpoint_parts, every_address, flaw, loopback
+from preflight.identity.discover import FLAG
+from preflight.identity.launchers import (
+    OPEN_MPI,
+    OUTER,
+    PMI,
+    PMIX,
+    SLURM,
+    Launcher,
+    leftovers,
+)
 from preflight.model import Confidence, Found, Status, Subject, Topology
 from preflight.nodeset import expand
 from preflight.sanitize import quoted
@@ -44,6 +53,15 @@ MPI = tuple(
     for name in (*mpi.rank, *mpi.size, *mpi.local_size, *mpi.local_rank)
 )
 POD = "JOB_COMPLETION_INDEX"
+MASKS = (
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    *("ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
+)
+"""What shows a process some GPUs only."""
+NO_MACHINE = "an address to listen at, with which each node connects to itself"
+ONE_DEVICE = re.compile(r"(\d+|(GPU|MIG)-[\w/-]+)?")
+"""A mask that shows one, or none."""
+GPUS_OF_TASK = ("SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE")
 NAMES = (
     *NUMBERS,
     "MASTER_ADDR",
@@ -58,6 +76,8 @@ NAMES = (
     *MPI,
     *PMIX.rank,
     POD,
+    *MASKS,
+    *GPUS_OF_TASK,
 )
 """Every variable that is looked at."""
 
@@ -246,6 +266,7 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
                 Confidence.CERTAIN if status is None else Confidence.POSSIBLE,
                 name=name,
                 first=_first_host_of_slurm(env),
+                what=NO_MACHINE if every_address(host) else "a loopback address",
             )
 
 
@@ -316,6 +337,8 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
     if env.started_by_torchrun:
         return
     yield from _pod_faults(env)
+    yield from _index_faults(env)
+    yield from _flag_faults(env, top)
     nodes, node = env.number("SLURM_STEP_NUM_NODES") or 1, env.number("SLURM_NODEID")
     left = leftovers(env.values)
     if PMI.rank[0] in left or PMI.size[0] in left:
@@ -326,17 +349,29 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
             continue
         mine, all_ = env.number("RANK"), env.number("WORLD_SIZE")
         local = size // nodes if launcher is SLURM else env.number(launcher.local_size[0])
+        if _is_of_a_loop(env, rank, size):
+            break
         if size > 1 and mine is not None and mine != rank:
             # a node's agent: torchrun will give its ranks their own
             status = None if env.owned == 1 else Status.WARN
             yield _disagreement(env, "RANK", launcher.rank[0], status)
         elif local and local > 1 and None not in (mine, all_) and all_ != size:
             yield _disagreement(env, "WORLD_SIZE", launcher.size[0])
+        elif size > 1 and mine in (None, rank):
+            yield from _local_rank_faults(env, launcher)
         break
     for name in ("PET_NODE_RANK", "NODE_RANK"):
         said = env.number(name)
         if nodes > 1 and None not in (said, node) and said != node:
             yield _disagreement(env, name, "SLURM_NODEID")
+
+
+def _is_of_a_loop(env: Env, task: int, tasks: int) -> bool:
+    """Whether each task has started several ranks by a loop of its own, with numbers that fit."""
+    mine, local, size = (env.number(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    each = (size or 0) // tasks if tasks > 0 else 0
+    fits = local is not None and mine == task * each + local
+    return each > 1 and each * tasks == size and fits
 
 
 def _left_over(env: Env, left: tuple[str, ...]) -> Found:
@@ -365,6 +400,46 @@ def _pod_faults(env: Env) -> Iterator[Found]:
         likely, present = Confidence.LIKELY, "WORLD_SIZE"
         saw = env.say(*names)
         yield env.fault("launcher-disagrees", saw, wanted, Status.WARN, likely, present=present)
+
+
+def _index_faults(env: Env) -> Iterator[Found]:
+    """The manifest of an Indexed Job that calls all its pods the first one."""
+    index, rank, size = (env.number(name) for name in (POD, "RANK", "WORLD_SIZE"))
+    each = env.number("LOCAL_WORLD_SIZE") or 1
+    # elsewhere the ranks may well begin with a pod of another Job
+    if index and size and rank is not None and 0 <= rank < each and index * each < size:
+        saw = env.say("RANK", POD, "WORLD_SIZE")
+        wanted = f"a RANK of pod {index}, or not set"
+        likely = Confidence.LIKELY
+        found = env.fault("launcher-disagrees", saw, wanted, Status.WARN, likely, present="RANK")
+        yield found.with_(alternatives=("the pods of this Job are of several worlds",))
+
+
+def _flag_faults(env: Env, top: Topology) -> Iterator[Found]:
+    """WORLD_SIZE of nodes with one rank each, against how many nodes this run was started for."""
+    nodes, size = top.facts.get("nodes"), env.number("WORLD_SIZE")
+    if nodes is None or nodes.source != FLAG or not {"RANK", "LOCAL_RANK"} <= set(env.values):
+        return
+    count = number(nodes.value)
+    if env.number("LOCAL_WORLD_SIZE") == 1 and count and size and size != count:
+        saw = f"{env.say('WORLD_SIZE', 'LOCAL_WORLD_SIZE')} · {nodes.source} {count}"
+        wanted = f"WORLD_SIZE {count}, or {nodes.source} {size}"
+        likely, present = Confidence.LIKELY, "WORLD_SIZE"
+        yield env.fault("launcher-disagrees", saw, wanted, None, likely, present=present)
+
+
+def _local_rank_faults(env: Env, launcher: Launcher) -> Iterator[Found]:
+    """LOCAL_RANK against the launcher's, where a process sees several GPUs: who sees one alone is
+    right to call it 0."""
+    name = next((n for n in launcher.local_rank if env.number(n) is not None), "")
+    mine, theirs = env.number("LOCAL_RANK"), env.number(name)
+    alone = any(env.number(one) == 1 for one in GPUS_OF_TASK)
+    alone = alone or any(ONE_DEVICE.fullmatch(env.values.get(mask, ",")) for mask in MASKS)
+    if mine is None or mine < 0 or theirs is None or mine == theirs or (alone and mine == 0):
+        return
+    saw, wanted = env.say("LOCAL_RANK", name), f"LOCAL_RANK equal to {name}, or not set"
+    found = env.fault("local-rank-differs", saw, wanted, None, Confidence.LIKELY, theirs=name)
+    yield found.with_(alternatives=("the job does not choose its GPU by LOCAL_RANK",))
 
 
 def _disagreement(env: Env, mine: str, theirs: str, status: Status | None = None) -> Found:

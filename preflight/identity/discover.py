@@ -25,6 +25,9 @@ C10D_PORT = 29400
 default, has no such number: there it ends with an error (torch/distributed/launcher/api.py)."""
 ENDPOINT = "PET_RDZV_ENDPOINT"
 
+FLAG = "--nodes"
+"""The source of a number of nodes that whoever started this run has typed."""
+
 RANKS_LIMIT = 1 << 20
 """More ranks than any job has: a number beyond it is a typing error."""
 
@@ -152,6 +155,8 @@ def discover(
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
     here = here or _ranks_beside(reading, rank, size)
+    if nodes is not None:
+        reading.noted("nodes", nodes, FLAG)
     reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process per rank)")
     if here != 1 or (reading.number("gpus", launcher.gpus) or 0) < 2:
         reading.facts.pop("gpus", None)
@@ -175,8 +180,8 @@ def _lightning_rank(reading: _Reading, size: int, flags: _Flags) -> tuple[int, i
 
 
 def _ranks_beside(reading: _Reading, rank: int, size: int) -> int | None:
-    """How many ranks a node has, where the launcher that gave this process its rank says nothing of
-    that: what SLURM says of the step whose tasks they are; or all of them, where they meet at an
+    """How many ranks this node has, where the launcher that gave this process its rank does not
+    say so: what SLURM says of the step whose tasks they are; or all of them, where they meet at an
     address that leads no other node here, and nothing says that this process is on another one."""
     environ = reading.environ
     if reading.launcher.rank != ENV.rank:
@@ -227,7 +232,7 @@ def _of_a_node(
     nproc = _ranks_here(reading, here, flags)
     nodes, node_rank = flags.nodes, flags.node_rank
     if nodes is not None:
-        reading.noted("nodes", nodes, "--nodes")
+        reading.noted("nodes", nodes, FLAG)
     else:
         nodes = reading.nodes() or _nodes_of(reading, rank, size, nproc)
     if node_rank is not None:

@@ -111,6 +111,14 @@ OUTER = (OPEN_MPI, PMI, SLURM)
 """What may have started a launcher of torch's, with a number for every process. torchrun and mpirun
 may themselves be started by srun: then the inner one counts, which comes first."""
 
+# its workers are processes of an actor each, with a port that is free on the node of the first one
+RAY = replace(
+    ENV,
+    name="Ray Train",
+    sign=("RANK", "WORLD_SIZE", "LOCAL_RANK", "RAY_JOB_ID"),
+    job=("RAY_JOB_ID",),
+)
+
 # The first that fits wins: the innermost launcher is the one that started us.
 LAUNCHERS = (
     # `accelerate launch` is torchrun below
@@ -144,12 +152,7 @@ LAUNCHERS = (
         port=("PET_MASTER_PORT", "MASTER_PORT"),
         per_node=True,
     ),
-    replace(
-        ENV,
-        name="Ray Train",
-        sign=("RANK", "WORLD_SIZE", "LOCAL_RANK", "RAY_JOB_ID"),
-        job=("RAY_JOB_ID",),
-    ),
+    RAY,
     # an older PyTorchJob, Volcano, a manifest of one's own
     replace(
         ENV,
@@ -194,8 +197,9 @@ LOCAL = Launcher("local", sign=(), job=("SLURM_JOB_ID",), per_node=True)
 def detect(
     environ: Mapping[str, str], typed: bool = False, of: tuple[Launcher, ...] = LAUNCHERS
 ) -> Launcher:
-    """The launcher, one `of` these, that started this process, LOCAL when none did. `typed`: at the prompt of a
-    shell that is itself a task of SLURM's (srun --pty bash): what was started there is no task."""
+    """The launcher, one `of` these, that started this process, LOCAL when none did. `typed`: at the
+    prompt of a shell that is itself a task of SLURM's (srun --pty bash): what was started there is
+    no task."""
     left = leftovers(environ)
     environ = {name: value for name, value in environ.items() if name not in left}
     found = next((launcher for launcher in of if _fits(launcher, environ)), LOCAL)

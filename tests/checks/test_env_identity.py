@@ -124,6 +124,16 @@ INDEXED = {"JOB_COMPLETION_INDEX": "1", "RANK": "1", "MASTER_ADDR": "p-0", "MAST
 BATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NNODES": "2", "SLURM_NTASKS": "16"}
 PODS = topology(4, facts={"nodes": Fact("2", "env WORLD_SIZE, read as nodes")}, size=8)
 
+# a pod of an Indexed Job with a process per rank, the second of two
+INDEXED_RANK = ENV | {
+    "JOB_COMPLETION_INDEX": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+}
+ALONE = ENV | {"WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+THREE_NODES = several(3, 1, facts={"nodes": Fact("3", "--nodes")})
+
 HEALTHY = (
     Case("a plain prompt", shared({})),
     Case("one rank", one({})),
@@ -169,6 +179,37 @@ HEALTHY = (
     Case("no operator says it", one(torchrun(0, 4, PET_NNODES="2"))),
     Case("a pod that says how many ranks there are", shared(FIRST_POD | RANKS, kubernetes=True)),
     Case("a pod's number as RANK for torchrun", one(INDEXED, rank=1, kubernetes=True)),
+    Case(
+        "a task a node, which starts four ranks",
+        one(mapped(1, 2, 2) | {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}, rank=6),
+    ),
+    Case(
+        "and its first task",
+        one(mapped(0, 2, 2) | {"RANK": "2", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}, rank=2),
+    ),
+    Case(
+        "a GPU for each task, which is its first",
+        one(mapped(3, LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="3"), rank=3),
+    ),
+    Case(
+        "the same by UUID",
+        one(mapped(3, LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="GPU-0f3a-11"), rank=3),
+    ),
+    Case("one GPU a task", one(mapped(3, LOCAL_RANK="0", SLURM_GPUS_PER_TASK="1"), rank=3)),
+    Case("one GPU a node", one(mapped(3, LOCAL_RANK="0", SLURM_GPUS_ON_NODE="1"), rank=3)),
+    Case("no GPU at all", one(mapped(3, LOCAL_RANK="0", CUDA_VISIBLE_DEVICES=""), rank=3)),
+    Case("not distributed, below srun", one(srun(3, LOCAL_RANK="-1"), rank=3)),
+    Case("a pod's own number", one(INDEXED_RANK | {"RANK": "1"}, rank=1, kubernetes=True)),
+    Case(
+        "the first worker, where another Job has the leader",
+        one(INDEXED_RANK | {"JOB_COMPLETION_INDEX": "0", "RANK": "1"}, rank=1, kubernetes=True),
+    ),
+    Case(
+        "pods of worlds of two",
+        one(INDEXED_RANK | {"JOB_COMPLETION_INDEX": "2", "RANK": "0"}, kubernetes=True),
+    ),
+    Case("--nodes as WORLD_SIZE says", one(ALONE), topology=THREE_NODES),
+    Case("--nodes, with several ranks a node", one(torchrun(4, 8)), topology=THREE_NODES),
     Case("four ranks by hand on one machine", one(ENV | {"MASTER_ADDR": "localhost"})),
     Case("not distributed", one({"LOCAL_RANK": "-1", "MASTER_ADDR": "", "RANK": ""})),
     Case("IPv6", one(ENV | {"MASTER_ADDR": "2001:db8::7"})),
@@ -353,6 +394,39 @@ LAUNCHERS = (
         one(mapped(3, RANK="0"), rank=3),
         "launcher-disagrees",
         FAIL,
+    ),
+    Case(
+        "LOCAL_RANK exported before srun",
+        each(*(mapped(r, LOCAL_RANK="0") for r in range(8))),
+        "local-rank-differs",
+        WARN,
+        subject="n1 · rank 1",
+        topology=several(),
+    ),
+    Case(
+        "and a container that shows all GPUs",
+        one(mapped(3, LOCAL_RANK="0", NVIDIA_VISIBLE_DEVICES="all"), rank=3),
+        "local-rank-differs",
+        WARN,
+    ),
+    Case(
+        "LOCAL_RANK exported before mpirun",
+        one(mpirun(5) | ENV | {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0"}, rank=5),
+        "local-rank-differs",
+        WARN,
+    ),
+    Case(
+        "RANK=0 in the manifest of an Indexed Job",
+        one(INDEXED_RANK | {"RANK": "0"}, kubernetes=True),
+        "launcher-disagrees",
+        WARN,
+    ),
+    Case(
+        "WORLD_SIZE of an earlier job, and --nodes",
+        one(ALONE | {"WORLD_SIZE": "8"}),
+        "launcher-disagrees",
+        FAIL,
+        topology=THREE_NODES,
     ),
     Case("of a node's agent", shared(mapped(1, 2, 2, RANK="0")), "launcher-disagrees", WARN),
     Case("WORLD_SIZE of nodes", one(mapped(1, WORLD_SIZE="2")), "launcher-disagrees", FAIL),

@@ -285,11 +285,27 @@ CASES = (
         "but a blocking wait",
         having({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_BLOCKING_WAIT": "1"}, **H100),
     ),
-    Case("no monitor", having({"TORCH_NCCL_ENABLE_MONITORING": "0"}, gpus=1), "watchdog-off"),
     Case(
-        "no monitor on AMD", having({"TORCH_NCCL_ENABLE_MONITORING": "n"}, amd=True), "watchdog-off"
+        "no error handling on AMD",
+        having({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, amd=True),
+        "watchdog-off",
     ),
-    Case("nothing to watch", having({"TORCH_NCCL_ENABLE_MONITORING": "0"})),
+    Case("nothing to watch", having({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"})),
+    Case("no monitor, as torch advises", having({"TORCH_NCCL_ENABLE_MONITORING": "0"}, gpus=1)),
+    Case(
+        "a heartbeat of five seconds",
+        having({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "5"}, gpus=1),
+        "heartbeat-short",
+        WARN,
+    ),
+    Case("a short one", having({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "60"}, gpus=1)),
+    Case(
+        "a heartbeat that nobody waits for",
+        having(
+            {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "5", "TORCH_NCCL_ENABLE_MONITORING": "0"}, gpus=1
+        ),
+    ),
+    Case("without a GPU", having({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "5"})),
     Case("P2P off", having({"NCCL_P2P_DISABLE": "1"}, **H100), "fast-path-off", WARN),
     Case("P2P off on one GPU", having({"NCCL_P2P_DISABLE": "1"}, gpus=1)),
     Case(

@@ -126,6 +126,11 @@ CASES = (
         subject="n1 · MASTER_PORT",
     ),
     Case("inside the range", but(port=40000), "port-ephemeral", Status.WARN),
+    Case(
+        "a port that Ray has chosen",
+        but(port=40000),
+        topology=dataclasses.replace(topology(), launcher="Ray Train"),
+    ),
     Case("its first port", but(port=32768), "port-ephemeral"),
     Case("100 ports for 4 ranks", but(low=50000, high=50099), "ports-few", Status.WARN),
     Case("all but 64 reserved", but(reserved=28168), "ports-few", Status.WARN),

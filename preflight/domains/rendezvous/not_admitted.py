@@ -412,7 +412,7 @@ def _expectation(
             return meeting, gone, Confidence.POSSIBLE
         case AttemptOutcome.DEAD if sure is Confidence.POSSIBLE:
             down = "the machine is down"
-            return meeting, (down, "nobody has "), sure
+            return meeting, (down, "no machine has this address"), sure
     return meeting, ((f"it is {at}", own) if sure is Confidence.POSSIBLE else ()), sure
 
 

@@ -146,7 +146,9 @@ def of_plugin(network: str) -> bool:
 
 
 def watchdogs_off(counts: Mapping[str, Variable]) -> Iterator[Variable]:
-    """The settings that keep torch from ending a collective that hangs."""
+    """The settings that keep torch from ending a collective that hangs. Not among them is
+    TORCH_NCCL_ENABLE_MONITORING=0, which torch's own message advises: that ends a process whose
+    watchdog itself is stuck, and collectives time out without it."""
     # a blocking wait ends a hang by its own means
     waits = any(
         name in counts and c10d_bool(counts[name].value)
@@ -156,9 +158,6 @@ def watchdogs_off(counts: Mapping[str, Variable]) -> Iterator[Variable]:
         if name in counts and not waits and counts[name].value.strip() == "0":
             yield counts[name]
             break
-    monitoring = counts.get("TORCH_NCCL_ENABLE_MONITORING")
-    if monitoring and c10d_bool(monitoring.value) is False:
-        yield monitoring
 
 
 def fast_paths_off(

@@ -170,6 +170,47 @@ def test_exported_variables_of_one_machine_are_not_pods() -> None:
     assert (top.size, top.master_port) == (4, 29500)
 
 
+BY_HAND = {"WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+TASKS = {
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "4",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "2",
+}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"RANK": "2", "LOCAL_RANK": "2"},
+        {"RANK": "0", "LOCAL_RANK": "0"},
+        TASKS | {"RANK": "2"},
+        TASKS | {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "n1"},
+    ],
+    ids=["a loop", "its first", "srun", "srun, with one RANK for all"],
+)
+def test_processes_that_share_a_machine_are_no_nodes(more: dict[str, str]) -> None:
+    top = found(BY_HAND | more)
+    assert (top.ranks_on("n1"), top.several_nodes) == (4, False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"RANK": "1", "LOCAL_RANK": "0"},
+        {"RANK": "1"},
+        {"RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "n1"},
+        {"RANK": "0", "LOCAL_RANK": "0", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+        # a step of its own for each rank
+        TASKS | {"RANK": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_TASKS_PER_NODE": "1"},
+        TASKS | {"RANK": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_NODEID": "1"},
+    ],
+)
+def test_processes_that_may_be_elsewhere(more: dict[str, str]) -> None:
+    assert found(BY_HAND | more).several_nodes
+
+
 def test_several_nodes_without_a_meeting_point() -> None:
     with pytest.raises(PreflightError, match="--meet"):
         found(nproc=4, nodes=2, node_rank=0)
