@@ -9,16 +9,17 @@ Fails if     locked memory is limited below 1 GiB while RDMA devices can be used
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
              store of all ranks needs; less than 512 MiB of memory is left per rank, or may be
              committed where the kernel does not overcommit; a process may use less than an hour of
-             CPU time, less than 64 GiB of address space beside GPUs (1 GiB without), or write
-             files of less than 10 MiB; a limit on processes lets not even this check start
+             CPU time, less than 64 GiB of address space beside GPUs (1 GiB without), less than
+             1 GiB of data, or write files of less than 10 MiB; a limit on processes lets not even
+             this check start
 Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
              rank of the job, for the connections of NCCL and Gloo, and as many per rank of each
              further communicator of which accelerate's PARALLELISM_CONFIG_* and MEGATRON_LM_* tell
              (more with NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD, where NCCL goes over TCP);
              several nodes with GPUs have active InfiniBand (or EFA), but a container has not got
              its devices, or their mode keeps this user from opening them; a process may use less
-             than a week of CPU time, less than 1 TiB of address space beside GPUs (4 GiB without),
-             or write files of less than 100 GiB
+             than a week of CPU time, less than 1 TiB of address space and 16 GiB of data beside
+             GPUs (4 GiB without), or write files of less than 100 GiB
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; communicators that only the script
              knows of; disk quotas (host.storage)
@@ -104,6 +105,9 @@ CPU_AT_LEAST, CPU_PLENTY = 3600, 7 * 86400
 # allocated anything; without it torch with its threads takes some hundred MiB
 ADDRESSES_AT_LEAST, ADDRESSES_PLENTY = GIB, 4 * GIB
 CUDA_AT_LEAST, CUDA_PLENTY = 64 * GIB, 1024 * GIB
+# private memory that can be written, since Linux 4.7 also what mmap gives (getrlimit(2)); CUDA's
+# reservations are not among it
+DATA_AT_LEAST, DATA_PLENTY, DATA_BESIDE_CUDA = GIB, 4 * GIB, 16 * GIB
 # what is written at once: a checkpoint; NCCL's segment in /dev/shm is a file, too
 FILE_AT_LEAST, FILE_PLENTY = SHM_PER_RANK, 100 * GIB
 # vm.overcommit_memory: what is not backed by memory and swap is refused (proc_sys_vm(5))
@@ -259,6 +263,14 @@ FINDINGS = {
         now="ulimit -v unlimited   in the job script; if refused: sbatch --propagate=NONE, or "
         "for Grid Engine a larger h_vmem",
     ),
+    "data-size-low": replace(
+        PROPAGATED,
+        headline="{seen} on {at}: too little",
+        cause="`ulimit -d` in a profile, or h_data of Grid Engine",
+        means="malloc and mmap fail at this size ('Cannot allocate memory', std::bad_alloc, "
+        "'can't start new thread'), while most of the memory is free",
+        now="ulimit -d unlimited   in the job script; if refused: sbatch --propagate=NONE",
+    ),
     "file-size-low": replace(
         PROPAGATED,
         headline="{seen} on {at}: too little for checkpoints",
@@ -285,8 +297,8 @@ class ProcessLimits:
     inside    the kind of container that this is, or empty
     groups    ranks of each further communicator that the environment tells of
     sockets   data connections that NCCL opens for each of its own over TCP, by its variables
-    cpu_seconds, addresses, file_bytes      what one process may use of CPU time, of address space,
-              and write to one file
+    cpu_seconds, addresses, data, file_bytes    what one process may use of CPU time, of address
+              space, of private memory, and write to one file
     """
 
     memlock: int
@@ -311,6 +323,7 @@ class ProcessLimits:
     groups: tuple[int, ...] = ()
     cpu_seconds: int = UNLIMITED
     addresses: int = UNLIMITED
+    data: int = UNLIMITED
     file_bytes: int = UNLIMITED
 
 
@@ -352,6 +365,7 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         groups=_groups(host),
         cpu_seconds=soft.get("max cpu time", UNLIMITED),
         addresses=soft.get("max address space", UNLIMITED),
+        data=soft.get("max data size", UNLIMITED),
         file_bytes=soft.get("max file size", UNLIMITED),
     )
 
@@ -544,9 +558,11 @@ def _judge_process(here: Subject, limits: ProcessLimits) -> Iterator[Found]:
         (CUDA_AT_LEAST, CUDA_PLENTY) if limits.gpus else (ADDRESSES_AT_LEAST, ADDRESSES_PLENTY)
     )
     seconds, addresses, length = limits.cpu_seconds, limits.addresses, limits.file_bytes
+    data, much = limits.data, DATA_BESIDE_CUDA if limits.gpus else DATA_PLENTY
     for code, limit, enough, wanted, can in (
         ("cpu-time-low", seconds, CPU_AT_LEAST, CPU_PLENTY, f"use {duration(seconds)} of CPU time"),
         ("address-space-low", addresses, least, plenty, f"map {size(addresses)} of address space"),
+        ("data-size-low", data, DATA_AT_LEAST, much, f"have {size(data)} of data"),
         ("file-size-low", length, FILE_AT_LEAST, FILE_PLENTY, f"write files of {size(length)}"),
     ):
         if limit != UNLIMITED and limit < wanted:

@@ -4,12 +4,13 @@ Level        standard
 Looks at     the import of torch (time, error, folder and its file system), torch's versions,
              architectures and backends, every libnccl on the search path and the one that is
              loaded, the packages nvidia-nccl-cu*, the NVIDIA driver and the GPUs' capabilities
-Fails if     torch is installed, but can't be imported, or its import hangs; a different or older
-             NCCL lacks a symbol that torch needs; the driver is too old for torch's CUDA, or torch
-             has no code for the GPUs; torch has no GPU support where a launcher's job has GPUs; it
-             lacks torch.distributed or the NCCL backend; a version is not the expected one
-             (--expect); torch is built for another vendor's GPUs than a launcher's job has; this
-             torch refuses PYTORCH_CUDA_ALLOC_CONF
+Fails if     torch is installed, but can't be imported, or its import hangs; a file of the job's is
+             imported in place of torch or of a module of Python's; a different or older NCCL lacks
+             a symbol that torch needs; the driver is too old for torch's CUDA, or torch has no code
+             for the GPUs; torch has no GPU support where a launcher's job has GPUs; it lacks
+             torch.distributed or the NCCL backend; a version is not the expected one (--expect);
+             torch is built for another vendor's GPUs than a launcher's job has; this torch refuses
+             PYTORCH_CUDA_ALLOC_CONF
 Warns if     the import took longer than 20 s; NCCL is not the one that torch was built with; NCCL
              for two CUDA versions is installed; the user has no name, but torch.compile needs one
              (torch before 2.13); PYTORCH_CUDA_ALLOC_CONF is refused, but no GPU needs it
@@ -20,7 +21,8 @@ Not covered  whether nodes agree (agree.software); other packages; CUDA itself, 
 Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insufficient for CUDA
              runtime version", "no kernel image is available for execution on the device", "Torch
              not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in",
-             "getpwuid(): uid not found", "module 'torch' has no attribute", "libcudart.so: cannot
+             "getpwuid(): uid not found", "module 'torch' has no attribute", "cannot import name …
+             from 'random'", "libcudart.so: cannot
              open shared object file", "Unrecognized CachingAllocator option", "Unrecognized key …
              in Accelerator allocator config", "Index out of bounds in ConfigTokenizer"
 """
@@ -28,6 +30,7 @@ Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insuf
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -83,6 +86,15 @@ NETWORK = (
     *("fuse.gcsfuse", "fuse.s3fs", "fuse.mountpoint-s3", "fuse.rclone", "fuse.blobfuse2"),
 )
 IMPORT = "import torch"
+NOT_TORCH = "what is imported as torch is not torch: "
+# what Python says of a name that a module lacks, with the module's file; 3.13 knows the cause
+LACKS_NAME = re.compile(
+    r"cannot import name .{1,200}? from (?:partially initialized module )?'(\w+)'"
+    r"(?: \([^()]*\))? \(([^()]+\.py)\)"
+)
+RENAME = re.compile(r"\(consider renaming '([^']+)' since it has the same name as")
+# the folders of Python's own modules and of installed packages
+OWN = re.compile(r"/lib(64)?/python\d|/(site|dist)-packages/")
 FAIL, WARN = Status.FAIL, Status.WARN
 
 FINDINGS = {
@@ -93,6 +105,16 @@ FINDINGS = {
         means="every rank ends with this traceback before it contacts the others",
         text="reinstall torch and its nvidia-* packages in a fresh environment",
         commands=(Command("python -c 'import torch'", "the job's environment"),),
+        explains=TRAINING,
+    ),
+    "module-shadowed": FindingType(
+        headline="a file of yours is imported in place of {module} on {at}: {file}",
+        who="job author",
+        cause="a file or folder with the name of a module, in the working directory, beside the "
+        "script or in PYTHONPATH",
+        means="every rank ends with '{error}' before it contacts the others",
+        text="give {file!s} another name, and delete __pycache__ beside it",
+        commands=(Command("ls -l {file}", "the node"),),
         explains=TRAINING,
     ),
     "allocator-refused": FindingType(
@@ -315,8 +337,6 @@ class TorchSoftware:
 
 
 def observe(host: Host, ctx: Context) -> TorchSoftware:
-    import sys
-
     torch = ctx.preloaded.get("torch")
     if torch is None:
         raise CannotObserve("torch was not imported in this process")
@@ -384,8 +404,8 @@ def _build(host: Host, ctx: Context) -> tuple[TorchBuild, str]:
     version = str(getattr(torch, "__version__", ""))[:TEXT]
     facts, core = getattr(torch, "version", None), getattr(torch, "_C", None)
     if not version or facts is None or core is None:
-        where = [*getattr(torch, "__path__", ()), folder][0]
-        return TorchBuild(), f"what is imported as torch is not torch: {where}"
+        where = getattr(torch, "__file__", None) or [*getattr(torch, "__path__", ()), folder][0]
+        return TorchBuild(), NOT_TORCH + encodable(str(where))
     distributed = ctx.preloaded.get("torch.distributed")
     if distributed is not None and distributed.error:
         return TorchBuild(version=version, folder=folder), distributed.error
@@ -502,6 +522,10 @@ def _never_imported(world: World[TorchSoftware]) -> Iterator[Found]:
                 fields={"variable": ALLOCATOR[0]},
             )
             continue
+        shadow = None if hangs else _shadowed(missing.detail)
+        if shadow is not None:
+            yield _shadows(_torch(world.subject(key)), *shadow, missing.detail)
+            continue
         fate = "no end" if hangs else "its process died"
         saw = f"{IMPORT}: {fate} after {duration(missing.seconds)}"
         saw += "".join(f" · {line[:200]}" for line in missing.detail.strip().splitlines()[-1:])
@@ -514,10 +538,39 @@ def _never_imported(world: World[TorchSoftware]) -> Iterator[Found]:
         )
 
 
+def _shadowed(error: str) -> tuple[str, str] | None:
+    """(module, file) of the one that is there in place of torch or of a module of Python's own."""
+    if NOT_TORCH in error:
+        file = error.rpartition(NOT_TORCH)[2].strip()
+        # what pip has left there is a broken installation
+        return None if OWN.search(file) else ("torch", file)
+    if found := RENAME.search(error):
+        return found[1].rpartition("/")[2].removesuffix(".py"), found[1]
+    for found in LACKS_NAME.finditer(error):
+        if found[1] in sys.stdlib_module_names and not OWN.search(found[2]):
+            return found[1], found[2]
+    return None
+
+
+def _shadows(torch: Subject, module: str, file: str, error: str) -> Found:
+    line = (error.strip().splitlines() or [""])[-1].strip()
+    error_name = "AttributeError" if NOT_TORCH in line else line.partition(":")[0]
+    return Found(
+        "module-shadowed",
+        (torch,),
+        saw=line[-300:],
+        expected=f"{IMPORT} finds the installed {module}",
+        confidence=Confidence.LIKELY,
+        fields={"module": module, "file": file, "error": error_name[:80]},
+    )
+
+
 def _import_failed(torch: Subject, seen: TorchSoftware) -> Found:
     lines = [line.strip() for line in seen.error.splitlines() if line.strip()]
     saw = lines[-1][-300:] if lines else "no reason was given"
     goal = f"{IMPORT} succeeds"
+    if shadow := _shadowed(seen.error):
+        return _shadows(torch, *shadow, seen.error)
     foreign = (nccl_library.PRELOAD, nccl_library.SEARCH)
     culprits = [f"{x.path} ({x.origin})" for x in seen.libraries if x.origin in foreign]
     if len(seen.packages) > 1:

@@ -163,6 +163,11 @@ CASES = (
     ),
     Case("2 GiB of addresses", but(addresses=2 * GIB), "address-space-low", Status.WARN),
     Case("half a GiB of addresses", but(addresses=GIB // 2), "address-space-low", Status.FAIL),
+    Case("4 GiB of data", but(data=4 * GIB)),
+    Case("2 GiB of data", but(data=2 * GIB), "data-size-low", Status.WARN),
+    Case("half a GiB of data", but(data=GIB // 2), "data-size-low", Status.FAIL),
+    Case("2 GiB of data beside GPUs", but(data=2 * GIB, gpus=True), "data-size-low", Status.WARN),
+    Case("16 GiB of data beside GPUs", but(data=16 * GIB, gpus=True)),
     Case("files of 100 MiB", but(file_bytes=100 * MIB), "file-size-low", Status.WARN),
     Case("files of 1 MiB", but(file_bytes=MIB), "file-size-low", Status.FAIL),
     Case("files of 1 TiB", but(file_bytes=1024 * GIB)),
@@ -223,6 +228,7 @@ LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
 Max cpu time              600                  unlimited            seconds
 Max file size             104857600            104857600            bytes
+Max data size             4294967296           unlimited            bytes
 Max address space         21474836480          unlimited            bytes
 Max processes             unlimited            unlimited            processes
 Max open files            1024                 524288               files
@@ -256,6 +262,7 @@ def test_observe_takes_the_least_of_all_cgroups(tmp_path: Path) -> None:
     assert (seen.threads_left, seen.threads_limit) == (50, "/sys/fs/cgroup/slice/pids.max")
     assert seen.shm_leftovers == 1
     assert (seen.cpu_seconds, seen.file_bytes, seen.addresses) == (600, 100 * MIB, 20 * GIB)
+    assert seen.data == 4 * GIB
     round_trips(seen)
 
 

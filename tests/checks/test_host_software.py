@@ -111,6 +111,59 @@ CASES = (
     Case("nothing was seen", {}),
     # the import
     Case("broken", broken("ImportError: libcudart.so.13: cannot open"), "torch-broken", FAIL),
+    Case(
+        "a file of the job's called torch",
+        broken("what is imported as torch is not torch: /job/torch.py"),
+        "module-shadowed",
+        FAIL,
+    ),
+    Case(
+        "what is left of an installation",
+        broken("what is imported as torch is not torch: /v/lib/python3.12/site-packages/torch"),
+        "torch-broken",
+        FAIL,
+    ),
+    Case(
+        "a file of the job's called random",
+        silent(
+            Cause.CRASHED,
+            "ImportError: cannot import name 'Random' from 'random' (/job/random.py)",
+            "import torch",
+        ),
+        "module-shadowed",
+        FAIL,
+    ),
+    Case(
+        "the same as Python 3.13 says it",
+        broken(
+            "AttributeError: module 'random' has no attribute 'Random' (consider renaming "
+            "'/job/random.py' since it has the same name as the standard library module named "
+            "'random' and prevents importing that standard library module)"
+        ),
+        "module-shadowed",
+        FAIL,
+    ),
+    Case(
+        "in a circle",
+        broken(
+            "ImportError: cannot import name 'Random' from partially initialized module 'random' "
+            "(most likely due to a circular import) (/job/random.py)"
+        ),
+        "module-shadowed",
+        FAIL,
+    ),
+    Case(
+        "Python's own module lacks a name",
+        broken("ImportError: cannot import name 'x' from 'random' (/usr/lib/python3.11/random.py)"),
+        "torch-broken",
+        FAIL,
+    ),
+    Case(
+        "a package's module lacks a name",
+        broken("ImportError: cannot import name 'x' from 'triton' (/job/triton.py)"),
+        "torch-broken",
+        FAIL,
+    ),
     Case("an error without words", but(error="\n\n"), "torch-broken", FAIL),
     Case(
         "it died",
@@ -402,8 +455,8 @@ def test_observe_a_folder_that_is_called_torch(tmp_path: Path) -> None:
     (tmp_path / "python/torch").mkdir(parents=True)
     (tmp_path / "python/torch/__init__.py").touch()
     seen = nvml.observed("host.software", None, python_path=tmp_path / "python", preloaded=TORCH)
-    assert str(tmp_path / "python/torch") in seen.value.error
-    assert_case(host_software, Case("", seen.value, "torch-broken", FAIL))
+    assert str(tmp_path / "python/torch/__init__.py") in seen.value.error
+    assert_case(host_software, Case("", seen.value, "module-shadowed", FAIL))
 
 
 @pytest.mark.torch

@@ -56,7 +56,7 @@ SOFTWARE = (
     Fault(
         "a file of the job is called torch",
         "host.software",
-        "torch-broken",
+        "module-shadowed",
         TORCH,
         says="is not torch",
         **stand_in("x = 1"),
