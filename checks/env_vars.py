@@ -8,12 +8,14 @@ Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUN
 Fails if     torch, NCCL or CUDA stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME
              is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, it or
              NCCL_TOPO_FILE is no XML that NCCL knows, NCCL_NET=IB has no RDMA port, no plugin is
-             found for another NCCL_NET, or NCCL_COMM_BLOCKING=0 lets NCCL return before torch
-             expects it
+             found for another NCCL_NET, NCCL_COMM_BLOCKING=0 lets NCCL return before torch
+             expects it, or rank 0's node lacks the address of NCCL_COMM_ID
 Warns if     a name has no effect; a value is silently misread or out of range; a name is
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
-             path is disabled on hardware that has it; torch's heartbeat is below 30 s;
-             NCCL_TOPO_FILE can't be read; NCCL_ALGO or NCCL_PROTO is unknown, but there is one rank
+             path is disabled on hardware that has it; torch's heartbeat is below 30 s; on several
+             nodes, no plugin is found for NCCL_NET_PLUGIN; the folder of NCCL_DEBUG_FILE, or a file
+             of LD_PRELOAD, is not there; NCCL_TOPO_FILE can't be read; NCCL_ALGO or NCCL_PROTO is
+             unknown, but there is one rank
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
              (agree.env); whether a plugin works; proxies: c10d, NCCL, Gloo and torchrun's etcd
@@ -32,7 +34,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.gpu.nccl_plugins import no_plugin_because
+from preflight.domains.gpu.nccl_library import absent_preloads
+from preflight.domains.gpu.nccl_plugins import NONE, no_plugin_because
+from preflight.domains.net.nccl_root import comm_id_problem
 from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.params import c10d_bool, strtoll, switched_on
 from preflight.domains.settings.collect import (
@@ -80,6 +84,10 @@ SHOWN = 8
 """Findings of one kind for one node; the rest are counted in the last of them."""
 
 WARN = Status.WARN
+LOGS = ("WARN", "INFO", "TRACE")
+"""Values of NCCL_DEBUG with which NCCL opens NCCL_DEBUG_FILE."""
+SOCKETS_MOST = 64
+"""MAX_SOCKETS of NCCL: threads times sockets of each."""
 MONITORING = "TORCH_NCCL_ENABLE_MONITORING"
 HEARTBEAT_LEAST = 30
 """Seconds; torch's own value is 480. The watchdog beats whenever it has looked at all collectives,
@@ -256,7 +264,7 @@ FINDINGS = {
         who="job author",
         cause="a path from another image or cluster",
         means="{then}",
-        now="unset {name}",
+        now="{unset!r}",
         text="set it to a file that every node has; without {name} NCCL detects this itself",
         status=(Status.WARN, Status.FAIL),
     ),
@@ -267,7 +275,7 @@ FINDINGS = {
         "has added",
         means="'XML Parse error : expecting '<'' or 'XML Parse : expected >', and "
         "ncclInternalError on every rank",
-        now="unset {name}",
+        now="{unset!r}",
         text="replace the file; NCCL reads neither <?xml …?> nor a tab before its first element",
     ),
     "network-absent": FindingType(
@@ -277,7 +285,7 @@ FINDINGS = {
         "plugin",
         means="'Error: network … not found' or 'Failed to initialize any NET plugin' on every "
         "rank, even on a single node",
-        now="unset NCCL_NET",
+        now="{unset!r}",
         text="let NCCL choose, or give the container what the network needs: /dev/infiniband or "
         "its plugin",
         status=Status.FAIL,
@@ -288,9 +296,52 @@ FINDINGS = {
         cause="a setting for programs that poll NCCL themselves",
         means="'Attempt to use communicator before the previous operation returned ncclSuccess', "
         "ncclInvalidArgument, on every rank",
-        now="unset NCCL_COMM_BLOCKING",
+        now="{unset!r}",
         text="remove it; for non-blocking communicators set TORCH_NCCL_USE_COMM_NONBLOCKING=1",
         explains=JOB,
+    ),
+    "plugin-absent": FindingType(
+        headline="NCCL finds no plugin for NCCL_NET_PLUGIN on {at}: {seen}",
+        who="job author",
+        cause="settings of another cluster, a container without the plugin, or a path that is not "
+        "in LD_LIBRARY_PATH",
+        means="NCCL goes on with InfiniBand or TCP in place of the plugin's network: slow, or cut "
+        "off from nodes that have it; it says so with NCCL_DEBUG=INFO only",
+        now="{unset!r}",
+        text="install the plugin, or add its folder to LD_LIBRARY_PATH on every node",
+        status=WARN,
+    ),
+    "comm-id-elsewhere": FindingType(
+        headline="NCCL can't start at NCCL_COMM_ID on {at}: {seen}",
+        who="job author",
+        cause="a value of another job, or of a program without torch; torch brings NCCL's ranks "
+        "together itself",
+        means="rank 0 can't listen there ('Call to bind failed', 'no usable listening interface' "
+        "or 'Invalid NCCL_COMM_ID'), and the others wait for an address that is nobody's",
+        now="{unset!r}",
+        text="remove it: torch needs no NCCL_COMM_ID",
+        explains=JOB,
+    ),
+    "log-folder-missing": FindingType(
+        headline="NCCL can't write its log: the folder of NCCL_DEBUG_FILE is not on {at}",
+        who="job author",
+        cause="a path from another machine, or a folder that nobody has made",
+        means="NCCL writes no such file and does not say so: its log is among the ranks' output",
+        now="mkdir -p {folder}",
+        text="create the folder on every node before the ranks start",
+        status=WARN,
+        explains=(),
+    ),
+    "preload-missing": FindingType(
+        headline="LD_PRELOAD names a file that is not on {at}: {seen}",
+        who="job author",
+        cause="a path from another image or node",
+        means="'ERROR: ld.so: object … from LD_PRELOAD cannot be preloaded: ignored', and programs "
+        "start without it: another NCCL or allocator than is meant",
+        now="unset LD_PRELOAD",
+        text="set it to files that every node has",
+        status=WARN,
+        explains=(),
     ),
     "conf-missing": FindingType(
         headline="NCCL_CONF_FILE is not read: {seen}",
@@ -306,11 +357,16 @@ FINDINGS = {
 
 
 def observe(host: Host, ctx: Context) -> Settings:
-    settings = collect_settings(host, ctx.mark, rdma_ports(host))
-    if not of_plugin(nccl_setting(host, "NCCL_NET")):
+    settings = replace(
+        collect_settings(host, ctx.mark, rdma_ports(host)),
+        comm_id=comm_id_problem(host),
+        preloads=absent_preloads(host),
+    )
+    plugin = nccl_setting(host, "NCCL_NET_PLUGIN")
+    if not of_plugin(nccl_setting(host, "NCCL_NET")) and plugin.lower() in ("", NONE):
         return settings
     ctx.mark("network plugins of NCCL")
-    missing = no_plugin_because(host, nccl_setting(host, "NCCL_NET_PLUGIN"))
+    missing = no_plugin_because(host, plugin)
     return replace(settings, no_plugin=missing)
 
 
@@ -358,6 +414,7 @@ def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Fo
             fields = {"then": then}
             found = _finding(here, "file-missing", of_file, saw, "a file that can be read", fields)
             yield found.with_(status=status)
+    yield from _judge_places(here, counts, settings, topology.several_nodes)
     for name, begins in settings.file_flaws.items():
         of_file = counts.get(name)
         if of_file and settings.gpus:
@@ -366,6 +423,34 @@ def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Fo
             goal = "a file that begins with an element"
             yield _finding(here, "file-malformed", of_file, saw, goal, confidence=sure)
     yield from _judge_switches(here, counts, settings, topology.several_nodes)
+
+
+def _judge_places(
+    here: Subject, counts: Mapping[str, Variable], settings: Settings, several: bool
+) -> Iterator[Found]:
+    """Files, folders and addresses that are named, but are not here."""
+    sure = Confidence.LIKELY
+    log, debug = counts.get("NCCL_DEBUG_FILE"), counts.get("NCCL_DEBUG")
+    if log and settings.log_folder and settings.gpus and debug and debug.value.upper() in LOGS:
+        saw, goal = f"{_assignment(log)}: {settings.log_folder}", "a folder that is there"
+        fields = {"folder": settings.log_folder}
+        found = _finding(here, "log-folder-missing", log, saw, goal, fields, sure)
+        yield found.with_(alternatives=("the job makes the folder first",))
+    root = counts.get("NCCL_COMM_ID")
+    if root and settings.comm_id and settings.gpus and 0 in here.ranks:
+        saw = f"{_assignment(root)}: {settings.comm_id}"
+        goal = "not set, or an address of rank 0's node"
+        yield _finding(here, "comm-id-elsewhere", root, saw, goal, confidence=sure)
+    plugin, net = counts.get("NCCL_NET_PLUGIN"), counts.get("NCCL_NET")
+    ours = plugin and plugin.value.lower() not in ("", NONE) and settings.gpus
+    if plugin and ours and settings.no_plugin and several and not (net and of_plugin(net.value)):
+        saw = f"{_assignment(plugin)} · {settings.no_plugin}"
+        goal = "a plugin that NCCL can load, or not set"
+        yield _finding(here, "plugin-absent", plugin, saw, goal, confidence=sure)
+    if settings.preloads:
+        saw = ", ".join(settings.preloads[:SHOWN])
+        preload = Variable("LD_PRELOAD", saw)
+        yield _finding(here, "preload-missing", preload, saw, "files that are there")
 
 
 def _conf_flaw(variable: Variable) -> str:
@@ -460,6 +545,15 @@ def _judge_switches(
             saw = f"{_assignment(most)} · {_assignment(least)}"
             wants = f"{low} or more, or NCCL_MIN_NCHANNELS to {high} or less"
             yield _finding(here, "value-range", most, saw, wants, {"means": means})
+    threads, each = counts.get("NCCL_SOCKET_NTHREADS"), counts.get("NCCL_NSOCKS_PERTHREAD")
+    # src/transport/net_socket.cc
+    if threads and each and not settings.amd:
+        product = strtoll(threads.value)[0] * strtoll(each.value)[0]
+        if product > SOCKETS_MOST and strtoll(threads.value)[0] > 0:
+            left = SOCKETS_MOST // strtoll(threads.value)[0]
+            means = f"with NCCL_SOCKET_NTHREADS={threads.value} NCCL takes {left} at most"
+            saw = f"{_assignment(each)} · {_assignment(threads)}: {product} sockets"
+            yield _finding(here, "value-range", each, saw, f"{left} or less", {"means": means})
     # torch hands NCCL no configuration of its own, and then waits for nothing
     polled = counts.get("NCCL_COMM_BLOCKING")
     waits = counts.get("TORCH_NCCL_USE_COMM_NONBLOCKING")
@@ -520,13 +614,15 @@ def _finding(
     confidence: Confidence = Confidence.CERTAIN,
 ) -> Found:
     name = _bare(variable)
+    # what stands in a file is not in the environment
+    unset = "" if variable.file else f"unset {shell_word(name)}"
     return Found(
         code,
         (Subject(Kind.NODE, here.node, name, here.ranks),),
         saw=saw,
         expected=expected,
         confidence=confidence,
-        fields={"name": name, "wants": expected, **(fields or {})},
+        fields={"name": name, "wants": expected, "unset": unset, **(fields or {})},
     )
 
 

@@ -30,7 +30,6 @@ Seen as      "undefined symbol: ncclCommRegister", "CUDA driver version is insuf
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -337,6 +336,8 @@ class TorchSoftware:
 
 
 def observe(host: Host, ctx: Context) -> TorchSoftware:
+    import sys
+
     torch = ctx.preloaded.get("torch")
     if torch is None:
         raise CannotObserve("torch was not imported in this process")
@@ -547,7 +548,8 @@ def _shadowed(error: str) -> tuple[str, str] | None:
     if found := RENAME.search(error):
         return found[1].rpartition("/")[2].removesuffix(".py"), found[1]
     for found in LACKS_NAME.finditer(error):
-        if found[1] in sys.stdlib_module_names and not OWN.search(found[2]):
+        # a package has an __init__.py, wherever it is installed
+        if found[2].endswith(f"/{found[1]}.py") and not OWN.search(found[2]):
             return found[1], found[2]
     return None
 

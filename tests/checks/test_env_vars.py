@@ -14,7 +14,7 @@ from preflight.checks import env_vars
 from preflight.domains.settings.collect import Settings
 from preflight.domains.settings.nccl_conf import Variable
 from preflight.host import Host
-from preflight.model import Cause, Confidence, Missing, Status
+from preflight.model import Cause, Confidence, Missing, Node, Status, Topology
 
 conforms(env_vars)
 
@@ -23,6 +23,7 @@ BLOCKING = "NCCL_COMM_BLOCKING"
 EFA = "AWS Libfabric"
 ALLOC = "PYTORCH_CUDA_ALLOC_CONF"
 FAIL, WARN = Status.FAIL, Status.WARN
+TWO_NODES = topology(4, size=8)
 
 
 def having(environ: Mapping[str, str], *lines: Variable, **hardware: object) -> Settings:
@@ -298,6 +299,50 @@ CASES = (
         "heartbeat-short",
         WARN,
     ),
+    Case(
+        "a plugin that is not there, on two nodes",
+        having({"NCCL_NET_PLUGIN": "ofi"}, no_plugin="no plugin 'ofi' is found", gpus=8),
+        "plugin-absent",
+        WARN,
+        topology=TWO_NODES,
+    ),
+    Case(
+        "on one node",
+        having({"NCCL_NET_PLUGIN": "ofi"}, no_plugin="no plugin 'ofi' is found", gpus=8),
+    ),
+    Case(
+        "no plugin at all",
+        having({"NCCL_NET_PLUGIN": "none"}, no_plugin="NCCL_NET_PLUGIN is none", gpus=8),
+        topology=TWO_NODES,
+    ),
+    Case(
+        "NCCL_COMM_ID of another job",
+        having({"NCCL_COMM_ID": "10.1.1.1:4444"}, comm_id="this node has eth0 10.0.0.1", gpus=8),
+        "comm-id-elsewhere",
+        FAIL,
+    ),
+    Case("of this node", having({"NCCL_COMM_ID": "10.0.0.1:4444"}, gpus=8)),
+    Case(
+        "where rank 0 is not",
+        {"n2": having({"NCCL_COMM_ID": "10.0.0.1:4444"}, comm_id="this node has …", gpus=8)},
+        topology=Topology(size=16, nodes=(Node("n2", tuple(range(8, 16))),)),
+    ),
+    Case("and no GPU", having({"NCCL_COMM_ID": "10.1.1.1:4444"}, comm_id="this node has …")),
+    Case(
+        "a log in a folder that is not there",
+        having({"NCCL_DEBUG": "info", "NCCL_DEBUG_FILE": "/l/%h"}, log_folder="/l", gpus=1),
+        "log-folder-missing",
+        WARN,
+    ),
+    Case("a log that nobody writes", having({"NCCL_DEBUG_FILE": "/l/%h"}, log_folder="/l", gpus=1)),
+    Case("a preload that is gone", having({}, preloads=("/x.so",)), "preload-missing", WARN),
+    Case(
+        "128 sockets of 16 threads",
+        having({"NCCL_SOCKET_NTHREADS": "16", "NCCL_NSOCKS_PERTHREAD": "8"}),
+        "value-range",
+        WARN,
+    ),
+    Case("64", having({"NCCL_SOCKET_NTHREADS": "8", "NCCL_NSOCKS_PERTHREAD": "8"})),
     Case("a short one", having({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "60"}, gpus=1)),
     Case(
         "a heartbeat that nobody waits for",

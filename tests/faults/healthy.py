@@ -104,6 +104,19 @@ VARIANTS = (
         "MASTER_ADDR is the host's own name", env={"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
     ),
     healthy("MASTER_ADDR=localhost", env={"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}),
+    healthy(
+        "a worker of Ray Train's, whose port the kernel has chosen",
+        env={
+            **{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+            **{"NODE_RANK": "0", "RAY_JOB_ID": "01000000"},
+            **{"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "45678"},
+        },
+        nproc=None,
+    ),
+    healthy(
+        "the monitor of torch's watchdog is off",
+        env={"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "1800"},
+    ),
     healthy("docker0 and virbr0 are there", setup=linked("docker0", "virbr0")),
     healthy("IPv6 is switched off", setup="echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6\n"),
     healthy(

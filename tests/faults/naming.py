@@ -249,6 +249,15 @@ FAULTS = (
         arrive=6,
     ),
     WorldFault(
+        "WORLD_SIZE of an earlier job, of three ranks",
+        *("env.identity", "launcher-disagrees", "n1 · rank 0"),
+        env={"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        on={f"n{n + 1}": {"RANK": str(n)} for n in range(3)},
+        says="--nodes 3",
+        also=("rdzv.reach absent",),
+        arrive=6,
+    ),
+    WorldFault(
         "MASTER_ADDR has a carriage return on one node",
         *("env.identity", "address-malformed", "n3*"),
         on={"n3": {"MASTER_ADDR": "n1\r"}},

@@ -62,6 +62,17 @@ SOFTWARE = (
         **stand_in("x = 1"),
     ),
     Fault(
+        "a file of the job is called random.py",
+        "host.software",
+        "module-shadowed",
+        TORCH,
+        says="from 'random'",
+        setup="mkdir lib; echo 'x = 1' >lib/random.py\n",
+        env={"PYTHONPATH": "{here}/lib"},
+        args=STANDARD,
+        seconds=10,
+    ),
+    Fault(
         "torch is not installed",
         says="torch is not installed here",
         exit=4,

@@ -59,6 +59,18 @@ def nccl_packages() -> dict[str, tuple[str, str]]:
     return found
 
 
+def absent_preloads(host: Host) -> tuple[str, ...]:
+    """Entries of LD_PRELOAD that are paths to nothing; the linker goes on without them. `$LIB` and
+    the like it fills in itself, and names without a / it looks for."""
+    paths = (path for path in _preloads(host) if path.startswith("/") and "$" not in path)
+    return tuple(clip(path, TEXT) for path in paths if not host.exists(path))
+
+
+def _preloads(host: Host) -> list[str]:
+    """ld.so(8): it is parted by colons and spaces."""
+    return re.split("[: ]+", host.environ.get(PRELOAD, "")[: TEXT * ENTRIES])[:ENTRIES]
+
+
 def libraries(
     host: Host, name: str = "libnccl.so", folders: Mapping[str, str] | None = None
 ) -> tuple[Library, ...]:
@@ -73,8 +85,7 @@ def libraries(
 
 
 def _candidates(host: Host, name: str, more: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    # ld.so(8): LD_PRELOAD is parted by colons and spaces
-    for path in re.split("[: ]+", host.environ.get(PRELOAD, "")[: TEXT * ENTRIES])[:ENTRIES]:
+    for path in _preloads(host):
         if path.rpartition("/")[2].startswith(name):
             yield path, PRELOAD
     search = host.environ.get(SEARCH, "")[: TEXT * ENTRIES].split(":")[:ENTRIES]

@@ -1,7 +1,7 @@
 """Which network interfaces NCCL and Gloo would take: their own rules, as pure functions.
 
 NCCL  ncclFindInterfaces (src/misc/socket.cc), ncclOsFindInterfaces (src/os/linux.cc),
-      and the list of names (domains/params.py). NCCL_COMM_ID plays no part under torch.
+      and the list of names (domains/params.py). NCCL_COMM_ID is in nccl_root.py.
 Gloo  createDefaultDevice (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp) and gloo's
       transport/tcp/device.cc
 

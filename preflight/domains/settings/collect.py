@@ -16,6 +16,7 @@ from preflight.domains.settings.nccl_conf import (
     conf_problem,
     file_flaws,
     file_problems,
+    log_folder_missing,
 )
 from preflight.domains.settings.variables import (
     SLIPS,
@@ -49,7 +50,11 @@ class Settings:
     file_problems  variable that names a file -> why NCCL can't read it
     file_flaws     variable that names a file -> with what it begins, where NCCL's parser ends there
     models       the GPUs' names, where the driver tells
-    no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one
+    no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one, or
+              NCCL_NET_PLUGIN a plugin
+    log_folder   of NCCL_DEBUG_FILE, where it is not there
+    comm_id      why rank 0 could not listen at NCCL_COMM_ID here
+    preloads     files that LD_PRELOAD names and that are not there
     infiniband, ethernet   active RDMA ports by link layer, as `mlx5_0:1`
     """
 
@@ -62,6 +67,9 @@ class Settings:
     models: tuple[str, ...] = ()
     amd: bool = False
     no_plugin: str = ""
+    log_folder: str = ""
+    comm_id: str = ""
+    preloads: tuple[str, ...] = ()
     infiniband: tuple[str, ...] = ()
     ethernet: tuple[str, ...] = ()
     proxies: Mapping[str, str] = field(default_factory=dict)
@@ -94,6 +102,7 @@ def collect_settings(
         conf_problem=conf_problem(host),
         file_problems=file_problems(host),
         file_flaws=file_flaws(host),
+        log_folder=clip(log_folder_missing(host), VALUE_KEPT),
         gpus=gpus,
         models=models,
         amd=amd,

@@ -111,6 +111,13 @@ def _unreadable(host: Host, path: str) -> str:
     return "" if stat.S_ISREG(mode) else "no regular file"
 
 
+def log_folder_missing(host: Host) -> str:
+    """The folder of NCCL_DEBUG_FILE, where it is not there; of a path whose folders are named by
+    %h or %p the one above those (ncclDebugInit of src/debug.cc)."""
+    folder = nccl_setting(host, "NCCL_DEBUG_FILE").partition("%")[0].rpartition("/")[0]
+    return folder if folder.startswith("/") and not host.exists(folder) else ""
+
+
 def nccl_variables(host: Host) -> Mapping[str, Fact]:
     """Every NCCL_* variable that is set, each with its source: `env` or a file."""
     found = {n: Fact(v, "env") for n, v in host.environ.items() if n.startswith("NCCL_")}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from preflight.domains.gpu.nccl_library import (
     PACKAGE,
     PRELOAD,
@@ -11,6 +13,7 @@ from preflight.domains.gpu.nccl_library import (
     SYSTEM,
     Library,
     LoadedNccl,
+    absent_preloads,
     libraries,
     loaded_nccl,
 )
@@ -43,3 +46,18 @@ def test_a_process_without_nccl(tmp_path: Path) -> None:
     assert loaded_nccl(Host(str(tmp_path)), ()) == LoadedNccl(
         "/nowhere/libnccl.so.2.21", "", SYSTEM
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "absent"),
+    [
+        ("", ()),
+        ("/there.so", ()),
+        ("/there.so /gone.so:/gone too", ("/gone.so", "/gone")),
+        ("libjemalloc.so.2", ()),
+        ("/usr/$LIB/libx.so", ()),
+    ],
+)
+def test_preloads_that_are_gone(tmp_path: Path, value: str, absent: tuple[str, ...]) -> None:
+    (tmp_path / "there.so").touch()
+    assert absent_preloads(Host(str(tmp_path), {"LD_PRELOAD": value})) == absent

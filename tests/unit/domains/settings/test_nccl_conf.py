@@ -14,6 +14,7 @@ from preflight.domains.settings.nccl_conf import (
     conf_problem,
     file_flaws,
     file_problems,
+    log_folder_missing,
     nccl_setting,
     nccl_variables,
 )
@@ -136,3 +137,21 @@ def test_how_a_file_begins_that_nccl_can_not_parse(tmp_path: Path, text: str, be
 def test_no_file_has_no_beginning(tmp_path: Path) -> None:
     environ = {"NCCL_TOPO_FILE": "/gone.xml", "NCCL_GRAPH_FILE": "topo.xml"}
     assert file_flaws(planted(tmp_path, {"topo.xml": "404"}, environ)) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "missing"),
+    [
+        ("/own/nccl.%h.%p", ""),
+        ("/logs/nccl.log", "/logs"),
+        ("/logs/%h/nccl.log", "/logs"),
+        ("/own/%h/nccl.log", ""),
+        ("nccl.log", ""),
+        ("stdout", ""),
+        ("/nccl.log", ""),
+        ("", ""),
+    ],
+)
+def test_the_folder_of_a_log(tmp_path: Path, value: str, missing: str) -> None:
+    host = planted(tmp_path, {"/own/x": ""}, {"NCCL_DEBUG_FILE": value})
+    assert log_folder_missing(host) == missing
