@@ -3,14 +3,16 @@
 Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_dir`, `init_file` or
              the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written to
              (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
-             other; HOME is only looked up
+             other; HOME is only looked up, and TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR are
+             tried, too
 Fails if     a file system does not respond; its mount is broken; TMPDIR, the checkpoint directory
              or the folder of the init file can't be written; less than 64 MiB or no inode is free
              there, or less than `free_gib`; TMPDIR is too long for a socket's path; the init file
              is left over from another run, is on a local file system in a job of several nodes, or
              can't be locked; the working directory was removed
 Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
-             over 2 s; the working directory is full; checkpoints of several nodes go to local disks
+             over 2 s; the working directory is full; checkpoints of several nodes go to local
+             disks; a named cache of compiled kernels can't be written; HOME does not exist
 Undecided    no process can be forked, or none got CPU time soon enough
 Not covered  throughput of the storage; the place of the training data; whether other nodes see the
              same files; as root: the permissions of the job's user there
@@ -84,6 +86,7 @@ SOCKET_PATH = 107
 SOCKET_TAIL = len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 # file systems that no other node can see
 LOCAL = ("tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
+WARN = Status.WARN
 FULL = ("ENOSPC", "EDQUOT")
 DENIED = ("EACCES", "EPERM")
 # what a mount says whose server or daemon is gone
@@ -121,6 +124,29 @@ FINDINGS = {
         text="use a folder that this user can write to on every node",
         commands=(Command("id; ls -ld {path}", "the node"),),
         blame=(Blame.NODE, Blame.JOB),
+        explains=(),
+    ),
+    "cache-unwritable": FindingType(
+        headline="{seen}, on {at}",
+        who="job author",
+        cause="a folder of the image or of another user, or a read-only mount",
+        means="the first torch.compile or Triton kernel that is not in the cache yet fails on "
+        "every rank: 'Read-only file system' or 'Permission denied'",
+        text="set TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR to a folder that this user can "
+        "write to on every node",
+        commands=(Command("id; ls -ld {path}", "the node"),),
+        status=WARN,
+        explains=(),
+    ),
+    "home-missing": FindingType(
+        headline="{seen}, on {at}",
+        cause="an automounter, a directory service or a login script that did not make it",
+        means="what keeps files in ~ fails at its first use: Triton's cache (~/.triton), torch.hub "
+        "and Hugging Face (~/.cache), ~/.nccl.conf is not read",
+        text="mount or create {path} on {node!s}, or set HOME, TRITON_CACHE_DIR and HF_HOME to a "
+        "folder that is there",
+        commands=(Command("getent passwd $USER; ls -ld {path}", "the node"),),
+        status=WARN,
         explains=(),
     ),
     "image-read-only": FindingType(
@@ -257,8 +283,9 @@ FINDINGS = {
 # they read ~/.nccl.conf
 IN_HOME = ("env.vars", "net.interface")
 # a path that looks wrong may be meant so, and a server that is only slow may come back
-LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared")
-WARN = Status.WARN
+LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared", "cache-unwritable")
+# accounts of services have none (Debian's policy manual, 9.2.3)
+NO_HOME = "/nonexistent"
 
 Fault = tuple[Found, ProbedPath]
 """What is wrong, and the path that it is about, of which the advice takes its fields."""
@@ -389,7 +416,7 @@ def _dead_mounts(here: Subject, all_places: tuple[ProbedPath, ...]) -> Iterator[
 
 def _space(here: Subject, place: ProbedPath, expect: Expect) -> Iterator[Fault]:
     space, wanted, source, saw = place.space, SPACE_LEFT, "", ""
-    status = WARN if place.role is Role.WORK else None
+    status = WARN if place.role in (Role.WORK, Role.CACHE) else None
     floor = expect.number("free_gib")
     if floor is not None and place.role in (Role.TMPDIR, Role.CHECKPOINT):
         wanted, source = int(floor * GIB), expect.source("free_gib")
@@ -432,6 +459,14 @@ def _folder(
         elif place.role is Role.WORK and place.errno == "ENOENT":
             saw = f"{place.role} {place.path}: {place.problem}"
             yield Found("workdir-gone", (here,), saw, "a folder that exists"), place
+        elif place.role is Role.CACHE and place.errno in (*DENIED, "EROFS") and not squashed:
+            saw = f"{place.source.removeprefix('env ')} {place.path}: {place.problem}"
+            yield Found("cache-unwritable", (here,), saw, "a folder to write in"), place
+    elif place.role is Role.HOME:
+        # a container has what its image has, and some daemon may make it when the user comes
+        known = storage.inside or storage.for_other or place.path == NO_HOME
+        if place.gone and not known:
+            yield Found("home-missing", (here,), f"HOME={place.path!r} does not exist"), place
     elif place.role is Role.TMPDIR and place.gone:
         saw = f"{place.source}={place.path!r} does not exist"
         yield Found("tmpdir-missing", (here,), saw, absolute), place

@@ -37,6 +37,9 @@ INIT = dataclasses.replace(
 )
 WORK = dataclasses.replace(TMP, role=Role.WORK, path="/work", tested="/work", source="cwd")
 HOME = dataclasses.replace(WORK, role=Role.HOME, path="/home/me", tested="/home/me", mount=NFS)
+CACHE = dataclasses.replace(
+    WORK, role=Role.CACHE, path="/opt/cache", tested="/opt", source="env TRITON_CACHE_DIR"
+)
 TWO_NODES = topology(4, size=8)
 
 
@@ -45,6 +48,10 @@ def but(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
     changed = dataclasses.replace(place, **changes)
     places = tuple(p for p in (TMP, CKPT, INIT, WORK, HOME) if p.role is not place.role)
     return host_storage.NodeStorage((changed, *places), None, False, False)
+
+
+def inside(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
+    return dataclasses.replace(but(place, **changes), inside="docker")
 
 
 FINE = but(TMP)
@@ -70,6 +77,14 @@ CASES = (
     Case("sound, of two nodes", FINE, topology=TWO_NODES),
     Case("a read-only image as working directory", but(WORK, **READ_ONLY, **room(0, 4 * GIB))),
     Case("a foreign working directory", but(WORK, **DENIED)),
+    Case("a cache that is there", but(CACHE)),
+    Case("a cache that is yet to be made", but(CACHE, gone=2)),
+    Case("a read-only cache", but(CACHE, **READ_ONLY), "cache-unwritable", Status.WARN),
+    Case("a foreign cache", but(CACHE, **DENIED), "cache-unwritable", Status.WARN),
+    Case("a full disk of the cache", but(CACHE, **NO_SPACE), "full", Status.WARN),
+    Case("no HOME", but(HOME, gone=1), "home-missing", Status.WARN),
+    Case("no HOME, in a container", inside(HOME, gone=1)),
+    Case("an account that has none", but(HOME, path="/nonexistent", gone=1)),
     Case("a file system that tells no size", but(TMP, space=Space(0, 0, 0, 0))),
     Case("a file system without inodes", but(TMP, space=Space(GIB, GIB, 0, 0))),
     Case("nobody looked", Missing(Cause.TIMED_OUT)),
@@ -218,7 +233,7 @@ def test_this_machine_is_sound_and_stays_as_it_was(tmp_path: Path) -> None:
         checkpoint_dir=str(tmp_path),
         init_file=str(tmp_path / "init"),
     )
-    assert set(places) == set(Role)
+    assert set(places) == set(Role) - {Role.CACHE}
     for place in places.values():
         assert (place.state, place.problem) == ("", "")
         assert place.mount is not None
@@ -237,6 +252,14 @@ def test_a_place_that_does_not_exist_is_followed_to_one_that_does(tmp_path: Path
         "tmpdir-missing",
         "checkpoint-missing",
     }
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_is_tried_where_it_would_be_made(tmp_path: Path) -> None:
+    place = observed({"TRITON_CACHE_DIR": str(tmp_path / "a/b")})[Role.CACHE]
+    assert (place.tested, place.gone, place.problem) == (str(tmp_path), 2, "")
+    assert codes({"TORCHINDUCTOR_CACHE_DIR": "/sys/kernel/x"}) == {"cache-unwritable"}
+    assert codes({"HOME": str(tmp_path / "gone")}) <= {"home-missing"}  # not in a container
     assert not list(tmp_path.iterdir())
 
 

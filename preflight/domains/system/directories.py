@@ -34,6 +34,10 @@ class Role(StrEnum):
     INIT = "init file"
     WORK = "working directory"
     HOME = "HOME"
+    CACHE = "cache of compiled kernels"
+
+
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class ProbedPath:
     path       as the job names it, made absolute and cut; for an init file the file itself
     bytes      how long the path really is
     tested     the folder that was tried: another one when `path` does not exist (for TMPDIR what
-               Python takes instead, for checkpoints the nearest folder above)
+               Python takes instead, for checkpoints and caches the nearest folder above)
     gone       how many levels of the path don't exist
     doing      the last step that it began
     state      of a child that had not answered after `waited` seconds, else empty: see Touched
@@ -133,9 +137,11 @@ def _wanted(host: Host, options: Mapping[str, Any]) -> Iterator[tuple[Role, str,
     found.append((Role.WORK, cwd, "/proc/self/cwd"))
     if home := host.environ.get("HOME"):
         found.append((Role.HOME, home, "env HOME"))
+    named_caches = ((name, host.environ.get(name)) for name in CACHES)
+    found += [(Role.CACHE, path, f"env {name}") for name, path in named_caches if path]
     for role, path, source in found:
         path = os.path.normpath(os.path.join(cwd, path[:PATH_TRIED].partition("\0")[0]))
-        if role is not Role.WORK or path not in taken:
+        if role not in (Role.WORK, Role.CACHE) or path not in taken:
             taken.add(path)
             yield role, path, source
 
@@ -145,7 +151,7 @@ def _try(host: Host, role: Role, path: str) -> Iterator[tuple[str, Any]]:
     try:
         yield "doing", "looking it up"
         tested, gone = os.path.dirname(path) if role is Role.INIT else path, 0
-        while role in (Role.TMPDIR, Role.CHECKPOINT) and not _is_there(host, tested):
+        while role in (Role.TMPDIR, Role.CHECKPOINT, Role.CACHE) and not _is_there(host, tested):
             gone += 1
             if tested == "/" or (role is Role.TMPDIR and gone > 1):
                 break
@@ -154,7 +160,7 @@ def _try(host: Host, role: Role, path: str) -> Iterator[tuple[str, Any]]:
         yield "gone", gone
         yield "real", os.path.realpath(tested) if host.live else tested
         if role is Role.HOME:  # the job need not write there, but everything looks for its files
-            _is_there(host, path)
+            yield "gone", 0 if _is_there(host, path) else 1
             return
         if role is Role.INIT:
             yield from _leftover(host, path)
