@@ -264,7 +264,7 @@ FINDINGS = {
         who="job author",
         cause="a path from another image or cluster",
         means="{then}",
-        now="{unset!r}",
+        now="{now!r}",
         text="set it to a file that every node has; without {name} NCCL detects this itself",
         status=(Status.WARN, Status.FAIL),
     ),
@@ -275,7 +275,7 @@ FINDINGS = {
         "has added",
         means="'XML Parse error : expecting '<'' or 'XML Parse : expected >', and "
         "ncclInternalError on every rank",
-        now="{unset!r}",
+        now="{now!r}",
         text="replace the file; NCCL reads neither <?xml …?> nor a tab before its first element",
     ),
     "network-absent": FindingType(
@@ -285,7 +285,7 @@ FINDINGS = {
         "plugin",
         means="'Error: network … not found' or 'Failed to initialize any NET plugin' on every "
         "rank, even on a single node",
-        now="{unset!r}",
+        now="{now!r}",
         text="let NCCL choose, or give the container what the network needs: /dev/infiniband or "
         "its plugin",
         status=Status.FAIL,
@@ -296,7 +296,7 @@ FINDINGS = {
         cause="a setting for programs that poll NCCL themselves",
         means="'Attempt to use communicator before the previous operation returned ncclSuccess', "
         "ncclInvalidArgument, on every rank",
-        now="{unset!r}",
+        now="{now!r}",
         text="remove it; for non-blocking communicators set TORCH_NCCL_USE_COMM_NONBLOCKING=1",
         explains=JOB,
     ),
@@ -307,7 +307,7 @@ FINDINGS = {
         "in LD_LIBRARY_PATH",
         means="NCCL goes on with InfiniBand or TCP in place of the plugin's network: slow, or cut "
         "off from nodes that have it; it says so with NCCL_DEBUG=INFO only",
-        now="{unset!r}",
+        now="{now!r}",
         text="install the plugin, or add its folder to LD_LIBRARY_PATH on every node",
         status=WARN,
     ),
@@ -318,7 +318,7 @@ FINDINGS = {
         "together itself",
         means="rank 0 can't listen there ('Call to bind failed', 'no usable listening interface' "
         "or 'Invalid NCCL_COMM_ID'), and the others wait for an address that is nobody's",
-        now="{unset!r}",
+        now="{now!r}",
         text="remove it: torch needs no NCCL_COMM_ID",
         explains=JOB,
     ),
@@ -615,14 +615,14 @@ def _finding(
 ) -> Found:
     name = _bare(variable)
     # what stands in a file is not in the environment
-    unset = "" if variable.file else f"unset {shell_word(name)}"
+    now = "" if variable.file else f"unset {shell_word(name)}"
     return Found(
         code,
         (Subject(Kind.NODE, here.node, name, here.ranks),),
         saw=saw,
         expected=expected,
         confidence=confidence,
-        fields={"name": name, "wants": expected, "unset": unset, **(fields or {})},
+        fields={"name": name, "wants": expected, "now": now, **(fields or {})},
     )
 
 

@@ -159,12 +159,12 @@ FINDINGS = {
     ),
     "link-closed": FindingType(
         headline="{node} can't connect to {to} on ports {range}",
-        cause="a firewall rule or route between these two nodes only",
+        cause="a firewall rule, a route or a permanent ARP entry between these two nodes only",
         means="the other ranks report that they are ready, then the first all-reduce hangs; these "
         "two print nothing. It may pass by chance with a different rank order",
-        text="exclude {node!s} or {to!s}; check the routes and firewall rules for each other's "
-        "address on both nodes",
-        commands=(WAY,),
+        text="exclude {node!s} or {to!s}; check the routes, firewall rules and ARP entries for "
+        "each other's address on both nodes: one that is PERMANENT outlives a replaced card",
+        commands=(WAY, Command("ip neigh show {to_ip}", "{node}")),
     ),
     "link-or-end-closed": replace(
         CLOSED_PATH,

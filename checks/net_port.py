@@ -41,6 +41,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
+from preflight.identity.discover import NO_PORT
 from preflight.identity.launchers import RAY
 from preflight.model import (
     Blame,
@@ -355,7 +356,7 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
         other = str(_other_port(seen))
         fields = {"port": str(seen.port), "other": other, "pid": ""}
         where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks)
-        if source == "not a port" and fact is not None and 0 in here.ranks:
+        if source == NO_PORT and fact is not None and 0 in here.ranks:
             yield Found(
                 "port-invalid",
                 (where,),

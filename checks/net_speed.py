@@ -5,7 +5,8 @@ Looks at     bytes per second in both directions and round trips between pairs o
              address that NCCL or Gloo uses, one TCP connection per pair: up to five rounds in which
              every node gets another partner, all pairs of a round at once; retransmissions;
              decisive values are measured twice; error counters of the network cards and of their
-             drivers before and after that, their duplex mode, and the members of a bond
+             drivers before and after that, their duplex mode, the members of a bond, and the most
+             that net.ipv4.tcp_rmem and tcp_wmem allow
 Fails if     a node or a link moves less than is expected (--expect tcp_gbits); never without that:
              a slow network does not prevent a start
 Warns if     one node sends or receives at less than 40 % of the rate of the others, with each of
@@ -36,7 +37,7 @@ from preflight.domains.net.rounds import ROUNDS, PairRounds, Trial
 from preflight.domains.net.slow_pairs import IN, OUT, Edge, EdgeRate, PairSpeeds
 from preflight.expect import Expect
 from preflight.frozen import dataclass
-from preflight.host import Host
+from preflight.host import Host, number
 from preflight.humanize import duration, plural
 from preflight.model import (
     Blame,
@@ -80,16 +81,17 @@ TEST = (
     Command("iperf3 -c {to}; iperf3 -c {to} -R", "{node}"),
 )
 CARD = Command("ethtool {interface}; ethtool -S {interface} | grep -iE 'err|drop|crc'", "{node}")
+BUFFERS = Command("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem", "{node}")
 
 FINDINGS = {
     "node-slow": FindingType(
         headline="the network of {node} is slow: {seen}",
         cause="a NIC that fell back to a lower speed, a bad cable, a rate limit, the quota of a "
-        "virtual machine",
+        "virtual machine, small buffers of TCP",
         means="no error at all: every all-reduce of every rank waits for this node",
         text="exclude {node!s}; compare the NIC's speed and error counters with those of another "
         "node",
-        commands=(CARD, *TEST),
+        commands=(CARD, BUFFERS, *TEST),
         status=Status.WARN,
         blame=Blame.NODE,
     ),
@@ -209,6 +211,8 @@ class Speed:
     trials: tuple[Trial, ...]
     cards: tuple[Card, ...] = ()
     """Those below the interface, with what they counted meanwhile."""
+    buffers: tuple[int, int] = (0, 0)
+    """The largest that TCP may take by itself to receive and to send, 0 where it is not known."""
 
 
 def observe(host: Host, ctx: Context) -> Speed:
@@ -222,9 +226,16 @@ def observe(host: Host, ctx: Context) -> Speed:
     try:
         with PairRounds(host, ctx, ways[0].ip) as tour:
             place, trials = pairs.NodeNumber(ctx.rank, ctx.world_size), tour.all_rounds()
-        return Speed(place, name, trials, tuple(cards_since(host, name, before)))
+        cards = tuple(cards_since(host, name, before))
+        return Speed(place, name, trials, cards, _buffers(host))
     except OSError as error:
         raise CannotObserve(f"{ways[0].interface} {ways[0].ip}: {error.strerror}") from None
+
+
+def _buffers(host: Host) -> tuple[int, int]:
+    texts = (host.read_or_none(f"/proc/sys/net/ipv4/tcp_{way}mem") or "" for way in "rw")
+    receive, send = (number((text.split() or [""])[-1]) or 0 for text in texts)
+    return receive, send
 
 
 def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
@@ -234,10 +245,13 @@ def judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     for finding in _judge(world, expect):
         interface = names.get(finding.fields.get("node", ""), "")
         if finding.code in EXPLAINED:
-            finding = finding.with_(saw=finding.saw + _held_up(world, finding))
+            why = _held_up(world, finding) + _small_buffers(world, finding)
+            finding = finding.with_(saw=finding.saw + why)
         yield finding.with_(fields={"interface": interface, **finding.fields})
 
 
+BUFFER_LEAST = 256 * 1024
+"""Bytes; the kernel's own values are 6 and 4 MiB (tcp(7))."""
 EXPLAINED = ("node-slow", "link-slow", "packets-lost", "speed-low")
 """Findings for which a card below may give the reason."""
 
@@ -253,6 +267,18 @@ def _held_up(world: World[Speed], finding: Found) -> str:
         if card.held_up
     ]
     return "".join(told[:2])
+
+
+def _small_buffers(world: World[Speed], finding: Found) -> str:
+    """The buffers of TCP at its ends, where they hold up any path that takes a millisecond."""
+    ends = {node for s in finding.subjects for node in (s.node, s.to) if node}
+    small = [
+        f" · net.ipv4.tcp_{name} of {here.node} ends at {most} bytes"
+        for here, seen in world.each()
+        for name, most in zip(("rmem", "wmem"), seen.buffers, strict=True)
+        if here.node in ends and 0 < most < BUFFER_LEAST
+    ]
+    return "".join(small[:2])
 
 
 def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:

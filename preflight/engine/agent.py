@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gc
+import math
 import os
 import re
 import signal
@@ -27,6 +28,7 @@ from preflight.engine.scheduler import Run
 from preflight.engine.tasks import prepare
 from preflight.frozen import dataclass
 from preflight.identity.addresses import flaw, loopback
+from preflight.identity.discover import never_meets
 from preflight.judge import verdict
 from preflight.model import (
     DRAWN_NODES,
@@ -245,6 +247,10 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
             raise NotJudged(observations) from error
 
 
+HOPELESS = 3.0
+"""Seconds for which an agent looks for others that can't get together with it."""
+
+
 def _company(
     workers: Workers, chosen: Config, here: Topology, catalogue: registry.Catalogue
 ) -> Company | None:
@@ -263,7 +269,7 @@ def _company(
         topology=here,
         version=__version__,
         token=os.environ.get("PREFLIGHT_TOKEN", ""),
-        patience=min(chosen.arrive, chosen.deadline),
+        patience=min(chosen.arrive, chosen.deadline, HOPELESS if never_meets(here) else math.inf),
         store=store,
         local_rank=local_rank,
         # an operator gives rank 0's pod localhost and the others its service's name: torch listens

@@ -25,6 +25,9 @@ C10D_PORT = 29400
 default, has no such number: there it ends with an error (torch/distributed/launcher/api.py)."""
 ENDPOINT = "PET_RDZV_ENDPOINT"
 
+NO_PORT = "not a port"
+"""The source of a MASTER_PORT that is none."""
+
 FLAG = "--nodes"
 """The source of a number of nodes that whoever started this run has typed."""
 
@@ -338,7 +341,7 @@ def _with_meeting_point(
         port = reading.number("master_port", launcher.port) or 0
         raw_port = next((reading.environ[n] for n in launcher.port if reading.environ.get(n)), "")
         if port > 65535 or (raw_port and not port):
-            reading.facts["master_port"] = Fact(raw_port[:80], "not a port")
+            reading.facts["master_port"] = Fact(raw_port[:80], NO_PORT)
             port = 0
     several = size > max(len(ranks), here)
     # never SLURM_LAUNCH_NODE_IPADDR: where srun is typed, often the login node
@@ -369,6 +372,14 @@ def _with_meeting_point(
         master_port=port,
         facts=reading.facts,
     )
+
+
+def never_meets(here: Topology) -> bool:
+    """Whether a job with these numbers can't start, whoever comes: env.identity says so for sure.
+    Those whose numbers are right wait as long as they always do."""
+    port = here.facts.get("master_port")
+    beyond = any(rank >= here.size for node in here.nodes for rank in node.ranks)
+    return beyond or (port is not None and port.source == NO_PORT)
 
 
 def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:

@@ -406,6 +406,20 @@ def test_numbers_of_a_stranger_are_left_out() -> None:
     assert findings(4, saw) == []
 
 
+def test_small_buffers_are_named_where_a_node_is_slow() -> None:
+    saw = fabric(4, slow_out(2))
+    saw["n2"] = dataclasses.replace(saw["n2"], buffers=(4096, 4 << 20))
+    saw["n3"] = dataclasses.replace(saw["n3"], buffers=(4096, 4096))
+    (finding,) = judged(net_speed, Case("", saw, topology=nodes(4)))
+    assert "tcp_rmem of n2 ends at 4096 bytes" in finding.saw
+    assert "n3" not in finding.saw
+    assert "wmem" not in finding.saw
+    fast = {
+        name: dataclasses.replace(seen, buffers=(4096, 4096)) for name, seen in fabric(4).items()
+    }
+    assert findings(4, fast) == []
+
+
 def test_the_commands_name_the_interface() -> None:
     case = Case("", fabric(4, slow_out(2)), topology=nodes(4))
     finding = next(f for f in judged(net_speed, case) if f.code == "node-slow")

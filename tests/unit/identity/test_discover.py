@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.launcher_environments import processes
 
-from preflight.identity.discover import discover, split_address
+from preflight.identity.discover import discover, never_meets, split_address
 from preflight.identity.launchers import wants_gpus
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import PreflightError, Topology
@@ -209,6 +209,20 @@ def test_processes_that_share_a_machine_are_no_nodes(more: dict[str, str]) -> No
 )
 def test_processes_that_may_be_elsewhere(more: dict[str, str]) -> None:
     assert found(BY_HAND | more).several_nodes
+
+
+@pytest.mark.parametrize(
+    ("more", "never"),
+    [
+        ({"RANK": "3"}, False),
+        ({"RANK": "4"}, True),
+        ({"RANK": "1", "MASTER_PORT": "0"}, True),
+        ({"RANK": "1", "MASTER_PORT": "29500x"}, True),
+        ({"RANK": "1", "MASTER_PORT": ""}, False),
+    ],
+)
+def test_numbers_with_which_nobody_meets(more: dict[str, str], never: bool) -> None:
+    assert never_meets(found(BY_HAND | more)) is never
 
 
 def test_several_nodes_without_a_meeting_point() -> None:
