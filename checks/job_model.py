@@ -184,12 +184,15 @@ def observe(host: Host, ctx: Context) -> Models:
         raise NotApplicable("no model was wrapped in DDP, and no optimizer made a step")
     end = seen.life.end
     calls = sum(group.enqueued for group in seen.calls.groups)
+    between = [call.p2p for group in seen.calls.groups for call in group.calls]
+    # neighbours that mix their weights sum no gradients
+    summing = calls if 2 * sum(between) <= len(between) else 0
     return Models(
         rank=seen.life.rank,
         models=seen.models,
         steps=seen.calls.steps,
         collectives=calls,
-        exchanged=seen.pace.mean_size * calls / max(1, seen.calls.steps),
+        exchanged=seen.pace.mean_size * summing / max(1, seen.calls.steps),
         loads=seen.loads,
         failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
         alone=seen.life.world > 1

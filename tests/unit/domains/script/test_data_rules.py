@@ -69,6 +69,8 @@ def test_a_loader_of_all_data_under_ddp(text: str, count: int) -> None:
         (SAMPLER + EPOCHS.replace("pass", "sampler.set_epoch(epoch)"), 0),
         (SAMPLER.replace("(data)", "(data, shuffle=False)") + EPOCHS, 0),
         (SAMPLER.replace("sampler =", "test_sampler =") + EPOCHS, 0),
+        (SAMPLER.replace("(data)", "(data, seed=7)") + EPOCHS, 1),
+        (SAMPLER.replace("(data)", "(data, seed=args.seed + epoch)") + EPOCHS, 0),
     ],
 )
 def test_a_sampler_must_be_told_the_epoch(text: str, count: int) -> None:
