@@ -717,7 +717,9 @@ AT_LENGTH = frozenset(
         *(f"gpu_fails-{mode}" for mode in ("limit", "stranger", "pieces", "mentions")),
         *("learns_nothing-another", "learns_nothing-small", "deals_data-same", "left_thread"),
         *("second_phase-again", "keys_prefixed-cut", "left_thread-stopped"),
-        *("games_shared-new", "first_batch-draws", "groups_of_its_own-local"),
+        *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
+        *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),
+        *("late_at_monitored_barrier", "learns_nothing-evaluates"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -205,7 +205,7 @@ def set_epoch_missing(program: Program, seen: Mentions) -> Iterator[Hit]:
             always = isinstance(shuffle, ast.Constant) and shuffle.value is True
             if open_ended(call) or not (shuffle is None or always):
                 continue
-            seed = keyword(call, "seed")  # a sampler that is made anew in each epoch
+            seed = keyword(call, "seed")  # a new sampler for each epoch
             if seed is not None and "epoch" in ast.unparse(seed).lower():
                 continue
             data = call.args[0] if call.args else keyword(call, "dataset")
