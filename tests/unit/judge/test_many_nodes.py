@@ -87,7 +87,7 @@ def most_memory(nodes: int) -> int:
     gc.collect()
     tracemalloc.start()
     try:
-        seen = simulated.observed(simulated.Simulated(nodes, odd=(7, 90)))
+        seen = simulated.observed(simulated.Simulated(nodes, odd=(7, 50)))
         verdict.judge(seen, known, Expect(), drawn=False)
         return tracemalloc.get_traced_memory()[1]
     finally:
