@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +66,7 @@ from preflight.model import (
     Status,
     Subject,
     World,
+    of_each,
 )
 from preflight.sanitize import quoted
 
@@ -482,20 +483,12 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     yield from _judge_firmware(world, fabrics)
     if several:
         yield from _judge_mtu(world, fabrics)
-        layers = _of_each(fabrics, hca_selection.layers)
+        layers = of_each(fabrics, hca_selection.layers)
         yield from _judge_apart(world, "layers-differ", layers)
-        keys = _of_each(fabrics, hca_selection.partitions)
+        keys = of_each(fabrics, hca_selection.partitions)
         given = any(seen.pkey_index is not None for seen in world.distinct)
         blame = Blame.JOB if given else Blame.NETWORK
         yield from _judge_apart(world, "partitions-differ", keys, blame)
-
-
-def _of_each(
-    fabrics: Mapping[str, NodeRdma], make: Callable[[NodeRdma], Set[str]]
-) -> dict[str, Set[str]]:
-    """Node -> what is made of its observation, once for all nodes of which that is one object."""
-    made = {number: make(seen) for number, seen in hca_selection.distinct(fabrics).items()}
-    return {node: made[id(seen)] for node, seen in fabrics.items()}
 
 
 def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:
@@ -855,11 +848,7 @@ def _judge_addresses(
             saw = f"has at {gid.index} a GID that is {what}"
             bad.add(port, "gid-unusable", saw, wanted, blame=blame)
     index = seen.pkey_index or 0
-    are_limited = {
-        number: any(_is_limited_member(p) for p in fabric.taken)
-        for number, fabric in hca_selection.distinct(fabrics).items()
-    }
-    limited = sum(are_limited[id(fabric)] for fabric in fabrics.values())
+    limited = sum(of_each(fabrics, _has_limited_member).values())
     for port in (p for p in seen.taken if p.layer == INFINIBAND and p.pkey is not None):
         empty = not (port.pkey or 0) & 0x7FFF
         # a limited member may talk to full ones, two limited ones never (IBTA, P_Key matching)
@@ -870,6 +859,10 @@ def _judge_addresses(
             full = "a key with full membership"
             bad.add(port, "pkey-unusable", saw, full, status=status, blame=whose)
     yield from bad.findings()
+
+
+def _has_limited_member(fabric: NodeRdma) -> bool:
+    return any(_is_limited_member(port) for port in fabric.taken)
 
 
 def _is_limited_member(port: RdmaPort) -> bool:

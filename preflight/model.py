@@ -21,6 +21,7 @@ from preflight.strenum import StrEnum
 
 T = TypeVar("T")
 R = TypeVar("R")
+K = TypeVar("K")
 
 
 class PreflightError(Exception):
@@ -527,6 +528,17 @@ class World(Generic[T]):
                 yield from found
                 if not found:
                     sound.add(known)
+
+
+def of_each(values: Mapping[K, T], make: Callable[[T], R]) -> dict[K, R]:
+    """What `make` returns for each value, by key. It is called once for all keys whose value is one
+    object, as it is on most of ten thousand nodes. `values` keeps them alive: a dict, not a view
+    that creates them on access."""
+    made: dict[int, R] = {}
+    for value in values.values():
+        if id(value) not in made:
+            made[id(value)] = make(value)
+    return {key: made[id(value)] for key, value in values.items()}
 
 
 def _distinct(world: World[T]) -> tuple[T, ...]:

@@ -26,6 +26,7 @@ from preflight.model import (
     Status,
     Subject,
     World,
+    of_each,
 )
 
 # both prime: no chunk of a power of two fits into a wrong place unseen; and with weights below
@@ -179,10 +180,8 @@ def _finite(number: float) -> float:
 def wrong_sums(world: World[Any], sums: Mapping[str, tuple[Reduced, ...]]) -> Iterator[Found]:
     """The ranks that got a wrong sum: known for certain, since the right one is known. Where the
     fault is: with the few that got it; if many did, or one of two nodes, one of those who sent."""
-    distinct = {id(reduced): reduced for reduced in sums.values()}  # most ranks have the same
-    first_wrong = {n: next((r for r in some if r.wrong), None) for n, some in distinct.items()}
-    told = ((key, first_wrong[id(reduced)]) for key, reduced in sums.items())
-    wrong = {key: one for key, one in told if one is not None}
+    first_wrong = of_each(sums, lambda reduced: next((r for r in reduced if r.wrong), None))
+    wrong = {key: one for key, one in first_wrong.items() if one is not None}
     if not wrong:
         return
     few = len(wrong) * 2 <= len(sums) and not humanize.one_of_two(world, wrong)

@@ -21,6 +21,7 @@ from preflight.domains.net.rdma import (
 from preflight.domains.params import NameList
 from preflight.frozen import dataclass
 from preflight.inference import MAJORITY_OF, consensus
+from preflight.model import of_each
 
 FEW = 4
 """Down ports are a fault by themselves only where at most one in so many of a make is down."""
@@ -140,14 +141,8 @@ def waits_for_manager(port: RdmaPort) -> bool:
 
 def same_port(fabrics: Mapping[str, NodeRdma], name: str) -> dict[str, RdmaPort]:
     """Node -> its port of this name, where there is one whose state is known."""
-    ports = {number: seen.port(name) for number, seen in distinct(fabrics).items()}
-    found = {node: ports[id(fabric)] for node, fabric in fabrics.items()}
+    found = of_each(fabrics, lambda fabric: fabric.port(name))
     return {node: port for node, port in found.items() if port and (port.active or port.idle)}
-
-
-def distinct(fabrics: Mapping[str, NodeRdma]) -> dict[int, NodeRdma]:
-    """What there is, by its id(): of ten thousand nodes that are alike it is one object."""
-    return {id(fabric): fabric for fabric in fabrics.values()}
 
 
 def expected_active(fabrics: Mapping[str, NodeRdma], name: str) -> tuple[str, ...]:
