@@ -45,7 +45,7 @@ from preflight.domains.job.ras_findings import from_ras
 from preflight.domains.job.record import Calls
 from preflight.domains.job.stack_sites import UNNUMBERED, from_stacks
 from preflight.domains.job.swallowed import with_swallowed
-from preflight.domains.job.wait_graph import wait_graph
+from preflight.domains.job.wait_graph import INIT, wait_graph
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural, rank_list
@@ -305,11 +305,14 @@ def _mixed_groups(hang: Hang) -> Found | None:
 
 def _crossed_groups(hang: Hang) -> Found | None:
     """Ranks that make a group of the same ranks, and count it as another one."""
-    crossed = collective_order.crossed_groups(hang.calls)
+    making = {
+        r: seen.groups[-1] for r, seen in hang.calls.items() if seen.at == INIT and seen.groups
+    }
+    crossed = collective_order.crossed_groups(making)
     if not crossed or not hang.stopped:
         return None
     members, numbers = next(iter(crossed.items()))
-    here = {r: hang.calls[r].groups[-1].made for of in numbers.values() for r in of}
+    here = {r: making[r].made for of in numbers.values() for r in of}
     told = ", ".join(f"number {name} for {rank_list(of)}" for name, of in numbers.items())
     line = next((str(made) for made in here.values() if made is not None), "that line")
     return Found(

@@ -235,14 +235,14 @@ def observe(host: Host, ctx: Context) -> Pace:
 def enough(pace: Pace) -> bool:
     """Whether its numbers say anything."""
     parts = (pace.loader, pace.waiting, pace.pending, pace.own_part, pace.synced)
-    others = (pace.step, pace.mean, pace.collectives, pace.size, pace.cpus)
-    between = (pace.outside, pace.backward)
+    others = [pace.step, pace.mean, pace.collectives, pace.size, pace.cpus]
+    others += [pace.outside, pace.backward]
     return (
         pace.steps >= STEPS
         and pace.looks >= LOOKS
         and pace.step > 0
         and all(0 <= part <= 1 for part in parts)
-        and all(0 <= number < math.inf for number in (*others, *between))
+        and all(0 <= number < math.inf for number in others)
     )
 
 

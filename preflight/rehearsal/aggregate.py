@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from preflight.domains.job.gpu_memory import WHOLE, lengthy
 from preflight.domains.job.record import (
     CALLS,
     FRAMES,
@@ -48,6 +47,9 @@ FALL = 0.8
 """A process that ends falls below this part of what it had from one look to the next."""
 PAYLOADS = 8
 """Lines of which it is kept what they carry."""
+LENGTHY, WHOLE = ("out of memory", "ncclUnhandled", "finished reduction"), 2000
+"""Errors that say what matters at their end: torch names each process on the GPU before that, DDP
+all that may be wrong. And how many characters are kept of them."""
 STEADY = 5
 """Steps that are enough for a median."""
 
@@ -70,7 +72,7 @@ def end_of(
         code=code,
         text=clip(text, TEXT),
         frames=frames_from_json(word.get("frames"), FRAMES),
-        whole=text if len(text) > TEXT and lengthy(text) else "",
+        whole=text if len(text) > TEXT and any(word in text for word in LENGTHY) else "",
     )
 
 
@@ -218,7 +220,8 @@ def _payloads(calls: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Volume, .
     for entry, carried in calls:
         frame = frame_from_json(entry.get("frame"))
         if frame is not None and carried >= 0:
-            kind = one_line(entry.get("shape", "")).rpartition(" ")[2]  # object: its size, then it
+            # all_gather_object calls it for the sizes first, then for the bytes
+            kind = one_line(entry.get("shape", "")).rpartition(" ")[2]
             series.setdefault((frame, one_line(entry.get("op", ""), 60), kind), []).append(carried)
     found = []
     for (frame, op, _), sizes in series.items():

@@ -87,7 +87,9 @@ def _flags(told: object) -> tuple[bool, ...]:
 
 def _modes(told: object) -> tuple[int, int]:
     match told:
-        case [int(trains), int(evaluates)] if min(trains, evaluates) >= 0:
+        case [int(trains), int(evaluates)] if (
+            0 <= min(trains, evaluates) < LARGEST > max(trains, evaluates)
+        ):
             return trains, evaluates
     return 0, 0
 

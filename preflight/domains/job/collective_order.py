@@ -36,9 +36,6 @@ is right that they come from different lines."""
 SUMS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 """A number of another type is wrong in these, also where they end."""
 
-MAKING = "init"
-"""Calls.at of a rank that makes a group."""
-
 NEAR = 4
 """Calls between two that were exchanged: those of one step, not of different epochs."""
 
@@ -161,16 +158,17 @@ def mixed_groups(
     return GroupMismatch(name, here, tuple(odd), made)
 
 
-def crossed_groups(calls: Mapping[int, Calls]) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """Groups of the same ranks that some of these are making under other numbers than others, who
-    have made more or fewer groups before: ranks of the group -> number -> ranks that have it so."""
+def crossed_groups(
+    making: Mapping[int, Group],
+) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Groups of the same ranks to which these ranks give different numbers, since they have made
+    more or fewer groups before. `making`: rank -> the group in whose new_group it is. Returns the
+    ranks of each such group -> number -> the ranks that give it."""
     found: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
-    for rank, seen in sorted(calls.items()):
-        last = seen.groups[-1] if seen.groups else None
-        if last is None or seen.at != MAKING or last.calls or not last.ranks or last.enqueued:
-            continue
-        names = found.setdefault(last.ranks, {})
-        names[last.name] = (*names.get(last.name, ()), rank)
+    for rank, group in sorted(making.items()):
+        if group.ranks and not group.calls and not group.enqueued:
+            names = found.setdefault(group.ranks, {})
+            names[group.name] = (*names.get(group.name, ()), rank)
     return {ranks: names for ranks, names in found.items() if len(names) > 1}
 
 

@@ -14,9 +14,6 @@ from preflight.domains.job.gpu_errors import RAISED, gpu_error
 from preflight.frozen import dataclass
 from preflight.humanize import parties, rank_list, size
 
-WHOLE = 2000
-"""Characters kept of an error of a GPU: before what matters torch names each process there."""
-
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 SIZE = r"(\d{1,20}(?:\.\d{1,4})?) (bytes|[KMGT]iB)"
 MUCH = 0.1
@@ -112,11 +109,6 @@ UNEVEN = (
     "compares them, or work that no other has"
 )
 """What is done where the numbers show no cause."""
-
-
-def lengthy(text: str) -> bool:
-    """Whether a text is one of those whose end matters."""
-    return any(word in text for word in ("out of memory", "ncclUnhandled", "finished reduction"))
 
 
 def out_of_memory(text: str) -> GpuMemory | None:

@@ -78,7 +78,7 @@ class End:
     last    of one that says nothing of that: where it was when it was looked at last, `ago` seconds
             before its end
     open    it had called a collective then that was not done
-    whole   more of a text that is longer, where an error of a GPU says what matters at its end
+    whole   more of a text that is longer, of an error that says what matters at its end
     """
 
     how: str

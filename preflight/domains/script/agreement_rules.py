@@ -66,8 +66,6 @@ IDENTITY = name_set("parameters buffers modules children")
 NAMED = name_set("named_parameters named_buffers named_modules named_children")
 PAIRS = NAMED | {"items"}
 """Members of a set of these are ordered by their addresses, which PYTHONHASHSEED does not mend."""
-
-
 REACHED = 32
 """Functions that are followed from one try."""
 

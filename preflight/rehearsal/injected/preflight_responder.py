@@ -298,9 +298,9 @@ def watch_loader(iterator):
         # the next pass may get the address of the one before, or its very object
         before = Responder.loader
         other = before is None or before["id"] != id(self) or before["exhausted"]
-        fresh = other or getattr(self, "_num_yielded", 1) == 0
-        if getattr(self, "_num_yielded", 1) == 0:
-            Responder.passes += 1
+        begins = getattr(self, "_num_yielded", 1) == 0
+        fresh = other or begins
+        Responder.passes += begins
         if fresh:
             Responder.loader = describe_loader(self)
             Responder.passing = note_sampler(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.domains.job.gpu_memory import WHOLE
 from preflight.domains.job.record import TEXT, Frame, Joins
 from preflight.rehearsal import aggregate
 from preflight.rehearsal.history import History, ProcessSample
@@ -53,7 +52,9 @@ def test_only_an_error_of_a_gpu_is_kept_at_length() -> None:
     text = f"OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. {held} 2.00 GiB is"
     end = aggregate.end_of({"how": "raised", "text": f"{text}\nx"}, 1.0, 1)
     assert (end.text, end.whole) == (f"{text[: TEXT - 1]}…", f"{text} x")
-    assert len(aggregate.end_of({"how": "raised", "text": text * 9}, 1.0, 1).whole) == WHOLE
+    assert (
+        len(aggregate.end_of({"how": "raised", "text": text * 9}, 1.0, 1).whole) == aggregate.WHOLE
+    )
     short, other = text[:TEXT], "ValueError: " + "x" * 2 * TEXT
     end = aggregate.end_of({"how": "raised", "text": short}, 1.0, 1)
     assert (end.text, end.whole) == (short, "")
@@ -95,3 +96,19 @@ def test_nonsense_in_such_a_word_counts_as_nothing() -> None:
     found = aggregate.joins_of(word, 5, 950.0, {})
     assert found is not None
     assert (found.port, found.rank, found.stale, found.frame) == (0, None, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. ", True),
+        ("torch.distributed.DistBackendError: NCCL error: ncclUnhandledCudaError ", True),
+        ("RuntimeError: Expected to have finished reduction in the prior iteration ", True),
+        ("ValueError: ", False),
+    ],
+)
+def test_an_error_whose_end_matters_is_kept_whole(text: str, whole: bool) -> None:
+    text += "x" * 500
+    end = aggregate.end_of({"how": "raised", "text": text, "at": 1.0}, 1.0, 1)
+    assert end.whole == (text if whole else "")
+    assert len(end.text) <= TEXT

@@ -141,3 +141,9 @@ def test_what_follows_the_last_collective_of_a_backward_pass_is_waiting() -> Non
         Timed(StepPart.OPTIMIZER, 102.0, 1.0),
     )
     assert len(parts_of({"parts": {"latest": latest * 100}}).latest) == LATEST
+
+
+def test_a_rank_may_say_any_number() -> None:
+    entry = {"kind": "ddp", "modes": [10**4000, 3]}
+    assert replicas_of({"models": [entry]})[0].modes == (0, 0)
+    assert replicas_of({"models": [dict(entry, modes=[20, 3])]})[0].modes == (20, 3)

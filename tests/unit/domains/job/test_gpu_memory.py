@@ -8,12 +8,10 @@ import pytest
 from preflight.domains.job.gpu_memory import (
     KEPT,
     UNEVEN,
-    WHOLE,
     GpuMemory,
     Shortage,
     brief,
     describe,
-    lengthy,
     out_of_memory,
     shortage,
 )
@@ -253,12 +251,6 @@ def test_a_worker_of_the_dataloader_and_a_wrapper_say_the_same() -> None:
         "RuntimeError: step 12 failed: ",
     ):
         assert read(first + "torch." + SMALL).gpu == 0
-
-
-def test_only_such_texts_are_kept_whole() -> None:
-    assert lengthy(LIMITED)
-    assert lengthy(OF_NCCL)
-    assert not lengthy("ValueError: " + "x" * WHOLE)
 
 
 @pytest.mark.parametrize("ranks", [{}, {19239: 3, 19240: 2}])
