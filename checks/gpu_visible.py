@@ -18,7 +18,7 @@ Fails if     NVML hangs, fails or has another version than the kernel module; it
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
-             permission to open them; the ranks of a node can't but use GPUs of several models; with
+             permission to open them; the ranks of a node have to use GPUs of several models; with
              several models and no CUDA_DEVICE_ORDER the mask means other GPUs to CUDA than to
              nvidia-smi
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
@@ -319,11 +319,11 @@ FINDINGS = {
         blame=Blame.JOB,
     ),
     "mask-order": FindingType(
-        headline="{variable} on {at} means other GPUs to CUDA than to nvidia-smi: {seen}",
+        headline="{variable} on {at} selects different GPUs in CUDA than in nvidia-smi: {seen}",
         who="job author",
         cause="GPUs of several models, and no CUDA_DEVICE_ORDER: CUDA numbers the fastest first, "
         "nvidia-smi goes by the PCI address",
-        means="ranks run on other GPUs than meant, beside another job or out of memory",
+        means="ranks run on other GPUs than intended, next to another job or out of memory",
         now="export CUDA_DEVICE_ORDER=PCI_BUS_ID",
         text="set CUDA_DEVICE_ORDER=PCI_BUS_ID where the mask is set, or name the GPUs by UUID "
         "(nvidia-smi -L)",
@@ -937,7 +937,7 @@ def _several_models(
     apart: bool,
     gpus: Callable[[int], Subject],
 ) -> Iterator[Found]:
-    """GPUs of several models, where the ranks can't but use them, or where CUDA may take the mask
+    """GPUs of several models, where the ranks have to use them, or where CUDA may take the mask
     for others of them. A display card beside GPUs of one model is neither."""
     listed = [gpu for gpu in seen.answer.gpus if gpu.name and not gpu.error and not gpu.mig]
     if len(listed) < seen.answer.count or len({gpu.name for gpu in listed}) < 2:

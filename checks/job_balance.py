@@ -10,14 +10,14 @@ Looks at     of each rank of a rehearsed command: samples and elements of the ba
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
-             their parts of one dataset from different orders of it, or some parts are nobody's;
-             three passes that train have one shuffled order; a rank has 30 % and 1 GiB more on its
-             GPU than most, and half of the GPU's memory; a loaded GPU's SM clock is a fifth below
-             that of at least two others of its model; in 30 % of the looks a rank waits for its GPU
-             (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is printed),
-             which idles in 20 % of the time; on the CPU, every rank spends 40 % of its usual step
-             and 30 ms in own code between the optimizer and the next forward, but for the
-             DataLoader; every rank begins a new pass over its DataLoader for each batch, which
+             their parts of one dataset from different orders of it, or some shards are loaded by no
+             rank; three training epochs have the same shuffle order; a rank has 30 % and 1 GiB more
+             on its GPU than most, and half of the GPU's memory; a loaded GPU's SM clock is a fifth
+             below that of at least two others of its model; in 30 % of the looks a rank waits for
+             its GPU (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is
+             printed), which idles in 20 % of the time; on the CPU, every rank spends 40 % of its
+             usual step and 30 ms in own code between the optimizer and the next forward, but for
+             the DataLoader; every rank begins a new pass over its DataLoader for each batch, which
              starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; samplers of other classes;
@@ -150,30 +150,29 @@ FINDINGS = {
         "every 100 steps; time with torch.cuda.Event; copy with non_blocking=True",
         status=Status.WARN,
     ),
-    "parts-missing": for_author(
-        headline="the ranks do not share the data out: {seen}",
-        cause="DistributedSampler with the rank of an argument that has its default on all ranks, "
+    "shards-unused": for_author(
+        headline="several ranks load the same shard of the data, others are not loaded: {seen}",
+        cause="DistributedSampler(rank=…) with an argument that has the same value on all ranks, "
         "such as --local_rank, which torchrun does not pass",
-        means="no error at all: some samples are used by several ranks, the rest by none",
-        text="give DistributedSampler no rank and no num_replicas, or torch.distributed.get_rank() "
-        "as its rank, for what {line!s} iterates",
+        means="no error at all: some samples are used several times per epoch, the rest never",
+        text="pass no rank and no num_replicas to the DistributedSampler of the loader at "
+        "{line!s}, or rank=torch.distributed.get_rank()",
         status=Status.WARN,
     ),
     "order-repeats": for_author(
-        headline="each pass over the data has the same order: {seen}",
-        cause="no set_epoch, or one on another DistributedSampler than that of the DataLoader",
-        means="no error at all: the batches of each epoch are the same",
-        text="call set_epoch in each epoch on the sampler of the very DataLoader that {line!s} "
-        "iterates: loader.sampler.set_epoch",
+        headline="every epoch has the same shuffle order: {seen}",
+        cause="no call of set_epoch, or on a DistributedSampler that is not the DataLoader's own",
+        means="no error at all: every epoch has the same batches in the same order",
+        text="call loader.sampler.set_epoch(epoch) in each epoch, for the DataLoader at {line!s}",
         status=Status.WARN,
         explains=("job.script:set-epoch-missing",),
     ),
     "loader-restarted": for_author(
-        headline="the ranks begin a new pass over the DataLoader for each batch: {seen}",
-        cause="next(iter(loader)) in the loop, in place of one iterator for an epoch",
+        headline="a new iterator of the DataLoader is created for every batch: {seen}",
+        cause="next(iter(loader)) in the training loop",
         means="no error at all: {means!s}",
-        text="make the iterator once per epoch: `for batch in loader`, or keep iter(loader) at "
-        "{line!s} and make a new one on StopIteration",
+        text="create the iterator once per epoch: `for batch in loader`, or keep iter(loader) at "
+        "{line!s} and create a new one on StopIteration",
         status=Status.WARN,
     ),
     "step-blocked": for_author(
@@ -263,7 +262,7 @@ Rank = tuple[Subject, Work]
 def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     ranks = [(rank_subject(here, seen.rank), seen) for here, seen in world.each()]
     yield from _batches(ranks)
-    shared = list(_parts_missing(ranks))
+    shared = list(_shards_unused(ranks))
     yield from shared or _orders(ranks)
     yield from _repeats(ranks)
     yield from _memory(ranks)
@@ -338,7 +337,7 @@ def _orders(ranks: Sequence[Rank]) -> Iterator[Found]:
     )
 
 
-def _parts_missing(ranks: Sequence[Rank]) -> Iterator[Found]:
+def _shards_unused(ranks: Sequence[Rank]) -> Iterator[Found]:
     known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
     world = max((work.world for _, work in known.values()), default=0)
     found = taken({rank: work.dealt for rank, (_, work) in known.items()}, world)
@@ -346,14 +345,14 @@ def _parts_missing(ranks: Sequence[Rank]) -> Iterator[Found]:
         return
     first, parts = found
     line = str(first.frame) if first.frame else "the loop"
-    rows = [f"part {part} by {rank_list(of)}" for part, of in parts.items()]
+    rows = [f"shard {part} on {rank_list(of)}" for part, of in parts.items()]
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     yield Found(
-        "parts-missing",
+        "shards-unused",
         tuple(known[rank][0] for of in parts.values() if len(of) > 1 for rank in of),
-        saw=f"of {world} parts of {first.length:,} samples {len(parts)} taken: "
-        f"{', '.join(rows[:SHOWN])}{more} · iterated at {line}",
-        expected="each part of the data on one rank",
+        saw=f"{', '.join(rows[:SHOWN])}{more} · {len(parts)} of {world} shards of "
+        f"{first.length:,} samples loaded · iterated at {line}",
+        expected="a different shard on every rank",
         confidence=Confidence.LIKELY,
         fields={"line": line},
     )
@@ -370,9 +369,9 @@ def _repeats(ranks: Sequence[Rank]) -> Iterator[Found]:
     yield Found(
         "order-repeats",
         tuple(subject for subject, _ in found),
-        saw=f"seed {first.seed}, epoch {first.epoch} of DistributedSampler in all {passes} passes "
-        f"at {line}",
-        expected="another epoch for each pass",
+        saw=f"DistributedSampler with seed {first.seed} and epoch {first.epoch} in all {passes} "
+        f"epochs at {line}",
+        expected="a different epoch number each time",
         confidence=Confidence.LIKELY,
         fields={"line": line},
     )
@@ -435,16 +434,14 @@ def _restarted(ranks: Sequence[Rank]) -> Iterator[Found]:
     first = known[0][1]
     same = first.sampler not in DRAWS
     line = str(first.frame) if first.frame else "the loop"
-    harm = ["it trains on the same batch again and again"] if same else []
-    harm += [f"it starts {plural(first.workers, 'worker')} for each batch"] if first.workers else []
+    harm = ["every step trains on the same batch"] if same else []
+    harm += [f"{plural(first.workers, 'worker')} started for each batch"] if first.workers else []
     yield Found(
         "loader-restarted",
         tuple(subject for subject, _ in known),
-        saw=f"{first.passes} passes for {ranks[0][1].batches} batches at {line}, of "
-        f"{first.length or 0} batches each with {first.sampler or 'no sampler'}"
-        + f" and {plural(first.workers, 'worker')}"
-        * bool(first.workers),
-        expected="one pass over all its batches per epoch",
+        saw=f"{first.passes} iterators for {ranks[0][1].batches} batches at {line} · len(loader) "
+        f"{first.length or 0}, {first.sampler or 'no sampler'}, num_workers={first.workers}",
+        expected="one iterator per epoch",
         confidence=Confidence.LIKELY,
         fields={"line": line, "means": ", and ".join(harm)},
     )

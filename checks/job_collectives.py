@@ -90,14 +90,14 @@ FINDINGS = {
         was=("collective-differs",),
     ),
     "peer-mismatch": for_author(
-        headline="a send or recv has no partner: {seen}",
-        cause="a wrong src, dst or tag; a send that is left out on one side; send and recv in an "
-        "order in which each waits for the other",
+        headline="a send or recv is never matched: {seen}",
+        cause="a wrong src, dst or tag; a missing send or recv on one rank; ranks that all send "
+        "before they receive",
         means="a hang until 'Timed out waiting …ms for recv operation to complete' (Gloo), or "
         "'Watchdog caught collective operation timeout' (NCCL)",
-        text="look at src, dst and tag at {line!s}, and at the rank that it names: each send needs "
-        "a recv from its sender, each recv a send to its receiver; where all send first, use "
-        "torch.distributed.batch_isend_irecv",
+        text="check src, dst and tag at {line!s}: every send needs a recv on the rank that it "
+        "sends to, every recv a send on the rank that it receives from; if all ranks send first, "
+        "use torch.distributed.batch_isend_irecv",
     ),
     "threads-share-group": for_author(
         headline="two threads of a rank make collective calls in one process group: {seen}",
@@ -123,8 +123,8 @@ FINDINGS = {
         "dict that differs by rank",
         means="no error at all, and sums over the wrong ranks; or a hang where the groups differ "
         "in size",
-        text="call new_group on all ranks for all groups, in one order, at {line!s} and before it, "
-        "also for groups that a rank is not in; or use "
+        text="call new_group for all groups, in the same order, on every rank, at {line!s} and "
+        "before it, also for groups that the rank is not a member of; or use "
         "torch.distributed.device_mesh.init_device_mesh",
     ),
     "order-swapped": for_author(
@@ -285,9 +285,9 @@ def _mixed_groups(hang: Hang) -> Found | None:
         return _crossed_groups(hang)
     rows: dict[str, list[int]] = {}
     for rank, members in sorted(found.members.items(), key=lambda of: of[0] not in found.odd):
-        made = f", made at {found.made[rank]}" if rank in found.made else ""
+        made = f" at {found.made[rank]}" if rank in found.made else ""
         rows.setdefault(rank_list(members) + made, []).append(rank)
-    told = "; ".join(f"{rank_list(of)} is {members}" for members, of in rows.items())
+    told = "; ".join(f"{rank_list(of)} created it for {members}" for members, of in rows.items())
     several = {*found.members.values()}
     apart = sum(map(len, several)) == len({rank for ranks in several for rank in ranks})
     one = len(found.odd) == 1
@@ -295,7 +295,7 @@ def _mixed_groups(hang: Hang) -> Found | None:
     return Found(
         "groups-differ",
         hang.subjects(found.odd),
-        saw=f"group {found.name!r:.40} of {told}",
+        saw=f"group {found.name!r:.40}: {told}",
         expected="new_group called for the same ranks in one order on all ranks",
         confidence=LIKELY if one or apart else Confidence.POSSIBLE,
         alternatives=() if one or apart else hang.either(found.odd),
@@ -313,12 +313,12 @@ def _crossed_groups(hang: Hang) -> Found | None:
         return None
     members, numbers = next(iter(crossed.items()))
     here = {r: making[r].made for of in numbers.values() for r in of}
-    told = ", ".join(f"number {name} for {rank_list(of)}" for name, of in numbers.items())
+    told = ", ".join(f"number {name} on {rank_list(of)}" for name, of in numbers.items())
     line = next((str(made) for made in here.values() if made is not None), "that line")
     return Found(
         "groups-differ",
         hang.subjects(sorted(here)),
-        saw=f"the group of {rank_list(members)}, made at {line}, is {told}",
+        saw=f"the group of {rank_list(members)}, created at {line}, is {told}",
         expected="new_group called for the same ranks in one order on all ranks",
         confidence=LIKELY,
         fields={"line": line},

@@ -115,25 +115,26 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "checkpoint-unmatched": for_author(
-        headline="nothing of a checkpoint was loaded: {seen}",
+        headline="no key of a checkpoint matched the model: {seen}",
         cause="the keys of a model that DDP or torch.compile had wrapped (module., _orig_mod.), or "
         "a checkpoint of another model, with strict=False",
         means="no error at all: the training starts from the initial weights",
-        text="look at the missing_keys that load_state_dict returns at {line!s}, and {hint!s}",
+        text="check the missing_keys that load_state_dict returns at {line!s}, and {hint!s}",
         status=Status.WARN,
     ),
     "model-unchanged": for_author(
-        headline="no parameter of the model changes: {seen}",
-        cause="an optimizer with the parameters of another model or of a copy, an output that has "
-        "no part in the loss, a learning rate of 0, updates that bfloat16 rounds away",
-        means="no error at all: nothing is learned",
-        text="change what keeps it from learning: {hint!s}",
+        headline="the parameters of the model never change: {seen}",
+        cause="an optimizer with the parameters of another model or of a copy, an output that is "
+        "not used in the loss, a learning rate of 0, updates that bfloat16 rounds to 0",
+        means="no error at all: this model is not trained",
+        text="fix the training of this model: {hint!s}",
         status=Status.WARN,
     ),
     "mode-evaluation": for_author(
-        headline="the model is trained in evaluation mode: {seen}",
-        cause="model.eval() for a validation, and no model.train() after it",
-        means="no error at all: no dropout, and BatchNorm neither uses the batch nor counts it",
+        headline="the model is trained in eval mode: {seen}",
+        cause="model.eval() for validation without model.train() after it",
+        means="no error at all: dropout is off, and BatchNorm uses its running statistics and "
+        "does not update them",
         text="call model.train() after each evaluation, before the next batch of the training",
         status=Status.WARN,
     ),
@@ -251,13 +252,13 @@ def _unmatched(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
     yield Found(
         "checkpoint-unmatched",
         tuple(subject for subject, _ in having),
-        saw=f"load_state_dict at {line} took none of {plural(first.keys, 'key')}: it was given "
-        f"{first.given}, and the model has {first.wanted}",
+        saw=f"load_state_dict at {line} loaded 0 of {plural(first.keys, 'key')}: the checkpoint "
+        f"has {first.given}, the model has {first.wanted}",
         expected="keys that the model has",
         confidence=Confidence.CERTAIN,
         fields={
             "line": line,
-            "hint": "save model.module.state_dict, or cut the prefix module. off"
+            "hint": "save model.module.state_dict, or remove the prefix module."
             if prefixed
             else "rename the keys to those of the model",
         },
@@ -465,7 +466,7 @@ def _unused(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
     had = "never had a gradient"
     used = sorted(r for r, (_, seen) in ranks.items() if _uses_any(seen, names))
     if first.lately:
-        had, used = "had no gradient in the latest step, though in steps before", []
+        had, used = "had no gradient in the latest step, but in steps before", []
     told = f"{_some(names)} {had}"
     if used or len(rows) > 1:  # a branch or a layer that each rank takes or leaves by itself
         told = "; ".join(f"{rank_list(of)}: {_some(few)}" for few, of in list(rows.items())[:SHOWN])
@@ -511,9 +512,9 @@ def _untrained(models: Mapping[int, Replica], subjects: Mapping[int, Subject]) -
         yield Found(
             "mode-evaluation",
             tuple(subjects[rank] for rank in models),
-            saw=f"its latest {plural(evaluates, 'step')}, after {first.modes[0]} in training mode"
+            saw=f"the latest {plural(evaluates, 'step')}, after {first.modes[0]} in train mode"
             f"{where}",
-            expected="training mode in every step",
+            expected="train mode in every step",
             confidence=Confidence.LIKELY,
         )
     steps = min(unchanged(one) for one in models.values())
@@ -522,8 +523,8 @@ def _untrained(models: Mapping[int, Replica], subjects: Mapping[int, Subject]) -
         yield Found(
             "model-unchanged",
             tuple(subjects[rank] for rank in models),
-            saw=f"{plural(len(first.names), 'parameter')} equal before and after "
-            f"{plural(steps, 'step')} · {why}{where}",
+            saw=f"{plural(len(first.names), 'parameter')} unchanged after {plural(steps, 'step')}"
+            f" · {why}{where}",
             expected="parameters that change with the steps",
             confidence=Confidence.LIKELY,
             fields={"hint": hint},
@@ -534,23 +535,23 @@ def _why_unchanged(one: Replica) -> tuple[str, str]:
     """What is known beside it, and what to do."""
     if not any(one.had):
         return (
-            "an optimizer has them, and they never had a gradient",
-            "let the loss use what the model puts out: torch.distributed.all_gather hands no "
+            "an optimizer steps them, but they never had a gradient",
+            "use the output of the model in the loss: torch.distributed.all_gather passes no "
             "gradient back, torch.distributed.nn.functional.all_gather does, detach and no_grad "
-            "keep gradients out",
+            "stop gradients",
         )
     if not any(one.given):
         return (
-            "they have gradients, and no optimizer steps them",
-            "make the optimizer from the parameters of the very model that is trained, after the "
-            "last change to it, such as a copy, adapters or another head",
+            "they have gradients, but no optimizer steps them",
+            "create the optimizer from the parameters of the model that is trained, after the "
+            "model was copied or got adapters or another head",
         )
     half = any(shape.endswith(("float16", "bfloat16")) for shape in one.shapes)
     rates = ", ".join(f"{rate:g}" for rate in one.rates) or "not known"
-    hint = "look at the learning rate and at what scales the gradients"
+    hint = "check the learning rate and the scale of the gradients"
     if half and all(one.rates):
-        hint = "keep the parameters in float32, and use torch.autocast for the forward: an update "
-        hint += "below 0.4 % of a number is lost in bfloat16"
+        hint = "keep the parameters in float32 and use torch.autocast for the forward: bfloat16 "
+        hint += "rounds an update below 0.4 % of a value to 0"
     return f"an optimizer steps them, learning rate {rates}", hint
 
 

@@ -13,7 +13,7 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              a rank spends half of its step in own code between the optimizer and the next forward,
              in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses;
              the same without GPUs from 30 % on, where the others' backward pass takes longer;
-             what a line's collective carries grows from call to call, to the threefold and more
+             the payload of a collective grows from call to call, to three times its size or more
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;
@@ -134,12 +134,12 @@ FINDINGS = {
         "DDP at its 25 or above; sum metrics on the rank and reduce them every few steps",
     ),
     "payload-grows": slowing(
-        headline="the collective at {line} carries more and more: {seen}",
-        cause="a list that is only added to and sent whole each time (all_gather_object of a "
-        "replay buffer, of all metrics or predictions so far)",
-        means="no error at all: each call takes longer than the one before, until it times out or "
-        "memory is used up",
-        text="change {line!s} to send only what is new since the last call, or bound what is kept",
+        headline="the payload of the collective at {line} keeps growing: {seen}",
+        cause="a list that grows and is sent as a whole each time (all_gather_object of a replay "
+        "buffer, of all metrics or predictions so far)",
+        means="no error at all: each call takes longer than the previous one, until it times out "
+        "or the rank runs out of memory",
+        text="change {line!s} to send only what is new since the last call, or limit its size",
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
@@ -337,7 +337,7 @@ def _growing(world: World[Pace]) -> Found | None:
         tuple(subject for subject, payload in found if payload.frame == worst.frame),
         saw=f"{worst.op} from {size(int(worst.early))} to {size(int(worst.late))} in "
         f"{worst.calls} calls",
-        expected="about as much in each call",
+        expected="about the same size in every call",
         confidence=Confidence.LIKELY,
         alternatives=("a curriculum: longer samples or larger batches on purpose",),
         fields={"line": str(worst.frame)},

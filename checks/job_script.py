@@ -181,11 +181,11 @@ FINDINGS = {
         "at {place!s}",
     ),
     "order-per-rank": pitfall(
-        headline="each rank orders the data by itself before it is shared out, at {place}: {seen}",
-        cause="a shuffle or a split of the dataset by random numbers, which no seed makes the same "
-        "on all ranks",
-        means="no error: DistributedSampler shares out by number, so that some samples are used by "
-        "several ranks and others by none, and validation data is trained on",
+        headline="each rank shuffles or splits the dataset differently at {place}: {seen}",
+        cause="random numbers without a seed that is the same on all ranks, before "
+        "DistributedSampler splits the dataset by index",
+        means="no error: some samples are used by several ranks and others by none, and validation "
+        "data is trained on",
         text="use a random.Random(seed) or a torch.Generator with the same seed on all ranks at "
         "{place!s}",
     ),

@@ -363,7 +363,7 @@ FINDINGS = {
         explains=(),
     ),
     "errors-counted": FindingType(
-        headline="RDMA port {at} has had many errors, others like it none: {seen}",
+        headline="RDMA port {at} has counted far more errors than others like it: {seen}",
         who=OPERATOR,
         cause="a marginal cable or transceiver, or dust: the link holds, and packets are lost",
         means="retransmissions: an all-reduce is slower or stalls, and may end with 'Got "
@@ -702,7 +702,7 @@ def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
 def _judge_flaps(here: Subject, seen: NodeRdma) -> Iterator[Found]:
     """Ports whose link went down or was retrained often, or that have had many errors without it,
     where no other of its make here did: a switch that was restarted takes all of them down."""
-    marred = _PortFindings(here)
+    faulty = _PortFindings(here)
     for port in seen.ports:
         twins = [p for p in seen.alike(port) if p is not port and p.downed is not None]
         used = seen.gpus or seen.claims(port)
@@ -723,11 +723,11 @@ def _judge_flaps(here: Subject, seen: NodeRdma) -> Iterator[Found]:
         least = usual[next(iter({**flaps, **errors}), RECOVERED)]
         wanted = f"{least} at most, as on the {len(twins)} others like it here"
         if flaps:
-            marred.add(port, "link-flapped", said, wanted)
+            faulty.add(port, "link-flapped", said, wanted)
         elif errors and port.downed == 0:
             sure = Confidence.LIKELY
-            marred.add(port, "errors-counted", said, wanted, confidence=sure)
-    yield from marred.findings()
+            faulty.add(port, "errors-counted", said, wanted, confidence=sure)
+    yield from faulty.findings()
 
 
 def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:

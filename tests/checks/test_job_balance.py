@@ -123,14 +123,14 @@ CASES = (
     Case(
         "one part on all",
         dealt_to(*(deals(0, trains=True) for _ in range(4))),
-        "parts-missing",
+        "shards-unused",
         WARN,
         topology=FOUR,
     ),
     Case(
         "two parts on two each",
         dealt_to(*(deals(r // 2, trains=True) for r in range(4))),
-        "parts-missing",
+        "shards-unused",
         WARN,
         topology=FOUR,
     ),

@@ -206,7 +206,7 @@ FAULTS = (
     warned("keys_prefixed", "checkpoint-unmatched", 0, 1, check=MODEL, launcher=SHELL),
     *(
         warned("deals_data", code, 0, 1, check=BALANCE, args=(how,), word=how, launcher=SHELL)
-        for how, code in (("same", "parts-missing"), ("order", "order-repeats"))
+        for how, code in (("same", "shards-unused"), ("order", "order-repeats"))
     ),
     # a backend that is not there, or that nobody told the ranks about
     gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("nccl",), word="nccl"),

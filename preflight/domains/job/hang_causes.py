@@ -225,7 +225,7 @@ def _unpaired(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None
     return Found(
         "peer-mismatch",
         hang.subjects(ranks),
-        saw=f"{saw} · a send or recv has no partner",
+        saw=f"{saw} · a send or recv is never matched",
         expected="a recv for each send, between the same two ranks",
         confidence=LIKELY,
         alternatives=hang.either(ranks),

@@ -1,5 +1,5 @@
-"""How DistributedSampler deals the data out: `same` gives all ranks part 0, `order` never says
-which epoch it is; without a word all is well, and a validation has one order in all epochs"""
+"""How DistributedSampler shards the data: `same` gives all ranks shard 0, `order` never calls
+set_epoch; without an argument it is healthy, and validation has the same order in all epochs"""
 
 import sys
 import time

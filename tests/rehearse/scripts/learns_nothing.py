@@ -1,6 +1,6 @@
 """The second model learns nothing: `detached` its output has no part in the loss, `another` the
-optimizer has the parameters of a copy, `small` bfloat16 rounds each update away, `evaluates` it
-stays in evaluation mode after a validation; without a word all is well"""
+optimizer has the parameters of a copy, `small` bfloat16 rounds each update to 0, `evaluates` it
+stays in eval mode after validation; without an argument it is healthy"""
 
 import copy
 import sys
