@@ -40,6 +40,8 @@ STEPS, WITHIN = 2000, 200.0
 """Of the script whose rehearsal is measured, and the seconds that it may take."""
 TESTING = 900.0
 """Seconds for the tests: what hangs must not take the figures along with it."""
+BESIDE = ("test_rehearsal.py", "test_settings.py")
+"""Tests to which it is all the same who else has the GPU."""
 TOLD = ("gpu.", "world.", "host.software")
 """Checks whose words are shown: those of others hold names and addresses."""
 
@@ -318,24 +320,57 @@ def _steps(out: str) -> float | None:
 
 
 def tested() -> Tests:
-    """Run the tests marked `gpu`; what they print goes to stderr."""
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder, "results.xml")
-        words = ("-m", "pytest", "-q", "-m", "gpu", "tests/gpu", f"--junitxml={results}")
-        try:
-            ended = subprocess.run(
+    """Run the tests marked `gpu`; what they print goes to stderr. Those that take a GPU's whole
+    memory or watch what is used of it run first and alone, the rest beside each other."""
+    tests = REPOSITORY / "tests/gpu"
+    beside = [str(tests / name) for name in BESIDE]
+    ending = time.monotonic() + TESTING
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first = [str(tests), *(f"--ignore={path}" for path in beside)]
+        ended = _pytest([first], folder, ending) + _pytest(
+            [[path] for path in beside], folder, ending
+        )
+        if None in ended:
+            return Tests(ended=False)
+        told = [results_of(one) for one in ended if one]
+    return Tests(
+        sum(one.passed for one in told),
+        tuple(name for one in told for name in one.failed),
+        {name: why for one in told for name, why in (one.skipped or {}).items()},
+    )
+
+
+def _pytest(each: Sequence[Sequence[str]], folder: Path, ending: float) -> tuple[str | None, ...]:
+    """The JUnit files of these runs of pytest, which run at once; None of one that had to be
+    killed."""
+    runs = []
+    for arguments in each:
+        results, said = (
+            Path(folder, f"{Path(arguments[0]).stem}.{kind}") for kind in ("xml", "out")
+        )
+        words = ("-m", "pytest", "-q", "-m", "gpu", *arguments, f"--junitxml={results}")
+        with said.open("wb") as out:
+            program = subprocess.Popen(
                 [sys.executable, *words],
                 cwd=REPOSITORY,
                 env=asking.environment(),
-                stdout=sys.stderr,
-                timeout=TESTING,
-                check=False,
+                stdout=out,
+                stderr=subprocess.STDOUT,
             )
+        runs.append((program, results, said))
+    told: list[str | None] = []
+    for program, results, said in runs:
+        try:
+            program.wait(max(0.0, ending - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return Tests(ended=False)
-        if not results.exists():
-            raise SystemExit(f"pytest: exit code {ended.returncode}, no results")
-        return results_of(results.read_text(encoding="utf-8"))
+            program.kill()
+            program.wait()
+        sys.stderr.write(said.read_text(errors="replace"))
+        if program.returncode >= 0 and not results.exists():
+            raise SystemExit(f"pytest: exit code {program.returncode}, no results")
+        told.append(results.read_text(encoding="utf-8") if results.exists() else None)
+    return tuple(told)
 
 
 def results_of(text: str) -> Tests:
