@@ -210,10 +210,22 @@ FINDINGS = {
         "not work",
         means="'Watchdog caught collective operation timeout' on all ranks, none of them late",
         now="preflight run --level standard",
-        text="run preflight on the nodes of the job; NCCL_DEBUG=INFO shows how the ranks are "
-        "connected",
+        text="run preflight on the nodes of the job; with TORCH_NCCL_ENABLE_TIMING=1 a rehearsal "
+        "tells a stuck GPU from the network; NCCL_DEBUG=INFO shows how the ranks are connected",
         commands=(Command("preflight run --only net,world", "all nodes", "the fabric, 1 min"),),
         blame=Blame.NETWORK,
+    ),
+    "gpu-stuck": FindingType(
+        headline="the GPU of {at} never starts the collective: its earlier work does not end",
+        who="job author, then cluster administrator",
+        cause="a kernel that never returns (a Triton or CUDA extension that spins, collectives on "
+        "two groups at the same time), a stream that waits for an event nobody records, a GPU with "
+        "an error",
+        means="'Watchdog caught collective operation timeout' on all ranks, none of them late",
+        text="look at what is started on this GPU before {line!s}: CUDA_LAUNCH_BLOCKING=1 "
+        "makes the program wait at the line of that kernel; check the GPU for Xid errors",
+        commands=(Command("dmesg -T | grep -i xid", "the node of that GPU"),),
+        blame=Blame.UNKNOWN,
     ),
     "calls-unrecorded": for_author(
         headline="{seen}",

@@ -191,7 +191,8 @@ class Rank:
     def alone(self) -> float:
         """Seconds of a step in which the host does something else than to wait or to start work of
         the GPU."""
-        return max(0.0, self.pace.outside - self.pace.synced * self.pace.mean)
+        waits = self.pace.synced + self.pace.copied
+        return max(0.0, self.pace.outside - waits * self.pace.mean)
 
     @property
     def alone_least(self) -> float:
@@ -234,7 +235,7 @@ def observe(host: Host, ctx: Context) -> Pace:
 
 def enough(pace: Pace) -> bool:
     """Whether its numbers say anything."""
-    parts = (pace.loader, pace.waiting, pace.pending, pace.own_part, pace.synced)
+    parts = (pace.loader, pace.waiting, pace.pending, pace.own_part, pace.synced, pace.copied)
     others = [pace.step, pace.mean, pace.collectives, pace.size, pace.cpus]
     others += [pace.outside, pace.backward]
     return (

@@ -48,6 +48,8 @@ PATIENT = 3
 """How many times as long is waited for an answer from elsewhere, which nobody here can hasten."""
 SYNCHRONISING = frozenset({"item", "tolist", "cpu", "numpy"})
 """Methods of a tensor that wait until its GPU has got as far, and copy it."""
+COPYING = frozenset({"to", "cuda"})
+"""Those that copy it there, and wait for what the GPU had to do before."""
 CONVERTING = {
     "float": "float() of a tensor",
     "int": "int() of a tensor",
@@ -176,6 +178,7 @@ class History:
     between: Counter[Frame] = field(default_factory=Counter)
     """The same of looks between the optimizer and the next forward."""
     synced: Counter[tuple[str, Frame]] = field(default_factory=Counter)
+    copied: int = 0
     """Looks at which it waited for its GPU: by which call, at which line of the user's."""
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
@@ -313,6 +316,7 @@ class History:
         how = synchronises(self.stack, calls)
         if how and mine is not None and len(self.synced) < KEPT:
             self.synced[how, mine] += 1
+        self.copied += calls in COPYING
 
     @property
     def watched(self) -> str:

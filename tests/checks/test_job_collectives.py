@@ -64,6 +64,20 @@ FROM_1 = rank("collective", group(call(7, "broadcast", root=1)))
 UNKNOWN_ROOT = rank("collective", group(call(7, "broadcast")))
 IN_THREAD = rank("collective", group(call(7, "all_gather", thread=True, frame=None)))
 
+
+def in_call(started: bool) -> Calls:
+    """A rank in the call that the others wait in, too: where torch records what GPUs start."""
+    calls = call(6, done=True, started=True), call(7, started=started)
+    return rank("collective", group(*calls, done=5))
+
+
+def two(one: Calls) -> Calls:
+    """In a job of two ranks."""
+    return replace(one, groups=tuple(replace(g, ranks=TWO) for g in one.groups))
+
+
+REACHED, BLOCKED = in_call(True), in_call(False)
+
 HEALTHY = (
     Case("all go on", over("time", GOES, GOES, GOES, GOES)),
     Case("all have done their steps", over("steps", GOES, GOES)),
@@ -392,6 +406,11 @@ STANDS = (
         1,
     ),
     finds("fabric-stuck", "all in one call", job(WAITS, WAITS, WAITS, WAITS), 0),
+    finds("gpu-stuck", "one GPU of four", job(REACHED, REACHED, BLOCKED, REACHED), 2),
+    finds("gpu-stuck", "one GPU of two", job(two(BLOCKED), two(REACHED), world=2), 0),
+    finds("fabric-stuck", "all GPUs in the call", job(*[REACHED] * 4), 0),
+    finds("fabric-stuck", "no GPU in the call", job(*[BLOCKED] * 4), 0),
+    finds("fabric-stuck", "a start not recorded", job(REACHED, WAITS, REACHED, REACHED), 0),
     finds("fabric-stuck", "all in init", job(*[replace(rank("init"), groups=())] * 2, world=2), 0),
     finds("fabric-stuck", "sent and asked for", job(
         rank("collective", SENDER), rank("collective", RECEIVER)

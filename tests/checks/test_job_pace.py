@@ -176,6 +176,7 @@ HEALTHY = (
     Case("GPUs: on all ranks", on_gpus(0.05, 0.05, 0.05, 0.05, first={"busy": 0.1})),
     Case("GPUs: on half of them", on_gpus(0.05, 0.05, 0.001, first={"busy": 0.1})),
     Case("GPUs: rank 0 alone reads the loss", on_gpus(0.05, 0.001, 0.001, first={"synced": 0.9})),
+    Case("GPUs: rank 0 copies what waits for it", on_gpus(0.05, 0.001, first={"copied": 0.9})),
     Case("GPUs: 9 ms", on_gpus(0.0095, 0.0002, mean=0.012, first={"busy": 0.1})),
     Case("GPUs: a log of 20 ms", on_gpus(0.02, 0.001, 0.001, first={"busy": 0.6})),
     Case("GPUs: another pace", on_gpus(0.05, 0.001, first={"busy": 0.1, "mean": 2.0})),
@@ -217,6 +218,13 @@ CASES = (
     Case("30 points of four", waits(0.15, 0.45, 0.46, 0.45, looks=120), SLOW, WARN),
     Case("two of eight", waits(*[0.8] * 6, 0.1, 0.12), SLOW, WARN, subject="n1 · rank 6"),
     Case("GPUs", on_gpus(0.05, 0.001, 0.001), SLOW, WARN, subject="n1 · rank 0"),
+    Case(
+        "the other waits where it copies its batch to the GPU",
+        on_gpus(0.05, 0.052, mean=0.054, copied=0.93, first={"copied": 0.02}),
+        SLOW,
+        WARN,
+        subject="n1 · rank 0",
+    ),
     Case("of two GPUs", on_gpus(0.05, 0.0003), SLOW, WARN, subject="n1 · rank 0"),
     Case("half of a step", on_gpus(0.03, 0.001, first={"busy": 0.5}), SLOW, WARN),
     Case(

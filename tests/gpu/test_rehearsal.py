@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 FOR, STUCK = "120s", "8s"
 
 
-def rehearsed(then: Iterable[str], *args: str) -> Ran:
-    return run("rehearse", "--for", FOR, "--stuck", STUCK, *args, within=200.0, then=tuple(then))
+def rehearsed(then: Iterable[str], env: Mapping[str, str] | None = None) -> Ran:
+    words = ("rehearse", "--for", FOR, "--stuck", STUCK)
+    return run(*words, env=env, within=200.0, then=tuple(then))
 
 
 def ranks_of(finding: dict[str, object]) -> set[int]:
@@ -40,6 +41,7 @@ FAULTS = {
     "calls-another": ("job.collectives", "collective-mismatch"),
     "gives-a-cpu-tensor": ("job.backend", "device-uncarried"),
     "diverges": ("job.model", "replicas-diverged"),
+    "spins": ("job.collectives", "gpu-stuck"),
     "takes-all-memory": ("job.ranks", "rank-gpu-oom"),
     "index-out-of-range": ("job.ranks", "rank-cuda-error"),
 }
@@ -49,7 +51,9 @@ FAULTS = {
 def test_what_rank_1_does_to_the_others_over_nccl_is_named(fault: str, tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
-    ran = rehearsed(torchrun(2, "two_hosts", fault, str(lock)))
+    # what a GPU has started is only recorded so
+    env = {"TORCH_NCCL_ENABLE_TIMING": "1"} if fault == "spins" else {}
+    ran = rehearsed(torchrun(2, "two_hosts", fault, str(lock)), env=env)
     assert ran.code == 3, ran.shown()
     (found,) = ran.findings("fail")
     assert (found["check"], found["code"]) == FAULTS[fault], ran.shown()

@@ -334,6 +334,17 @@ def _few(found: WaitGraph, ranks: Sequence[int]) -> list[int]:
     return [r for r in ranks if r not in most] if alike and 2 * len(most) > len(ranks) else []
 
 
+def _blocked_gpus(hang: Hang, found: WaitGraph) -> list[int]:
+    """Those whose GPU has not reached the call that all have made, though it had reached earlier
+    ones, while others' has."""
+    calls = {r: found.waits[r][0].call for r in found.alone if found.waits.get(r)}
+    timed = [
+        r for r in calls if any(c.started for g in hang.calls[r].groups for c in g.calls if c.done)
+    ]
+    started = [r for r in calls if calls[r].started]
+    return [r for r in timed if r not in started] if started else []
+
+
 def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
     """All have come, nobody is late."""
     ranks = found.alone
@@ -348,6 +359,19 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
     call = wait.call if wait is not None else None
     what = numbered(call) if call is not None else "init_process_group"
     where = hang.group(wait.group) if wait is not None else ""
+    if (blocked := _blocked_gpus(hang, found)) and call is not None:
+        others = rank_list(r for r in ranks if r not in blocked)
+        return Found(
+            "gpu-stuck",
+            hang.subjects(blocked),
+            saw=f"all of {rank_list(ranks)} have called {what}{where} and wait for "
+            f"{_longest_wait(hang, ranks)}: the GPU of {others} has started it, that of "
+            f"{rank_list(blocked)} has not",
+            expected="all GPUs start it within the same step",
+            confidence=LIKELY,
+            alternatives=("work that takes longer than this wait",),
+            fields={"line": str(call.frame) if call.frame else "that call"},
+        )
     return Found(
         "fabric-stuck",
         hang.subjects(ranks),

@@ -180,6 +180,8 @@ class Collective:
     """Of a send or recv over Gloo, which joins only those of one tag."""
     thread: bool = False
     """It was made in a thread that the program had started beside its main one."""
+    started: bool = False
+    """The GPU has reached it. Only known of NCCL with TORCH_NCCL_ENABLE_TIMING=1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +368,9 @@ class Pace:
     synchronize(), float(), a test or the print of a tensor, most often at `sync_at`."""
     sync: str = ""
     sync_at: Frame | None = None
+    copied: float = 0.0
+    """Part of the looks at which it stood in `.to()` or `.cuda()`: a copy to a GPU waits for all
+    that this one still has to do."""
     busy: float | None = None
     """Part of the time in which its GPU computed, where the driver tells."""
     backward: float = 0.0

@@ -10,9 +10,19 @@ import time
 
 CODES = 64
 """Functions of which is kept what they call."""
-CALLS = {"CALL": 2, "PRECALL": 2, "CALL_METHOD": 2, "CALL_FUNCTION": 1}
-"""Instructions that call, and how much lies below the arguments. Python 3.11 may do all of it
-in the first of two, PRECALL."""
+CALLS = {
+    "CALL": (2, 0),
+    "PRECALL": (2, 0),
+    "CALL_KW": (2, 1),
+    "CALL_METHOD": (2, 0),
+    "CALL_FUNCTION": (1, 0),
+    "CALL_FUNCTION_KW": (1, 1),
+}
+"""Instructions that call, and how much lies below the arguments and above them: what is called, and
+the names of some of them. Python 3.11 may do all of it in the first of two, PRECALL."""
+COPYING = (".to", ".cuda")
+"""Methods of a tensor that may copy it to a GPU, which waits for all that this GPU still has to
+do. Whatever their arguments are: pageable memory waits with non_blocking=True, too."""
 CONVERTING = ("float", "int", "bool")
 TESTING = ("TO_BOOL", "UNARY_NOT", "POP_JUMP_IF", "POP_JUMP_FORWARD_IF", "JUMP_IF")
 """How instructions begin that ask whether something is true."""
@@ -76,9 +86,9 @@ def read_held(ctypes, library, path):
 
 
 def waits_in(code):
-    """Where methods are called without arguments, and where there is what waits for nothing but a
-    tensor: (offset, name). From Python 3.11 on a call has a cache behind it, and a frame may stand
-    at the end of that."""
+    """Where methods are called without arguments, or tensors are copied, and where there is what
+    waits for nothing but a tensor: (offset, name). From Python 3.11 on a call has a cache behind
+    it, and a frame may stand at the end of that."""
     held, found, since = [], "", 0
     for one in dis.get_instructions(code):
         if one.opname in SILENT:
@@ -95,10 +105,16 @@ def may_wait(one, held):
         return TEST
     if one.opname == "COMPARE_OP" and one.argrepr.startswith("bool("):  # from Python 3.13 on
         return TEST
-    below, given = CALLS.get(one.opname), one.arg or 0
-    if below is None or given > 1 or len(held) < below + given:
+    if one.opname not in CALLS:
         return ""
-    called = held[len(held) - below - given :][:below]
+    (below, above), given = CALLS[one.opname], one.arg or 0
+    depth = below + given + above
+    if len(held) < depth:
+        return ""
+    called = held[len(held) - depth :][:below]
+    copied = [name[1:] for name in called if name in COPYING]
+    if copied or given > 1 or above:
+        return copied[0] if copied else ""
     if given:
         return next((name for name in called if name in CONVERTING), "")
     return next((name[1:] for name in called if name[:1] == "."), "")

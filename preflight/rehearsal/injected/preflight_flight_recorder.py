@@ -371,6 +371,7 @@ def call(entry, first_own):
         "frame": first_own(entry.get("frames", ())),
         "p2p": p2p,
         "done": bool(entry.get("retired")) or entry.get("state") == "completed",
+        "started": bool(entry.get("time_discovered_started_ns")),
         "timeout": entry.get("timeout_ms", 0) / 1e3,
         "root": entry.get("root"),
         "tag": entry.get("tag"),

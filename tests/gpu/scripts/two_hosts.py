@@ -42,6 +42,8 @@ def once(fault: str, model: torch.nn.Module, path: str) -> None:
     elif fault == "index-out-of-range":
         rows = torch.nn.Embedding(10, 4).cuda()
         print(rows(torch.tensor([3, 12]).cuda()).sum().item())
+    elif fault == "spins":
+        torch.cuda._sleep(1 << 38)  # cycles: more than two minutes
 
 
 def main(fault: str, path: str) -> None:

@@ -25,11 +25,17 @@ def native(result: type) -> object:
     return staticmethod(functools.partial(sleep, int(PAUSE * 1e6)))
 
 
+TAKEN = threading.Lock()
+TAKEN.acquire()
+
+
 class Tensor:
-    item = tolist = native(ctypes.c_int)
+    item = tolist = cuda = native(ctypes.c_int)
     __float__ = native(ctypes.c_double)
     __int__ = native(ctypes.c_int)
     __bool__ = native(ctypes.c_bool)
+
+    to = staticmethod(TAKEN.acquire)
 
     def __gt__(self, other: object) -> Tensor:  # also of a number below it
         return self
@@ -41,6 +47,7 @@ class Tensor:
 LOSS = Tensor()
 MODEL = SimpleNamespace(loss=LOSS)
 LOSSES = [LOSS]
+NAMED = [("input", LOSS)]
 
 
 def compared() -> object:
@@ -80,6 +87,11 @@ def looked_at(work: Callable[[], object], seconds: float = 0.4) -> Counter[str]:
     [
         pytest.param(lambda: LOSS.item(), "item", id="item"),
         pytest.param(lambda: MODEL.loss.tolist(), "tolist", id="of an attribute"),
+        pytest.param(lambda: LOSS.cuda(), "cuda", id="cuda"),
+        pytest.param(lambda: MODEL.loss.to(True, PAUSE), "to", id="to"),
+        pytest.param(lambda: LOSS.to(True, timeout=PAUSE), "to", id="to with a name"),
+        pytest.param(lambda: [LOSS.to(timeout=PAUSE, blocking=True)], "to", id="with names only"),
+        pytest.param(lambda: {k: v.to(True, PAUSE) for k, v in NAMED}, "to", id="in a dict"),
         pytest.param(lambda: float(LOSS), "float", id="float"),
         pytest.param(lambda: round(1.0 + float(MODEL.loss.mean()), 3), "float", id="in a sum"),
         pytest.param(lambda: f"{float(LOSS):.3f}", "float", id="in a text"),
