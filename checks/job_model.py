@@ -8,8 +8,9 @@ Looks at     of each rank of a rehearsed command: name, shape and requires_grad 
              and are trained later; whether DDP summed the gradients that a step uses; learning
              rates and seeds
 Fails if     ranks wrap models with other parameters, or with the same ones in another order;
-             parameters of a model that DDP has wrapped differ between ranks; DDP ended a rank
-             because parameters took no part in the loss
+             parameters of a model that DDP has wrapped differ between ranks; those of a model
+             without DDP do from the start, and are stepped with the same gradients; DDP ended a
+             rank because parameters took no part in the loss
 Warns if     parameters that were equal at the start differ later, though gradients are summed
              without DDP; a buffer of a model in DDP that no rank changes differs between ranks;
              ranks have the same buffers in different orders; a model takes nothing of a state dict
@@ -38,6 +39,7 @@ from preflight.domains.job.replica import (
     Load,
     Reordered,
     Replica,
+    averaged_apart,
     constants_differ,
     differs_at,
     of_kind,
@@ -227,7 +229,12 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
             return
     if not any(one.kind == "ddp" for models in known.values() for one in models):
         for models in of_kind(known, "optimizer"):
-            if (differs := differs_at(models)) is not None and _summed(differs, models, ranks):
+            if (differs := differs_at(models)) is None or not _exchanged(models, ranks):
+                continue
+            if averaged_apart(differs, models):
+                yield _never_equal(differs, models, ranks)
+                return
+            if differs.agreed >= 0 and not differs.again:
                 yield _drifted(differs, models, ranks)
                 return
     if any(seen.failed for _, seen in ranks.values()):
@@ -360,17 +367,30 @@ def _drifted(
     )
 
 
-def _summed(
+def _never_equal(
     differs: Drift,
     models: Mapping[int, Replica],
     ranks: Mapping[int, tuple[Subject, Models]],
-) -> bool:
-    """Whether it looks like data parallel by hand: equal at the start, never equal again, and in
-    each step about as much is exchanged as there are gradients."""
-    enough = all(
+) -> Found:
+    return Found(
+        "replicas-diverged",
+        tuple(ranks[rank][0] for rank in differs.odd),
+        saw=_told(differs, models) + " · never equal, but stepped with the same gradients",
+        expected="the same parameters on all ranks before the first step",
+        confidence=Confidence.LIKELY,
+        fields={
+            "hint": "the weights at the start: dist.broadcast each parameter and buffer from rank "
+            "0 before the first step, or let DDP wrap the model, which does that"
+        },
+    )
+
+
+def _exchanged(models: Mapping[int, Replica], ranks: Mapping[int, tuple[Subject, Models]]) -> bool:
+    """Whether it looks like data parallel by hand: in each step about as much is exchanged as there
+    are gradients."""
+    return all(
         ranks[rank][1].exchanged >= GRADIENTS * one.bytes > 0 for rank, one in models.items()
     )
-    return differs.agreed >= 0 and not differs.again and enough
 
 
 def _told(differs: Drift, models: Mapping[int, Replica]) -> str:

@@ -74,6 +74,7 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         buffers=_texts(entry.get("buffers")),
         held=tuple(_checks(entry.get("held"))),
         placed=_texts(entry.get("placed"), PLACED),
+        graded=tuple(_checks(entry.get("graded"))),
     )
 
 

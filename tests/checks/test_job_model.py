@@ -41,11 +41,18 @@ DDP = Replica(
     checks=checks(0.5, 0.6, 0.7),
 )
 PLAIN = replace(DDP, kind="optimizer", frame=None)
+SAME = (0.1, 0.2, 0.3, 0.4)
 
 
 def ranks(*models: Replica, **more: object) -> dict[str, Models]:
     known = {"steps": 40, "collectives": 80, "exchanged": 96.0} | more
     return {f"n1/{r}": Models(r, (one,), **known) for r, one in enumerate(models)}  # type: ignore[arg-type]
+
+
+def graded(heads: tuple[float, ...], gradients: tuple[float, ...], size: float = 1.0) -> Replica:
+    """Without DDP: the sums of the head and those of its gradient at each look."""
+    looks = (Sampled(step, (None, one), (None, size)) for step, one in enumerate(gradients))
+    return replace(PLAIN, checks=checks(*heads), graded=tuple(looks))
 
 
 OTHER = replace(DDP, checks=checks(0.5, 0.6, 0.8))
@@ -221,6 +228,29 @@ CASES = (
         ranks(PLAIN, DRIFTS),
         "replicas-diverged",
         WARN,
+        topology=THREE,
+    ),
+    Case(
+        "gradients by hand, each with weights of its own",
+        ranks(graded((0.5, 0.6, 0.7), SAME), graded((0.8, 0.9, 1.0), SAME)),
+        "replicas-diverged",
+        FAIL,
+        topology=THREE,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "an ensemble: each with weights and gradients of its own",
+        ranks(graded((0.5, 0.6, 0.7), SAME), graded((0.8, 0.9, 1.0), (0.1, 0.2, 0.3, 0.5))),
+        topology=THREE,
+    ),
+    Case(
+        "weights are shared after the first step",
+        ranks(graded((0.5, 0.6, 0.7), SAME), graded((0.8, 0.6, 0.7), SAME)),
+        topology=THREE,
+    ),
+    Case(
+        "no gradient at all",
+        ranks(*(graded((one, one, one), SAME, size=0.0) for one in (0.5, 0.8))),
         topology=THREE,
     ),
     Case(

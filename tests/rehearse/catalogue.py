@@ -195,6 +195,7 @@ FAULTS = (
     gone("replica_rates", "replicas-diverged", 0, check=MODEL, nproc=3, launcher=SHELL),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
+    gone("replica_own_start", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
     gone("second_phase", "replicas-diverged", 0, 1, check=MODEL),
     *(
         warned("learns_nothing", code, 0, 1, check=MODEL, args=(how,), word=how, launcher=SHELL)
@@ -531,6 +532,7 @@ HEALTHY = (
     Row("barriers_traced", args=("steps",), launcher=SHELL, word="steps"),
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
+    Row("replica_own_start", args=("ensemble",), launcher=SHELL, word="ensemble"),
     Row("second_phase", args=("again",), word="again"),
     Row("learns_nothing", launcher=SHELL),
     Row("keys_prefixed", args=("cut",), launcher=SHELL, word="cut"),

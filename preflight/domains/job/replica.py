@@ -16,6 +16,8 @@ the same bits; another GPU may round otherwise in a step, which stays far below 
 NUMBERS = re.compile(r"indices which did not receive grad for rank \d{1,9}: ((?:\d{1,6} ?){1,200})")
 LOOKS = 5
 """At a model before it is said that nothing in it changes."""
+AVERAGED = 4
+"""Steps with equal gradients before they are called averaged."""
 CONSTANT = 3
 """Looks at which a buffer was the same before it is called constant."""
 COARSE = 2e-2
@@ -53,6 +55,7 @@ class Replica:
               after each check; stepped: the user's line of the first
     buffers   names of those that hold floating point numbers; held: checks of each of these
     placed    name, shape and type of all buffers that DDP shares, in its order
+    graded    the same of the gradients, right before the first of these steps, without DDP
     """
 
     kind: str = ""
@@ -76,6 +79,7 @@ class Replica:
     buffers: tuple[str, ...] = ()
     held: tuple[Sampled, ...] = ()
     placed: tuple[str, ...] = ()
+    graded: tuple[Sampled, ...] = ()
 
     @property
     def each(self) -> int:
@@ -216,6 +220,23 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
             return Drift(step, agreed, names, numbers, odd, tie, compared, again)
         agreed = step
     return None
+
+
+def averaged_apart(differs: Drift, models: Mapping[int, Replica]) -> bool:
+    """Whether models that were never equal are stepped with equal gradients. Other weights give
+    other gradients, so these are averaged by hand, and the weights at the start were not shared."""
+    graded = {rank: {g.step: g for g in one.graded} for rank, one in models.items()}
+    steps = set.intersection(*(set(own) for own in graded.values()))
+    first = next(iter(models.values()))
+    if differs.agreed >= 0 or differs.again or len(steps) < AVERAGED:
+        return False
+    for step in steps:
+        now = {rank: own[step] for rank, own in graded.items()}
+        sizes = zip(*(look.sizes for look in now.values()), strict=False)
+        some = (i * first.each for i, each in enumerate(sizes) if all(each))
+        if not set(differs.numbers).intersection(some) or any(_different(now, first)):
+            return False
+    return True
 
 
 def without_gradient(one: Replica, text: str) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ import weakref
 WRAPPED, NAMES, COMPARED, SAMPLES, CHECKS = 8, 4096, 512, 16, 48
 """Models, parameters by name, of which so many are compared, by so many of their numbers, and how
 often."""
+GRADED = 8
+"""Looks at which the gradients are compared as well, of a model that DDP does not wrap."""
 TEXT = 120
 LEFT = 8
 """Steps of another optimizer, one after the other, after which the clock's is done with: a second
@@ -43,6 +45,7 @@ class Entry:
         self.kind, self.frame, self.module, self.optimizer = kind, frame, None, None
         self.options, self.checks, self.rates = {}, [], []
         self.buffers, self.held, self.placed = [], [], []
+        self.graded = []
         self.names = [name[-TEXT:] for name, _ in named[:NAMES]]
         self.shapes = [shape_of(parameter) for _, parameter in named[:NAMES]]
         self.trained = [bool(parameter.requires_grad) for _, parameter in named[:NAMES]]
@@ -299,6 +302,8 @@ def look(optimizer, done):
             entry.had = [had or p.grad is not None for had, p in zip(entry.had, parameters)]
             entry.rates = [rate_of(group) for group in optimizer.param_groups[:8]]
             entry.checks.append([done, *compared(torch, parameters)])
+            if entry.kind == "optimizer" and len(entry.graded) < GRADED:
+                entry.graded.append([done, *compared(torch, [p.grad for p in parameters])])
             if buffers := entry.held_buffers():
                 entry.held.append([done, *compared(torch, buffers)])
 
@@ -309,8 +314,9 @@ def rate_of(group):
 
 
 def compared(torch, parameters):
-    """Of each of some parameters a sum of a few of its numbers, each with a weight of its own, and
-    the size of these numbers; "-" for those that can't be read like this, such as shards."""
+    """Of each of some parameters, or of their gradients, a sum of a few of its numbers, each with a
+    weight of its own, and the size of these numbers; "-" for those that can't be read like this,
+    such as shards."""
     each = -(-len(parameters) // COMPARED)
     plain = (torch.nn.Parameter, torch.Tensor)
     views, counts = {}, []
@@ -388,6 +394,7 @@ def told():
             "buffers": entry.buffers,
             "held": list(entry.held),
             "placed": entry.placed,
+            "graded": list(entry.graded),
         }
         for entry in list(Models.entries)
     ]
