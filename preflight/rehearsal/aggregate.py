@@ -29,6 +29,7 @@ from preflight.domains.job.record import (
     WatchedCommand,
 )
 from preflight.domains.job.stack_sites import group_of_stack
+from preflight.domains.job.torch_warnings import CODES, TorchWarning
 from preflight.humanize import size
 from preflight.redact import redact
 from preflight.rehearsal.client import (
@@ -41,6 +42,8 @@ from preflight.rehearsal.history import BULK, CPU_SECONDS, IDLE, History, count_
 from preflight.sanitize import clip, one_line
 
 GROUPS = 64
+TIMES = 1 << 32
+"""Of a warning, at most."""
 Place = tuple[str, int]
 """Host and port."""
 FALL = 0.8
@@ -314,6 +317,18 @@ def _caught(told: object) -> tuple[Caught, ...]:
         )
         for entry in entries
     )
+
+
+def warnings_of(dump: Mapping[str, Any]) -> tuple[TorchWarning, ...]:
+    """Those of torch that preflight_warned.py knows, one of each code."""
+    told = dump.get("warned")
+    found: dict[str, TorchWarning] = {}
+    for entry in told[: len(CODES)] if isinstance(told, list) else ():
+        match entry:
+            case [str(code), str(text), frame, int(times)] if code in CODES and times > 0:
+                words = redact("", one_line(text), TEXT)
+                found[code] = TorchWarning(code, words, frame_from_json(frame), min(times, TIMES))
+    return tuple(found.values())
 
 
 def record_of_ranks(

@@ -143,6 +143,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 _gpu_use(seen, history),
                 dealt_of(dump),
                 loads_of(dump),
+                aggregate.warnings_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

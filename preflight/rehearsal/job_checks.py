@@ -32,6 +32,7 @@ JOB = (
     "job.model",
     "job.balance",
     "job.cost",
+    "job.warnings",
 )
 SCRIPT = "job.script"
 FABRIC_GROUPS = ("gpu", "net", "rdzv", "world")

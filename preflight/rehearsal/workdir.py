@@ -23,6 +23,7 @@ INJECTED = (
     "preflight_dispatched_calls.py",
     "preflight_rendezvous.py",
     "preflight_caught.py",
+    "preflight_warned.py",
     "preflight_model.py",
     "preflight_phases.py",
     "preflight_blocked.py",

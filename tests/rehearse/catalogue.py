@@ -54,6 +54,7 @@ FSDP2_ON_CPU = "torch 2.8"
 """Before, torch has no fully_shard there, or one that asks a CPU for its streams."""
 
 RANKS, COLLECTIVES, PACE, MEMORY = "job.ranks", "job.collectives", "job.pace", "job.memory"
+WARNINGS = "job.warnings"
 GPUS: tuple[tuple[str, object], ...] = (("count", 4), ("busy", 95))
 """H100s that are busy. The ranks of gpu_steps.py use them from the last one on."""
 GPU_SITE = "gpu_site/site-packages"
@@ -197,6 +198,14 @@ FAULTS = (
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
     gone("replica_own_start", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
     gone("second_phase", "replicas-diverged", 0, 1, check=MODEL),
+    *(
+        warned("torch_warns", code, 0, 1, check=WARNINGS, args=(how,), word=how, launcher=SHELL)
+        for how, code in (
+            ("target", "loss-broadcast"),
+            ("contrastive", "gradient-not-passed"),
+            ("shards", "dataset-repeated"),
+        )
+    ),
     *(
         warned("learns_nothing", code, 0, 1, check=MODEL, args=(how,), word=how, launcher=SHELL)
         for how, code in (
@@ -533,6 +542,7 @@ HEALTHY = (
     Row("replica_seeds", nproc=3, launcher=SHELL),
     Row("replica_zero", launcher=SHELL),
     Row("replica_own_start", args=("ensemble",), launcher=SHELL, word="ensemble"),
+    Row("torch_warns", launcher=SHELL),
     Row("second_phase", args=("again",), word="again"),
     Row("learns_nothing", launcher=SHELL),
     Row("keys_prefixed", args=("cut",), launcher=SHELL, word="cut"),

@@ -16,6 +16,7 @@ from preflight.domains.job.nccl_ras import Ras
 from preflight.domains.job.replica import Load, Replica
 from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import StepParts
+from preflight.domains.job.torch_warnings import TorchWarning
 from preflight.frozen import dataclass
 
 ARGUMENTS = 64
@@ -417,6 +418,7 @@ class Rehearsed:
     gpu: GpuUse = GpuUse()
     dealt: tuple[Dealt, ...] = ()
     loads: tuple[Load, ...] = ()
+    warned: tuple[TorchWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class Responder:
     recorder = {}  # what is in preflight_flight_recorder.py
     rendezvous = {}  # and in preflight_rendezvous.py
     caught = {}  # and in preflight_caught.py
+    warned = {}  # and in preflight_warned.py
     model = {}  # and in preflight_model.py
     phases = {}  # and in preflight_phases.py
     blocked = {}  # and in preflight_blocked.py
@@ -56,6 +57,7 @@ def begin():
     Responder.ended = False
     if Responder.caught:
         Responder.caught["begin"]()
+        Responder.warned["begin"]()
         Responder.model["begin"]()
         Responder.phases["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
@@ -94,6 +96,7 @@ def start(module, folder):
     atexit.register(write_end)
     sys.exit = note_exit(sys.exit)
     Responder.caught["follow"](module, is_own, frame_of)
+    Responder.warned["follow"](own_place)
     module.init_process_group = announce(module.init_process_group)
     enlist()
     follow_multiprocessing()
@@ -535,6 +538,7 @@ def dump():
     told["made"] = Responder.recorder["makers"](first_own)
     told["making"] = Responder.recorder["Recorder"].making[0]
     told["caught"] = Responder.caught["told"](Responder.main)
+    told["warned"] = Responder.warned["told"]()
     told["models"] = Responder.model["told"]()
     told["loads"] = list(Responder.model["Models"].loads.values())
     told["parts"] = Responder.phases["told"]()

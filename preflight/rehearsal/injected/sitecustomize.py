@@ -77,6 +77,7 @@ class TorchImports:
                 responder = self.load("preflight_responder")
                 responder["Responder"].recorder = self.load("preflight_flight_recorder")
                 responder["Responder"].caught = self.load("preflight_caught")
+                responder["Responder"].warned = self.load("preflight_warned")
                 responder["Responder"].model = self.load("preflight_model")
                 responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
