@@ -7,8 +7,9 @@ Fails if     a number or port is invalid or out of range; the endpoint of torchr
              rendezvous has no port; MASTER_ADDR is not a host name, or is a loopback address
              although there are several nodes; RANK is set without the rest of what env:// needs;
              RANK, WORLD_SIZE or a node's rank is not what this process's launcher says; each of
-             several tasks starts a torchrun of its own, or each node runs a separate job; two
-             processes have the same RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
+             several tasks starts a torchrun of its own, or each node runs a separate job;
+             WORLD_SIZE is not the number of ranks that are launched; two processes have the same
+             RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
 Warns if     a number has whitespace or a carriage return around it; the endpoint has no port, and
              nothing names a backend; ranks differ in MASTER_ADDR; the variables give another number
              of ranks on this node than this run has, or than came from it; LOCAL_RANK is not what
@@ -144,6 +145,16 @@ FINDINGS = {
         "a pod take it out of manifest and image, or from $JOB_COMPLETION_INDEX",
         status=(Status.FAIL, Status.WARN),
     ),
+    "world-size-mismatch": FindingType(
+        headline="WORLD_SIZE={said}, but {right} {ranks} launched ({source})",
+        who="job author",
+        cause="WORLD_SIZE left over from another job, in a shell, an env file or an image",
+        means='rank 0: "Timed out … waiting for clients", e.g. 3/8 clients joined: it waits for '
+        "ranks that nobody starts; with fewer than are launched, 'rank < size'",
+        now="export WORLD_SIZE={right}   on every node",
+        text="remove WORLD_SIZE from the file that sets it, or let the launcher compute it: nodes "
+        "x processes per node",
+    ),
     "local-rank-differs": FindingType(
         headline="LOCAL_RANK does not match the task's number on its node: {seen}, on {at}",
         who="job author",
@@ -270,8 +281,9 @@ def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
     for group in groups.values():
         seen = list(dict.fromkeys(fault.saw for fault in group))
         more = f" · and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
+        subjects = dict.fromkeys(s for fault in group for s in fault.subjects)
         yield group[0].with_(
-            subjects=tuple(dict.fromkeys(s for fault in group for s in fault.subjects)),
+            subjects=tuple(sorted(subjects, key=lambda s: not s.node)),  # who is there first
             saw="; ".join(seen[:SHOWN]) + more,
         )
 

@@ -49,6 +49,7 @@ from preflight.domains.rendezvous.tcp_probe import Probe, probe_ports
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural, rank_list
+from preflight.identity.discover import nodes_by_flag
 from preflight.identity.slurm_hosts import ExpectedHost, expected_hosts
 from preflight.model import (
     Blame,
@@ -492,7 +493,9 @@ def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) ->
     yield from arrivals.unexpected_connections(world, view)
     if view.guests or not misplaced:
         others = (r.roll for r in world.seen.values() if r is not view.reach)
-        yield from absent_ranks.absent(view, size, others, absent_ranks.not_reporting(world))
+        gone = absent_ranks.not_reporting(world)
+        nodes = nodes_by_flag(world.topology)
+        yield from absent_ranks.absent(view, size, others, gone, nodes)
 
 
 def measured(world: World[Reach]) -> Measured:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from preflight.humanize import plural
 from preflight.identity.addresses import endpoint_parts, loopback
-from preflight.identity.consistency import BACKEND, ENDPOINT, SHOWN, Env
-from preflight.identity.discover import C10D_PORT
+from preflight.identity.consistency import BACKEND, ENDPOINT, SHOWN, Env, size_mismatch
+from preflight.identity.discover import C10D_PORT, FLAG, nodes_by_flag
 from preflight.model import Confidence, Found, Status, Subject, Topology
 from preflight.sanitize import quoted
 
@@ -40,6 +40,7 @@ def faults_across_ranks(
             yield env.fault("world-differs", saw, expected, name=name, values=values)
     yield from _master_addr_faults(envs, top)
     yield from _local_size_faults(envs, top)
+    yield from _world_size_faults(envs, top)
 
 
 def _of_endpoints(envs: list[Env]) -> list[Env]:
@@ -52,6 +53,23 @@ def _of_endpoints(envs: list[Env]) -> list[Env]:
         if host and port and "MASTER_ADDR" not in env and not env.started_by_torchrun:
             found.append(replace(env, values={ENDPOINT_PORT: port}))
     return found
+
+
+def _world_size_faults(envs: list[Env], top: Topology) -> Iterator[Found]:
+    """WORLD_SIZE against LOCAL_WORLD_SIZE of all nodes, once as many nodes came as this run was
+    started for. Where each of them has one rank consistency.py needs no other node for it."""
+    here: dict[str, int] = {}
+    for env in envs:
+        here[env.node] = max(here.get(env.node, 0), env.number("LOCAL_WORLD_SIZE") or 0)
+    if nodes_by_flag(top) != len(here) or top.met == top.size:
+        return
+    if not all(here.values()) or all(count == 1 for count in here.values()):
+        return
+    launched = sum(here.values())
+    for env in envs:
+        if "LOCAL_RANK" in env and (env.number("WORLD_SIZE") or 0) > launched:
+            saw = f"{env.say('WORLD_SIZE')} · {FLAG} {len(here)}, LOCAL_WORLD_SIZE "
+            yield size_mismatch(env, f"{saw}{launched} in all", launched, f"{FLAG} {len(here)}")
 
 
 def _local_size_faults(envs: list[Env], top: Topology) -> Iterator[Found]:

@@ -12,7 +12,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.identity import slurm_hosts
 from preflight.identity.addresses import endpoint_parts, every_address, flaw, loopback
-from preflight.identity.discover import FLAG
+from preflight.identity.discover import FLAG, RANKS_LIMIT, nodes_by_flag
 from preflight.identity.launchers import (
     OPEN_MPI,
     OUTER,
@@ -22,7 +22,7 @@ from preflight.identity.launchers import (
     Launcher,
     leftovers,
 )
-from preflight.model import Confidence, Found, Status, Subject, Topology
+from preflight.model import Confidence, Found, Kind, Status, Subject, Topology
 from preflight.nodeset import expand
 from preflight.sanitize import quoted
 
@@ -356,7 +356,8 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
             status = None if env.owned == 1 else Status.WARN
             yield _disagreement(env, "RANK", launcher.rank[0], status)
         elif local and local > 1 and None not in (mine, all_) and all_ != size:
-            yield _disagreement(env, "WORLD_SIZE", launcher.size[0])
+            saw = env.say("WORLD_SIZE", launcher.size[0])
+            yield size_mismatch(env, saw, size, launcher.size[0])
         elif size > 1 and mine in (None, rank):
             yield from _local_rank_faults(env, launcher)
         break
@@ -417,15 +418,34 @@ def _index_faults(env: Env) -> Iterator[Found]:
 
 def _flag_faults(env: Env, top: Topology) -> Iterator[Found]:
     """WORLD_SIZE of nodes with one rank each, against how many nodes this run was started for."""
-    nodes, size = top.facts.get("nodes"), env.number("WORLD_SIZE")
-    if nodes is None or nodes.source != FLAG or not {"RANK", "LOCAL_RANK"} <= set(env.values):
+    count, size = nodes_by_flag(top), env.number("WORLD_SIZE")
+    if not {"RANK", "LOCAL_RANK"} <= set(env.values):
         return
-    count = number(nodes.value)
     if env.number("LOCAL_WORLD_SIZE") == 1 and count and size and size != count:
-        saw = f"{env.say('WORLD_SIZE', 'LOCAL_WORLD_SIZE')} · {nodes.source} {count}"
-        wanted = f"WORLD_SIZE {count}, or {nodes.source} {size}"
-        likely, present = Confidence.LIKELY, "WORLD_SIZE"
-        yield env.fault("launcher-disagrees", saw, wanted, None, likely, present=present)
+        saw = f"{env.say('WORLD_SIZE', 'LOCAL_WORLD_SIZE')} · {FLAG} {count}"
+        yield size_mismatch(env, saw, count, f"{FLAG} {count}")
+
+
+def size_mismatch(env: Env, saw: str, launched: int, source: str) -> Found:
+    """A WORLD_SIZE of another job. It is about the ranks that nobody has launched, too: that they
+    never come is its consequence."""
+    said = env.number("WORLD_SIZE") or 0
+    found = env.fault(
+        "world-size-mismatch",
+        saw,
+        f"WORLD_SIZE {launched}",
+        None,
+        Confidence.LIKELY,
+        said=str(said),
+        right=str(launched),
+        ranks="rank is" if launched == 1 else "ranks are",
+        source=source,
+    )
+    found = _with_other_allocation(env, found, source)
+    if not launched < said <= RANKS_LIMIT:
+        return found
+    nobody = Subject(Kind.RANK, ranks=tuple(range(launched, said)))
+    return found.with_(subjects=(*env.subjects, nobody))
 
 
 def _local_rank_faults(env: Env, launcher: Launcher) -> Iterator[Found]:
@@ -445,6 +465,11 @@ def _local_rank_faults(env: Env, launcher: Launcher) -> Iterator[Found]:
 def _disagreement(env: Env, mine: str, theirs: str, status: Status | None = None) -> Found:
     saw, wanted = env.say(mine, theirs), f"{mine} equal to {theirs}, or not set"
     found = env.fault("launcher-disagrees", saw, wanted, status, Confidence.LIKELY, present=mine)
+    return _with_other_allocation(env, found, theirs)
+
+
+def _with_other_allocation(env: Env, found: Found, theirs: str) -> Found:
+    """A finding with what else it could be where SLURM's variables may be another job's."""
     if theirs.startswith("SLURM_") and (listed := _other_allocation(env)):
         left = f"SLURM_* are left over from an allocation without {env.node}: {env.say(listed)}"
         return found.with_(alternatives=(left,))

@@ -382,6 +382,13 @@ def never_meets(here: Topology) -> bool:
     return beyond or (port is not None and port.source == NO_PORT)
 
 
+def nodes_by_flag(top: Topology) -> int:
+    """For how many nodes this run was started, where somebody has typed it; else 0."""
+    said = top.facts.get("nodes")
+    typed = said is not None and said.source == FLAG and re.fullmatch(r"\d{1,7}", said.value)
+    return int(said.value) if said is not None and typed else 0
+
+
 def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
     """Where the agents of a torchrun will meet that is yet to be started: it takes --rdzv-endpoint
     from PET_RDZV_ENDPOINT, as `host`, `host:port` or with an IPv6 address in brackets. With etcd a

@@ -13,7 +13,7 @@ from preflight.checks import env_identity
 from preflight.checks.env_identity import Identity
 from preflight.host import Host
 from preflight.identity.consistency import NAMES
-from preflight.model import Cause, Confidence, Fact, Missing, Node, Status, Topology
+from preflight.model import Cause, Confidence, Fact, Kind, Missing, Node, Status, Subject, Topology
 
 conforms(env_identity)
 
@@ -132,6 +132,31 @@ INDEXED_RANK = ENV | {
     "LOCAL_WORLD_SIZE": "1",
 }
 ALONE = ENV | {"WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+
+
+def two_by_four(size: int, second: int = 4) -> list[dict[str, str]]:
+    """What the ranks of two nodes have, the second one with so many ranks."""
+    here = [4] * 4 + [second] * 4
+    return [
+        ENV
+        | {"RANK": str(r), "LOCAL_RANK": str(r % 4), "LOCAL_WORLD_SIZE": str(n)}
+        | {"WORLD_SIZE": str(size)}
+        for r, n in enumerate(here)
+    ]
+
+
+def typed(nodes: int, size: int, *ranks: int) -> Topology:
+    """--nodes, and nodes with so many ranks each that came."""
+    made: list[Node] = []
+    first = 0
+    for number, count in enumerate(ranks, 1):
+        made.append(Node(f"n{number}", tuple(range(first, first + count))))
+        first += count
+    return topology(nodes=tuple(made), size=size, facts={"nodes": Fact(str(nodes), "--nodes")})
+
+
+SEVEN, UNEQUAL = typed(2, 8, 4, 3), typed(2, 6, 4, 2)
+THREE_OF_FOUR = typed(3, 12, 4, 4)
 THREE_NODES = several(3, 1, facts={"nodes": Fact("3", "--nodes")})
 
 HEALTHY = (
@@ -210,6 +235,9 @@ HEALTHY = (
     ),
     Case("--nodes as WORLD_SIZE says", one(ALONE), topology=THREE_NODES),
     Case("--nodes, with several ranks a node", one(torchrun(4, 8)), topology=THREE_NODES),
+    Case("--nodes, and a rank that never came", each(*two_by_four(8)[:7]), topology=SEVEN),
+    Case("--nodes, and a node that never came", each(*two_by_four(12)), topology=THREE_OF_FOUR),
+    Case("--nodes, and unequal nodes", each(*two_by_four(6, 2)[:6]), topology=UNEQUAL),
     Case("four ranks by hand on one machine", one(ENV | {"MASTER_ADDR": "localhost"})),
     Case("not distributed", one({"LOCAL_RANK": "-1", "MASTER_ADDR": "", "RANK": ""})),
     Case("IPv6", one(ENV | {"MASTER_ADDR": "2001:db8::7"})),
@@ -424,12 +452,19 @@ LAUNCHERS = (
     Case(
         "WORLD_SIZE of an earlier job, and --nodes",
         one(ALONE | {"WORLD_SIZE": "8"}),
-        "launcher-disagrees",
+        "world-size-mismatch",
         FAIL,
         topology=THREE_NODES,
     ),
+    Case(
+        "the same, with several ranks a node",
+        each(*two_by_four(16)),
+        "world-size-mismatch",
+        FAIL,
+        topology=typed(2, 16, 4, 4),
+    ),
     Case("of a node's agent", shared(mapped(1, 2, 2, RANK="0")), "launcher-disagrees", WARN),
-    Case("WORLD_SIZE of nodes", one(mapped(1, WORLD_SIZE="2")), "launcher-disagrees", FAIL),
+    Case("WORLD_SIZE of nodes", one(mapped(1, WORLD_SIZE="2")), "world-size-mismatch", FAIL),
     Case("RANK under mpirun", one(mpirun(5) | ENV), "launcher-disagrees", FAIL),
     Case(
         "RANK under hydra",
@@ -716,3 +751,16 @@ def test_observe_takes_only_known_names(tmp_path: Path) -> None:
     assert len(seen.values["WORLD_SIZE"]) == 256
     assert (seen.owned, seen.kubernetes) == (2, True)
     round_trips(seen)
+
+
+def test_world_size_of_another_job_is_about_the_ranks_that_nobody_starts_too() -> None:
+    case = next(c for c in LAUNCHERS if c.name == "the same, with several ranks a node")
+    (found,) = judged(env_identity, case)
+    assert found.subjects[-1] == Subject(Kind.RANK, ranks=tuple(range(8, 16)))
+    assert (found.fields["said"], found.fields["right"]) == ("16", "8")
+
+
+def test_of_a_smaller_world_size_nobody_is_missing() -> None:
+    case = next(c for c in LAUNCHERS if c.name == "WORLD_SIZE of nodes")
+    (found,) = judged(env_identity, case)
+    assert all(subject.node for subject in found.subjects)

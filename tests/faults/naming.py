@@ -250,12 +250,19 @@ FAULTS = (
     ),
     WorldFault(
         "WORLD_SIZE of an earlier job, of three ranks",
-        *("env.identity", "launcher-disagrees", "n1 · rank 0"),
+        *("env.identity", "world-size-mismatch", "n1 · rank 0"),
         env={"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"},
         on={f"n{n + 1}": {"RANK": str(n)} for n in range(3)},
         says="--nodes 3",
-        also=("rdzv.reach absent",),
         arrive=6,
+    ),
+    WorldFault(
+        "WORLD_SIZE of an earlier job, and a node that starts nothing",
+        *("env.identity", "world-size-mismatch", "n1 · rank 0"),
+        env={"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        on={f"n{n + 1}": {"RANK": str(n)} for n in range(3)},
+        also=("rdzv.reach absent",),
+        absent=("n3",),
     ),
     WorldFault(
         "MASTER_ADDR has a carriage return on one node",

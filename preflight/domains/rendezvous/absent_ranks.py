@@ -7,7 +7,7 @@ who is there with a part of its own is never called absent.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import AbsentHost, AttemptOutcome, Reach, describe_probes
@@ -131,10 +131,15 @@ def not_started(
 
 
 def absent(
-    view: MeetingView, size: int, others: Iterable[Roll], told: Collection[str] = ()
+    view: MeetingView,
+    size: int,
+    others: Iterable[Roll],
+    told: Collection[str] = (),
+    nodes: int = 0,
 ) -> Iterator[Found]:
     """Findings about ranks that never came. `others`: what all agents but the host saw; `told`:
-    hosts of which it is already known why nobody came."""
+    hosts of which it is already known why nobody came; `nodes`: as many as this run was started
+    for, 0 where nobody said so."""
     roll = view.roll
     others = tuple(others)
     elsewhere = frozenset(r for other in others for r in other.ranks)
@@ -185,11 +190,12 @@ def absent(
                 "ranks": rank_list(ranks or missing),
             },
         )
-    rest = sorted(missing - known)
-    if rest and not unknown_ranks and not taken:
-        looped = (CALL_THEMSELVES,) if loopback(roll.name) else ()
+    if unknown_ranks or taken:
+        return
+    looped = (CALL_THEMSELVES,) if loopback(roll.name) else ()
+    homes = _homes(view)
+    for rest in _launched_and_beyond(view, sorted(missing - known), nodes):
         many = len(rest) > ONE_BY_ONE
-        homes = _homes(view)
         single = tuple(Subject(Kind.RANK, homes.get(r, ""), str(r), (r,)) for r in rest if not many)
         where = sorted({homes[r] for r in rest if r in homes})
         yield Found(
@@ -207,6 +213,20 @@ def absent(
                 "ranks": rank_list(rest),
             },
         )
+
+
+def _launched_and_beyond(
+    view: MeetingView, missing: Sequence[int], nodes: int
+) -> Iterator[Sequence[int]]:
+    """The missing ranks that so many nodes may have, and those that are more than WORLD_SIZE should
+    count (env.identity): a node that is down is no consequence of the latter."""
+    here: dict[str, int] = {}
+    for arrival in view.roll.arrivals:
+        here[arrival.node] = here.get(arrival.node, 0) + len(arrival.ranks)
+    most = max(here.values())
+    launched = nodes * most if most == 1 or len(here) == nodes else 0
+    parts = ([r for r in missing if r < launched], [r for r in missing if r >= launched])
+    yield from (part for part in parts if part)
 
 
 def _no_files(view: MeetingView, met: str, missing: list[int]) -> Found:

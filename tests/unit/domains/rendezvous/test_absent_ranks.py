@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.cases import assert_case, judged
+from support.cases import assert_case, judged, topology
 from support.rendezvous_cases import (
     ABSENT_RANKS,
     ALL,
@@ -22,9 +22,7 @@ from support.rendezvous_cases import (
 from preflight.checks import rdzv_reach
 from preflight.domains.rendezvous.attempts import AbsentHost
 from preflight.identity.slurm_hosts import ExpectedHost
-from preflight.model import (
-    Status,
-)
+from preflight.model import Fact, Status
 
 
 @pytest.mark.parametrize("case", ABSENT_RANKS, ids=lambda c: c.name)
@@ -71,3 +69,25 @@ def test_of_many_absent_hosts_those_that_were_looked_at_speak_for_all() -> None:
     assert finding.code == "absent-host-up"
     assert len(finding.subjects) == 17
     assert "nobody from n[04-20] (ranks 6-39)" in finding.saw
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "split"),
+    [
+        (5, (2, 2, 2, 2), ["ranks 8-15"]),  # nobody knows what the fifth node would have
+        (4, (2, 2, 2, 2), ["ranks 8-15"]),
+        (4, (1, 1, 1), ["rank 3", "ranks 4-15"]),
+        (0, (1, 1, 1), ["ranks 3-15"]),
+    ],
+)
+def test_ranks_beyond_those_of_all_nodes_are_apart(
+    nodes: int, ranks: tuple[int, ...], split: list[str]
+) -> None:
+    first, came = 0, []
+    for arrival, count in zip(ALL, ranks, strict=False):
+        came.append(dataclasses.replace(arrival, ranks=tuple(range(first, first + count))))
+        first += count
+    facts = {"nodes": Fact(str(nodes), "--nodes")} if nodes else {}
+    seen = here(hosting(*came, size=16))
+    found = judged(rdzv_reach, row("", seen, "absent", topology=topology(size=16, facts=facts)))
+    assert [f.saw.partition("; ")[2].partition(" never")[0] for f in found] == split
