@@ -9,7 +9,8 @@ Looks at     the address that Gloo uses on each node, and NCCL's where there are
 Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
              direction (Gloo uses one of the two; which one depends on the addresses); a node is
              behind NAT, so that nobody reaches the address that it advertises; two machines
-             have the same address; an interface does not reach the others; connections that work
+             have the same address; an interface does not reach the others; a library takes another
+             one on a node than elsewhere, since that has no link there; connections that work
              one by one fail all at once; some connections between two nodes pass, and others, from
              other source ports, get no answer or are refused each time
 Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
@@ -57,6 +58,7 @@ from preflight.domains.net.mesh_view import (
     behind_nat,
     describe_results,
     edge_status,
+    fallen_back,
     library_mesh,
     on_wrong_interface,
     other_range,
@@ -101,6 +103,7 @@ OWN_ADDRESS = "a different address for each machine"
 # ranks of a node whose connections the burst stands for: each of them is connected to each of
 # another node's, and of two nodes half are dialled by the one
 RANKS_OF_BURST = 8
+IDLE_KEPT = 32
 # a single lost packet among many happens in healthy networks
 LOST_SYNS, LOST_SHARE = 2, 0.02
 
@@ -183,6 +186,24 @@ FINDINGS = {
         commands=(Command("ip -brief address", "{node}"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
+    ),
+    "interface-down": FindingType(
+        headline="{library} uses {interface} on {where}, {usual} on the other nodes: {usual} {why} "
+        "on {where}",
+        cause="a cable, a switch port or an HCA that is down, or an interface that was never "
+        "configured on this node: the library silently takes the next one",
+        means="ncclCommInitRank hangs or ends with 'Connect to … failed', 'No route to host' or "
+        "'Connection timed out': the addresses of the other nodes are in a network that this node "
+        "has no way to",
+        now="ip link set {link} up   on {node}, as root",
+        text="exclude {node!s} until {usual} has a link and an address there as on the other nodes",
+        commands=(
+            Command("ip -brief link; ip -brief address", "{node}"),
+            Command("ibstat; dmesg -T | grep -i -e link -e mlx", "{node}"),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
+        explains=(*CHECK.explains, "agree.hardware:nic-missing", "net.rdma:port-down"),
     ),
     "address-duplicate": FindingType(
         headline="{where} have the same IP address {to_ip}",
@@ -290,7 +311,9 @@ def observe(host: Host, ctx: Context) -> Mesh:
     flows = summarise_flows(met, peer.flows)
     seen = summarise_dials(place, ways, met, opened, peer.heard, numbers, each, flows)
     queue = host.read_int("/proc/sys/net/core/somaxconn") or 0
-    return replace(seen, queue=queue, overflowed=max(0, listen_overflows(host) - before))
+    idle = [i.name for i in host.interfaces if not (i.running or i.loopback)][:IDLE_KEPT]
+    overflows = max(0, listen_overflows(host) - before)
+    return replace(seen, queue=queue, overflowed=overflows, idle=tuple(idle))
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -331,6 +354,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             n for n in suspect.names if on_wrong_interface(world, view, n, suspect.what == NODE)
         ]
         named |= set(suspect.names) if suspect.what == NODE else set()
+        if fallen := fallen_back(world, view, suspect):
+            named |= {*fallen}
+            yield _fallen_back(world, rest, suspect, fallen)
+            continue
         further = view.library in MORE and suspect.what in (ALL, NODE, EITHER)
         if further or (suspect.what != LINK and len(wrong) == len(suspect.names)):
             wrong = wrong or list(suspect.names)
@@ -369,6 +396,29 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
         fields=advice_fields(world, view, nodes[0], nodes[-1])
         | {"wanted": meeting or "", "exactly": f"={meeting}"},
         status=edge_status(world, view, nodes),
+    )
+
+
+def _fallen_back(
+    world: World[Mesh], view: LibraryMesh, suspect: Suspect, fallen: Mapping[str, str]
+) -> Found:
+    """The finding about nodes that don't have the interface that all others use."""
+    node, usual = next(iter(fallen.items()))
+    way = view.ways[node]
+    idle = usual in world.seen[node].idle
+    why = "has no link" if idle else "can't be used"
+    others = [f"{n} {w.interface} {w.ip}" for n, w in view.ways.items() if n not in fallen][:2]
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    return Found(
+        "interface-down",
+        tuple(Subject(Kind.NIC, n, fallen[n], world.topology.ranks_of(n)) for n in fallen),
+        saw=f"{view.shown} uses {node} {way.interface} {way.ip}, {', '.join(others)} · {usual} "
+        f"{why} on {node} · {suspect.where(view.tested)}: {results}",
+        expected=f"{usual} with a link and an address, as on the other nodes",
+        confidence=Confidence.LIKELY,
+        fields=advice_fields(world, view, node, node)
+        | {"library": view.shown, "usual": usual, "why": why, "link": usual if idle else ""},
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 
 

@@ -7,7 +7,8 @@ Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, whe
              the same host; for hosts in SLURM's node list that did not arrive, their address and
              whether they respond
 Fails if     an agent can't get in: the name does not resolve or its name server does not respond;
-             the port refuses, drops or rejects connections; the host is down or there is no route;
+             the port refuses, drops or rejects connections; the host is down, there is no route, or
+             the agent's interface in that network has no link;
              another program answers; an address that torch tries first does not respond. Also if
              rank 0 does not run on MASTER_ADDR, does not reach itself there (a service without
              hairpin), or that is the loopback, or an address that other nodes have, too; rank 0
@@ -33,7 +34,7 @@ from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
 from preflight.domains.net.dns import LookupBatch, addresses, c10d_order, is_loopback
-from preflight.domains.net.reverse_path import OutgoingWay, outgoing_way
+from preflight.domains.net.reverse_path import OutgoingWay, link_down, outgoing_way
 from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
@@ -351,6 +352,7 @@ def observe(host: Host, ctx: Context) -> Reach:
     sought: tuple[AbsentHost, ...] = ()
     elsewhere: tuple[Probe, ...] = ()
     ways: dict[str, OutgoingWay] = {}
+    idle: dict[str, str] = {}
     outside = not roll.hosts and roll.reached is None
     agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     routes = {a.ip: _route(host, a.ip) for a in roll.ladder[:TRIED]}
@@ -365,6 +367,7 @@ def observe(host: Host, ctx: Context) -> Reach:
             ips, ports = list(roll.ips[:TRIED]), (roll.port,)
         elsewhere = probe_ports(((ip, p) for ip in ips for p in ports), SECONDS_OF_PORTS)
         ways = {ip: way for ip in ips if (way := outgoing_way(host, ip))}
+        idle = {ip: nic for ip in ips if (nic := link_down(host, ip))}
     return Reach(
         roll=roll,
         addresses=_own_addresses(host),
@@ -378,6 +381,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
         interface=_interface_of(host, roll.ips) if roll.mine else "",
         ways=ways,
+        idle=idle,
     )
 
 

@@ -84,6 +84,12 @@ def mesh(
     return seen
 
 
+def idle(seen: dict[str, Any], number: int, *nics: str) -> dict[str, Any]:
+    """That node has these interfaces, without a link."""
+    node = f"n{number}"
+    return seen | {node: dataclasses.replace(seen[node], idle=nics)}
+
+
 def both(a: int, count: int, dead: int, again: int = 0) -> dict[Numbers, tuple[int, int]]:
     """Of the connections into and out of node `a` these get no answer, or pass the second time."""
     return {e: (dead, again) for b in range(count) if b != a for e in ((a, b), (b, a))}
@@ -126,6 +132,18 @@ ONE_LOOPS = ONE_LOOPS_IN_10 | {
 }
 TWINS = {i: (ListenAddress(GLOO, "eth0", "10.0.0.7", 1500),) for i in (1, 2)}
 SECOND_NET = {i: (ListenAddress(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),) for i in range(3)}
+NO_IB_ON_ONE = SECOND_NET | {1: (ListenAddress(NCCL, "eth0", "10.0.0.2", 1500),)}
+SECOND_ON_MOST = {
+    i: (ListenAddress(NCCL, "eth0" if i == 1 else "eth1", f"10.9.0.{i + 1}", 1500),)
+    for i in range(3)
+}
+GLOO_ASIDE = {
+    i: (
+        ListenAddress(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),
+        ListenAddress(GLOO, "eth0" if i == 1 else "eth1", f"10.0.0.{i + 1}", 1500),
+    )
+    for i in range(3)
+}
 BOTH_WAYS = {
     i: (
         ListenAddress(NCCL, "eth0", f"10.0.0.{i + 1}", 1500),
@@ -243,6 +261,47 @@ CASES = (
         "interface-wrong",
         FAIL,
         "n0 · ib0",
+    ),
+    case(
+        "one node has no ib0, and NCCL takes eth0 there",
+        3,
+        mesh(3, out_of(1, 3, DROP), ways=NO_IB_ON_ONE, libraries="NCCL"),
+        "interface-down",
+        FAIL,
+        "n1 · ib0",
+    ),
+    case(
+        "the same of two nodes",
+        2,
+        mesh(2, {(1, 0): DROP}, ways=NO_IB_ON_ONE, libraries="NCCL"),
+        "interface-down",
+        FAIL,
+        "n1 · ib0",
+    ),
+    case(
+        "eth1 is down on one node, and NCCL takes eth0 there",
+        3,
+        idle(mesh(3, out_of(1, 3, DROP), ways=SECOND_ON_MOST, libraries="NCCL"), 1, "eth1"),
+        "interface-down",
+        FAIL,
+        "n1 · eth1",
+    ),
+    case(
+        "the same of Gloo's side road",
+        3,
+        idle(mesh(3, out_of(1, 3, DROP), ways=GLOO_ASIDE), 1, "eth1"),
+        "interface-down",
+        WARN,
+        "n1 · eth1",
+    ),
+    case("ib0 on most nodes, and all is reached", 3, mesh(3, ways=NO_IB_ON_ONE, libraries="NCCL")),
+    case(
+        "a firewall on one node whose NIC has another name",
+        3,
+        idle(mesh(3, out_of(1, 3, DROP), ways=SECOND_ON_MOST, libraries="NCCL"), 1, "eth7"),
+        "outbound-closed",
+        FAIL,
+        "n1",
     ),
     case(
         "a firewall on one node of another network",

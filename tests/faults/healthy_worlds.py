@@ -16,6 +16,7 @@ from faults.naming import KNOWN as KNOWN_HERE
 from faults.network import (
     CLOSED_SECOND,
     GPU,
+    IB0,
     LOSSY,
     SWAPPED,
     USB,
@@ -38,6 +39,7 @@ from lab.faults import (
     flapped,
     forget_idle,
     limit_syns,
+    link_down,
     lose,
     masquerade,
     name_is,
@@ -159,6 +161,13 @@ WORLDS = (
         breaks={f"n{n}": [listen_queue(128)] for n in (1, 2, 3, 4)},
     ),
     healthy("another range of ports on one machine", breaks={"n2": [WIDE]}, machines=machines(4)),
+    healthy("IPoIB beside Ethernet", machines=machines(3, nics=2, setup=IB0)),
+    healthy(
+        "a third network that is down on one node, and that nobody uses",
+        machines=machines(3, nics=3, setup=IB0),
+        breaks={"n3": [link_down("eth2")]},
+        args=("--only", "net.interface,net.mesh,rdzv.reach"),
+    ),
     healthy("docker0 on all, with the same address", machines=machines(3, setup=DOCKER)),
     healthy(
         "a container whose network is routed, and whose name is its host's",

@@ -91,6 +91,8 @@ NO_WAY_OUT = firewall(
 SIX = firewall("at most 6 connections", f"tcp dport != {PORT} ct state new ct count over 6 drop")
 CLOSED_SECOND = firewall("nothing comes in at eth1", 'iifname "eth1" drop')
 GPU = ": > /dev/nvidia0\n"
+IB0 = f"{GPU}ip link set eth1 down; ip link set eth1 name ib0; ip link set ib0 up\n"
+"""A second network by IPoIB, which NCCL prefers."""
 """The file of a GPU, for whoever only asks whether there is one."""
 USB = """
 ip link add usb0 type veth peer name bmc0; ip addr add 169.254.3.1/24 dev usb0
@@ -594,8 +596,8 @@ ROUTES = (
     ),
     reach(
         "the cable of n2 is unplugged",
-        "host-dead",
-        "n2*",
+        "link-down",
+        "n2 · eth0",
         breaks={"n2": [unplugged()]},
     ),
     reach(
@@ -944,6 +946,36 @@ ADDRESSES = (
         env={"NCCL_SOCKET_IFNAME": "eth0,eth1"},
         breaks={"n2": [CLOSED_SECOND]},
         innocent=("n1", "n3"),
+    ),
+    # as in nccl#1291 and nccl#733: the others' addresses are on ib0
+    mesh(
+        "ib0 is down on one node, whose NCCL takes eth0",
+        *("interface-down", "n3 · ib0"),
+        machines=(*machines(2, nics=2, setup=IB0), Machine("n3", nics=2, setup=IB0)),
+        breaks={"n3": [link_down("ib0")]},
+        says="ib0 has no link on n3",
+        innocent=("n1", "n2"),
+    ),
+    reach(
+        "ib0 is down on one node, and MASTER_ADDR is rank 0's address there",
+        *("link-down", "n3 · ib0"),
+        machines=(*machines(2, nics=2, setup=IB0), Machine("n3", nics=2, setup=IB0)),
+        breaks={"n3": [link_down("ib0")]},
+        master="10.78.0.1",
+        innocent=("n1", "n2"),
+    ),
+    mesh(
+        "ib0 is down on one of two nodes",
+        *("interface-down", "n2 · ib0"),
+        machines=machines(2, nics=2, setup=IB0),
+        breaks={"n2": [link_down("ib0")]},
+        innocent=("n1",),
+    ),
+    mesh(
+        "one node has no ib0 at all",
+        *("interface-down", "n3 · ib0"),
+        machines=(*machines(2, nics=2, setup=IB0), Machine("n3", setup=GPU)),
+        innocent=("n1", "n2"),
     ),
     # as in nccl#550
     WorldFault(

@@ -1223,6 +1223,26 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("n4 sends to 10.0.0.1 by eth1 with eth0's address", "eth0 has rp_filter=1"),
     ),
     row(
+        "silence where this node's interface in that network has no link",
+        here(
+            three(),
+            n2=guest(2),
+            n3=guest(3),
+            n4=out(
+                4,
+                DROPPED,
+                elsewhere=tuple(Probe("10.0.0.1", p, "ETIMEDOUT") for p in (22, 9, 29501)),
+                idle={"10.0.0.1": "ib0"},
+            ),
+        ),
+        "link-down",
+        subject="n4 · ib0",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("n4 has ib0 in the network of 10.0.0.1, without a link",),
+    ),
+    row(
         "two nodes, and one is not in: either side",
         here(hosting(came(1, 4), size=4), n2=out(2, DROPPED)),
         "dropped",

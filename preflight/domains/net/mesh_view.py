@@ -8,7 +8,14 @@ from dataclasses import field, replace
 
 from preflight.domains.net import interface_rules
 from preflight.domains.net.dns import is_loopback, parse_ip
-from preflight.domains.net.fault_localisation import NODE, Pair, Suspect, names_by_number, suspects
+from preflight.domains.net.fault_localisation import (
+    EITHER,
+    NODE,
+    Pair,
+    Suspect,
+    names_by_number,
+    suspects,
+)
 from preflight.domains.net.interfaces import (
     GLOO,
     MORE,
@@ -65,6 +72,7 @@ class Mesh:
     burst_rough  the worst of each edge that was not good when all were opened at once
     each      connections from different source ports that were tried on each edge; `flows` are the
               edges on which not all of them passed at once
+    idle      interfaces of this node that are down or have no link
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
               meanwhile
     """
@@ -82,6 +90,7 @@ class Mesh:
     source: str = ""
     queue: int = 0
     overflowed: int = 0
+    idle: tuple[str, ...] = ()
 
 
 def summarise_dials(
@@ -404,6 +413,23 @@ def on_wrong_interface(world: World[Mesh], one: LibraryMesh, node: str, alone: b
     return interface_rules.isolated(way.interface) or bool(
         seen.meeting and seen.meeting != way.interface
     )
+
+
+def fallen_back(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> dict[str, str]:
+    """Nodes of a suspect on which the library takes another interface than on all other nodes,
+    since theirs has no link there -> the name of theirs. NCCL prefers names that begin with ib: a
+    node where it takes another one has none that works."""
+    found = {}
+    for node in suspect.names if suspect.what in (NODE, EITHER) and one.library not in MORE else ():
+        usual = {way.interface for n, way in one.ways.items() if n != node}
+        seen, mine = world.seen.get(node), one.ways.get(node)
+        if seen is None or mine is None or len(usual) != 1 or mine.interface in usual:
+            continue
+        name = usual.pop()
+        preferred = one.library == NCCL and name.startswith("ib") > mine.interface.startswith("ib")
+        if name in seen.idle or preferred:
+            found[node] = name
+    return found
 
 
 def edge_status(world: World[Mesh], one: LibraryMesh, nodes: Iterable[str]) -> Status:

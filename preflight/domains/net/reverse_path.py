@@ -1,4 +1,5 @@
-"""On which interface this machine sends to an address, and where it would take the answer.
+"""On which interface this machine sends to an address, where it would take the answer, and whether
+the interface that should lead there has a link.
 
 With rp_filter=1 the kernel silently drops packets that come in on another interface than the one
 by which it would send to their source, ARP requests of the same subnet included (RFC 3704, Linux:
@@ -12,7 +13,7 @@ import contextlib
 from ipaddress import ip_address, ip_network
 
 from preflight.frozen import dataclass
-from preflight.host import Host, Route
+from preflight.host import Address, Host, Route
 from preflight.model import CannotObserve
 
 CONF = "/proc/sys/net/ipv4/conf"
@@ -48,6 +49,23 @@ def outgoing_way(host: Host, ip: str) -> OutgoingWay | None:
             leaves = max(fits, key=lambda r: (r.prefix, -r.metric)).interface
             return OutgoingWay(leaves, source, _filter(host, source))
     return None
+
+
+def link_down(host: Host, ip: str) -> str:
+    """The interface without a link in whose network `ip` is; empty where there is none, or another
+    one of that network has a link. The kernel drops the route to the network of an interface that
+    is switched off, and sends what is for it by the default route."""
+    with contextlib.suppress(CannotObserve, ValueError):
+        there = [i for i in host.interfaces for a in i.addresses if _in_network(a, ip)]
+        if there and not any(i.running for i in there):
+            return there[0].name
+    return ""
+
+
+def _in_network(address: Address, ip: str) -> bool:
+    if ip_address(ip).version != address.family or ip == address.ip:
+        return False
+    return ip_address(ip) in ip_network(f"{address.ip}/{address.prefix}", strict=False)
 
 
 def _covers(route: Route, ip: str) -> bool:

@@ -69,6 +69,7 @@ class Reach:
     kubernetes  here an operator gives localhost to the first pod alone
     interface   which of this machine has MASTER_ADDR; empty: none
     ways        address -> the interfaces that such an agent sends by and has its answers on
+    idle        address -> the interface of such an agent that is in its network, and has no link
     """
 
     roll: Roll
@@ -83,6 +84,7 @@ class Reach:
     sidecar: str = ""
     interface: str = ""
     ways: Mapping[str, OutgoingWay] = field(default_factory=dict)
+    idle: Mapping[str, str] = field(default_factory=dict)
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:

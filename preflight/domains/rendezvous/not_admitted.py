@@ -231,6 +231,8 @@ def _diagnosis(
         return _data_lost(group, world, view)
     if code == on_the_way.REVERSE_PATH:
         return _answers_dropped(group, view)
+    if code == on_the_way.LINK_DOWN:
+        return _link_down(group, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
     if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
@@ -310,6 +312,21 @@ def _answers_dropped(group: Sequence[NotAdmitted], view: MeetingView | None) -> 
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields=_fields(group, ""),
+    )
+
+
+def _link_down(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
+    first = group[0]
+    ip = first.attempt.ip if first.attempt is not None else ""
+    nics = [(one.here, one.reach.idle.get(ip, first.reach.idle[ip])) for one in group]
+    return Found(
+        on_the_way.LINK_DOWN,
+        tuple(Subject(Kind.NIC, here.node, nic, here.ranks) for here, nic in nics),
+        saw=f"{first.here.node} has {nics[0][1]} in the network of {ip}, without a link · "
+        f"{_what_they_saw(group, view)}",
+        expected="an interface with a link in the network of MASTER_ADDR",
+        confidence=Confidence.LIKELY,
+        fields={**_fields(group, ""), "nic": nics[0][1]},
     )
 
 

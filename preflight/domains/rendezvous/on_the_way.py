@@ -8,13 +8,13 @@ host saw of the connection, and what its kernel acknowledged.
 from __future__ import annotations
 
 from preflight.domains.rendezvous.arrivals import MeetingView
-from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach
+from preflight.domains.rendezvous.attempts import EXPLAINS, AttemptOutcome, Reach
 from preflight.model import Blame, Command, FindingType
 from preflight.roster import Attempt
 
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
-REVERSE_PATH = "reverse-path"
+REVERSE_PATH, LINK_DOWN = "reverse-path", "link-down"
 STORE_NOT_SERVED = "agent-store-missing"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -24,6 +24,11 @@ DISCARD = 9
 """A port at which hardly any machine listens."""
 
 TIMED_OUT = "'The client socket has timed out after … while trying to connect to ({name}, {port})'"
+
+UNREACHED = (
+    *(AttemptOutcome.DROPPED, AttemptOutcome.DEAD),
+    *(AttemptOutcome.NO_ROUTE, AttemptOutcome.PROHIBITED),
+)
 
 FINDINGS = {
     INTERCEPTED: FindingType(
@@ -98,6 +103,21 @@ FINDINGS = {
         ),
         blame=Blame.NODE,
     ),
+    LINK_DOWN: FindingType(
+        headline="{outside} can't reach {name}: {nic}, its interface in that network, has no link",
+        who="cluster administrator",
+        cause="a cable, a switch port or an HCA that is down, or an interface that is switched off",
+        means=TIMED_OUT + " or 'No route to host' on this node; all others wait for it",
+        now="ip link set {nic} up   on {outside}, as root",
+        text="exclude {outside!s} until {nic} has a link; check its cable and its switch port, of "
+        "InfiniBand the state of the port",
+        commands=(
+            Command("ip -brief link; ip route get {ip}", "this node"),
+            Command("ibstat; dmesg -T | grep -i -e link -e mlx", "this node"),
+        ),
+        blame=Blame.NODE,
+        explains=(*EXPLAINS, "agree.hardware:nic-missing", "net.rdma:port-down"),
+    ),
     STORE_NOT_SERVED: FindingType(
         headline="torchrun's variables are set, but no torchrun holds the store at {name}:{port}",
         who="job author",
@@ -122,6 +142,8 @@ def seen_on_the_way(
         return DATA_LOST
     if way is AttemptOutcome.NOT_OURS and _listens_everywhere(reach, attempt.ip):
         return INTERCEPTED
+    if way in UNREACHED and attempt.ip in reach.idle:
+        return LINK_DOWN
     if way is AttemptOutcome.DROPPED and _drops_answers(reach, attempt.ip):
         return REVERSE_PATH
     said_nothing = attempt.answer in ("silent", "closed")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.domains.net.reverse_path import CONF, OutgoingWay, outgoing_way
+from preflight.domains.net.reverse_path import CONF, OutgoingWay, link_down, outgoing_way
 from preflight.host import Address, Host, Interface
 
 ROUTES = (
@@ -71,3 +71,34 @@ def test_what_cannot_be_told(tmp_path: Path) -> None:
     assert outgoing_way(two(tmp_path / "v6", {"all": 1}), "fd77::1") is None
     assert outgoing_way(two(tmp_path / "no", {"all": 1}), "no address") is None
     assert outgoing_way(Host(str(tmp_path), {}), "10.77.0.1") is None
+
+
+class Three(Host):
+    """A machine with an interface that has no link, and two in one network of which one has."""
+
+    interfaces = (  # type: ignore[assignment]
+        Interface("eth0", True, True, False, 1500, (Address("10.77.0.2", 16, 4),)),
+        Interface("ib0", True, False, False, 4092, (Address("10.78.0.2", 16, 4),)),
+        Interface("eth1", False, False, False, 1500, (Address("10.79.0.2", 24, 4),)),
+        Interface("eth2", True, True, False, 1500, (Address("10.79.0.3", 24, 4),)),
+        Interface("eth3", False, False, False, 1500, (Address("fd00::2", 64, 6),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ip", "nic"),
+    [
+        ("10.77.0.1", ""),
+        ("10.78.0.1", "ib0"),
+        ("10.78.0.2", ""),  # its own
+        ("10.79.0.1", ""),
+        ("10.80.0.1", ""),
+        ("fd00::1", "eth3"),
+        ("fd01::1", ""),
+        ("no address", ""),
+    ],
+)
+def test_an_interface_without_a_link_that_should_lead_there(
+    tmp_path: Path, ip: str, nic: str
+) -> None:
+    assert link_down(Three(str(tmp_path), {}), ip) == nic
