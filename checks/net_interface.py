@@ -537,10 +537,12 @@ def _judge_choice(
         explains=STARTS[variable],
         fields=_advice_fields(seen, master),
     )
+    # of two in one subnet: whoever reaches the one may well reach the other
+    shared = way is not None and set(ifname.networks(way)) & set(ifname.networks(interface))
     local = ip.startswith(("169.254.", "fe80:"))
     if loops or ifname.isolated(interface.name):
         yield finding
-    elif local or ifname.virtual(interface.name) or (way is not None and not meant):
+    elif local or ifname.virtual(interface.name) or not (way is None or meant or shared):
         yield finding.with_(
             code="interface-doubtful",
             confidence=Confidence.POSSIBLE,

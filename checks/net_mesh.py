@@ -10,8 +10,9 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              direction (Gloo uses one of the two; which one depends on the addresses); a node is
              behind NAT, so that nobody reaches the address that it advertises; two machines
              have the same address; an interface does not reach the others; a library takes another
-             one on a node than elsewhere, since that has no link there; connections that work
-             one by one fail all at once; some connections between two nodes pass, and others, from
+             one on a node than elsewhere, since that has no link there; a reverse path filter
+             drops what comes in on the second of two NICs in one subnet; connections that work one
+             by one fail all at once; some connections between two nodes pass, and others, from
              other source ports, get no answer or are refused each time
 Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
              queue was full for a moment; the listener sees a
@@ -57,6 +58,7 @@ from preflight.domains.net.mesh_view import (
     bad_addresses,
     behind_nat,
     describe_results,
+    drops_its_subnet,
     edge_status,
     fallen_back,
     library_mesh,
@@ -68,6 +70,7 @@ from preflight.domains.net.mesh_view import (
     summarise_flows,
     translated,
 )
+from preflight.domains.net.reverse_path import filtered
 from preflight.domains.net.tcp import listen_overflows
 from preflight.expect import Expect
 from preflight.host import Host
@@ -205,6 +208,25 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=(*CHECK.explains, "agree.hardware:nic-missing", "net.rdma:port-down"),
     ),
+    "reverse-path": FindingType(
+        headline="{at} can't be reached: {where} has another interface in that subnet, and "
+        "rp_filter drops what comes in on this one",
+        cause="two NICs in one subnet with net.ipv4.conf.*.rp_filter=1: the route back to the "
+        "subnet leaves by the first NIC only, and with arp_ignore that one does not answer for "
+        "the other's address",
+        means="'No route to host' or 'Connection timed out' in ncclCommInitRank or "
+        "connectFullMesh, or a hang; with another order of the NICs after a reboot it may pass",
+        now="sysctl -w net.ipv4.conf.{interface}.rp_filter=2   on {node}, as root",
+        text="give each NIC a subnet of its own, or a routing table of its own (ip rule from its "
+        "address); rp_filter=2 (loose) lets packets in, but they are answered by the first NIC",
+        commands=(
+            Command("ip route show; ip rule show", "{node}"),
+            Command("sysctl -a -r 'rp_filter|arp_ignore'", "{node}"),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
+        explains=(*CHECK.explains, "net.interface:subnet-shared"),
+    ),
     "address-duplicate": FindingType(
         headline="{where} have the same IP address {to_ip}",
         cause="a cloned image, or an address that was assigned twice",
@@ -313,7 +335,8 @@ def observe(host: Host, ctx: Context) -> Mesh:
     queue = host.read_int("/proc/sys/net/core/somaxconn") or 0
     idle = [i.name for i in host.interfaces if not (i.running or i.loopback)][:IDLE_KEPT]
     overflows = max(0, listen_overflows(host) - before)
-    return replace(seen, queue=queue, overflowed=overflows, idle=tuple(idle))
+    own = replace(seen, idle=tuple(idle), filtered=filtered(host))
+    return replace(own, queue=queue, overflowed=overflows)
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -358,6 +381,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             named |= {*fallen}
             yield _fallen_back(world, rest, suspect, fallen)
             continue
+        if filtering := drops_its_subnet(world, view, suspect):
+            named |= {*filtering}
+            yield _filtered(world, rest, suspect, filtering)
+            continue
         further = view.library in MORE and suspect.what in (ALL, NODE, EITHER)
         if further or (suspect.what != LINK and len(wrong) == len(suspect.names)):
             wrong = wrong or list(suspect.names)
@@ -396,6 +423,26 @@ def _wrong_addresses(world: World[Mesh], view: LibraryMesh, code: str, nodes: li
         fields=advice_fields(world, view, nodes[0], nodes[-1])
         | {"wanted": meeting or "", "exactly": f"={meeting}"},
         status=edge_status(world, view, nodes),
+    )
+
+
+def _filtered(world: World[Mesh], view: LibraryMesh, suspect: Suspect, nodes: list[str]) -> Found:
+    """The finding about nodes whose reverse path filter drops what the others send."""
+    ways = [f"{view.ways[n].interface} {view.ways[n].ip} of {n}" for n in nodes[:4]]
+    more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    return Found(
+        "reverse-path",
+        tuple(
+            Subject(Kind.NIC, n, view.ways[n].interface, world.topology.ranks_of(n)) for n in nodes
+        ),
+        saw=f"{suspect.where(view.tested)}: {results} · {view.shown} uses {', '.join(ways)}{more}, "
+        "with rp_filter=1 and the route to its own subnet on another interface",
+        expected="the route to a subnet on the interface that is used there, or rp_filter=2",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
+        fields=advice_fields(world, view, nodes[0], nodes[0]),
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 
 

@@ -34,7 +34,7 @@ from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
 from preflight.domains.net.dns import LookupBatch, addresses, c10d_order, is_loopback
-from preflight.domains.net.reverse_path import OutgoingWay, link_down, outgoing_way
+from preflight.domains.net.reverse_path import OutgoingWay, filtered, link_down, outgoing_way
 from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
@@ -368,6 +368,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         elsewhere = probe_ports(((ip, p) for ip in ips for p in ports), SECONDS_OF_PORTS)
         ways = {ip: way for ip in ips if (way := outgoing_way(host, ip))}
         idle = {ip: nic for ip in ips if (nic := link_down(host, ip))}
+    interface = _interface_of(host, roll.ips) if roll.mine else ""
     return Reach(
         roll=roll,
         addresses=_own_addresses(host),
@@ -379,7 +380,8 @@ def observe(host: Host, ctx: Context) -> Reach:
         hosts_line=_hosts_line(host, roll.name) if outside or 0 not in roll.ranks else "",
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
-        interface=_interface_of(host, roll.ips) if roll.mine else "",
+        interface=interface,
+        filtered=bool(due or sought or _somebody_is_absent(roll)) and interface in filtered(host),
         ways=ways,
         idle=idle,
     )

@@ -203,6 +203,16 @@ CASES = (
         Status.FAIL,
     ),
     several("nobody named it", OTHER_FIRST, "interface-doubtful", Status.WARN),
+    several(
+        "MASTER_ADDR by the other NIC of one subnet",
+        but(
+            interfaces=(LO, interface("eth0", "10.0.0.7"), interface("eth1", "10.0.0.8")),
+            source="10.0.0.8",
+            gpus=True,
+        ),
+        "subnet-shared",
+        Status.WARN,
+    ),
     several("a prefix hit another", ruled(OTHER_FIRST, nccl="eth"), "interface-doubtful"),
     several(
         "a tunnel",

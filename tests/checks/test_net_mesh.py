@@ -90,6 +90,13 @@ def idle(seen: dict[str, Any], number: int, *nics: str) -> dict[str, Any]:
     return seen | {node: dataclasses.replace(seen[node], idle=nics)}
 
 
+def filters(seen: dict[str, Any], *numbers: int | str) -> dict[str, Any]:
+    """The reverse path filter of those nodes drops what comes in on the interface named last."""
+    *nodes, nic = numbers
+    more = {f"n{n}": dataclasses.replace(seen[f"n{n}"], filtered=(nic,)) for n in nodes}
+    return seen | more
+
+
 def both(a: int, count: int, dead: int, again: int = 0) -> dict[Numbers, tuple[int, int]]:
     """Of the connections into and out of node `a` these get no answer, or pass the second time."""
     return {e: (dead, again) for b in range(count) if b != a for e in ((a, b), (b, a))}
@@ -261,6 +268,47 @@ CASES = (
         "interface-wrong",
         FAIL,
         "n0 · ib0",
+    ),
+    case(
+        "the second NIC of one subnet, and a strict reverse path filter",
+        3,
+        filters(mesh(3, into(1, 3, "EHOSTUNREACH")), 1, "eth0"),
+        "reverse-path",
+        FAIL,
+        "n1 · eth0",
+    ),
+    case(
+        "the same on all nodes",
+        3,
+        filters(mesh(3, every(3, DROP), ways=SECOND_NET, libraries="NCCL"), 0, 1, 2, "ib0"),
+        "reverse-path",
+        FAIL,
+        "n0 · ib0",
+    ),
+    case(
+        "the same of Gloo's side road, with a strict filter",
+        3,
+        filters(mesh(3, into(1, 3, DROP), ways=GLOO_ASIDE), 1, "eth0"),
+        "reverse-path",
+        WARN,
+        "n1 · eth0",
+    ),
+    case("a strict filter, and all is reached", 3, filters(mesh(3), 1, "eth0")),
+    case(
+        "a strict filter, and a refusal",
+        3,
+        filters(mesh(3, into(1, 3, REJECT)), 1, "eth0"),
+        "inbound-closed",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "a strict filter on another node than the closed one",
+        3,
+        filters(mesh(3, into(1, 3, DROP)), 2, "eth0"),
+        "inbound-closed",
+        FAIL,
+        "n1",
     ),
     case(
         "one node has no ib0, and NCCL takes eth0 there",

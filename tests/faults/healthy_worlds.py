@@ -23,6 +23,7 @@ from faults.network import (
     WIDE,
     aside,
     listen_queue,
+    of_one_subnet,
     some_flows,
 )
 from faults.rails import fabric
@@ -161,6 +162,16 @@ WORLDS = (
         breaks={f"n{n}": [listen_queue(128)] for n in (1, 2, 3, 4)},
     ),
     healthy("another range of ports on one machine", breaks={"n2": [WIDE]}, machines=machines(4)),
+    healthy(
+        "two NICs in one subnet with a loose rp_filter",
+        machines=of_one_subnet(2, 2, 2),
+        env={"NCCL_SOCKET_IFNAME": "=eth1"},
+    ),
+    healthy(
+        "two NICs in one subnet, of which the first answers for both",
+        machines=of_one_subnet(1, 1, 1, ignore=0),
+        env={"NCCL_SOCKET_IFNAME": "=eth1"},
+    ),
     healthy("IPoIB beside Ethernet", machines=machines(3, nics=2, setup=IB0)),
     healthy(
         "a third network that is down on one node, and that nobody uses",

@@ -117,6 +117,23 @@ def aside(nic: str, subnet: str) -> str:
     )
 
 
+def one_subnet(number: int, strict: int, ignore: int = 1) -> str:
+    """A GPU, and a second NIC in eth0's subnet, on the same switch; rp_filter and arp_ignore."""
+    return (
+        f"{GPU}ip link add eth1 link eth0 type macvlan mode bridge\n"
+        f"ip addr add 10.77.1.{number}/16 dev eth1; ip link set eth1 up\n"
+        "for nic in all eth0 eth1; do sysctl -qw "
+        f"net.ipv4.conf.$nic.rp_filter={strict} net.ipv4.conf.$nic.arp_ignore={ignore}; done\n"
+    )
+
+
+def of_one_subnet(*strict: int, ignore: int = 1) -> tuple[Machine, ...]:
+    """A machine for each rp_filter."""
+    return tuple(
+        Machine(f"n{n}", setup=one_subnet(n, one, ignore)) for n, one in enumerate(strict, 1)
+    )
+
+
 def vpn(number: int) -> str:
     """An interface of a VPN whose other nodes are not those of the job."""
     return (
@@ -955,6 +972,28 @@ ADDRESSES = (
         breaks={"n3": [link_down("ib0")]},
         says="ib0 has no link on n3",
         innocent=("n1", "n2"),
+    ),
+    # as in nccl#1581 and nccl#1269: two NICs in one subnet
+    mesh(
+        "a node's second NIC of one subnet drops what comes in there",
+        *("reverse-path", "n3 · eth1"),
+        machines=of_one_subnet(0, 0, 1),
+        env={"NCCL_SOCKET_IFNAME": "=eth1"},
+        innocent=("n1", "n2"),
+    ),
+    mesh(
+        "all nodes have two NICs in one subnet and a strict rp_filter",
+        *("reverse-path", "n1 · eth1"),
+        subjects=("n2 · eth1", "n3 · eth1"),
+        machines=of_one_subnet(1, 1, 1),
+        env={"NCCL_SOCKET_IFNAME": "=eth1"},
+    ),
+    reach(
+        "rank 0's second NIC of one subnet has MASTER_ADDR and drops what comes in there",
+        *("reverse-path-host", "n1 · eth1"),
+        machines=of_one_subnet(1, 0, 0),
+        master="10.77.1.1",
+        innocent=("n2", "n3"),
     ),
     reach(
         "ib0 is down on one node, and MASTER_ADDR is rank 0's address there",

@@ -1223,6 +1223,20 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("n4 sends to 10.0.0.1 by eth1 with eth0's address", "eth0 has rp_filter=1"),
     ),
     row(
+        "rank 0's second NIC of one subnet drops what comes in there",
+        here(
+            hosting(came(1, 4), size=4, interface="eth1", filtered=True),
+            n2=out(2, rung("EHOSTUNREACH", seconds=3.1)),
+        ),
+        "reverse-path-host",
+        subject="n1 · eth1",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("eth1 of n1 has rp_filter=1 and MASTER_ADDR",),
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
         "silence where this node's interface in that network has no link",
         here(
             three(),

@@ -73,6 +73,7 @@ class Mesh:
     each      connections from different source ports that were tried on each edge; `flows` are the
               edges on which not all of them passed at once
     idle      interfaces of this node that are down or have no link
+    filtered  those on which its reverse path filter drops what their subnet sends
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
               meanwhile
     """
@@ -91,6 +92,7 @@ class Mesh:
     queue: int = 0
     overflowed: int = 0
     idle: tuple[str, ...] = ()
+    filtered: tuple[str, ...] = ()
 
 
 def summarise_dials(
@@ -413,6 +415,16 @@ def on_wrong_interface(world: World[Mesh], one: LibraryMesh, node: str, alone: b
     return interface_rules.isolated(way.interface) or bool(
         seen.meeting and seen.meeting != way.interface
     )
+
+
+def drops_its_subnet(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> list[str]:
+    """The nodes to which all failed edges of a suspect lead, where each drops what comes in on that
+    interface by its reverse path filter."""
+    ends = sorted({b for _, b in suspect.edges})
+    ways = {n: one.ways[n].interface for n in ends if n in one.ways}
+    drops = all(n in world.seen and ways.get(n) in world.seen[n].filtered for n in ends)
+    silent = (*SILENCE, "EHOSTUNREACH")
+    return ends if drops and all(one.failed[e].result in silent for e in suspect.edges) else []
 
 
 def fallen_back(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> dict[str, str]:

@@ -17,6 +17,7 @@ from preflight.host import Address, Host, Route
 from preflight.model import CannotObserve
 
 CONF = "/proc/sys/net/ipv4/conf"
+FILTERED_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,33 @@ def outgoing_way(host: Host, ip: str) -> OutgoingWay | None:
             leaves = max(fits, key=lambda r: (r.prefix, -r.metric)).interface
             return OutgoingWay(leaves, source, _filter(host, source))
     return None
+
+
+def filtered(host: Host) -> tuple[str, ...]:
+    """The interfaces on which this machine drops what their own subnet sends, ARP requests for
+    their addresses included: another interface of that subnet has the route back. None where there
+    are further routing tables, which may have one for each."""
+    if "\nId " in "\n" + (host.read_or_none("/proc/net/fib_trie") or ""):
+        return ()
+    found = []
+    with contextlib.suppress(CannotObserve, ValueError):
+        routes = [r for r in host.routes() if ":" not in r.network]
+        for nic in (i for i in host.interfaces if i.running and not i.loopback):
+            back = {_back(routes, a) for a in nic.addresses if a.family == 4 and a.prefix <= 30}
+            if back - {"", nic.name} and nic.name not in back and _filter(host, nic.name) == 1:
+                found.append(nic.name)
+    return tuple(found[:FILTERED_KEPT])
+
+
+def _back(routes: list[Route], address: Address) -> str:
+    """The interface by which the subnet of an address is reached; empty where it has no route."""
+    subnet = ip_network(f"{address.ip}/{address.prefix}", strict=False)
+    there = [
+        r
+        for r in routes
+        if (r.network, r.prefix) == (str(subnet.network_address), subnet.prefixlen)
+    ]
+    return min(there, key=lambda r: r.metric).interface if there else ""
 
 
 def link_down(host: Host, ip: str) -> str:

@@ -26,6 +26,11 @@ ONE_BY_ONE = 64
 
 CALL_THEMSELVES = "they are on other machines: MASTER_ADDR is the loopback, they call themselves"
 
+FILTERED = (
+    "has MASTER_ADDR and rp_filter=1, and another interface has the route to that subnet: it drops "
+    "what they send"
+)
+
 NOT_WAITED_FOR = "it was still starting: as many agents as there are ranks had come by then"
 
 TURNED_AWAY = ("token", "other job", "version")
@@ -193,6 +198,8 @@ def absent(
     if unknown_ranks or taken:
         return
     looped = (CALL_THEMSELVES,) if loopback(roll.name) else ()
+    if view.reach.filtered:
+        looped = (f"{view.reach.interface} here {FILTERED}",)
     homes = _homes(view)
     for rest in _launched_and_beyond(view, sorted(missing - known), nodes):
         many = len(rest) > ONE_BY_ONE

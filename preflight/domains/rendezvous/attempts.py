@@ -68,6 +68,7 @@ class Reach:
     agent       the store is torchrun's agent, which need not be where rank 0 is
     kubernetes  here an operator gives localhost to the first pod alone
     interface   which of this machine has MASTER_ADDR; empty: none
+    filtered    its reverse path filter drops there what comes from the same subnet
     ways        address -> the interfaces that such an agent sends by and has its answers on
     idle        address -> the interface of such an agent that is in its network, and has no link
     """
@@ -85,6 +86,7 @@ class Reach:
     interface: str = ""
     ways: Mapping[str, OutgoingWay] = field(default_factory=dict)
     idle: Mapping[str, str] = field(default_factory=dict)
+    filtered: bool = False
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:

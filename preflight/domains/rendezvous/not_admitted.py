@@ -231,6 +231,8 @@ def _diagnosis(
         return _data_lost(group, world, view)
     if code == on_the_way.REVERSE_PATH:
         return _answers_dropped(group, view)
+    if code == on_the_way.FILTERED_THERE and view is not None:
+        return _filtered_there(group, view)
     if code == on_the_way.LINK_DOWN:
         return _link_down(group, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
@@ -312,6 +314,20 @@ def _answers_dropped(group: Sequence[NotAdmitted], view: MeetingView | None) -> 
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields=_fields(group, ""),
+    )
+
+
+def _filtered_there(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
+    nic = view.reach.interface
+    return Found(
+        on_the_way.FILTERED_THERE,
+        (Subject(Kind.NIC, view.node, nic, view.host.ranks),),
+        saw=f"{nic} of {view.node} has rp_filter=1 and MASTER_ADDR, and the route to its subnet is "
+        f"on another interface · {_what_they_saw(group, view)}",
+        expected=f"a route to the subnet by {nic}, or rp_filter=2",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
+        fields={**_fields(group, ""), "nic": nic, "host": view.node},
     )
 
 

@@ -14,7 +14,7 @@ from preflight.roster import Attempt
 
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
-REVERSE_PATH, LINK_DOWN = "reverse-path", "link-down"
+REVERSE_PATH, FILTERED_THERE, LINK_DOWN = "reverse-path", "reverse-path-host", "link-down"
 STORE_NOT_SERVED = "agent-store-missing"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -103,6 +103,22 @@ FINDINGS = {
         ),
         blame=Blame.NODE,
     ),
+    FILTERED_THERE: FindingType(
+        headline="{host} drops what comes in on {nic}, which has MASTER_ADDR: the route to that "
+        "subnet is on another interface",
+        who="cluster administrator",
+        cause="two NICs of rank 0's node in one subnet, with net.ipv4.conf.*.rp_filter=1",
+        means=TIMED_OUT + " or 'No route to host' on all other nodes",
+        now="sysctl -w net.ipv4.conf.{nic}.rp_filter=2   on {host}, as root",
+        text="set MASTER_ADDR to the address of the first NIC, or give each NIC a subnet or a "
+        "routing table of its own",
+        commands=(
+            Command("ip route show; ip rule show", "{host}"),
+            Command("sysctl -a -r 'rp_filter|arp_ignore'", "{host}"),
+        ),
+        blame=Blame.NODE,
+        explains=(*EXPLAINS, "net.interface:subnet-shared"),
+    ),
     LINK_DOWN: FindingType(
         headline="{outside} can't reach {name}: {nic}, its interface in that network, has no link",
         who="cluster administrator",
@@ -144,6 +160,9 @@ def seen_on_the_way(
         return INTERCEPTED
     if way in UNREACHED and attempt.ip in reach.idle:
         return LINK_DOWN
+    silent = way in (AttemptOutcome.DROPPED, AttemptOutcome.DEAD)
+    if silent and view is not None and view.reach.filtered:
+        return FILTERED_THERE
     if way is AttemptOutcome.DROPPED and _drops_answers(reach, attempt.ip):
         return REVERSE_PATH
     said_nothing = attempt.answer in ("silent", "closed")

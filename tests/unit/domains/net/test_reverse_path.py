@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.domains.net.reverse_path import CONF, OutgoingWay, link_down, outgoing_way
+from preflight.domains.net.reverse_path import CONF, OutgoingWay, filtered, link_down, outgoing_way
 from preflight.host import Address, Host, Interface
 
 ROUTES = (
@@ -102,3 +102,41 @@ def test_an_interface_without_a_link_that_should_lead_there(
     tmp_path: Path, ip: str, nic: str
 ) -> None:
     assert link_down(Three(str(tmp_path), {}), ip) == nic
+
+
+class OneSubnet(Host):
+    """A machine with two NICs in 10.77.0.0/16, and one on a network of its own."""
+
+    interfaces = (  # type: ignore[assignment]
+        Interface("lo", True, True, True, 65536, (Address("127.0.0.1", 8, 4),)),
+        Interface("eth0", True, True, False, 1500, (Address("10.77.0.2", 16, 4),)),
+        Interface("eth1", True, True, False, 1500, (Address("10.77.1.2", 16, 4),)),
+        Interface("eth2", True, True, False, 1500, (Address("10.78.0.2", 16, 4),)),
+    )
+
+
+BOTH = (
+    "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+    "eth0\t00004D0A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+    "eth1\t00004D0A\t00000000\t0001\t0\t0\t100\t0000FFFF\t0\t0\t0\n"
+    "eth2\t00004E0A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("strict", "tables", "dropping"),
+    [
+        ({"all": 1}, "", ("eth1",)),
+        ({"all": 0, "eth1": 1}, "", ("eth1",)),
+        ({"all": 1, "eth1": 2}, "", ()),
+        ({"all": 0, "eth0": 1}, "", ()),
+        ({}, "", ()),
+        ({"all": 1}, "Id 101:\n  +-- 10.77.0.0/16 2 0 2\n", ()),  # each has a table of its own
+    ],
+)
+def test_the_second_nic_of_a_subnet_drops_what_comes_in(
+    tmp_path: Path, strict: Mapping[str, int], tables: str, dropping: tuple[str, ...]
+) -> None:
+    two(tmp_path, strict, BOTH)
+    (tmp_path / "proc/net/fib_trie").write_text(f"Main:\n  +-- 0.0.0.0/0 3 0 5\n{tables}")
+    assert filtered(OneSubnet(str(tmp_path), {})) == dropping
