@@ -342,22 +342,24 @@ def _judge_networks(world: World[Choices], variable: str) -> Iterator[Found]:
     theirs, too, on an interface that is not chosen: where each has a network of its own, or the
     names differ and the networks don't, all is well."""
     chosen: dict[str, tuple[Choices, tuple[Interface, ...]]] = {}
+    first: dict[str, str] = {}
     for here, seen in world.each():
         if variable not in seen.rules:
             continue
         used = seen.nccl if variable == NCCL else seen.gloo[:1]
-        if used and ifname.networks(used[0]):
-            chosen[here.node] = seen, used
-    first = {node: ifname.networks(used[0])[0] for node, (_, used) in chosen.items()}
+        family = ifname.family_of(seen.address(variable, used[0])) if used else ifname.IPV4
+        if used and (found := ifname.networks(used[0], family)):
+            chosen[here.node], first[here.node] = (seen, used), found[0]
     agreed = consensus(first)
     wanted = [agreed.value] if agreed.value else list(agreed.odd)
     odd: dict[str, tuple[str, str]] = {}
     for node in (n for nodes in agreed.odd.values() for n in nodes):
         seen, used = chosen[node]
-        mine = {network for i in used for network in ifname.networks(i)}
         for network in wanted:
-            has = [i for i in seen.interfaces if network in ifname.networks(i) and i.running]
-            if network not in mine and has:
+            family = ifname.family_of(network)
+            has = [i for i in seen.interfaces if network in ifname.networks(i, family)]
+            has = [i for i in has if i.running]
+            if has and not any(i in used for i in has):
                 odd[node] = network, has[0].name
     if not odd or (agreed.tie and len(odd) < len(first)):
         return

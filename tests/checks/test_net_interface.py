@@ -79,6 +79,28 @@ def node(number: int, *, swapped: bool = False, **rules: str) -> Choices:
     return ruled(but(interfaces=nics, own=(ips[0][:-3],), source=ips[0][:-3]), **rules)
 
 
+def node6(number: int, *, swapped: bool = False) -> Choices:
+    """The same without IPv4."""
+    first, second = (78, 77) if swapped else (77, 78)
+    nics = (
+        LO,
+        interface("eth0", f"fd00:{first}::{number}", "fe80::7"),
+        interface("eth1", f"fd00:{second}::{number}", "fe80::8"),
+    )
+    return ruled(but(interfaces=nics, own=(f"fd00:77::{number}",), source=""), gloo="eth0")
+
+
+def mixed(number: int) -> Choices:
+    """One with IPv4 as on all nodes, and the third one's IPv6 swapped."""
+    first, second = (78, 77) if number == 3 else (77, 78)
+    nics = (
+        LO,
+        interface("eth0", f"10.77.0.{number}/16", f"fd00:{first}::{number}"),
+        interface("eth1", f"10.78.0.{number}/16", f"fd00:{second}::{number}"),
+    )
+    return ruled(but(interfaces=nics), nccl="=eth0", gloo="eth0")
+
+
 def world_of(*seen: Choices) -> dict[str, Choices]:
     return {f"n{number}": one for number, one in enumerate(seen, 1)}
 
@@ -110,6 +132,65 @@ NETWORKS = (
         *(node(n, swapped=n == 2, gloo="eth0") for n in (1, 2)),
         found="networks-differ",
         subject="n1 · eth0",
+    ),
+    many(
+        "the NICs of one are swapped, and there is IPv6 alone",
+        *(node6(n, swapped=n == 3) for n in (1, 2, 3)),
+        found="networks-differ",
+        subject="n3 · eth0",
+    ),
+    many(
+        "NCCL takes IPv6, and that of one is swapped",
+        *(
+            ruled(
+                but(
+                    interfaces=(
+                        LO,
+                        interface("eth0", f"10.77.0.{n}/16", f"fd00:{77 + (n == 3)}::{n}"),
+                        interface("eth1", f"10.78.0.{n}/16", f"fd00:{78 - (n == 3)}::{n}"),
+                    )
+                ),
+                nccl="=eth0",
+                family="AF_INET6",
+            )
+            for n in (1, 2, 3)
+        ),
+        found="networks-differ",
+        subject="n3 · eth0",
+    ),
+    many("NCCL takes IPv4, and the IPv6 of one is swapped", *(mixed(n) for n in (1, 2, 3))),
+    many("two NICs each, and IPv6 alone", *(node6(n) for n in (1, 2, 3))),
+    many(
+        "several prefixes of IPv6, in another order on one node",
+        *(
+            ruled(
+                but(
+                    interfaces=(
+                        LO,
+                        interface(
+                            "eth0", *(f"fd00:{p}::{n}" for p in ((2, 1) if n == 3 else (1, 2)))
+                        ),
+                        interface("eth1", f"fd00:3::{n}"),
+                    )
+                ),
+                gloo="eth0",
+            )
+            for n in (1, 2, 3)
+        ),
+    ),
+    many(
+        "each node has a prefix of IPv6 of its own",
+        *(
+            ruled(but(interfaces=(LO, interface("eth0", f"fd00:{n}::7"), ETH1)), gloo="eth0")
+            for n in (1, 2, 3)
+        ),
+    ),
+    many(
+        "addresses of DHCPv6, with a prefix of 128",
+        *(
+            ruled(but(interfaces=(LO, interface("eth0", f"fd00:1::{n}/128"), ETH1)), gloo="eth0")
+            for n in (1, 2, 3)
+        ),
     ),
     many("nobody named one", *(node(n, swapped=n == 3) for n in (1, 2, 3))),
     many(

@@ -142,6 +142,12 @@ WORLDS = (
     healthy("five machines", machines=machines(5)),
     healthy("two machines with four ranks each", machines=machines(2), nproc=4),
     healthy("IPv6 only", machines=machines(3, versions=(6,)), named=(6,)),
+    healthy(
+        "IPv6 only, with two interfaces each, and Gloo is told which",
+        machines=machines(3, nics=2, versions=(6,)),
+        named=(6,),
+        env=FIRST,
+    ),
     healthy("two IP versions, names lead to IPv4 first", named=(4, 6)),
     healthy("two IP versions, names lead to IPv6 first", named=(6, 4)),
     healthy("three interfaces each", machines=machines(3, nics=3)),

@@ -81,6 +81,14 @@ SWAPPED = (
 )
 """Both addresses of n3, each on the other one of its NICs."""
 
+SWAPPED6 = (
+    "ip link set eth0 down; ip link set eth1 down; ip link set eth0 name eth9\n"
+    "ip link set eth1 name eth0; ip link set eth9 name eth1\n"
+    "ip link set eth0 up; ip link set eth1 up\n"
+    "ip addr add fd77::3/64 dev eth1 nodad; ip addr add fd77:0:0:1::3/64 dev eth0 nodad\n"
+)
+"""Both NICs of n3, each with the other one's name, in a world of IPv6."""
+
 LOSSY = [Break("senders cut segments", everywhere="ip link set eth0 gso_max_segs 1"), lose(5)]
 NO_WAY_OUT = firewall(
     "no connection goes out but to MASTER_PORT",
@@ -850,6 +858,19 @@ ADDRESSES = (
         *("net.interface", "networks-differ", "n3 · eth0"),
         status="warn",
         machines=(*machines(2, nics=2), Machine("n3", nics=2, setup=SWAPPED)),
+        env={"GLOO_SOCKET_IFNAME": "eth0"},
+        exit=0,
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "n3's two NICs are swapped in a world of IPv6, and Gloo takes eth0",
+        *("net.interface", "networks-differ", "n3 · eth0"),
+        status="warn",
+        machines=(
+            *machines(2, nics=2, versions=(6,)),
+            Machine("n3", nics=2, versions=(6,), setup=SWAPPED6),
+        ),
+        named=(6,),
         env={"GLOO_SOCKET_IFNAME": "eth0"},
         exit=0,
         innocent=("n1", "n2"),

@@ -158,14 +158,22 @@ def shared_subnet(interfaces: Iterable[Interface]) -> tuple[Interface, Interface
     return None
 
 
-def networks(interface: Interface) -> tuple[str, ...]:
-    """The IPv4 networks of an interface in which there is room for other machines."""
+def networks(interface: Interface, family: int = IPV4) -> tuple[str, ...]:
+    """The networks of an interface in which there is room for other machines. Every interface is in
+    the link-local one of IPv6, which says nothing."""
     found = []
+    most = 126 if family == IPV6 else 30
     for address in interface.addresses:
-        if address.family == IPV4 and address.prefix <= 30:
+        far = not address.ip.lower().startswith("fe80:")
+        if address.family == family and address.prefix <= most and far:
             with contextlib.suppress(ValueError):  # a report that somebody edited
                 found.append(str(ip_interface(f"{address.ip}/{address.prefix}").network))
     return tuple(found)
+
+
+def family_of(address: str) -> int:
+    """The version of IP of an address or a network."""
+    return IPV6 if ":" in address else IPV4
 
 
 def state(interface: Interface) -> str:
