@@ -3,8 +3,8 @@
 Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_dir`, `init_file` or
              the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written to
              (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
-             other; HOME is only looked up, and TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR are
-             tried, too
+             other; HOME is only looked up, and whether ~/.triton can be written; TRITON_CACHE_DIR
+             and TORCHINDUCTOR_CACHE_DIR are tried, too, with the options of their mounts
 Fails if     a file system does not respond; its mount is broken; TMPDIR, the checkpoint directory
              or the folder of the init file can't be written; less than 64 MiB or no inode is free
              there, or less than `free_gib`; TMPDIR is too long for a socket's path; the init file
@@ -12,7 +12,9 @@ Fails if     a file system does not respond; its mount is broken; TMPDIR, the ch
              can't be locked; the working directory was removed
 Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
              over 2 s; the working directory is full; checkpoints of several nodes go to local
-             disks; a named cache of compiled kernels can't be written; HOME does not exist
+             disks; a named cache of compiled kernels can't be written; HOME does not exist; with
+             GPUs: Triton can't make its cache in HOME; what torch.compile compiles would be loaded
+             from a folder that is mounted noexec
 Undecided    no process can be forked, or none got CPU time soon enough
 Not covered  throughput of the storage; the place of the training data; whether other nodes see the
              same files; as root: the permissions of the job's user there
@@ -138,6 +140,34 @@ FINDINGS = {
         status=WARN,
         explains=(),
     ),
+    "cache-noexec": FindingType(
+        headline="{seen}, on {at}",
+        who="job author",
+        cause="a hardened /tmp, or a container's --tmpfs, which docker mounts noexec",
+        means="the first torch.compile or Triton kernel fails on every rank: 'failed to map "
+        "segment from shared object', since both load shared objects that they have built there",
+        text="set TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to a folder without noexec; docker, "
+        "podman: --tmpfs /tmp:exec",
+        commands=(Command("findmnt -T {path} -o TARGET,FSTYPE,OPTIONS", "the node"),),
+        status=WARN,
+        explains=(),
+    ),
+    "home-unwritable": FindingType(
+        headline="{seen}, on {at}",
+        who="job author",
+        cause="a HOME that is mounted read-only on compute nodes, or is / or another user's in a "
+        "container that runs as another user than its image was made for",
+        means="Triton kernels that are called directly (FlashAttention, Liger, bitsandbytes; not "
+        "those of torch.compile) fail on every rank: \"PermissionError: … '{path}/.triton'\" or "
+        "'Read-only file system'; so do downloads of Hugging Face and torch.hub, and extensions "
+        "that are built at start (DeepSpeed)",
+        now="export TRITON_CACHE_DIR=/tmp/triton-$(id -u)",
+        text="set TRITON_CACHE_DIR, HF_HOME, TORCH_HOME and TORCH_EXTENSIONS_DIR to folders that "
+        "this user can write to on every node, or HOME itself",
+        commands=(Command("id; ls -ld {path} {path}/.triton", "the node"),),
+        status=WARN,
+        explains=(),
+    ),
     "home-missing": FindingType(
         headline="{seen}, on {at}",
         cause="an automounter, a directory service or a login script that did not make it",
@@ -156,7 +186,7 @@ FINDINGS = {
         "files",
         means="'No usable temporary directory found' from DataLoader workers, torchrun and "
         "compilers",
-        text="mount a writable folder: docker, podman: --tmpfs /tmp; pod: an emptyDir at /tmp",
+        text="mount a writable folder: docker, podman: --tmpfs /tmp:exec; pod: an emptyDir at /tmp",
         commands=(Command("mount | grep -w {path}", "the container"),),
         explains=(),
     ),
@@ -284,6 +314,11 @@ FINDINGS = {
 IN_HOME = ("env.vars", "net.interface")
 # a path that looks wrong may be meant so, and a server that is only slow may come back
 LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared", "cache-unwritable")
+# most jobs compile something; who does not will not notice
+USED = {
+    "cache-noexec": "the job uses neither torch.compile nor Triton kernels",
+    "home-unwritable": "nothing in the job keeps files in HOME",
+}
 # accounts of services have none (Debian's policy manual, 9.2.3)
 NO_HOME = "/nonexistent"
 
@@ -295,13 +330,16 @@ Fault = tuple[Found, ProbedPath]
 class NodeStorage:
     """TMPDIR is the first of `places`. short_sockets: Python itself leaves a TMPDIR that is too
     long for sockets. for_other: this is root's look at what a job of another user will write.
-    inside: the kind of container that this is, or empty."""
+    inside: the kind of container that this is, or empty. gpus: there are GPUs, for which Triton
+    compiles; triton_elsewhere: its cache is not below HOME."""
 
     places: tuple[ProbedPath, ...]
     init: InitFileUrl | None
     short_sockets: bool
     for_other: bool
     inside: str = ""
+    gpus: bool = False
+    triton_elsewhere: bool = False
 
 
 def observe(host: Host, ctx: Context) -> NodeStorage:
@@ -326,6 +364,8 @@ def observe(host: Host, ctx: Context) -> NodeStorage:
         short_sockets=sys.version_info >= (3, 13, 4),
         for_other=host.is_root() and job_uid not in ("", "0"),
         inside=container.kind(host),
+        gpus=bool(host.gpu_files()),
+        triton_elsewhere=any(host.environ.get(n) for n in ("TRITON_CACHE_DIR", "TRITON_HOME")),
     )
 
 
@@ -336,6 +376,9 @@ def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
         for found, place in _faults(here, storage, expect, several):
             sure = Confidence.LIKELY if found.code in LIKELY else Confidence.CERTAIN
             more = {"explains": (*CHECK.explains, *IN_HOME)} if place.role is Role.HOME else {}
+            if found.code in USED:
+                more = {"alternatives": (USED[found.code],)}
+                sure = Confidence.POSSIBLE
             yield found.with_(confidence=sure, fields=_fields(here, place), **more)
 
     yield from world.found(of_node)
@@ -363,6 +406,7 @@ def _faults(here: Subject, storage: NodeStorage, expect: Expect, several: bool) 
         yield from _folder(here, place, storage, several)
         if place.role is Role.INIT:
             yield from _init_file(here, place, several)
+    yield from _compiled(here, storage)
     init = storage.init
     if init is not None and (not init.path or init.netloc not in ("", "localhost")):
         saw = f"{init.source} {init.text!r}: torch uses {init.path or 'no path'!r}"
@@ -378,6 +422,24 @@ def _faults(here: Subject, storage: NodeStorage, expect: Expect, several: bool) 
             saw = f"{place.source} makes the path of a socket {socket} bytes long"
             goal = f"at most {SOCKET_PATH} bytes"
             yield Found("tmpdir-too-long", (here,), saw, goal, status=status), place
+
+
+def _compiled(here: Subject, storage: NodeStorage) -> Iterator[Fault]:
+    """Where torch.compile and Triton load what they have compiled: in a cache that is named, else
+    in TMPDIR; of Triton alone also in HOME."""
+    caches = [p for p in storage.places if p.role is Role.CACHE]
+    for place in caches or [p for p in storage.places if p.role is Role.TMPDIR]:
+        mount = place.mount
+        if mount is not None and "noexec" in mount.options.split(",") and not place.problem:
+            name = place.source.removeprefix("env ") if caches else place.role
+            on = f"{mount.fstype} on {escaped(mount.point)}"
+            saw = f"{name} {place.tested} is mounted noexec ({on})"
+            yield Found("cache-noexec", (here,), saw, "a folder without noexec"), place
+    home = next((p for p in storage.places if p.role is Role.HOME), None)
+    alone = storage.gpus and not storage.triton_elsewhere and not storage.for_other
+    if home is not None and alone and home.errno in (*DENIED, "EROFS") and home.path != NO_HOME:
+        saw = f"{home.tested if home.tested != home.path else 'HOME ' + home.path}: {home.problem}"
+        yield Found("home-unwritable", (here,), saw, "a folder to write in"), home
 
 
 def _describe(place: ProbedPath) -> str:

@@ -54,7 +54,20 @@ def inside(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
     return dataclasses.replace(but(place, **changes), inside="docker")
 
 
+def gpus(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
+    return dataclasses.replace(but(place, **changes), gpus=True)
+
+
+def elsewhere(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
+    return dataclasses.replace(gpus(place, **changes), triton_elsewhere=True)
+
+
+def both(storage: host_storage.NodeStorage, place: ProbedPath) -> host_storage.NodeStorage:
+    return dataclasses.replace(storage, places=(*storage.places, place))
+
+
 FINE = but(TMP)
+NOEXEC = Mount("/tmp", "tmpfs", "tmpfs", "rw,nosuid,nodev,noexec,relatime")
 HANGS = {"state": "D", "wchan": "rpc_wait_bit_killable", "doing": "looking it up", "space": None}
 READ_ONLY = {"problem": "Read-only file system", "errno": "EROFS", "sync_s": None}
 DENIED = {"problem": "Permission denied", "errno": "EACCES", "sync_s": None}
@@ -96,6 +109,17 @@ CASES = (
     Case("HOME hangs", but(HOME, **HANGS), "stalled", Status.FAIL),
     Case("HOME of a dead server", but(HOME, **STALE), "mount-broken", Status.FAIL),
     Case("a HOME of somebody else", but(HOME, **DENIED)),
+    Case("a read-only HOME, and no GPU", but(HOME, **READ_ONLY)),
+    Case("a read-only HOME", gpus(HOME, **READ_ONLY), "home-unwritable", Status.WARN),
+    Case("HOME is / in a container", gpus(HOME, path="/", **DENIED), "home-unwritable"),
+    Case("a read-only HOME, and TRITON_CACHE_DIR", elsewhere(HOME, **READ_ONLY)),
+    Case("a service's account", gpus(HOME, path="/nonexistent", **DENIED)),
+    Case("TMPDIR is noexec", but(TMP, mount=NOEXEC), "cache-noexec", Status.WARN),
+    Case("TMPDIR is noexec, the cache is not", both(but(TMP, mount=NOEXEC), CACHE)),
+    Case("the cache is noexec", but(CACHE, mount=NOEXEC), "cache-noexec", Status.WARN),
+    Case("a working directory that is noexec", but(WORK, mount=NOEXEC)),
+    Case("a checkpoint directory that is noexec", but(CKPT, mount=NOEXEC)),
+    Case("nosuid and nodev alone", but(TMP, mount=Mount("/tmp", "tmpfs", "t", "rw,nosuid,nodev"))),
     Case("HOME is not there", but(HOME, **NOWHERE)),
     Case("stale", but(WORK, **STALE), "mount-broken", Status.FAIL),
     Case("no working directory", but(WORK, **NOWHERE), "workdir-gone", Status.FAIL),
@@ -399,3 +423,16 @@ def test_a_time_limit_of_milliseconds_accuses_no_disk(monkeypatch: pytest.Monkey
     with pytest.raises(CannotObserve, match="give it more time"):
         host_storage.observe(Host(), context(seconds=0.002))
     assert host_storage.observe(Host(), context(seconds=4.0)).places == (starting,)
+
+
+def test_triton_s_folder_in_home_is_asked_for_and_not_made(tmp_path: Path) -> None:
+    assert observed({"HOME": str(tmp_path)})[Role.HOME].problem == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_of_triton_s_that_is_closed(tmp_path: Path) -> None:
+    (tmp_path / ".triton/cache").mkdir(parents=True)
+    (tmp_path / ".triton/cache").chmod(0o500)
+    home = observed({"HOME": str(tmp_path)})[Role.HOME]
+    assert (home.tested, home.errno) == (str(tmp_path / ".triton/cache"), "EACCES")

@@ -171,6 +171,20 @@ VARIANTS = (
         setup="mount -o remount,bind,ro /",
         env={"TMPDIR": "{here}"},
     ),
+    healthy(
+        "TMPDIR is mounted noexec, and the caches of compiled kernels are elsewhere",
+        setup="mkdir t; mount -t tmpfs -o noexec t t",
+        env={
+            **{"TMPDIR": "{here}/t", "TORCHINDUCTOR_CACHE_DIR": "{here}/cache"},
+            **{"TRITON_CACHE_DIR": "{here}/cache/triton"},
+        },
+    ),
+    healthy(
+        "HOME is read-only, with GPUs, and TRITON_CACHE_DIR is elsewhere",
+        setup="mkdir t; mount -t tmpfs -o ro t t; : > /dev/nvidia0",
+        env={"HOME": "{here}/t", "TRITON_CACHE_DIR": "{here}/cache"},
+        args=("--only", "host.storage"),
+    ),
     healthy("no /sys", setup="mount -t tmpfs none /sys"),
     healthy(
         "six busy processes beside it", setup="for n in 1 2 3 4 5 6; do while :; do :; done & done"

@@ -264,6 +264,39 @@ STORAGE = (
         env={"TRITON_CACHE_DIR": "{here}/t"},
         setup="mkdir t; mount -t tmpfs -o ro t t",
     ),
+    # as in pytorch#91005 and pytorch#123054
+    Fault(
+        "TMPDIR is mounted noexec",
+        *("host.storage", "cache-noexec"),
+        status="warn",
+        exit=0,
+        says="/t is mounted noexec (tmpfs",
+        env={"TMPDIR": "{here}/t"},
+        setup="mkdir t; mount -t tmpfs -o noexec t t",
+    ),
+    # as in nf-core/proteinfold#463
+    Fault(
+        "HOME is read-only, on a machine with GPUs",
+        *("host.storage", "home-unwritable"),
+        status="warn",
+        exit=0,
+        says="Read-only",
+        env={"HOME": "{here}/t"},
+        setup="mkdir t; mount -t tmpfs -o ro t t; : > /dev/nvidia0",
+        args=("--only", "host.storage"),
+    ),
+    # as in foundation-model-stack/fms-hf-tuning#367
+    Fault(
+        "Triton's cache in HOME was made by another user",
+        *("host.storage", "home-unwritable"),
+        status="warn",
+        exit=0,
+        says="/.triton/cache: Permission denied",
+        env={"HOME": "{here}/t"},
+        setup="mkdir -p t/.triton/cache; chmod 755 t t/.triton t/.triton/cache; : > /dev/nvidia0",
+        user=65534,
+        args=("--only", "host.storage"),
+    ),
     Fault(
         "HOME does not exist",
         "host.storage",

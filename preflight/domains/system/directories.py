@@ -37,6 +37,9 @@ class Role(StrEnum):
     CACHE = "cache of compiled kernels"
 
 
+TRITON_CACHE = ("/.triton/cache", "/.triton")
+"""Below HOME, the longest first (triton/knobs.py)."""
+
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -60,7 +63,8 @@ class ProbedPath:
     gone       how many levels of the path don't exist
     doing      the last step that it began
     state      of a child that had not answered after `waited` seconds, else empty: see Touched
-    problem    why no file could be made or written; errno is the name of the error
+    problem    why no file could be made or written (of HOME: in Triton's folder there, which is
+               then what was tested); errno is the name of the error
     sync_s     seconds that 64 KiB took to be on the disk
     locks      why a file can't be locked; None when that was not tried
     """
@@ -160,7 +164,9 @@ def _try(host: Host, role: Role, path: str) -> Iterator[tuple[str, Any]]:
         yield "gone", gone
         yield "real", os.path.realpath(tested) if host.live else tested
         if role is Role.HOME:  # the job need not write there, but everything looks for its files
-            yield "gone", 0 if _is_there(host, path) else 1
+            there = _is_there(host, path)
+            yield "gone", 0 if there else 1
+            yield from _triton_home(host, path) if there else ()
             return
         if role is Role.INIT:
             yield from _leftover(host, path)
@@ -184,6 +190,17 @@ def _try(host: Host, role: Role, path: str) -> Iterator[tuple[str, Any]]:
         yield "problem", [error.strerror or str(error), errno.errorcode.get(error.errno or 0, "")]
     except UnicodeEncodeError as error:  # a locale that can't write the path
         yield "problem", [str(error), ""]
+
+
+def _triton_home(host: Host, home: str) -> Iterator[tuple[str, Any]]:
+    """Whether Triton can make its cache below HOME: asked of the kernel, nothing is written."""
+    cache = next((c for c in TRITON_CACHE if _is_there(host, home + c)), "")
+    folder = host.path(home + cache)
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+        error = errno.EROFS if read_only else errno.EACCES
+        yield "tested", home + cache
+        yield "problem", [os.strerror(error), errno.errorcode[error]]
 
 
 def _is_there(host: Host, path: str) -> bool:
