@@ -17,10 +17,10 @@ Fails if     NVML hangs, fails or has another version than the kernel module; it
              has no permission for /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
-             not run; MIG is on with several ranks; there are GPUs, but no driver for them, or no
-             permission to open them; the ranks of a node have to use GPUs of several models; with
-             several models and no CUDA_DEVICE_ORDER the mask means other GPUs to CUDA than to
-             nvidia-smi
+             not run, or its daemon has ended; MIG is on with several ranks; there are GPUs, but no
+             driver for them, or no permission to open them; the ranks of a node have to use GPUs of
+             several models; with several models and no CUDA_DEVICE_ORDER the mask means other GPUs
+             to CUDA than to nvidia-smi
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
              run, and no nvidia-persistenced keeps the GPUs awake; NVIDIA_VISIBLE_DEVICES asks a
              container's runtime for no GPU
@@ -46,6 +46,7 @@ from dataclasses import replace
 from preflight.check import Check, Context, Scope, Stage, status_of
 from preflight.domains.gpu import nccl_library, nvml, vendor
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
+from preflight.domains.gpu.mps import MpsDaemon, daemon
 from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
 from preflight.expect import Expect, numbers
 from preflight.frozen import dataclass
@@ -88,7 +89,6 @@ SLOW = 2.0
 NO_DAEMON = "no nvidia-persistenced"
 """A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
 
-MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
 SEARCH_KEPT = 2000
 """Characters kept of LD_LIBRARY_PATH."""
 ABSENT = (nvml.NOT_LOADED, nvml.NO_LIBRARY)
@@ -367,6 +367,20 @@ FINDINGS = {
         commands=(Command("nvidia-smi -c DEFAULT", "the node, as root", "nobody"),),
         status=(Status.FAIL, Status.WARN),
     ),
+    "mps-daemon-gone": FindingType(
+        headline="MPS does not run in {folder}, and {at} allows one process only",
+        cause="a control daemon of MPS that was ended, crashed, or was never started on this node",
+        means="CUDA goes on without MPS and says nothing: the first process gets each GPU, every "
+        "other one 'all CUDA-capable devices are busy or unavailable'",
+        now="CUDA_MPS_PIPE_DIRECTORY={folder} nvidia-cuda-mps-control -d",
+        text="start MPS before the job, or set the default compute mode: ranks with a GPU of their "
+        "own each need no MPS",
+        commands=(
+            Command("echo get_server_list | nvidia-cuda-mps-control", "the node"),
+            Command("nvidia-smi -c DEFAULT", "the node, as root", "nobody"),
+        ),
+        status=Status.WARN,
+    ),
     "mig-mode": FindingType(
         headline="{at} is partitioned by MIG",
         who="job author",
@@ -455,7 +469,7 @@ class Visible:
     order      CUDA_DEVICE_ORDER
     local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already
     mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
-               GPUs, for all programs
+               GPUs, for all programs; mps_daemon: where, and what is wrong there
     """
 
     answer: GpuListing
@@ -474,6 +488,7 @@ class Visible:
     mask_name: str = "CUDA_VISIBLE_DEVICES"
     first: str | None = None
     mps: bool = False
+    mps_daemon: MpsDaemon | None = None
     capabilities: str = ""
     no_cuda: bool = False
     image_empty: bool = False
@@ -502,8 +517,7 @@ def observe(host: Host, ctx: Context) -> Visible:
     withheld, unlisted = (0, ()) if answer.code else make.not_listed(host, ctx.mark, answer, pci)
     # a folder that the job names: no fault of the driver's where that hangs
     ctx.mark("folder of MPS")
-    mps_folder = nvml.env_text(host.environ, MPS_FOLDER)
-    mps = of_nvidia and (bool(mps_folder) or host.exists("/tmp/nvidia-mps/control"))
+    mps = daemon(host) if of_nvidia else None
     masks = make.masks(host.environ)
     capabilities = nvml.env_text(host.environ, "NVIDIA_DRIVER_CAPABILITIES") or ""
     without = of_nvidia and bool(capabilities) and not _names(capabilities) & {"compute", "all"}
@@ -527,7 +541,8 @@ def observe(host: Host, ctx: Context) -> Visible:
         make=make.NAME,
         mask_name=masks.name,
         first=masks.first,
-        mps=mps,
+        mps=mps is not None and not mps.problem,
+        mps_daemon=mps,
         capabilities=capabilities,
         no_cuda=without and not nccl_library.libraries(host, "libcuda.so.1"),
         image_empty=host.environ.get("NVIDIA_VISIBLE_DEVICES") == "",
@@ -1011,12 +1026,27 @@ def _compute_and_mig_modes(
     ):
         subjects, where = on(single)
         saw = f"compute mode Exclusive_Process {where}"
-        yield Found("compute-mode", subjects, saw, status=WARN, confidence=likely)
+        if seen.mps_daemon is None:
+            yield Found("compute-mode", subjects, saw, status=WARN, confidence=likely)
+        else:
+            yield _mps_gone(seen.mps_daemon, subjects, saw)
     # several ranks with one mask of instances: _mask_faults() says what is wrong
     apart = seen.tasks > 1 or not mask.mig
     if several and apart and (cut := [g for g in ours if g.mig]):
         subjects, where = on(cut)
         yield Found("mig-mode", subjects, f"MIG is enabled {where}", confidence=likely)
+
+
+def _mps_gone(mps: MpsDaemon, subjects: tuple[Subject, ...], saw: str) -> Found:
+    return Found(
+        "mps-daemon-gone",
+        subjects,
+        f"{saw} · {mps.folder} {mps.problem}",
+        "a running nvidia-cuda-mps-control",
+        confidence=Confidence.LIKELY if mps.died else Confidence.POSSIBLE,
+        alternatives=("the job starts MPS after this run",),
+        fields={"folder": mps.folder},
+    )
 
 
 def _surroundings(here: Subject, seen: Visible) -> Iterator[Found]:

@@ -516,6 +516,17 @@ class Host:
         finally:
             pynvml.nvmlShutdown()
 
+    def refuses(self, path: str) -> int:
+        """The errno with which a socket file refuses connections, 0 where somebody listens there.
+        Nothing gets to the listener: the kernel sees first that ours is of another type."""
+        self._only_live()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(str(self.path(path)))
+            except OSError as error:
+                return 0 if error.errno == errno.EPROTOTYPE else error.errno or errno.EIO
+        return 0
+
     def refused(self, path: str) -> int:
         """The errno with which a device node can't be opened, 0 when it can. The device control
         group of a job or container refuses the open, not the permission bits."""

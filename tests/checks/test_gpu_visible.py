@@ -16,6 +16,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import gpu_visible
+from preflight.domains.gpu.mps import MpsDaemon
 from preflight.domains.gpu.nvml import MASK, GpuListing, ListedGpu, PciGpu
 from preflight.host import Host
 from preflight.model import (
@@ -305,6 +306,17 @@ CASES = (
     ),
     Case("exclusive", every(compute_mode=3), "compute-mode", WARN),
     Case("exclusive, as MPS wants it", replace(every(compute_mode=3), mps=True)),
+    Case(
+        "exclusive, and the daemon of MPS has ended",
+        replace(every(compute_mode=3), mps_daemon=MpsDaemon("/run/mps", "nobody listens", True)),
+        "mps-daemon-gone",
+        WARN,
+        subject="n1 · GPU 0",
+    ),
+    Case(
+        "the daemon of MPS has ended, and the mode is the default",
+        replace(FINE, mps_daemon=MpsDaemon("/run/mps", "nobody listens", True)),
+    ),
     Case("exclusive with one rank", every(compute_mode=3), topology=topology(1)),
     Case("MIG under four ranks", every(mig=True), "too-few-gpus", FAIL),
     Case(

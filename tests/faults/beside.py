@@ -26,6 +26,14 @@ def listen(port: str, user: str = "root") -> Open:
     return [socket.create_server(("", int(port)))]
 
 
+def mps(folder: str) -> Open:
+    """The socket at which a control daemon of MPS waits."""
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control.bind(f"{folder}/control")
+    control.listen()
+    return [control]
+
+
 def store(port: str) -> object:
     """The store of a run that did not end."""
     from torch.distributed import TCPStore
@@ -100,7 +108,7 @@ def fuse(folder: str, end: str = "hang") -> object:
     return device
 
 
-PROGRAMS = {f.__name__: f for f in (listen, store, outgoing, time_wait, dns, fuse)}
+PROGRAMS = {f.__name__: f for f in (listen, mps, store, outgoing, time_wait, dns, fuse)}
 
 
 def main(name: str, *arguments: str) -> None:
