@@ -437,4 +437,40 @@ PAIRS = (
     ),
 )
 
-FAULTS = (*SETTINGS, *MACHINES, *PAIRS)
+TWO_GPUS = "for n in 0 1; do : > /dev/nvidia$n; done\n" + (
+    "mount --bind /dev/null /dev/nvidia0; mount --bind /dev/zero /dev/nvidia1\n"
+)
+"""Files of two GPUs that may be opened, as far as their numbers go."""
+
+OF_SRUN = """
+node=$8 p=$1; shift 8
+export SLURM_JOB_ID=7 SLURM_NNODES=2 SLURM_NTASKS=4 SLURM_NODEID=$node SLURM_JOB_NODELIST='n[1-2]'
+export SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE='2(x2)'
+export SLURM_STEP_NODELIST='n[1-2]' SLURM_TASKS_PER_NODE='2(x2)'
+task() {
+    export SLURM_LOCALID=$1 SLURM_PROCID=$(($node * 2 + $1)); shift
+    CUDA_VISIBLE_DEVICES=%s exec $p run "$@"
+}
+(task 1 "$@") & other=$!
+(task 0 "$@"); code=$?
+wait $other; exit $code
+"""
+"""Two tasks of srun on each of two nodes, with this mask, in place of one agent a node."""
+
+
+def tasks(mask: str) -> tuple[str, ...]:
+    return ("sh", "-c", OF_SRUN % mask, "sh")
+
+
+BY_SRUN = (
+    # as in submitit#1704: the mask of the shell that calls srun
+    WorldFault(
+        "tasks of srun that all have the first GPU's mask",
+        *("agree.env", "gpu-shared", "n1 · rank 0"),
+        subjects=("n1 · rank 1", "n2 · rank 2", "n2 · rank 3"),
+        says="CUDA_VISIBLE_DEVICES is '0' for 2 tasks",
+        machines=machines(2, setup=TWO_GPUS),
+        wrap=tasks("0"),
+    ),
+)
+FAULTS = (*SETTINGS, *BY_SRUN, *MACHINES, *PAIRS)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from faults.accelerators import RAILS
-from faults.agreement import FILES, HEALTH, NVML, gpus, tray
+from faults.agreement import FILES, HEALTH, NVML, TWO_GPUS, gpus, tasks, tray
 from faults.inject import way_for_others
 from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
 from faults.naming import KNOWN as KNOWN_HERE
@@ -141,6 +141,16 @@ WORLDS = (
     healthy("four machines, a rank on each", machines=machines(4)),
     healthy("five machines", machines=machines(5)),
     healthy("two machines with four ranks each", machines=machines(2), nproc=4),
+    healthy(
+        "tasks of srun with a GPU's mask each",
+        machines=machines(2, setup=TWO_GPUS),
+        wrap=tasks("$SLURM_LOCALID"),
+    ),
+    healthy(
+        "tasks of srun that all see both GPUs of their node",
+        machines=machines(2, setup=TWO_GPUS),
+        wrap=tasks("0,1"),
+    ),
     healthy("IPv6 only", machines=machines(3, versions=(6,)), named=(6,)),
     healthy(
         "IPv6 only, with two interfaces each, and Gloo is told which",
