@@ -10,7 +10,8 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              boot; all ports of a node are down, and ranks elsewhere use theirs; InfiniBand has no
              subnet manager; a port is slower than on most nodes; NCCL_IB_HCA matches no port; RoCE
              has no GID, or InfiniBand no partition key, at the index that NCCL uses; nodes are in
-             partitions, or have kinds of ports, without anything in common
+             partitions, or have kinds of ports, without anything in common, or two are limited
+             members of their partition by all ports that NCCL takes
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or slower than the others where there are as many as the GPUs ask for, or one whose
              link has not been up since boot; an InfiniBand port has come up with one lane; NCCL
@@ -284,9 +285,11 @@ FINDINGS = {
         headline="RDMA port {at} has no usable partition key",
         who=OPERATOR,
         cause="a subnet manager that did not give this port full membership of the partition",
-        means="'ibv_modify_qp failed with error Invalid argument', or no response from other nodes",
-        text="give the port full membership in partitions.conf, or set NCCL_IB_PKEY to the index "
-        "of a key with it (bit 0x8000 set)",
+        means="without a key 'ibv_modify_qp failed with error Invalid argument'; between two "
+        "limited members 'Got completion from peer … with status=12', or a hang: no packet arrives",
+        now="export NCCL_IB_PKEY={index}   on every node",
+        text="give the port full membership in partitions.conf (defmember=full; opensm's default "
+        "is limited), or set NCCL_IB_PKEY to the index of a key with it (bit 0x8000 set)",
         commands=(
             Command("cat /sys/class/infiniband/{device}/ports/{number}/pkeys/*", "the node"),
         ),
@@ -558,14 +561,21 @@ class _PortFindings:
         self.found: dict[tuple[Any, ...], list[tuple[RdmaPort, str]]] = {}
 
     def add(
-        self, port: RdmaPort, code: str, saw: str, expected: str, fast: str = "", **unusual: Any
+        self,
+        port: RdmaPort,
+        code: str,
+        saw: str,
+        expected: str,
+        fast: str = "",
+        index: str | None = None,
+        **unusual: Any,
     ) -> None:
         """`unusual`: the status, blame or confidence, where it is not this code's usual one."""
-        key = code, expected, fast, tuple(unusual.items())
+        key = code, expected, fast, index, tuple(unusual.items())
         self.found.setdefault(key, []).append((port, saw))
 
     def findings(self) -> Iterator[Found]:
-        for (code, expected, fast, unusual), ports in self.found.items():
+        for (code, expected, fast, index, unusual), ports in self.found.items():
             parts = [f"{port.name} {saw}" for port, saw in ports[:LISTED]]
             more = len(ports) - len(parts)
             first = ports[0][0]
@@ -575,7 +585,8 @@ class _PortFindings:
                 saw="; ".join(parts) + (f" and {more} more" if more else ""),
                 expected=expected,
                 fields={"device": first.device, "number": str(first.number)}
-                | ({"fast": f"={fast}"} if fast else {}),
+                | ({"fast": f"={fast}"} if fast else {})
+                | ({} if index is None else {"index": index}),
                 **{"confidence": Confidence.LIKELY, **dict(unusual)},
             )
 
@@ -849,16 +860,38 @@ def _judge_addresses(
             bad.add(port, "gid-unusable", saw, wanted, blame=blame)
     index = seen.pkey_index or 0
     limited = sum(of_each(fabrics, _has_limited_member).values())
+    mute = Counter(of_each(fabrics, _limited_partition).values())
+    alone = mute[_limited_partition(seen)] > 1 and bool(_limited_partition(seen))
+    index_of = _index_of_full_keys(fabrics)
     for port in (p for p in seen.taken if p.layer == INFINIBAND and p.pkey is not None):
         empty = not (port.pkey or 0) & 0x7FFF
         # a limited member may talk to full ones, two limited ones never (IBTA, P_Key matching)
         if empty or (_is_limited_member(port) and limited > 1):
-            saw = f"has partition key {port.pkey:#06x} at {index}"
-            status = Status.FAIL if empty else Status.WARN
+            saw = f"has partition key {port.pkey:#06x} at {index}" + " (limited)" * (not empty)
+            if port.full_pkey is not None:
+                saw += ", {1:#06x} at {0} (full)".format(*port.full_pkey)
+            status = Status.FAIL if empty or alone else Status.WARN
             whose = Blame.NETWORK if seen.pkey_index is None else Blame.JOB
             full = "a key with full membership"
-            bad.add(port, "pkey-unusable", saw, full, status=status, blame=whose)
+            bad.add(port, "pkey-unusable", saw, full, index=index_of, status=status, blame=whose)
     yield from bad.findings()
+
+
+def _limited_partition(fabric: NodeRdma) -> int:
+    """The partition of which a node is a limited member only, by all ports that NCCL takes; 0 where
+    there is none: two of such nodes have no way to each other."""
+    ports = [p for p in fabric.taken if p.layer == INFINIBAND]
+    keys = {p.pkey for p in ports if _is_limited_member(p)}
+    limited = len(keys) == 1 and all(map(_is_limited_member, ports))
+    return next(iter(keys)) or 0 if limited else 0
+
+
+def _index_of_full_keys(fabrics: Mapping[str, NodeRdma]) -> str:
+    """The index at which all ports that NCCL takes have a full member's key of one partition."""
+    ports = [p for f in fabrics.values() for p in f.taken if p.layer == INFINIBAND]
+    keys = {p.full_pkey for p in ports}
+    key = next(iter(keys)) if len(keys) == 1 else None
+    return str(key[0]) if key is not None else ""
 
 
 def _has_limited_member(fabric: NodeRdma) -> bool:

@@ -44,6 +44,11 @@ def port(number: int = 0, **changes: Any) -> RdmaPort:
     return dataclasses.replace(plain, **changes)
 
 
+def limited(**changes: Any) -> tuple[RdmaPort, ...]:
+    """Eight ports that are limited members of the default partition."""
+    return tuple(port(n, pkey=0x7FFF, **changes) for n in range(8))
+
+
 def roce(number: int = 0, *gids: tuple[str, str], **changes: Any) -> RdmaPort:
     table = tuple(Gid(i, a, {V1: 1, V2: 2}[v]) for i, (a, v) in enumerate(gids or ROCE) if a)
     plain = {"layer": ETHERNET, "gids": table, "gid_slots": 16, "mtu": 9000, "pkey": None}
@@ -396,7 +401,29 @@ CASES = (
         "limited members only",
         nodes(fabric(port(pkey=0x7FFF)), fabric(port(pkey=0x7FFF))),
         "pkey-unusable",
+        FAIL,
+        topology=job(),
+    ),
+    Case(
+        "two limited members, and a full one",
+        nodes(*[fabric(*limited())] * 2, GOOD),
+        "pkey-unusable",
+        FAIL,
+        topology=job(3),
+    ),
+    Case(
+        "limited members by some of their ports",
+        nodes(*[fabric(*rails(8, port(0, pkey=0x7FFF)))] * 2),
+        "pkey-unusable",
         WARN,
+        topology=job(),
+    ),
+    several("one limited member, and full ones", fabric(*limited())),
+    Case(
+        "limited members of the default partition beside a full one's of their own",
+        nodes(*[fabric(*limited(full_pkey=(1, 0x8012)))] * 2),
+        "pkey-unusable",
+        FAIL,
         topology=job(),
     ),
     several("no key is readable", fabric(port(pkey=None))),
@@ -759,3 +786,14 @@ def test_the_address_that_a_subnet_manager_gave_tells_of_a_link(tmp_path: Path) 
         (folder / "sm_lid").write_text(f"{manager}\n")
         (port,) = rdma.ports(Host(str(tmp_path), {}))
         assert port.was_up is was_up, (lid, manager)
+
+
+def test_the_index_of_a_full_key_is_advised_where_all_ports_have_one() -> None:
+    with_one = fabric(*limited(full_pkey=(1, 0x8012)))
+    for other, index in ((with_one, "1"), (fabric(*limited()), "")):
+        case = Case("", nodes(with_one, other), topology=job())
+        found = [f for f in judged(net_rdma, case) if f.code == "pkey-unusable"]
+        assert {f.fields.get("index") for f in found} == {index}
+        assert (
+            "mlx5_0:1 has partition key 0x7fff at 0 (limited), 0x8012 at 1 (full)" in found[0].saw
+        )

@@ -26,7 +26,7 @@ from faults.network import (
     of_one_subnet,
     some_flows,
 )
-from faults.rails import fabric
+from faults.rails import LIMITED, SECOND_KEY, fabric
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -150,6 +150,17 @@ WORLDS = (
         "tasks of srun that all see both GPUs of their node",
         machines=machines(2, setup=TWO_GPUS),
         wrap=tasks("0,1"),
+    ),
+    healthy(
+        "one node is a limited member of the partition, the others are full ones",
+        machines=(Machine("n1", setup=LIMITED), *machines(3, setup=fabric(""))[1:]),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "limited members of the default partition, and NCCL_IB_PKEY names the full key",
+        machines=machines(2, setup=SECOND_KEY),
+        env={"NCCL_IB_PKEY": "1"},
+        args=("--only", "net.rdma"),
     ),
     healthy("IPv6 only", machines=machines(3, versions=(6,)), named=(6,)),
     healthy(

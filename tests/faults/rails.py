@@ -29,6 +29,14 @@ APART = fabric(
     "for n in 0 1 2 3 4 5 6 7; do echo 0x8012 > tree/infiniband/mlx5_$n/ports/1/pkeys/0; done"
 )
 """In the partition 0x12, not in the default one."""
+LIMITED = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do echo 0x7fff > tree/infiniband/mlx5_$n/ports/1/pkeys/0; done"
+)
+"""A limited member of the default partition, as opensm makes them where nobody says full."""
+SECOND_KEY = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do here=tree/infiniband/mlx5_$n/ports/1/pkeys; "
+    "echo 0x7fff > $here/0; echo 0x8012 > $here/1; done"
+)
 ROCE = fabric(
     "for n in 0 1 2 3 4 5 6 7; do here=tree/infiniband/mlx5_$n/ports/1; rm -r $here/pkeys; "
     "mkdir -p $here/gids $here/gid_attrs/types; echo Ethernet > $here/link_layer; "
@@ -70,6 +78,21 @@ FAULTS = (
     two("of two nodes one has all ports down", "port-down", "n2 · mlx5_0", ALL_DOWN),
     odd("a node in another partition", "partitions-differ", "n2", APART),
     two("of two nodes one is in another partition", "partitions-differ", "n1", APART),
+    WorldFault(
+        "all nodes are limited members of their partition",
+        *("net.rdma", "pkey-unusable", "n1 · mlx5_0"),
+        machines=machines(3, setup=LIMITED),
+        says="has partition key 0x7fff at 0 (limited)",
+        args=ONLY,
+    ),
+    # as in nccl#1323: the full key is at index 1
+    WorldFault(
+        "limited members of the default partition, whose full key is the second one",
+        *("net.rdma", "pkey-unusable", "n1 · mlx5_0"),
+        machines=machines(2, setup=SECOND_KEY),
+        says="0x8012 at 1 (full)",
+        args=ONLY,
+    ),
     odd("a node whose HCAs came up as Ethernet", "layers-differ", "n2", ROCE),
     two("of two nodes one has RoCE, one InfiniBand", "layers-differ", "n1", ROCE),
     odd("an HCA that fell off the bus", "hca-missing", "n2", LESS, status="warn", exit=0),

@@ -23,8 +23,8 @@ TOP = "/sys/class/infiniband"
 TEXT = 64
 """Characters kept of any name or word."""
 
-DEVICES, PORTS, GIDS = 64, 8, 256
-"""What is looked at at most; a GID table of mlx5 has 256 entries."""
+DEVICES, PORTS, GIDS, PKEYS = 64, 8, 256, 16
+"""What is looked at at most; a GID table of mlx5 has 256 entries, one of partition keys 128."""
 
 INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
 DOWN, INIT, ARMED, ACTIVE = 1, 2, 3, 4  # enum ib_port_state
@@ -83,6 +83,7 @@ class RdmaPort:
     mtu       of the network interface (Ethernet only), 0: not known
     gids      the filled ones of `gid_slots` entries (of an active Ethernet port)
     pkey      the key at the index that NCCL_IB_PKEY names; None: not readable
+    full_pkey (index, key) of another entry with full membership, where `pkey` has none
     grown     counter -> by how much it grew between two looks
     downed    how often its link went down since boot (link_downed); None: not told
     counted   counter -> what it is at, of those that are not 0
@@ -113,6 +114,7 @@ class RdmaPort:
     downed: int | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
     firmware: str = ""
+    full_pkey: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -170,6 +172,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
             layer, state = _text(host, f"{here}/link_layer"), _number(host, f"{here}/state")
             rate, width = _rate(_text(host, f"{here}/rate"))
             ethernet = layer == ETHERNET
+            key = None if ethernet else host.read_int(f"{here}/pkeys/{pkey}")
             slots = _slots(host, here) if ethernet and state == ACTIVE else ()
             yield RdmaPort(
                 device=device,
@@ -189,11 +192,23 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 mtu=_mtu(host, folder) if ethernet else 0,
                 gids=tuple(_gids(host, here, slots)),
                 gid_slots=len(slots),
-                pkey=None if ethernet else host.read_int(f"{here}/pkeys/{pkey}"),
+                pkey=key,
+                full_pkey=None if key is None or full_member(key) else _full_pkey(host, here),
                 was_up=_was_up(host, folder, here, state),
                 downed=host.read_int(f"{here}/counters/link_downed"),
                 firmware=_text(host, f"{folder}/fw_ver"),
             )
+
+
+def full_member(pkey: int) -> bool:
+    """Whether a partition key is one of a full member: the others must not talk to each other."""
+    return bool(pkey & 0x8000) and bool(pkey & 0x7FFF)
+
+
+def _full_pkey(host: Host, port: str) -> tuple[int, int] | None:
+    """The first entry with full membership; each look at one may ask the firmware."""
+    keys = ((n, host.read_int(f"{port}/pkeys/{n}") or 0) for n in range(PKEYS))
+    return next((entry for entry in keys if full_member(entry[1])), None)
 
 
 def counters(host: Host) -> dict[str, dict[str, int]]:

@@ -127,6 +127,24 @@ def test_an_active_port(tmp_path: Path) -> None:
     assert (port.gids, port.virtual, port.iwarp) == ((), False, False)
 
 
+@pytest.mark.parametrize(
+    ("pkeys", "index", "key", "full"),
+    [
+        (("0xffff", "0x8012"), "", 0xFFFF, None),  # one that needs no other
+        (("0x7fff", "0x0000", "0x8012"), "", 0x7FFF, (2, 0x8012)),
+        (("0x7fff", "0x8000"), "", 0x7FFF, None),
+        (("0xffff", "0x0000"), "1", 0, (0, 0xFFFF)),
+        (("0x7fff", "0x8012"), "1", 0x8012, None),
+    ],
+)
+def test_the_key_of_a_full_member(
+    tmp_path: Path, pkeys: tuple[str, ...], index: str, key: int, full: tuple[int, int] | None
+) -> None:
+    hca(tmp_path, pkeys=pkeys)
+    (port,) = ports(Host(str(tmp_path), {"NCCL_IB_PKEY": index} if index else {}))
+    assert (port.pkey, port.full_pkey) == (key, full)
+
+
 def test_ports_of_every_kind(tmp_path: Path) -> None:
     hca(tmp_path, "mlx4_0", state=1, physical=2, rate="10 Gb/sec (4X SDR)", verbs=None)
     hca(tmp_path, "mlx4_0", port=2, state=2, verbs=None)
