@@ -2,12 +2,14 @@
 and what its recorders leave out: what Gloo sends between two ranks, the root of a broadcast.
 
 All calls go through torch's dispatcher: Python's, those of DDP's reducer, those of compiled code.
-In front of c10d's own kernels stands one that notes the call and passes it on. Nothing is wrapped
-that a program imports or compiles. Loaded from its text beside preflight_flight_recorder.py into
-the user's Python, any from 3.8 on: the standard library only.
+In front of c10d's own kernels stands one that notes the call and passes it on. That takes ten
+microseconds of each call, so that a root is noted where Python hands a call to its process group,
+which takes one. Nothing is wrapped that a program imports or compiles. Loaded from its text beside
+preflight_flight_recorder.py into the user's Python, any from 3.8 on: the standard library only.
 """
 
 import _thread
+import functools
 import sys
 import time
 from collections import deque
@@ -38,8 +40,9 @@ NAMES = {
 }
 """Operation of c10d -> how the flight recorder calls it."""
 ALL_TO_ALL = ("alltoall_", "alltoall_base_")
-ROOTED = ("broadcast_", "reduce_", "gather_", "scatter_")
-"""In these one rank gives or gets."""
+ROOTED = {"broadcast": 1, "reduce": 1, "gather": 2, "scatter": 2}
+"""Methods of a process group in which one rank gives or gets -> where their options are, which have
+its number, or that number itself."""
 
 
 class DispatchedCall:
@@ -60,7 +63,7 @@ class RecordedGroup:
 
     names    operations whose calls are recorded here: ALL, P2P, or none
     devices  kinds of tensors ("cpu") with which they are; none: all
-    roots    of the other calls that have a root: time, operation and root of each
+    roots    of the other calls of Python's that have a root: time, operation and root of each
     """
 
     def __init__(self, rank, timeout, devices, names):
@@ -140,18 +143,14 @@ def kernel_of(name, torch, is_own):
         _, group = GROUPS.get(group_of(args[place]).group_name, ("", None))
         if group is None:
             return None
-        now, its_root = time.time_ns(), args[root] if root < len(args) else None
-        here = name in group.names
-        if here:
-            tensors = tensors_in(args[:place][-1:])
-            here = not group.devices or tensors[0].device.type in group.devices
-        if not here:
-            if its_root is not None:
-                group.roots.append((now / 1e9, NAMES[name], its_root))
+        if name not in group.names:
+            return None
+        tensors = tensors_in(args[:place][-1:])
+        if group.devices and tensors[0].device.type not in group.devices:
             return None
         call = DispatchedCall()
         call.done, call.work, call.p2p = False, None, name in P2P
-        call.at, call.root = now, its_root
+        call.at, call.root = time.time_ns(), args[root] if root < len(args) else None
         call.tag = args[tag] if tag < len(args) else None
         call.op = NAMES.get(name, "")
         if call.p2p:
@@ -191,6 +190,51 @@ def kernel_of(name, torch, is_own):
                 call.done = True
 
     return kernel, begun
+
+
+def follow_roots(binding, never_compiled):
+    """From now on note the root of each call that Python hands to a process group."""
+    for name, place in ROOTED.items():
+        method = getattr(binding.ProcessGroup, name, None)
+        if method is not None and name not in INSTALLED:
+            noting = noting_root(name, method, place)
+            never_compiled(noting)
+            setattr(binding.ProcessGroup, name, noting)
+            INSTALLED.add(name)
+
+
+def noting_root(name, method, place):
+    """The method of a process group that notes the root of each of its calls."""
+    now, groups = time.time, GROUPS
+
+    def noting(self, *args, **kwargs):
+        try:
+            group = groups.get(self.group_name, NOBODY)[1]
+            if group is not None and not recorded_here(group, args[place - 1]):
+                group.roots.append((now(), name, root_of(args, kwargs, place)))
+        except Exception:
+            pass
+        return method(self, *args, **kwargs)
+
+    # pybind11 looks for a method of this name in classes that Python derives from its own, and
+    # takes this one for such, unless it is called by a function of the same name
+    noting.__code__ = noting.__code__.replace(co_name=name)
+    return functools.wraps(method)(noting)
+
+
+NOBODY = ("", None)
+
+
+def root_of(args, kwargs, place):
+    given = args[place] if len(args) > place else kwargs.get("root", kwargs.get("opts"))
+    return getattr(given, "rootRank", given)
+
+
+def recorded_here(group, given):
+    """Whether the calls with these tensors are recorded here, roots included."""
+    if group.names is not ALL:
+        return False
+    return not group.devices or tensors_in(given)[0].device.type in group.devices
 
 
 def sizes_of(tensors):

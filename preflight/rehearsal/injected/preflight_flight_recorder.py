@@ -120,7 +120,9 @@ def record(c10d, binding, group, timeout, given):
         Recorder.calls = known
     known, whole = Recorder.calls, lacking == set(backends.values())
     names = known[wanted] if wanted else ()
-    known["install"](dict.fromkeys([*names, *known["ROOTED"]]), *given)
+    if names:
+        known["install"](names, *given)
+    known["follow_roots"](binding, given[1])
     devices = {device for device, backend in backends.items() if backend in lacking}
     seconds = timeout.total_seconds() if timeout is not None else 0.0
     name = known_as(group.group_name, min(lacking))

@@ -245,8 +245,8 @@ def test_nccls_groups_are_counted_as_they_are_made_and_its_calls_not_read(
 ) -> None:
     """To read them asks CUDA about events while the program may capture a graph."""
     monkeypatch.setattr(recorder.Recorder, "numbered", {})
-    monkeypatch.setattr(recorder.Recorder, "calls", recorded_here() | {"install": print})
-    monkeypatch.setitem(recorder.Recorder.calls, "ROOTED", ())
+    known = recorded_here() | {"install": print, "follow_roots": print}
+    monkeypatch.setattr(recorder.Recorder, "calls", known)
     monkeypatch.setitem(recorder.Recorder.calls, "RecordedGroup", lambda *_: Made(counts=list))
     status = {
         number: {"last_enqueued_collective": seq, "last_completed_collective": "1"}
