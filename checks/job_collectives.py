@@ -7,9 +7,10 @@ Looks at     what every rank of the rehearsed command has called (number, operat
              runs what NCCL's RAS service says of it
 Fails if     ranks make different calls with the same number, or in a different order; one has no
              data left while others continue; in a hang: one is elsewhere (in its own code, its
-             DataLoader, a file system), ranks wait for each other in different groups, NCCL's RAS
-             service can't reach one or reports that it has launched fewer calls, or all have
-             reached the same call and it does not end
+             DataLoader, a file system, its own exit), ranks wait for each other in different
+             groups or for a key of the store that none sets, NCCL's RAS service can't reach one or
+             reports that it has launched fewer calls, or all have reached the same call and it
+             does not end; a rank does not end after its program is over
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
              working; one line calls barrier() 8 times and more in each step
 Undecided    no collective and no step was seen during the watch; a process group counts calls, but
@@ -20,8 +21,9 @@ Not covered  calls of other libraries (MPI, Horovod); before Python 3.12 excepti
              a call is what was intended
 Seen as      "Watchdog caught collective operation timeout", "Timed out waiting 1800000ms for recv
              operation to complete", "Received data size doesn't match expected size", "Detected
-             mismatch between collectives on ranks", "CANCELLED AT … DUE TO TIME LIMIT", GPUs at 100
-             % without progress, a training that hangs at the end of an epoch, a loss that is wrong
+             mismatch between collectives on ranks", "wait timeout after 300000ms, keys: /…",
+             "CANCELLED AT … DUE TO TIME LIMIT", GPUs at 100 % without progress, a training that
+             hangs at the end of an epoch or never returns after the last one, a loss that is wrong
              without any error
 """
 
@@ -181,6 +183,24 @@ FINDINGS = {
         means=TIMEOUT,
         text="check the logs and dmesg of the processes and nodes that are named, and sacct -j JOB",
         blame=Blame.UNKNOWN,
+    ),
+    "store-key-unset": for_author(
+        headline="no rank sets the {key} of the store, and the job waits for it at {line}",
+        cause="set() under a condition that no rank meets, another name or PrefixStore than where "
+        "it is set, a rank that failed or left before, one more wait() than there are set()",
+        means="'wait timeout after 300000ms, keys: /…' after the timeout of the store, and a "
+        "hang until then",
+        text="make one rank set the {key}, through a store with the same prefix, before {line!s}",
+    ),
+    "exit-stuck": for_author(
+        headline="rank {rank} does not end: its program is over, and it is stuck at {line}",
+        cause="a thread that is no daemon and waits for more work, a child process or a queue "
+        "that is joined, an upload or a tracker without finish(), destroy_process_group while a "
+        "collective is under way",
+        means="the launcher waits for the rank, and the job holds its nodes until 'CANCELLED AT … "
+        "DUE TO TIME LIMIT'",
+        text="end what rank {rank} waits for at {line!s} before the program ends: tell the thread "
+        "or process to stop, or start it with daemon=True",
     ),
     "loader-stuck": for_author(
         headline="rank {rank} waits for a DataLoader that hangs at {line}",

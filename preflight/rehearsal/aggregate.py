@@ -282,6 +282,9 @@ def calls_of(
         ended=ended,
         seconds=round(now - began, 2),
         works=_work_elsewhere(history),
+        leaving=history.leaving,
+        keys=history.keys,
+        pause=round(history.nap[1] - history.nap[0], 1) if history.nap[1] > now else 0.0,
         asks=history.asks,
     )
 

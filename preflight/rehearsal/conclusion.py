@@ -10,7 +10,6 @@ from typing import Any
 from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.gpu_use import GpuUse, WatchedGpu, use_of
 from preflight.domains.job.record import (
-    CLOSING,
     NO_RANK,
     NOT_IMPORTED,
     End,
@@ -119,7 +118,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
             problem="" if history.inside else seen.problem,
             starting=0.0 if history.inside else round(seen.over - history.born, 1),
             oom_kills=seen.oom_kills,
-            closing=end is None and any(f.function == CLOSING for f in history.stack),
+            closing=end is None and history.closing,
         )
         how, why = end.how if end else "", seen.command.why
         found.append(
@@ -162,7 +161,7 @@ def _gpu_use(seen: Watched, history: History) -> GpuUse:
 def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
     """How a process ended; None while it lives and has not begun to end."""
     gone = seen.ends.get(pid)
-    if gone is None and word is None:
+    if gone is None and (word is None or _hangs_at_exit(seen, word)):
         return None
     at, code = gone or (seen.over, None)
     crash = client.parse_faulthandler(seen.crashes.get(pid, ""))
@@ -171,6 +170,12 @@ def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
     if seen.cut and (end.at > seen.over + seen.wall or end.text.startswith(STOPPED)):
         return None  # it ended by the signal
     return end
+
+
+def _hangs_at_exit(seen: Watched, word: Answer) -> bool:
+    """Whether one that has said its last word does not end, where no other rank waits for it."""
+    over = all(h.pid in seen.ends or h.pid in seen.words or h.leaving for h in seen.ranks)
+    return seen.command.why == "stuck" and over and word.get("how") != "raised"
 
 
 def _raised(seen: Watched) -> Uncaught | None:

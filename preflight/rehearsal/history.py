@@ -16,7 +16,7 @@ from typing import Any
 
 from preflight.domains.job.record import CLOSING, FRAMES, ChildProcess, Frame, Loader
 from preflight.frozen import dataclass
-from preflight.rehearsal.client import frame_from_json, frames_from_json
+from preflight.rehearsal.client import frame_from_json, frames_from_json, mapping_or_empty
 from preflight.sanitize import one_line
 
 COLLECTIVES = (
@@ -73,6 +73,13 @@ SAMPLES = 120
 WARM = 3
 """Steps after which the pace is looked at: before, libraries load and kernels compile."""
 KEPT = 512
+KEYS, KEY = 4, 120
+"""Keys of a store that are kept, and letters of each."""
+FOREVER, MOMENT = 1e9, 0.1
+"""Seconds of a sleep that are no sane time; and by which two looks at one sleep may differ."""
+PAUSE, LONGER = 0.5, 2.5
+"""A sleep is long from this part of the patience on; and by how much longer than the one before it
+may be: attempts are often made at twice the distance each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,17 @@ class History:
     groups: dict[str, tuple[int, int]] = field(default_factory=dict)
     changed: float = 0.0
     moved: float = 0.0
+    leaving: bool = False
+    """Its program is over: it is in destroy_process_group, in what atexit calls, or waits for its
+    threads."""
+    keys: tuple[str, ...] = ()
+    """Those of the job's store for which it waits."""
+    nap: tuple[float, float] = (0.0, 0.0)
+    """When its main thread was first seen in its latest sleep, and when that ends by itself, or has
+    ended. So is that of a DataLoader's worker for which it waits, and a wait for a key to which the
+    program sets a limit."""
+    rest: float = 0.0
+    """Seconds of the one before."""
     stood: float = 0.0
     """When its main thread was last seen at another place of the user's code, or otherwise at it:
     what a library does there while it waits counts as nothing."""
@@ -281,13 +299,30 @@ class History:
                 self.stood = at
             self.stack = stack
         self.loader = _loader(pulse.get("loader")) or self.loader
+        self.leaving = pulse.get("leaving") is True
+        self._note_waits(at, mapping_or_empty(pulse.get("store")), pulse.get("sleeps"))
         self.at = self._place(at)
         if self.done >= WARM and not last:
             self._keep_pace(at, pulse.get("between") is True, str(pulse.get("calls", "")))
 
+    def _note_waits(self, at: float, store: Mapping[str, Any], sleeps: object) -> None:
+        """For which keys it waits, and when it wakes by itself."""
+        keys = store.get("keys")
+        keys = tuple(one_line(k, KEY) for k in keys[:KEYS]) if isinstance(keys, list) else ()
+        if keys != self.keys:
+            self.keys, self.changed, self.moved = keys, at, at
+        told = store.get("ends") if keys else sleeps
+        began, ends = self.nap
+        if not isinstance(told, (int, float)) or not at < told < at + FOREVER:
+            self.nap = (began, min(ends, at))
+        elif abs(told - ends) > MOMENT:
+            self.rest, self.nap = min(ends, at) - began, (at, float(told))
+
     def _place(self, at: float) -> str:
         waits = any(enqueued > completed for enqueued, completed in self.groups.values())
         found = activity(self.stack)
+        if found == "own" and self.keys:
+            return "store"
         # Gloo's count of what is done may lag behind, so it has to make no progress as well
         if found == "own" and waits and at - self.since >= OPEN_SECONDS:
             return "collective"
@@ -339,8 +374,22 @@ class History:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for other ranks or for data."""
-        return self.at in ("collective", "init", "loader")
+        """Whether it waits for other ranks or for data, or has nothing to do but to end."""
+        return self.leaving or self.at in ("collective", "init", "loader", "store")
+
+    def idle_since(self, patience: float, until: float) -> float:
+        """Since when it has done nothing. A sleep that is long for so much patience and ends by
+        itself before `until`, or is about as long as the one before, counts as an attempt's pause:
+        what comes after it is not known yet. Short ones are those of a poll."""
+        began, ends = self.nap
+        length = ends - began
+        paused = length >= PAUSE * patience and (ends < until or length <= LONGER * self.rest)
+        return max(self.since, ends) if paused else self.since
+
+    @property
+    def closing(self) -> bool:
+        """Life.closing"""
+        return self.leaving or any(f.function == CLOSING for f in self.stack)
 
 
 def activity(stack: Iterable[Frame]) -> str:
@@ -376,14 +425,19 @@ def _own_frames(stack: Iterable[Frame]) -> tuple[Frame, ...]:
 
 
 def all_stuck(
-    ranks: Iterable[History], others: Iterable[History], now: float, patience: float
+    ranks: Iterable[History],
+    others: Iterable[History],
+    now: float,
+    patience: float,
+    until: float = 0.0,
 ) -> bool:
     """Whether nothing goes on any more: some rank has waited for `patience` seconds, and nobody
-    else has done anything meanwhile. `others` are processes that are to become ranks."""
+    else has done anything meanwhile. `others` are processes that are to become ranks; `until`: when
+    the watch ends."""
     living, coming = list(ranks), list(others)
     if not coming and all(h.world <= len(living) for h in living):
         patience = patience_of(living, patience)
-    return any_waited(living, now, patience) and all_idle([*living, *coming], now, patience)
+    return any_waited(living, now, patience) and all_idle([*living, *coming], now, patience, until)
 
 
 def patience_of(ranks: Iterable[History], patience: float) -> float:
@@ -400,9 +454,9 @@ def any_waited(ranks: Iterable[History], now: float, patience: float) -> bool:
     return any(h.waits and now - max(h.changed, h.stood) >= patience for h in ranks)
 
 
-def all_idle(processes: Iterable[History], now: float, patience: float) -> bool:
+def all_idle(processes: Iterable[History], now: float, patience: float, until: float = 0.0) -> bool:
     """Whether each of them has done nothing for so long."""
-    return all(now - h.since >= patience for h in processes)
+    return all(now - h.idle_since(patience, until) >= patience for h in processes)
 
 
 def _groups(told: object) -> dict[str, tuple[int, int]]:

@@ -154,7 +154,8 @@ class Watcher:
         living = [h for h in self.ranks() if h.pid not in ended]
         hung = now - max(ended.values(), default=0.0) >= self.patience
         # one that is still on its way is waited for by those that are there
-        return hung and bool(living) and all_idle([*living, *self.starting()], now, self.patience)
+        here = [*living, *self.starting()]
+        return hung and bool(living) and all_idle(here, now, self.patience, self.until)
 
     @property
     def over_at(self) -> float:
@@ -164,13 +165,14 @@ class Watcher:
 
     def _stuck(self, now: float) -> bool:
         living = [h for h in self.ranks() if h.pid not in self.ends]
-        return all_stuck(living, self.starting(), now, self.patience)
+        return all_stuck(living, self.starting(), now, self.patience, self.until)
 
     def _stuck_everywhere(self, now: float, hung: bool) -> bool:
         """The same of ranks that other agents watch, too. Each tells when its own stand."""
         living = [h for h in self.ranks() if h.pid not in self.ends]
         patience = patience_of(living, self.patience)
-        still = hung and bool(living) and all_idle([*living, *self.starting()], now, patience)
+        here = [*living, *self.starting()]
+        still = hung and bool(living) and all_idle(here, now, patience, self.until)
         if not still and not self.elsewhere.told:
             return False
         ranks = [*self.ranks(), *self.starting()]

@@ -27,6 +27,8 @@ INJECTED = (
     "preflight_model.py",
     "preflight_phases.py",
     "preflight_blocked.py",
+    "preflight_store_waits.py",
+    "preflight_sleeps.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

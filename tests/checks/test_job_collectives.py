@@ -57,6 +57,7 @@ LONG = {"loader": loader(7, 8), "batches": 7}
 
 ROOTED = {"op": "broadcast", "functions": False}
 IN_CALL = rank("collective", group(call(7)), still=4.0, quiet=4.0)
+ASKS, LEAVES = replace(BEHIND, at="store", keys=("ready",)), replace(BEHIND, leaving=True)
 SENDER = group(call(1, "send 0->1", 50, p2p=True))
 RECEIVER = group(call(1, "recv 1<-0", 60, p2p=True))
 FROM_0 = rank("collective", group(call(7, "broadcast", root=0)))
@@ -127,6 +128,7 @@ HEALTHY = (
         "all in the same thread of theirs",
         over("time", *(replace(IN_THREAD, still=1.0, quiet=1.0) for _ in range(4))),
     ),
+    Case("one waits for a key while others go on", over("time", ASKS, GOES, GOES)),
     Case("one process, no collectives", {"n1/0": Calls(why="time", seconds=30.0)}),
     Case("one process, ended", {"n1/0": Calls(why="ended", at="gone", ended="exited")}),
     Case("restarted", over("time", replace(GOES, rank=0), gone("raised", rank=0), GOES)),
@@ -391,6 +393,13 @@ STANDS = (
     finds("rank-stuck", "does not answer", job(WAITS, rank("unknown", state="T")), 1),
     finds("rank-stuck", "does not receive", job(rank("collective", SENDER), BEHIND), 1),
     finds("rank-stuck", "each for itself", job(BEHIND, BEHIND)),
+    finds("rank-stuck", "others wait for a key of its", job(ASKS, BEHIND, ASKS), 1),
+    finds("store-key-unset", "all wait for a key", job(ASKS, ASKS), 0),
+    finds("store-key-unset", "one does, the others for it", job(WAITS, ASKS, WAITS, WAITS), 1),
+    finds("store-key-unset", "who has left did not set it", job(gone("exited"), ASKS, ASKS), 1),
+    finds("exit-stuck", "alone at its exit", job(LEAVES, gone("exited"), gone("exited")), 0),
+    finds("exit-stuck", "all at their exits", job(LEAVES, LEAVES), 0),
+    finds("rank-stuck", "at its exit, and others wait", job(WAITS, LEAVES, WAITS, WAITS), 1),
     finds("loader-stuck", "its loader", job(WAITS, rank("loader", loader=loader(3), lost=1)), 1),
     finds("loader-stuck", "all loaders", job(*[rank("loader", loader=loader(3))] * 2), 0),
     finds("loader-stuck", "alone", {"n1/0": rank("loader", Group(""), world=0)}, 0),

@@ -392,7 +392,22 @@ FAULTS = (
     gone("short_timeout", "rank-late", 0, nproc=3),
     gone("late_at_monitored_barrier", "rank-late", 2, nproc=3, launcher=SHELL),
     hangs("sleeps_before_barrier", "rank-stuck", 0),
-    hangs("left_thread", "rank-stuck", 0, launcher=SHELL, limit=24.0),
+    hangs("left_thread", "exit-stuck", 0, launcher=SHELL),
+    # as they were reported, and built before what finds them was tried on them
+    *(
+        hangs("exits", "exit-stuck", 0, nproc=3, args=(how,), word=how, line=line, launcher=SHELL)
+        for how, line in (("tracker", False), ("event", True))
+    ),
+    *(
+        hangs(
+            *("store_waits", "store-key-unset", *ranks),
+            nproc=3,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how, ranks in (("prefix", (1, 2)), ("counts", (0,)), ("unset", (0, 1, 2)))
+    ),
     hangs("fsdp_stuck", "rank-stuck", 1, needs=FSDP2_ON_CPU),
     hangs("lock_file", "rank-stuck", 1, args=("{folder}/lock",), launcher=SHELL),
     hangs("fifo", "rank-stuck", 2, nproc=3, args=("{folder}/fifo",), launcher=SHELL),
@@ -626,6 +641,18 @@ HEALTHY = (
     Row("deepspeed_zero", args=("none",), needs="deepspeed", word="none"),
     Row("reads_output", args=("16",), launcher=SHELL),
     Row("groups_of_pairs", nproc=4, launcher=SHELL, word="in-order"),
+    *(
+        Row("store_waits", nproc=3, args=(how,), word=how, launcher=SHELL)
+        for how in ("downloads", "computes", "limited")
+    ),
+    *(
+        Row("exits", nproc=3, args=(how,), word=how, launcher=SHELL)
+        for how in ("uploads", "workers")
+    ),
+    *(
+        Row("attempts", args=(how,), word=how, launcher=SHELL)
+        for how in ("retries", "doubles", "workers")
+    ),
     Row("uploads", args=("main",), launcher=SHELL),
     Row("uploads", args=("thread",), launcher=SHELL, word="thread"),
     *(
@@ -732,6 +759,9 @@ AT_LENGTH = frozenset(
         *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
         *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),
+        *("exits-event", "exits-workers", "exits-uploads", "store_waits-prefix"),
+        *("store_waits-unset", "store_waits-computes", "store_waits-limited"),
+        *("attempts-doubles", "attempts-workers"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -28,6 +28,7 @@ from preflight.domains.job.wait_graph import (
     INIT,
     LOADER,
     OWN,
+    STORE,
     UNKNOWN,
     WaitGraph,
     wait_graph,
@@ -61,6 +62,10 @@ def hang_cause(hang: Hang) -> Found | None:
     if not late and not found.behind:  # nobody waits for anybody: each for itself
         told = (OWN, LOADER) if hang.distributed else (LOADER,)
         late = [r for r, seen in calls.items() if seen.at in told]
+    asking = [r for r, seen in calls.items() if seen.at == STORE]
+    late = [r for r in late if r not in asking]  # who waits for a key waits for them
+    if asking and not late:
+        return _unset_key(hang, found, asking)
     if late:
         exhausted = uneven_data(hang, [*late, *found.behind])
         return exhausted or _unpaired(hang, found, late) or _stuck(hang, found, late)
@@ -156,6 +161,7 @@ def _late_but_working(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Foun
         hang.subjects(late),
         saw=f"{rank_list(late)} {what}{location(first)}, using {first.cpu:.0%} of a CPU"
         + f", {first.works}" * bool(first.works)
+        + f", in a sleep of {duration(first.pause)}" * bool(first.pause)
         + " · "
         + _describe_wait(hang, found, waiting),
         expected="no rank that others wait for this long",
@@ -173,6 +179,39 @@ def _describe_wait(hang: Hang, found: WaitGraph, ranks: Sequence[int]) -> str:
     text += numbered(wait.call)
     limit = wait.call.timeout
     return text + (f"; torch gives up after {duration(limit)}" if limit else "")
+
+
+def _unset_key(hang: Hang, found: WaitGraph, asking: Sequence[int]) -> Found:
+    """Ranks that wait for keys of a store, and nobody is left who would set them."""
+    calls = hang.calls
+    first = calls[asking[0]]
+    rows: dict[str, list[int]] = {}
+    for rank in asking:
+        rows.setdefault(f"{_keys(calls[rank])} {location(calls[rank])}", []).append(rank)
+    told = "; ".join(
+        f"{rank_list(of)} {_waits(of)} for {text}" for text, of in list(rows.items())[:4]
+    )
+    waiting = sorted(found.behind.keys() - {*asking})
+    said = _others_ended(hang) + f" · {_describe_wait(hang, found, waiting)}" if waiting else ""
+    return Found(
+        "store-key-unset",
+        hang.subjects(asking),
+        saw=f"{told}, for {duration(max(calls[r].still for r in asking))} by now{said}",
+        expected="a rank that sets the key",
+        confidence=LIKELY,
+        alternatives=("a process outside of this command sets it later",),
+        fields={"key": _keys(first), "line": str(frame_of(first) or "that line")},
+    )
+
+
+def _waits(ranks: Sequence[int]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
+
+
+def _keys(seen: Calls) -> str:
+    """`key 'ready'`, `keys 'a', 'b'`."""
+    names = ", ".join(repr(key) for key in seen.keys)
+    return f"key {names}" if len(seen.keys) == 1 else f"keys {names}"
 
 
 def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
@@ -195,6 +234,12 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         code, what = "loader-stuck", f"{verb} DataLoader for {still}{_describe_loader(first)}"
     else:
         code, what = "rank-stuck", _describe_stuck(first, still, several=len(mine) > 1)
+        if not waiting and all(calls[r].leaving for r in mine):
+            code, for_it = "exit-stuck", _others_ended(hang)
+    asking = [r for r, seen in calls.items() if seen.at == STORE]
+    if asking:
+        for_it += f" · {rank_list(asking)} {_waits(asking)} for {_keys(calls[asking[0]])} of the "
+        for_it += f"store {location(calls[asking[0]])}"
     elsewhere = [r for r in mine[1:] if frame_of(calls[r]) != frame_of(first)][:2]
     what += "".join(f"; rank {r} {location(calls[r])}" for r in elsewhere)
     return Found(
@@ -208,6 +253,11 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         explains=OF_INIT if first.at == INIT else None,
         fields={"rank": str(one), "line": str(frame_of(first) or "that line")},
     )
+
+
+def _others_ended(hang: Hang) -> str:
+    left = [r for r, seen in hang.calls.items() if seen.ended]
+    return f" · {rank_list(left)} {'has' if len(left) == 1 else 'have'} ended" if left else ""
 
 
 def _unpaired(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:

@@ -153,7 +153,8 @@ class Life:
     problem: str = ""
     """Why less could be seen than usual, in one sentence."""
     closing: bool = False
-    """It is in destroy_process_group, where it waits for no other rank."""
+    """Its program is over (Calls.leaving), or it is in destroy_process_group: it waits for no other
+    rank."""
     joining: Joining | None = None
     """Where it waits for the others; only of a job that already runs."""
 
@@ -250,7 +251,8 @@ class Calls:
 
     at         where its main thread is: collective (in torch.distributed, or a call of it is open
                since long), loader (in a DataLoader), init (in init_process_group or a rendezvous),
-               own (anywhere else), gone (it has ended), unknown (it does not answer)
+               store (it waits for a key of a store), own (anywhere else), gone (it has ended),
+               unknown (it does not answer)
     still      seconds since it did anything that shows: a collective, a step, a batch, another
                place in its stack, CPU
     quiet      seconds since it has done a collective, a step, or got a batch
@@ -296,6 +298,13 @@ class Calls:
     """Imported ones that may carry gradients without torch.distributed, such as horovod."""
     ras: Ras | None = None
     """What NCCL itself says of the whole job; only in the first rank of a node."""
+    leaving: bool = False
+    """Its program is over: it is in destroy_process_group, in what atexit calls, or waits for its
+    threads."""
+    keys: tuple[str, ...] = ()
+    """Those of a store for which it waits, where it is at `store`."""
+    pause: float = 0.0
+    """Seconds of the sleep in which it is, where that ends by itself."""
     gloo: bool = False
     """All its groups are Gloo's, which ends a rank to which a peer sends more than fits."""
 

@@ -14,7 +14,7 @@ from preflight.domains.job.collective_order import Key, groups_by_key, last_seq
 from preflight.domains.job.record import Calls, Collective, Group
 from preflight.frozen import dataclass
 
-COLLECTIVE, LOADER, INIT, OWN = "collective", "loader", "init", "own"
+COLLECTIVE, LOADER, INIT, OWN, STORE = "collective", "loader", "init", "own", "store"
 GONE, UNKNOWN = "gone", "unknown"
 """Calls.at"""
 

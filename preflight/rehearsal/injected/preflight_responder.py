@@ -40,6 +40,8 @@ class Responder:
     model = {}  # and in preflight_model.py
     phases = {}  # and in preflight_phases.py
     blocked = {}  # and in preflight_blocked.py
+    store_waits = {}  # and in preflight_store_waits.py
+    sleeps = {}  # and in preflight_sleeps.py
     folder = here = ""
     pid = main = thread = inode = 0
     listener = fault = c10d = binding = None
@@ -89,6 +91,7 @@ def start(module, folder):
     # now, in the thread that imports: what answers later must not wait for an import of anybody's
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
     Responder.recorder["follow_groups"](module, Responder.binding, is_own, never_compiled)
+    Responder.store_waits["follow"](Responder.binding, never_compiled)
     try:
         Responder.here = os.getcwd()
     except OSError:
@@ -420,8 +423,11 @@ def is_file(listener, inode):
 
 def pulse():
     """What is requested at every look: counts and the stack of the main thread."""
-    frame = main_frame()
+    frame, leaving = main_frame()
     told = {
+        "leaving": leaving,
+        "store": Responder.store_waits["told"](Responder.main),
+        "sleeps": sleep_ends(frame),
         "steps": max(Responder.steps.values()) if Responder.steps else 0,
         "batches": Responder.batches,
         "loader": Responder.loader,
@@ -441,19 +447,45 @@ def pulse():
     return told
 
 
+def sleep_ends(frame):
+    """When the main thread wakes by itself, or, where it waits for a DataLoader, one of its
+    workers; None: not that it were known."""
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        if "/torch/utils/data/" in frame.f_code.co_filename:
+            process = sys.modules.get("multiprocessing.process")
+            workers = [getattr(one, "_popen", None) for one in getattr(process, "_children", ())]
+            pids = [getattr(one, "pid", None) for one in workers[:WORKERS]]
+            return Responder.sleeps["first_to_wake"]([pid for pid in pids if pid])
+        frame = frame.f_back
+    return Responder.sleeps["ends"](Responder.thread)
+
+
+WORKERS = 16
+"""Of a DataLoader that are looked at."""
+
+
 def main_frame():
-    """Where the main thread is. At the end of the program it waits for threads that are no daemons:
-    then where one of these is."""
+    """Where the main thread is, and whether it is on its way out. At the end of the program it
+    waits for threads that are no daemons: then where one of these is."""
     frames = sys._current_frames()
     frame = outer = frames.get(Responder.main)
+    leaving = Responder.ended
     while outer is not None:
         code = outer.f_code
         if code.co_name == "_shutdown" and code.co_filename.endswith("threading.py"):
             known = list(getattr(sys.modules.get("threading"), "_active", {}).items())
             rest = (n for n, t in known if n != Responder.main and not t.daemon and n in frames)
-            return frames[next(rest, Responder.main)]
-        outer = outer.f_back
-    return frame
+            return frames[next(rest, Responder.main)], True
+        leaving = leaving or code.co_name in LEAVING
+        last, outer = code, outer.f_back
+    # what atexit calls, and __del__ at the end, is called by no module
+    return frame, leaving or (frame is not None and last.co_name not in OUTERMOST)
+
+
+LEAVING = ("destroy_process_group", "_exit_function", "_run_exitfuncs")
+"""Functions of torch's and of multiprocessing's in which a rank has nothing to do any more."""
+OUTERMOST = ("<module>", "_run_module_as_main", "_run_code")
+"""How a program begins."""
 
 
 def gpu_in_use():

@@ -82,6 +82,8 @@ class TorchImports:
                 responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 responder["Responder"].blocked = self.load("preflight_blocked")
+                responder["Responder"].store_waits = self.load("preflight_store_waits")
+                responder["Responder"].sleeps = self.load("preflight_sleeps")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)
         except Exception:

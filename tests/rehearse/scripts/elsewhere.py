@@ -2,6 +2,7 @@
 
 port = elsewhere.serve("answers", 2.0)    an HTTP server that takes so long for each answer
 port = elsewhere.serve("takes", 0.2)      reads 64 KiB of an upload, then pauses for so long
+port = elsewhere.serve("gives", 0.2)      sends 48 times 64 KiB, and pauses for so long before each
 port = elsewhere.serve("silent", 0.0)     accepts, and never says a word
 """
 
@@ -41,7 +42,10 @@ def run(server: socket.socket, how: str, seconds: float) -> None:
         if how == "silent":
             kept.append(connection)
             continue
-        while chunk := connection.recv(1 << 16):
+        for _ in range(48 if how == "gives" else 0):
+            time.sleep(seconds)
+            connection.sendall(bytes(1 << 16))
+        while how != "gives" and (chunk := connection.recv(1 << 16)):
             time.sleep(seconds)
             if how == "answers" and b"\r\n\r\n" in chunk:
                 connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n0.5")

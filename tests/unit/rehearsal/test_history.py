@@ -289,3 +289,64 @@ def test_an_answer_from_elsewhere_may_take_its_time() -> None:
     waits = standing(WAITING, groups={"0": [6, 5]})
     assert not all_stuck([waits, elsewhere(ASKS)], (), 10.0, 4.0)
     assert all_stuck([waits, elsewhere(SLEEP)], (), 10.0, 4.0)
+
+
+def asking(*keys: str, **more: Any) -> dict[str, Any]:
+    """The look at one that waits for keys of a store."""
+    return pulse(SLEEP, store={"keys": list(keys), "ends": None} | more)
+
+
+def test_who_waits_for_a_key_waits_for_others() -> None:
+    ranks = [seen(*((t / 2, asking("ready")) for t in range(21))) for _ in range(2)]
+    assert {(h.at, h.keys) for h in ranks} == {("store", ("ready",))}
+    assert all_stuck(ranks, (), 10.0, 6.0)
+    assert not all_stuck([ranks[0], standing(SLEEP, cpu=0.9)], (), 10.0, 6.0)
+    goes_on = seen(*((t / 2, asking(f"batch/{t}")) for t in range(21)))
+    assert not all_stuck([ranks[0], goes_on], (), 10.0, 6.0)
+    # the program says itself for how long
+    limited = seen(*((t / 2, asking("ready", ends=18.0)) for t in range(21)))
+    assert not all_stuck([ranks[0], limited], (), 10.0, 6.0, until=60.0)
+    assert all_stuck([ranks[0], limited], (), 10.0, 6.0, until=15.0)
+
+
+@pytest.mark.parametrize("store", [3, {}, {"keys": "ready"}, {"keys": [], "ends": "x"}, None])
+def test_keys_that_are_none(store: Any) -> None:
+    assert seen((1.0, pulse(SLEEP, store=store, sleeps="x"))).at == "own"
+
+
+def test_who_is_on_its_way_out_has_nothing_to_wait_for() -> None:
+    ends = standing(SLEEP, leaving=True)
+    assert ends.closing
+    assert all_stuck([ends], (), 10.0, 6.0)
+    assert not all_stuck([standing(SLEEP, leaving=True, cpu=0.5)], (), 10.0, 6.0)
+    assert not all_stuck([ends, standing(SLEEP, cpu=0.5)], (), 10.0, 6.0)
+
+
+def sleeping(*ends: float, until: float) -> History:
+    """One that sleeps until each of these times in turn, looked at twice a second."""
+    looks = []
+    for at in range(int(2 * until) + 1):
+        left = [end for end in ends if end > at / 2]
+        looks.append((at / 2, pulse(SLEEP, sleeps=left[0] if left else None)))
+    return seen(*looks)
+
+
+@pytest.mark.parametrize(
+    ("ends", "now", "until", "stuck"),
+    [
+        pytest.param((100_000.0,), 8.0, 60.0, True, id="longer than the watch"),
+        pytest.param((8.0, 16.0, 24.0), 20.0, 60.0, False, id="pauses of a retry"),
+        pytest.param((8.0, 16.0, 24.0), 20.0, 20.0, False, id="at the end of the watch"),
+        pytest.param((8.0, 24.0), 20.0, 20.0, False, id="twice as long each time"),
+        pytest.param((8.0, 90.0), 20.0, 60.0, True, id="at last much longer"),
+        pytest.param((8.0,), 12.0, 60.0, False, id="just awake"),
+        pytest.param((8.0,), 15.0, 60.0, True, id="awake, and nothing came of it"),
+        pytest.param(tuple(n / 2 for n in range(80)), 12.0, 60.0, True, id="a poll"),
+    ],
+)
+def test_a_sleep_that_ends_by_itself_is_waited_for(
+    ends: tuple[float, ...], now: float, until: float, stuck: bool
+) -> None:
+    waits = standing(WAITING, until=now, groups={"0": [6, 5]})
+    one = sleeping(*ends, until=now)
+    assert all_stuck([waits, one], (), now, 6.0, until) is stuck

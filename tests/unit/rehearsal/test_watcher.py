@@ -29,6 +29,7 @@ def test_a_job_whose_time_is_over_does_not_stand_while_a_rank_comes(
         over_at=100.0,
         ends={},
         patience=20.0,
+        until=100.0,
         ranks=lambda: [quiet_since(70.0)],
         starting=lambda: [quiet_since(at) for at in starting],
     )

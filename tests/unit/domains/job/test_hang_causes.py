@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import world
-from support.rehearsed_worlds import ALL, OPS, call, named, rank, told, waiting
+from support.rehearsed_worlds import ALL, BEHIND, OPS, WAITS, call, named, rank, told, waiting
 
 from preflight.checks import job_collectives
 from preflight.domains.job.record import Calls, Group, Loader
@@ -53,7 +53,10 @@ CALLS = st.builds(
     rank=st.none() | st.integers(0, 5),
     world=st.integers(0, 6),
     why=st.sampled_from(["ended", "stuck", "time", "steps", "blind", "other"]),
-    at=st.sampled_from(["collective", "loader", "init", "own", "gone", "unknown"]),
+    at=st.sampled_from(["collective", "loader", "init", "own", "store", "gone", "unknown"]),
+    leaving=st.booleans(),
+    keys=st.sampled_from([(), ("ready",), ("a", "b")]),
+    pause=st.floats(0, 50),
     still=st.floats(0, 50),
     quiet=st.floats(0, 50),
     groups=st.lists(
@@ -95,3 +98,13 @@ def test_whatever_is_told_is_judged(seen: list[Calls]) -> None:
     for finding in findings:
         assert finding.subjects
         assert finding.code in job_collectives.FINDINGS
+
+
+def test_what_sleeps_while_others_wait_is_told() -> None:
+    calls = {
+        0: replace(WAITS, why="time", still=30.0, quiet=30.0),
+        1: replace(BEHIND, why="time", pause=30.0),
+    }
+    (found,) = told(calls)
+    assert (found.code, named([found])) == ("rank-busy", {1})
+    assert "using 0% of a CPU, in a sleep of 30.0 s" in found.saw
