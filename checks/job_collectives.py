@@ -193,7 +193,7 @@ FINDINGS = {
         text="make one rank set the {key}, through a store with the same prefix, before {line!s}",
     ),
     "exit-stuck": for_author(
-        headline="rank {rank} does not end: its program is over, and it is stuck at {line}",
+        headline="rank {rank} does not end: {doing}, and it is stuck at {line}",
         cause="a thread that is no daemon and waits for more work, a child process or a queue "
         "that is joined, an upload or a tracker without finish(), destroy_process_group while a "
         "collective is under way",

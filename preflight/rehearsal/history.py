@@ -368,6 +368,12 @@ class History:
         return self.steps or self.batches
 
     @property
+    def step_seconds(self) -> float:
+        """Of a step, on average since its pace is looked at; 0 while that is not known."""
+        steps = self.done - self.first[0]
+        return (self.last - self.began) / steps if self.looks and steps > 0 else 0.0
+
+    @property
     def collectives(self) -> int:
         """Calls so far, in all groups."""
         return sum(enqueued for enqueued, _ in self.groups.values())

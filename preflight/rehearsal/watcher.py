@@ -44,6 +44,13 @@ LATE = 0.3
 """Seconds in which the last words of ranks may still come when the command has ended."""
 EVERY = 0.5
 """Seconds between two looks."""
+GLANCE, GLANCES = 0.1, 10.0
+"""Seconds between two glances, and for how long ranks are glanced at from their first steps on: a
+run of a few seconds of steps has too few looks to tell where their time goes."""
+IN_A_STEP = 2
+"""Glances in a step, at most: several at one say the same."""
+LIGHT = 0.03
+"""Seconds in which answers must come, or the next glance is left out: the machine is busy."""
 ANSWER = 1.0
 """Seconds for all answers to one look; who is later is asked again at the next."""
 BYTES_EVERY = 1.0
@@ -214,8 +221,32 @@ class Watcher:
         if time.monotonic() - self.searched >= (SEARCH_FEW if few else SEARCH):
             self._search()
         self._snapshot_of_wait()
-        pause = max(0.05, EVERY - (time.monotonic() - began))
-        self.handle_events(self.poll.poll(pause * 1000))
+        self._glance_until(began + EVERY)
+
+    def _glance_until(self, until: float) -> None:
+        """Wait for the next look, or for the end of a process; short before, ask ranks in their
+        first steps where they are."""
+        events: list[tuple[int, int]] = []
+        while not events and (pause := self._glance_seconds()) < until - time.monotonic():
+            events = self.poll.poll(pause * 1000)
+            began = time.monotonic()
+            asked = {} if events else self.sockets("sock")
+            for pid, pulse in client.ask_responders(asked, "pulse", GLANCE).items():
+                if "error" not in pulse:
+                    self.known[pid].add_answer(time.monotonic(), pulse)
+            if time.monotonic() - began > LIGHT:
+                break
+        if not events:
+            events = self.poll.poll(max(0.05, until - time.monotonic()) * 1000)
+        self.handle_events(events)
+
+    def _glance_seconds(self) -> float:
+        """Until the next glance."""
+        now = time.monotonic()
+        living = [h for h in self.ranks() if h.inside and h.done and h.pid not in self.ends]
+        if not living or any(h.looks and now - h.began > GLANCES for h in living):
+            return EVERY
+        return max(GLANCE, *(h.step_seconds / IN_A_STEP for h in living))
 
     def _count_bytes(self, ranks: set[int]) -> None:
         """What ranks move that show nothing else, where somebody waits."""

@@ -479,6 +479,15 @@ FAULTS = (
     warned("games_shared", "payload-grows", 0, 1, check=PACE, launcher=SHELL),
     warned("first_batch", "loader-restarted", 0, 1, check=BALANCE, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
+    # of a few seconds of steps
+    warned(
+        *("slow_rank", "rank-slow", 1),
+        nproc=3,
+        check=PACE,
+        args=("18",),
+        word="short",
+        launcher=SHELL,
+    ),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     *(
@@ -552,6 +561,10 @@ HEALTHY = (
     # of one that has not come nobody knows whether it will: 15 s is less than --stuck of its own
     Row("slow_start", args=("15", "1"), stuck=20.0, word="of-one"),
     Row("evaluation", args=("20",), launcher=SHELL),
+    *(
+        Row("slow_rank", nproc=3, args=("18", how), word=how, launcher=SHELL)
+        for how in ("turns", "all")
+    ),
     Row("compiles", args=("22",), launcher=SHELL),
     Row("barriers_traced", args=("steps",), launcher=SHELL, word="steps"),
     Row("replica_seeds", nproc=3, launcher=SHELL),
@@ -761,7 +774,7 @@ AT_LENGTH = frozenset(
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),
         *("exits-event", "exits-workers", "exits-uploads", "store_waits-prefix"),
         *("store_waits-unset", "store_waits-computes", "store_waits-limited"),
-        *("attempts-doubles", "attempts-workers"),
+        *("slow_rank-all", "attempts-doubles", "attempts-workers"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

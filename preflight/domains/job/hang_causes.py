@@ -251,8 +251,16 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         confidence=LIKELY,
         alternatives=("the service that it asks is still at work",) if first.asks else (),
         explains=OF_INIT if first.at == INIT else None,
-        fields={"rank": str(one), "line": str(frame_of(first) or "that line")},
+        fields={
+            "rank": str(one),
+            "line": str(frame_of(first) or "that line"),
+            "doing": f"it is in {CLOSING}" if _closes(first) else "its program is over",
+        },
     )
+
+
+def _closes(seen: Calls) -> bool:
+    return any(frame.function == CLOSING for frame in seen.stack)
 
 
 def _others_ended(hang: Hang) -> str:
@@ -309,7 +317,7 @@ def _describe_stuck(seen: Calls, still: str, *, several: bool) -> str:
         why = why or f"state {seen.state or 'unknown'} {seen.wchan}".strip()
         return f" {'have' if several else 'has'} not answered for {still}: {why}"
     text = f" {'have' if several else 'has'} been stuck for {still} {location(seen)}"
-    if any(frame.function == CLOSING for frame in seen.stack):
+    if _closes(seen):
         text += f", in {CLOSING}"
     if not why and seen.state == kernel_wait.DISK:
         why = f"is in the kernel, state D in {seen.wchan}"

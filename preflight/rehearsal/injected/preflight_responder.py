@@ -45,6 +45,7 @@ class Responder:
     folder = here = ""
     pid = main = thread = inode = 0
     listener = fault = c10d = binding = None
+    scripted = False  # is_scripted()
     gpus = {}  # number -> what torch knows of it
 
 
@@ -88,6 +89,7 @@ def imported(name, module, folder):
 
 def start(module, folder):
     Responder.folder, Responder.c10d = folder, module
+    Responder.scripted = is_scripted(sys._getframe())
     # now, in the thread that imports: what answers later must not wait for an import of anybody's
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
     Responder.recorder["follow_groups"](module, Responder.binding, is_own, never_compiled)
@@ -471,15 +473,24 @@ def main_frame():
     frame = outer = frames.get(Responder.main)
     leaving = Responder.ended
     while outer is not None:
-        code = outer.f_code
+        last = code = outer.f_code
         if code.co_name == "_shutdown" and code.co_filename.endswith("threading.py"):
             known = list(getattr(sys.modules.get("threading"), "_active", {}).items())
             rest = (n for n, t in known if n != Responder.main and not t.daemon and n in frames)
             return frames[next(rest, Responder.main)], True
         leaving = leaving or code.co_name in LEAVING
-        last, outer = code, outer.f_back
-    # what atexit calls, and __del__ at the end, is called by no module
-    return frame, leaving or (frame is not None and last.co_name not in OUTERMOST)
+        outer = outer.f_back
+    # what atexit calls, and __del__ at the end, is called by no module; nor is what a greenlet runs
+    whole = frame is not None and Responder.scripted and "greenlet" not in sys.modules
+    return frame, leaving or (whole and last.co_name not in OUTERMOST)
+
+
+def is_scripted(frame):
+    """Whether a module of Python's is the outermost thing here, which it is not where a program in
+    C++ calls functions."""
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name in OUTERMOST
 
 
 LEAVING = ("destroy_process_group", "_exit_function", "_run_exitfuncs")

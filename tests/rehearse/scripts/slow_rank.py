@@ -1,5 +1,7 @@
-"""Rank 1 of 3 takes 0.2 s longer for each step, and everybody waits for it."""
+"""Rank 1 of 3 takes 0.2 s longer for each step, and everybody waits for it. The number of steps may
+be given; with `turns` another rank is slow in each, and with `all` all are."""
 
+import sys
 import time
 
 import torch
@@ -7,8 +9,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def throttled(rank: int) -> None:
-    if rank == 1:
+def throttled(rank: int, step: int) -> None:
+    slow = {"turns": step % 3, "all": rank}.get(sys.argv[-1], 1)
+    if rank == slow:
         time.sleep(0.2)  # <- here
 
 
@@ -17,9 +20,9 @@ def main() -> None:
     rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(60):
+    for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 60):
         loss = model(torch.randn(8, 16)).mean()
-        throttled(rank)
+        throttled(rank, step)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

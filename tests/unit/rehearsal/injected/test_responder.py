@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -108,3 +109,41 @@ def test_a_pass_at_the_address_of_the_one_before_is_another(
                 next(one)
     assert noted == [True, False, False, *([False] if taken > 3 else []), True, False]
     assert Responder.loader["given"] == 2
+
+
+def main_frame_of(code: str) -> bool:
+    """Whether a program that runs this is on its way out, as it says itself; `leaving()` tells."""
+    program = f"""
+import _thread, atexit, sys, threading
+from preflight.rehearsal.injected import preflight_responder as responder
+responder.Responder.main = _thread.get_ident()
+responder.Responder.scripted = responder.is_scripted(sys._getframe())
+def leaving():
+    print(responder.main_frame()[1])
+{code}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout in ("True\n", "False\n"), done.stderr
+    return done.stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "leaves"),
+    [
+        ("leaving()", False),
+        ("def main():\n    leaving()\nmain()", False),
+        ("atexit.register(leaving)", True),
+        ("def destroy_process_group():\n    leaving()\ndestroy_process_group()", True),
+        (
+            "def work():\n    threading.Event().wait(0.5)\n    leaving()\n"
+            "threading.Thread(target=work).start()",
+            True,
+        ),
+        ("responder.Responder.scripted = False\natexit.register(leaving)", False),
+        ("sys.modules['greenlet'] = sys\natexit.register(leaving)", False),
+    ],
+)
+def test_who_is_on_its_way_out(code: str, leaves: bool) -> None:
+    assert main_frame_of(code) is leaves
