@@ -190,7 +190,8 @@ FINDINGS = {
         "it is set, a rank that failed or left before, one more wait() than there are set()",
         means="'wait timeout after 300000ms, keys: /…' after the timeout of the store, and a "
         "hang until then",
-        text="make one rank set the {key}, through a store with the same prefix, before {line!s}",
+        text="set the key on one rank before {line!s} waits for it, through a store with the same "
+        "prefix (PrefixStore)",
     ),
     "exit-stuck": for_author(
         headline="rank {rank} does not end: {doing}, and it is stuck at {line}",

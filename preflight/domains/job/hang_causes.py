@@ -196,7 +196,7 @@ def _unset_key(hang: Hang, found: WaitGraph, asking: Sequence[int]) -> Found:
     return Found(
         "store-key-unset",
         hang.subjects(asking),
-        saw=f"{told}, for {duration(max(calls[r].still for r in asking))} by now{said}",
+        saw=f"{told}, for {duration(max(calls[r].still for r in asking))}{said}",
         expected="a rank that sets the key",
         confidence=LIKELY,
         alternatives=("a process outside of this command sets it later",),
