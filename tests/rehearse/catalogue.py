@@ -41,6 +41,9 @@ ALONE = (
 )
 """Which starts one process, without a rank."""
 
+AGENT_LATE = ("bash", str(SCRIPTS / "agents.sh"), "12", "{port}", "{torchrun}")
+"""Two agents of torchrun, of which the first waits for the other."""
+
 DEEPSPEED = (
     *("{python}", "-m", "deepspeed.launcher.runner", "--num_accelerators={nproc}"),
     "--master_port={port}",
@@ -557,6 +560,7 @@ HEALTHY = (
     # where nothing can be put into the interpreter, py-spy sees as much
     Row("ddp", launcher=(*TORCHRUN, "--no-python", "{python}", "-I"), word="isolated"),
     Row("ddp", launcher=STATIC, word="static"),
+    Row("ddp", launcher=AGENT_LATE, word="agent-late"),
     Row("slow_start", args=("15", "all")),
     # of one that has not come nobody knows whether it will: 15 s is less than --stuck of its own
     Row("slow_start", args=("15", "1"), stuck=20.0, word="of-one"),
@@ -774,7 +778,7 @@ AT_LENGTH = frozenset(
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),
         *("exits-event", "exits-workers", "exits-uploads", "store_waits-prefix"),
         *("store_waits-unset", "store_waits-computes", "store_waits-limited"),
-        *("slow_rank-all", "attempts-doubles", "attempts-workers"),
+        *("ddp-agent-late", "slow_rank-all", "attempts-doubles", "attempts-workers"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )
