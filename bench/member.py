@@ -179,9 +179,9 @@ CPU_BEFORE = [0.0]
 
 
 def _watched(report_of: Any) -> Any:
-    def watched(*args: Any) -> Any:
+    def watched(*args: Any, **more: Any) -> Any:
         CPU_BEFORE.append(time.process_time())
-        return report_of(*args)
+        return report_of(*args, **more)
 
     return watched
 

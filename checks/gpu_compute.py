@@ -28,6 +28,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from preflight import humanize
@@ -54,6 +55,7 @@ from preflight.model import (
     Status,
     Subject,
     World,
+    each_once,
     place_of,
 )
 
@@ -175,6 +177,8 @@ def judge(world: World[Computed], expect: Expect) -> Iterator[Found]:
     yield from _hangs_and_crashes(world)
     sick = set()
     for key, seen in world.seen.items():
+        if seen.trouble is None and not (seen.wrong or seen.unlike):
+            continue
         for finding in _faults(world, key, seen):
             sick.add(key)
             yield finding
@@ -229,8 +233,6 @@ def _hangs_and_crashes(world: World[Computed]) -> Iterator[Found]:
 
 def _faults(world: World[Computed], key: str, seen: Computed) -> Iterator[Found]:
     """What one GPU shows by itself."""
-    if seen.trouble is None and not (seen.wrong or seen.unlike):
-        return
     if seen.trouble is not None:
         hardware = HARDWARE.search(seen.trouble.text)
         saw = f"{seen.trouble.step}: {seen.trouble.text}"
@@ -259,10 +261,10 @@ def _reproducible(seen: Computed) -> bool:
 
 def _with_own_gpu(world: World[Computed]) -> Mapping[str, Computed]:
     """Those that have a GPU for themselves."""
-    gpus = world.once(_gpus)
-    users = Counter(gpus.values())
-    if len(users) == len(gpus):
+    if len({v.card.identity for v in world.seen.values()}) == len(world.seen):
         return world.seen
+    gpus = _gpus(world)
+    users = Counter(gpus.values())
     return {k: v for k, v in world.seen.items() if users[gpus[k]] == 1}
 
 
@@ -273,12 +275,11 @@ def _gpus(world: World[Computed]) -> Mapping[str, tuple[str, str]]:
 
 def _bits(world: World[Computed], sick: Collection[str]) -> Iterator[Found]:
     """Products that differ between GPUs that must have the same. A GPU has one voice."""
-    gpus = world.once(_gpus)
+    if _all_alike([v for v in world.seen.values() if v.card.model and _reproducible(v)]):
+        return  # nothing to sort and to count
+    gpus = _gpus(world)
     ill = {gpus[key] for key in sick}
     voices = {gpus[k]: k for k, v in world.seen.items() if v.card.model and _reproducible(v)}
-    all_of = [world.seen[key] for key in voices.values()]
-    if all(_same_bits(one, all_of[0]) for one in all_of):
-        return  # nothing to sort and to count
     sound = {k: world.seen[k] for place, k in sorted(voices.items()) if place not in ill}
     alike_ = {k: (v.card.kind, v.card.capability, v.software) for k, v in sound.items()}
     for odd in compute_outliers.differing_bits({k: v.digests for k, v in sound.items()}, alike_):
@@ -309,14 +310,16 @@ def _speed(world: World[Computed]) -> Iterator[Found]:
     told = {id(v.rates): v.rates for v in seen.values()}  # of those who say the same there is one
     each = {one: {_metric(r): r.rate for r in some} for one, some in told.items()}
     rates = {k: each[id(v.rates)] for k, v in seen.items()}
-    models = {k: v.card.kind for k, v in seen.items()}
-    nodes = {k: place_of(k)[0] for k in seen}
+    sizes = {k: _sizes(v) for k, v in seen.items()}
+    of_each_size = dict(zip(sizes.values(), seen.values(), strict=True))
+    kinds = {of: one.card.kind for of, one in of_each_size.items()}
+    models = {k: kinds[of] for k, of in sizes.items()}
     ways = {r.kind for some in told.values() for r in some} - set(SPEEDS)
     for code, found, share in (
         ("gpu-slow", compute_outliers.slow_gpus(rates, models, SPEEDS), 1 - compute_outliers.SLOW),
         (
             "bus-slow",
-            compute_outliers.slow_buses(rates, models, nodes, ways),
+            compute_outliers.slow_buses(rates, models, lambda key: place_of(key)[0], ways),
             1 - compute_outliers.BUS_SLOW,
         ),
     ):
@@ -330,14 +333,19 @@ def _speed(world: World[Computed]) -> Iterator[Found]:
             )
 
 
-def _same_bits(one: Computed, other: Computed) -> bool:
-    """Whether two have the same bits, and what must be the same so that they have."""
-    return (
-        one.digests == other.digests
-        and one.software == other.software
-        and one.card.capability == other.card.capability
-        and one.card.kind == other.card.kind
-    )
+SIZES = ("card.model", "card.processors", "card.memory")
+_sizes = attrgetter(*SIZES)
+"""What the kind of a GPU is made of, which is asked of a hundred thousand."""
+_circumstances = attrgetter("software", "card.capability", *SIZES)
+"""What two GPUs that have the same bits differ in at most by their sizes."""
+
+
+def _all_alike(all_of: Sequence[Computed]) -> bool:
+    """Whether all have the same bits, and what must be the same so that they have."""
+    digests = [*each_once([one.digests for one in all_of])]
+    told = dict(zip(map(_circumstances, all_of), all_of, strict=True)).values()
+    alike_ = {(one.software, one.card.capability, one.card.kind) for one in told}
+    return len(alike_) < 2 and all(one == digests[0] for one in digests)
 
 
 def _metric(rate: Throughput) -> str:
@@ -366,7 +374,6 @@ def measured(world: World[Computed]) -> Measured:
     if not seen:
         return Measured()
     models = Counter(v.card.model for v in seen.values()).most_common()
-    most = {k: v for k, v in seen.items() if v.card.model == models[0][0]}
     kinds: dict[str, dict[str, float]] = {}
     of_rates: dict[int, list[tuple[dict[str, float], float]]] = {}
     for key, one in seen.items():
@@ -377,9 +384,11 @@ def measured(world: World[Computed]) -> Measured:
             of_kind[key] = number
     words = []
     for kind, own in kinds.items():
-        shown = [rate for key, rate in own.items() if key in most]
-        if shown and kind in (*SPEEDS, matmul.TO):
-            words.append(f"{kind} {_rate_text(kind, *shown)}")
+        if kind not in (*SPEEDS, matmul.TO):
+            continue
+        shown = [r for key, r in own.items() if seen[key].card.model == models[0][0]]
+        if shown:
+            words.append(f"{kind} {_rate_text(kind, min(shown), max(shown))}")
     wrong = sum(bool(v.wrong or (v.unlike and _reproducible(v))) for v in seen.values())
     alone = world.once(_with_own_gpu)
     if wrong or all(v.digests for v in seen.values()):

@@ -1129,7 +1129,7 @@ def measured(world: World[Visible]) -> Measured:
         Device(
             Kind.GPU, node, f"GPU {gpu.index}", text=gpu.name or gpu.text, broken=bool(gpu.error)
         )
-        for node, seen in world.seen.items()
+        for node, seen in (world.seen.items() if world.drawn else ())
         for gpu in seen.answer.gpus
     )
     return Measured(told, values, parts=parts)

@@ -650,7 +650,7 @@ def _judge_untested(world: World[Mesh], views: list[LibraryMesh]) -> Iterator[Fo
 def measured(world: World[Mesh]) -> Measured:
     nodes = max((seen.place.count for seen in world.seen.values()), default=0)
     views = [world.once(library_mesh, library) for library in LIBRARIES]
-    tested = {edge for one in views for edge in one.tested}
+    tested = frozenset[Pair]().union(*(one.tested for one in views))
     failed = {edge for one in views for edge in one.failed}
     seconds = sorted(
         t for seen in world.seen.values() for times in seen.times.values() for t in times.values()
@@ -664,7 +664,7 @@ def measured(world: World[Mesh]) -> Measured:
     return Measured(
         " · ".join(words),
         {"edges": every, "tested": len(tested), "failed": len(failed), "p99_ms": p99 * 1000},
-        _grid(tuple(names_by_number(world).values()), tested, failed),
+        _grid(tuple(names_by_number(world).values()), tested, failed) if world.drawn else None,
     )
 
 

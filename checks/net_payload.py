@@ -433,7 +433,7 @@ def _wait_for_progress(sock: socket, event: int, ends: float, patience: float) -
 
 
 def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
-    sweeps = dict(_sweeps(world))
+    sweeps = world.once(_sweeps)
     known = {e: s for e, s in sweeps.items() if s.result in KNOWN}
     paths = _paths_by_edge(world)
     thin = {e: p for e, p in paths.items() if 0 < p.stalled < p.tried}
@@ -506,20 +506,24 @@ def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Fou
             )
 
 
-def _sweeps(world: World[Payload]) -> Iterator[tuple[Pair, Sweep]]:
+def _sweeps(world: World[Payload]) -> Mapping[Pair, Sweep]:
     """The worst sweep of each edge (NCCL's and Gloo's addresses may differ), by names. Node
     numbers are untrusted input."""
     names = names_by_number(world)
     order = (STALLED, DAMAGED, UNFINISHED)
+    worst: dict[Pair, Sweep] = {}
     for here, seen in world.each():
-        worst: dict[str, Sweep] = {}
+        node = here.node
+        if names.get(seen.place.number) != node:
+            continue
         for sweep in seen.sweeps:
-            to = names.get(sweep.to, here.node)
-            if to != here.node and names.get(seen.place.number) == here.node:
-                known = worst.setdefault(to, sweep)
-                if sweep.result in order and known.result not in order:
-                    worst[to] = sweep
-        yield from (((here.node, to), sweep) for to, sweep in worst.items())
+            to = names.get(sweep.to, node)
+            if to == node:
+                continue
+            known = worst.setdefault((node, to), sweep)
+            if known is not sweep and sweep.result in order and known.result not in order:
+                worst[node, to] = sweep
+    return worst
 
 
 def _paths_by_edge(world: World[Payload]) -> dict[Pair, Paths]:
@@ -646,7 +650,7 @@ def _unanswered(world: World[Payload], known: set[Pair]) -> Iterator[Found]:
 
 
 def measured(world: World[Payload]) -> Measured:
-    sweeps = dict(_sweeps(world))
+    sweeps = world.once(_sweeps)
     if not sweeps:
         return Measured()
     fine = [s for s in sweeps.values() if s.result == OK]
@@ -661,7 +665,7 @@ def measured(world: World[Payload]) -> Measured:
     if slowest is not None:
         words.append(f"{duration(slowest)} at most")
     values = {"edges": len(sweeps), "passed": len(fine), "mtus": mtus}
-    return Measured(" · ".join(words), values, _grid(sweeps))
+    return Measured(" · ".join(words), values, _grid(sweeps) if world.drawn else None)
 
 
 def _grid(sweeps: Mapping[Pair, Sweep]) -> Grid | None:

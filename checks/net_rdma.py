@@ -985,7 +985,7 @@ def measured(world: World[NodeRdma]) -> Measured:
         {"ports": count, "active": able, "gbit_s": min((p.rate for p in up), default=0)},
         parts=tuple(
             Device(Kind.NIC, node, *device)
-            for node, fabric in world.seen.items()
+            for node, fabric in (world.seen.items() if world.drawn else ())
             for device in devices[id(fabric)]
         ),
     )

@@ -601,7 +601,7 @@ def measured(world: World[Speed]) -> Measured:
     }
     if seen.trips:
         text += f" · latency {_ms(statistics.median(seen.trips.values()))}"
-    return Measured(text, values, _grid(seen))
+    return Measured(text, values, _grid(seen) if world.drawn else None)
 
 
 def _grid(seen: PairSpeeds) -> Grid | None:

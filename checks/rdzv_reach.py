@@ -522,7 +522,7 @@ def measured(world: World[Reach]) -> Measured:
         "last_s": last.at,
         "strangers": {f"{s.addr} {s.kind}": s.count for s in roll.strangers},
     }
-    return Measured(text, values, lanes=_lanes(roll.arrivals, last.at))
+    return Measured(text, values, lanes=_lanes(roll.arrivals, last.at) if world.drawn else None)
 
 
 def _lanes(arrivals: Sequence[Arrival], last: float) -> Lanes | None:

@@ -10,7 +10,7 @@ Errors of ours (all three; what else escapes is our bug):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -467,6 +467,8 @@ class World(Generic[T]):
     check: str
     observations: Mapping[str, Seen[T] | Missing]
     topology: Topology
+    drawn: bool = True
+    """Whether measured() is to make what is only drawn."""
     _values: dict[str, T] = field(default_factory=dict, init=False, compare=False, repr=False)
     _made: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -484,6 +486,13 @@ class World(Generic[T]):
             seen = {k: o.value for k, o in self.observations.items() if isinstance(o, Seen)}
             self._values.update(seen)
         return self._values
+
+    def undrawn(self) -> World[T]:
+        """The same, of which nothing is made that is only drawn."""
+        other = replace(self, drawn=False)
+        other._values.update(self._values)
+        other._made.update(self._made)
+        return other
 
     @property
     def distinct(self) -> tuple[T, ...]:
@@ -534,18 +543,27 @@ def of_each(values: Mapping[K, T], make: Callable[[T], R]) -> dict[K, R]:
     """What `make` returns for each value, by key. It is called once for all keys whose value is one
     object, as it is on most of ten thousand nodes. `values` keeps them alive: a dict, not a view
     that creates them on access."""
-    made: dict[int, R] = {}
-    for value in values.values():
-        if id(value) not in made:
-            made[id(value)] = make(value)
-    return {key: made[id(value)] for key, value in values.items()}
+    every = values.values()
+    made = {id(value): make(value) for value in each_once(every)}
+    if len(made) == 1:
+        return dict.fromkeys(values, *made.values())
+    return dict(zip(values, map(made.__getitem__, map(id, every)), strict=True))
+
+
+def each_once(values: Collection[T]) -> Collection[T]:
+    """Those that are one object once, in their order. Of a hundred thousand ranks that is mostly
+    one, and all the rest need not be asked what it says itself."""
+    return dict(zip(map(id, values), values, strict=True)).values()
 
 
 def _distinct(world: World[T]) -> tuple[T, ...]:
-    return tuple({id(value): value for value in world.seen.values()}.values())
+    observations = each_once(world.observations.values())
+    return tuple(each_once([o.value for o in observations if isinstance(o, Seen)]))
 
 
 def _all_missing(world: World[Any]) -> Mapping[str, Missing]:
+    if not any(isinstance(one, Missing) for one in each_once(world.observations.values())):
+        return {}
     return {k: o for k, o in world.observations.items() if isinstance(o, Missing)}
 
 

@@ -376,7 +376,7 @@ def _run_and_publish(
     flags = flags_of(ctx, given)
     reporting.check_styles(flags, given)
     progress = reporting.display(given)
-    wish = Wish(flags, given["config_file"], given["root"])
+    wish = Wish(flags, given["config_file"], given["root"], verbose=given["verbose"])
     if given["slurm"] or given["hosts"] is not None or given["connect"] is not None:
         from preflight.remote import launch as fanout
 

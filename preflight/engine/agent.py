@@ -70,6 +70,8 @@ class Wish:
     """Seconds that it took."""
     interrupted: str = ""
     """The signal that ended it: what was seen of it until then is judged all the same."""
+    verbose: bool = False
+    """-v: with all heat maps."""
 
 
 @contextlib.contextmanager
@@ -185,7 +187,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
         return told
     if company is not None:
         company.forget()
-    report = report_of(run, outcome, chosen, started)
+    report = report_of(run, outcome, chosen, started, verbose=wish.verbose)
     own = verdict.code_of_node(report, run.node.name)
     if company is not None:
         ends = {"verdict": report.verdict, "exit": report.exit_code}
@@ -217,7 +219,14 @@ def tool() -> dict[str, str]:
     return {"name": "preflight", "version": __version__, "python": sys.version.split()[0]}
 
 
-def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.datetime) -> Report:
+def report_of(
+    run: Run,
+    outcome: Outcome,
+    chosen: Config,
+    started: datetime.datetime,
+    *,
+    verbose: bool = False,
+) -> Report:
     """What a run has seen, without secrets, and its judgement."""
     plan, workers = run.plan, run.workers
     made_by = tool()
@@ -236,7 +245,7 @@ def report_of(run: Run, outcome: Outcome, chosen: Config, started: datetime.date
     )
     run.forget()
     pages = any(output.format == "html" for output in chosen.outputs)
-    drawn = pages or len(run.topology.nodes) <= DRAWN_NODES
+    drawn = pages or verbose or len(run.topology.nodes) <= DRAWN_NODES
     with without_collector():
         observations = redact.without(observations, redact.secrets(os.environ, sys.argv))
         try:

@@ -40,7 +40,9 @@ from preflight.model import (
     Topology,
     Verdict,
     World,
+    each_once,
     key_of,
+    of_each,
     place_of,
 )
 from preflight.packed import Layout, Packed
@@ -79,10 +81,11 @@ class _Judged:
 
     @property
     def missing(self) -> list[Missing]:
-        """What was not seen. Of 31 checks of 100,000 ranks that is mostly nothing, and is asked
-        three times."""
+        """What was not seen, of equal ones one. Of 31 checks of 100,000 ranks that is mostly
+        nothing, and is asked three times."""
         if self._missing is None:
-            self._missing = [o for o in self.observations.values() if isinstance(o, Missing)]
+            told = each_once(self.observations.values())
+            self._missing = [one for one in told if isinstance(one, Missing)]
         return self._missing
 
     @property
@@ -101,10 +104,10 @@ def judge(
     drawn: bool = True,
 ) -> Report:
     """The report of a run. `drawn`: with what an HTML report alone shows, which is more of ten
-    thousand nodes than all that is said of them."""
+    thousand nodes than all that is said of them, and with the heat maps that -v alone prints."""
     judged: list[_Judged] = []
     for check_id, seen in _in_order(observations.checks, catalogue):
-        one = _judge_check(check_id, seen, catalogue, observations.topology, expect)
+        one = _judge_check(check_id, seen, catalogue, observations.topology, expect, drawn)
         if not drawn:
             one.measured = replace(one.measured, lanes=None, curves=None, parts=())
         one.by_subject = next((j.by_subject for j in judged if _same(j, one)), one.by_subject)
@@ -152,7 +155,7 @@ def passed(
 ) -> Standing:
     """What one check says while the run goes on: the runner decides by it what is blocked (see
     engine/scheduler.py). The same rules as judge(), without folding."""
-    judged = _judge_check(check_id, seen, catalogue, topology, expect)
+    judged = _judge_check(check_id, seen, catalogue, topology, expect, drawn=False)
     if _waived(check_id, policy):
         return Standing(_tolerated(judged.by_subject))
     failed = joined(f for f in judged.findings if f.status is Status.FAIL)
@@ -174,6 +177,7 @@ def _judge_check(
     catalogue: Catalogue,
     topology: Topology,
     expect: Expect,
+    drawn: bool,
 ) -> _Judged:
     loaded = catalogue.checks.get(check_id)
     judged = _Judged(loaded, check_id, seen)
@@ -189,6 +193,8 @@ def _judge_check(
         world = decoded(loaded, seen, topology)
         for finding in loaded.module.judge(world, expect):
             judged.findings.append(_complete(loaded, finding))
+        if not (drawn or judged.findings or world.missing()):
+            world = world.undrawn()  # a heat map is printed where something was found
         judged.measured = _sound(loaded.module.measured(world))
     except Exception as error:  # noqa: BLE001  a fault of ours must not look like the cluster's
         judged.findings.append(fallbacks.unjudged(check_id, error, _everybody(world)))
@@ -227,24 +233,7 @@ def decoded(loaded: Loaded, seen: Mapping[str, Observation], topology: Topology)
     """The JSON values as the dataclass that the check's observe() returned; what doesn't fit (an
     older report, a hostile peer) is missing."""
     answers = _Answers(answer_type(loaded.module))
-    made: dict[int, Seen[Any] | Missing] = {}
-    observations: dict[str, Seen[Any] | Missing] = {}
-    for key, observation in seen.items():
-        now = made.get(id(observation))
-        if now is not None:  # of what many have in common there is one
-            observations[key] = now
-            continue
-        if isinstance(observation, Missing):
-            now = observation
-        else:
-            try:
-                value = answers.of(observation.value)
-                now = Seen(value, observation.seconds, observation.marks)
-            except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
-                text = f"the answer does not fit this version of the check: {error}"
-                now = Missing(Cause.CRASHED, text[:300], observation.seconds)
-        observations[key] = made[id(observation)] = now
-    return World(loaded.id, observations, topology)
+    return World(loaded.id, of_each(seen, answers.as_observed), topology)
 
 
 class _Answers:
@@ -256,6 +245,16 @@ class _Answers:
         self._known: Known = {}
         self._met: set[Layout] = set()
         self._readers: dict[Layout, Reader | None] = {}
+
+    def as_observed(self, observation: Observation) -> Seen[Any] | Missing:
+        if isinstance(observation, Missing):
+            return observation
+        try:
+            value = self.of(observation.value)
+            return Seen(value, observation.seconds, observation.marks)
+        except Exception as error:  # noqa: BLE001  it costs whoever said it, and nobody else
+            text = f"the answer does not fit this version of the check: {error}"
+            return Missing(Cause.CRASHED, text[:300], observation.seconds)
 
     def of(self, value: Any) -> Any:
         """ValueError for what does not fit. The value is to be kept as long as this is."""
@@ -437,7 +436,7 @@ def _row(judged: _Judged) -> Row:
         stage=str(check.stage) if check else "machine",
         scope=str(check.scope) if check else "node",
         status=status,
-        seconds=max((o.seconds for o in judged.observations.values()), default=0.0),
+        seconds=max((o.seconds for o in each_once(judged.observations.values())), default=0.0),
         by_subject=judged.by_subject,
         measured=judged.measured,
         reason=judged.reason,

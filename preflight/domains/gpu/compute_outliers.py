@@ -6,7 +6,8 @@ GPUs nothing is concluded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from statistics import median
 
 from preflight.frozen import dataclass
@@ -44,7 +45,7 @@ def slow_gpus(
 ) -> dict[str, list[ComputeShortfall]]:
     """Those that are slower than their model, and in what."""
     found: dict[str, list[ComputeShortfall]] = {}
-    for metric, group in _by_model(rates, models, metrics):
+    for metric, group in _by_model(rates, models, metrics, SLOW):
         seen = outliers(group, floor=SLOW, high=False)
         for key, rate in seen.odd.items():
             found.setdefault(key, []).append(
@@ -54,15 +55,19 @@ def slow_gpus(
 
 
 def slow_buses(
-    rates: Rates, models: Mapping[str, Hashable], nodes: Mapping[str, str], metrics: Collection[str]
+    rates: Rates,
+    models: Mapping[str, Hashable],
+    node_of: Callable[[str], str],
+    metrics: Collection[str],
 ) -> dict[str, list[ComputeShortfall]]:
     """Those whose way to the host is slower than that of the model, and than that of their
     neighbours: a node that is slow as a whole may be of another kind."""
     found: dict[str, list[ComputeShortfall]] = {}
-    for metric, group in _by_model(rates, models, metrics):
+    for metric, group in _by_model(rates, models, metrics, BUS_SLOW):
         seen = outliers(group, floor=BUS_SLOW, high=False)
         for key, rate in seen.odd.items():
-            near = [n for k, n in group.items() if k != key and nodes[k] == nodes[key]]
+            here = node_of(key)
+            near = [n for k, n in group.items() if k != key and node_of(k) == here]
             if len(near) >= NEIGHBOURS and rate < (1 - BUS_SLOW) * median(near):
                 found.setdefault(key, []).append(
                     ComputeShortfall(metric, rate, seen.median, len(group))
@@ -71,23 +76,31 @@ def slow_buses(
 
 
 def _by_model(
-    rates: Rates, models: Mapping[str, Hashable], metrics: Collection[str]
+    rates: Rates, models: Mapping[str, Hashable], metrics: Collection[str], floor: float
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each metric with the GPUs of each model that have it."""
-    made: dict[tuple[str, Hashable], dict[str, float]] = {}
-    places: dict[tuple[int, Hashable], list[tuple[dict[str, float], float]]] = {}
-    for key, own in rates.items():
-        model = models[key]
-        if (id(own), model) not in places:  # many have the same ones
-            places[id(own), model] = [
-                (made.setdefault((metric, model), {}), rate)
-                for metric, rate in own.items()
-                if metric.partition(" of ")[0] in metrics and rate > 0
-            ]
-        for group, rate in places[id(own), model]:
-            group[key] = rate
-    for (metric, _), group in made.items():
-        yield metric, group
+    """Each metric with the GPUs of each model that have it, where the best and the worst of them
+    are `floor` apart: else nobody can be that far below their median, and of a hundred thousand
+    GPUs nothing is to be sorted."""
+    told = {id(own): own for own in rates.values()}  # many have the same ones
+    numbers = dict.fromkeys(
+        zip(map(id, rates.values()), map(models.__getitem__, rates), strict=True)
+    )
+    ends: dict[tuple[str, Hashable], tuple[float, float]] = {}
+    for number, model in numbers:
+        for metric, rate in told[number].items():
+            if metric.partition(" of ")[0] in metrics and 0 < rate < math.inf:
+                least, most = ends.get((metric, model), (rate, rate))
+                ends[metric, model] = min(least, rate), max(most, rate)
+    for (metric, model), (least, most) in ends.items():
+        if most - least >= floor * least:
+            yield (
+                metric,
+                {
+                    key: own[metric]
+                    for key, own in rates.items()
+                    if models[key] == model and own.get(metric, 0.0) > 0
+                },
+            )
 
 
 @dataclass(frozen=True, slots=True)

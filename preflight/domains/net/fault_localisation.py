@@ -190,6 +190,10 @@ P = TypeVar("P", bound=Placed)
 
 def names_by_number(world: World[P]) -> dict[int, str]:
     """The nodes of an observation's numbers, as far as they have one themselves."""
+    return world.once(_names_by_number)
+
+
+def _names_by_number(world: World[P]) -> dict[int, str]:
     return pairing.by_number({here.node: seen.place for here, seen in world.each()})
 
 

@@ -280,9 +280,10 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
         for pair in [(a, b) for a, b in failed if never_dialled(ways.get(a), ways.get(b))]:
             del failed[pair]
             tested.add(pair)  # as far as anybody will use it
+    tested.update(failed)
     return LibraryMesh(
         library,
-        *(ways, frozenset(tested | set(failed)), failed, together, lost, moved),
+        *(ways, frozenset(tested), failed, together, lost, moved),
         *(flows, each),
     )
 
