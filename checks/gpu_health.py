@@ -45,6 +45,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
@@ -53,6 +54,7 @@ from preflight.domains.gpu import nvml, vendor, vital_outliers, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
 from preflight.domains.gpu.vitals import (
+    NvSwitchFabric,
     AMD_THROTTLE_REASONS,
     INFOROM,
     THROTTLE_REASONS,
@@ -696,6 +698,8 @@ def _faults(gpu: _Gpu, log: XidLog) -> Iterator[Found]:
     """All that speaks against one GPU is one finding: errors of its memory, what the driver wants
     done and the Xid have one cause."""
     one = gpu.vitals
+    if not (log.xids or one.failed or any(_troubles(one))):
+        return  # as of most of a hundred thousand
     recent = [x for x in log.xids if x.bus == one.bus and x.age < RECENT]
     facts = [*_facts(one)]
     if not (facts or recent or one.failed):
@@ -764,6 +768,11 @@ def _amd_faults(gpu: _Gpu, resets: Resets) -> Iterator[Found]:
             confidence=Confidence.LIKELY,
             fields=_fields(one),
         )
+
+
+_troubles = attrgetter(
+    "remap_failed", "remap_pending", "pages_pending", "volatile", "recovery"
+)
 
 
 def _facts(one: Vitals) -> Iterator[str]:
@@ -891,6 +900,8 @@ def _unlike_their_model(world: World[Health]) -> Iterator[Found]:
         for gpu in own:
             if gpu.used and gpu.vitals.name and not gpu.vitals.mig and not gpu.vitals.gone:
                 models.setdefault(gpu.vitals.name, []).append(gpu)
+    # of most models all are set alike
+    models = {m: gpus for m, gpus in models.items() if len({_set_to(g.vitals) for g in gpus}) > 1}
     for what, value, shown in SETTINGS:
         for gpus in models.values():
             if len({value(g.vitals) for g in gpus}) < 2:
@@ -988,6 +999,8 @@ SETTINGS: tuple[tuple[str, Callable[[Vitals], int | None], Callable[[int], str]]
     (MEMORY, lambda one: one.memory and round(one.memory / GIB), lambda gib: f"{gib} GiB"),
 )
 """What is alike on GPUs of one model: its name, and how it is read and shown."""
+_set_to = attrgetter("power_limit", "ecc", "clock", "generation_max", "memory")
+"""All that SETTINGS read."""
 
 
 def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
@@ -1000,7 +1013,8 @@ def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
     ):
         return
     if fabric.state == COMPLETED and fabric.status == 0:
-        yield from _routes(gpu)
+        if fabric.summary in (UNHEALTHY, LIMITED) or any(_said_by(fabric.mask)):
+            yield _routes(gpu, fabric)
         return
     tray = bool(TRAY.search(gpu.vitals.name))
     graded = _graded(gpu.used and seen.told.count > 1)
@@ -1020,17 +1034,14 @@ def _fabric(gpu: _Gpu, seen: Health) -> Iterator[Found]:
     yield Found(code, (gpu.subject,), saw, goal, confidence=sure, **graded)
 
 
-def _routes(gpu: _Gpu) -> Iterator[Found]:
-    fabric = gpu.vitals.fabric
-    assert fabric is not None
+def _routes(gpu: _Gpu, fabric: NvSwitchFabric) -> Found:
     broken, weak = map(list, _said_by(fabric.mask))
-    if fabric.summary in (UNHEALTHY, LIMITED) and not (broken or weak):
+    if not (broken or weak):
         weak = ["unhealthy" if fabric.summary == UNHEALTHY else "limited capacity"]
-    if broken or weak:
-        saw = f"NVSwitch fabric: {', '.join(broken + weak)} (health mask {fabric.mask:#x})"
-        graded = _graded(bool(broken) and gpu.used)
-        likely = Confidence.LIKELY
-        yield Found("fabric-unhealthy", (gpu.subject,), saw, confidence=likely, **graded)
+    saw = f"NVSwitch fabric: {', '.join(broken + weak)} (health mask {fabric.mask:#x})"
+    graded = _graded(bool(broken) and gpu.used)
+    likely = Confidence.LIKELY
+    return Found("fabric-unhealthy", (gpu.subject,), saw, confidence=likely, **graded)
 
 
 @lru_cache(256)

@@ -588,7 +588,6 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if wanted:
             goal = f"{plural(wanted, 'GPU')} ({source})"
             yield Found("gpu-count", (world.subject(key),), missing.detail, goal)
-    using = {here.node for here, seen in world.each() if _uses_gpus(seen)}
     for here, seen in world.each():
         asked = wanted or seen.slurm or 0
         if seen.answer.code:
@@ -605,7 +604,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if not _any_failure(faults):
             faults += _too_few_gpus(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
         if not _any_failure(faults) and seen.answer.count:
-            faults += _mask_faults(here, seen, mask, apart, asked > 0, using)
+            faults += _mask_faults(world, here, seen, mask, apart, asked > 0)
         yield from faults
         if not _any_failure(faults) and not expect.text("gpu_model"):
             yield from _several_models(here, seen, mask, apart, gpus)
@@ -617,11 +616,16 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         if seen.answer.count and not mask.off:
             yield from _driver_library(here, seen)
         model = expect.text("gpu_model") or ""
-        named = [g for g in seen.answer.gpus if g.name]
+        named = [g for g in seen.answer.gpus if model and g.name]
         if odd := [g for g in named if model.casefold() not in g.name.casefold()]:
             saw = ", ".join(sorted({g.name for g in odd}))
             goal = f"{model} ({expect.source('gpu_model')})"
             yield Found("gpu-model", tuple(gpus(g.index) for g in odd), saw, goal)
+
+
+def _using(world: World[Visible]) -> Set[str]:
+    """The nodes of the job that do see GPUs."""
+    return {here.node for here, seen in world.each() if _uses_gpus(seen)}
 
 
 def _uses_gpus(seen: Visible) -> bool:
@@ -781,11 +785,16 @@ def _own_gpu_per_task(seen: Visible, visible: int) -> bool:
 
 def _subject_of_gpu(here: Subject, mask: VisibleDevices, apart: bool) -> Callable[[int], Subject]:
     """Index of a GPU -> the GPU, with its rank where every local rank has one: cuda:LOCAL_RANK."""
-    users: dict[int, tuple[int, ...]] = {}
-    if not apart and len(here.ranks) <= len(mask.indexes):
-        # zip: more GPUs than ranks are no fault
-        users = {i: (r,) for i, r in zip(mask.indexes, sorted(here.ranks), strict=False)}
-    return lambda index: Subject(Kind.GPU, here.node, f"GPU {index}", users.get(index, ()))
+
+
+    def subject(index: int) -> Subject:
+        users: dict[int, tuple[int, ...]] = {}
+        if not apart and len(here.ranks) <= len(mask.indexes):
+            # zip: more GPUs than ranks are no fault
+            users = {i: (r,) for i, r in zip(mask.indexes, sorted(here.ranks), strict=False)}
+        return Subject(Kind.GPU, here.node, f"GPU {index}", users.get(index, ()))
+
+    return subject
 
 
 def _lost_gpus(
@@ -852,15 +861,14 @@ def _held_by_others(seen: Visible, lacking: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _mask_faults(
+    world: World[Visible],
     here: Subject,
     seen: Visible,
     mask: VisibleDevices,
     apart: bool,
     wanted: bool,
-    using: Set[str],
 ) -> list[Found]:
-    """Fewer devices visible than ranks, or than the mask means to show. `using`: the nodes of the
-    job that do see GPUs."""
+    """Fewer devices visible than ranks, or than the mask means to show."""
     # CUDA leaves out what this process may not open: a container that lacks one of the devices
     closed = [g.index for g in seen.answer.gpus if g.error == nvml.NO_PERMISSION]
     shut = [index for index in mask.indexes if index in closed]
@@ -897,7 +905,7 @@ def _mask_faults(
     if mask.once:
         code = "mask-duplicate"
     elif not visible and not ghosts:
-        code, others = "mask-empty", sorted(using - {here.node})
+        code, others = "mask-empty", sorted(world.once(_using) - {here.node})
         if mask.off and not wanted:  # who wants no GPU says so this way, and on all nodes
             status, confidence = FAIL if others else WARN, Confidence.LIKELY
     elif ranks <= visible:
@@ -1086,9 +1094,11 @@ def _driver_library(here: Subject, seen: Visible) -> Iterator[Found]:
             fields={"path": path, "without": seen.search},
         )
         return
+    if not version or version == seen.module:
+        return
     older = numbers(version) < numbers(seen.module)
     display = [gpu.name for gpu in seen.answer.gpus if "GeForce" in gpu.name]
-    if not version or version == seen.module or not (older or display):
+    if not (older or display):
         return
     saw = f"{path[:160]} of driver {version} is searched first · driver {seen.module}"
     yield Found(

@@ -518,8 +518,6 @@ def _bad_cards(world: World[Speed]) -> Iterator[Found]:
     flapped = {(node, card.name): most for node, card, most in flapping(all_cards)}
     for here, seen in world.each():
         for card in seen.cards:
-            nic = Subject(Kind.NIC, here.node, card.name, world.topology.ranks_of(here.node))
-            fields = {"node": here.node, "to": "", "interface": card.name}
             what: tuple[str, str, str] | None = None
             sure = Confidence.CERTAIN
             if now := card.errors.get(DOWNS):
@@ -541,6 +539,8 @@ def _bad_cards(world: World[Speed]) -> Iterator[Found]:
                 what = "bond-degraded", f"{card.name} of {card.bond} is down", "a link"
             if what is not None:
                 code, saw, expected = what
+                nic = Subject(Kind.NIC, here.node, card.name, world.topology.ranks_of(here.node))
+                fields = {"node": here.node, "to": "", "interface": card.name}
                 yield Found(code, (nic,), saw, expected, confidence=sure, fields=fields)
 
 

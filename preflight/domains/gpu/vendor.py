@@ -75,6 +75,8 @@ def _amd_device(host: Host) -> bool:
 def visible_devices(masks: DeviceMasks, uuids: Sequence[str]) -> VisibleDevices:
     """What masks leave of the GPUs with these UUIDs; the second one counts in what the first one
     has left."""
+    if masks.first is None:
+        return nvml.visible_devices(masks.mask, uuids)
     outer = nvml.visible_devices(masks.first, uuids)
     inner = nvml.visible_devices(masks.mask, [uuids[i] for i in outer.indexes])
     return VisibleDevices(

@@ -8,7 +8,9 @@ NVLink domain   nvml.h, nvmlGpuFabricInfo_t: GPUs with the same cluster UUID and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from statistics import median
 
 from preflight.domains.gpu.vitals import VGPU, Vitals
@@ -67,9 +69,15 @@ def _unlike(values: Mapping[Place, str], goal: str) -> Iterator[Unlike]:
         )
 
 
+_version = attrgetter("name", "board", "vbios", "virtual")
+
+
 def other_vbios(nodes: Nodes) -> Iterator[Unlike]:
     """GPUs of one model and board with other VBIOS than most of them. Nodes that have one version
     each are compared as nodes, whatever number of GPUs they have."""
+    told = {_version(gpu) for gpus in nodes.values() for gpu in gpus}
+    if max(Counter((name, board) for name, board, *_ in told).values(), default=0) < 2:
+        return
     boards: dict[tuple[str, int], dict[Place, str]] = {}
     for node, gpus in nodes.items():
         for gpu in gpus:
@@ -105,6 +113,9 @@ def corrected_floods(gpus: Sequence[Vitals]) -> Iterator[tuple[Vitals, int]]:
 def other_domains(nodes: Nodes) -> Iterator[Unlike]:
     """GPUs of a tray, then trays, that are not in the NVLink domain of the others of their model.
     Several domains are no fault: a job that is larger than a rack or a partition has several."""
+    each = {(id(gpu.fabric), gpu.mig): gpu for gpus in nodes.values() for gpu in gpus}
+    if len(set(map(_domain, each.values()))) < 2:
+        return  # all in one, or none in any
     models: dict[str, dict[str, list[Vitals]]] = {}
     for node, gpus in nodes.items():
         for gpu in gpus:

@@ -43,6 +43,7 @@ LOSS_ALONE = 0.02
 TRIPS_OF_BURST = 5
 """Round trips in a burst, without which TCP has not found its speed."""
 
+NOTHING = 0, 0
 SEGMENTS, RESENT = 1000, 20
 """So many make a share of them a number: sent at all, or sent again."""
 
@@ -79,9 +80,9 @@ class PairSpeeds:
     @cached_property
     def _near(self) -> Mapping[str, dict[str, float]]:
         found: dict[str, dict[str, float]] = {}
-        for pair, trip in self.trips.items():
-            for node in pair:
-                found.setdefault(node, {})[next(iter(pair - {node}))] = trip
+        for (a, b), trip in self.trips.items():
+            found.setdefault(a, {})[b] = trip
+            found.setdefault(b, {})[a] = trip
         return found
 
     def at(self, node: str, end: int) -> Mapping[str, EdgeRate]:
@@ -110,41 +111,44 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
     """The best of each edge between the nodes, which are given by their numbers. A number that is
     none, or of a node that is none, is left out."""
     rates: dict[tuple[int, int], tuple[float, float]] = {}
-    trips: dict[frozenset[str], float] = {}
-    # the sender's own count, or what it had told the receiver by then
-    segments: dict[tuple[int, int], dict[tuple[int, bool], tuple[int, int]]] = {}
-
-    def counted(edge: tuple[int, int], trial: Trial, sent: int, resent: int) -> None:
-        one, key = segments.setdefault(edge, {}), (trial.round, trial.again)
-        known = one.get(key)
-        one[key] = max((0, 0) if known is None else known, (sent, resent))
-
+    trips: dict[tuple[int, int], float] = {}
+    # of each trial the sender's own count, or what it had told the receiver by then
+    segments: dict[tuple[int, int, int, bool], tuple[int, int]] = {}
     errors: dict[str, tuple[str, ...]] = {}
     for number, node in sorted(nodes.items()):
         for trial in trials.get(node, ()):
-            if trial.peer not in nodes or trial.peer == number:
-                continue
             peer, moved = trial.peer, trial.moved
+            if peer not in nodes or peer == number:
+                continue
             if moved.error and moved.error not in errors.get(node, ()):
                 errors[node] = (*errors.get(node, ()), moved.error)
-            if moved.inward is not None and 0 < moved.inward.rate < math.inf:
-                burst, (rate, able) = moved.inward, rates.get((peer, number), (0.0, 0.0))
+            burst = moved.inward
+            if burst is not None and 0 < burst.rate < math.inf:
+                rate, able = rates.get((peer, number), (0.0, 0.0))
                 rates[peer, number] = max(burst.rate, rate), max(burst.able, able)
-                counted((peer, number), trial, burst.sent, burst.resent)
-            counted((number, peer), trial, moved.sent, moved.resent)
+                counted = peer, number, trial.round, trial.again
+                told = burst.sent, burst.resent
+                segments[counted] = max(NOTHING, segments.get(counted, NOTHING), told)
+            counted = number, peer, trial.round, trial.again
+            told = moved.sent, moved.resent
+            segments[counted] = max(NOTHING, segments.get(counted, NOTHING), told)
             if moved.latency is not None and 0 < moved.latency < math.inf:
-                pair = frozenset((node, nodes[peer]))
+                pair = (peer, number) if peer < number else (number, peer)
                 trips[pair] = min(moved.latency, trips.get(pair, math.inf))
+    sums: dict[tuple[int, int], tuple[int, int]] = {}
+    for (a, b, *_), (sent, resent) in segments.items():
+        before = sums.get((a, b), NOTHING)
+        sums[a, b] = before[0] + sent, before[1] + resent
     in_order = {}
     for (a, b), (rate, able) in sorted(rates.items()):
-        trip = trips.get(frozenset((nodes[a], nodes[b])), 0.0)
+        trip = trips.get((a, b) if a < b else (b, a), 0.0)
         far = trip > BURST_SECONDS / TRIPS_OF_BURST
-        counts = segments.get((a, b), {}).values()
-        sent, resent = sum(s for s, _ in counts), sum(r for _, r in counts)
-        told = sent >= SEGMENTS or resent >= RESENT
-        lost = resent / sent if told and 0 <= resent <= sent > 0 else None
+        sent, resent = sums.get((a, b), NOTHING)
+        enough = sent >= SEGMENTS or resent >= RESENT
+        lost = resent / sent if enough and 0 <= resent <= sent > 0 else None
         in_order[nodes[a], nodes[b]] = EdgeRate(rate, able, lost, far)
-    return PairSpeeds(tuple(name for _, name in sorted(nodes.items())), in_order, trips, errors)
+    by_name = {frozenset((nodes[a], nodes[b])): trip for (a, b), trip in trips.items()}
+    return PairSpeeds(tuple(name for _, name in sorted(nodes.items())), in_order, by_name, errors)
 
 
 def _medians_of_others(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
@@ -166,6 +170,9 @@ def slow_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:
     for end in (OUT, IN):
         edges = {n: [r for r in seen.at(n, end).values() if not r.far] for n in seen.nodes}
         best = {n: max(r.rate for r in rates) for n, rates in edges.items() if rates}
+        # the median is at most the best of all, and who had to wait for a CPU is able to do more
+        if not best or min(best.values()) >= min(FAST, SLOW * max(best.values())):
+            continue
         for node, usual in _medians_of_others(best):
             able = max(r.able for r in edges[node])
             if len(edges[node]) > 1 and able < min(FAST, SLOW * usual):
@@ -243,6 +250,8 @@ def all_broken(seen: PairSpeeds) -> bool:
 
 def far_nodes(seen: PairSpeeds) -> dict[str, float]:
     """The nodes with a long round trip to every partner, with the median of the others."""
+    if all(trip <= FAR_SECONDS for trip in seen.trips.values()):
+        return {}
     nearest = {n: min(trips.values()) for n in seen.nodes if (trips := seen.trips_at(n))}
     return {
         node: usual
@@ -271,6 +280,8 @@ def far_links(seen: PairSpeeds) -> dict[Edge, float]:
 def lossy_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:
     """The nodes that lose segments on every edge, sending or receiving, while the others don't."""
     found: dict[str, tuple[int, ...]] = {}
+    if all(rate.lost is None or rate.lost < LOSS for rate in seen.rates.values()):
+        return found
     for end in (OUT, IN):
         lost = {n: _losses(seen.at(n, end).values()) for n in seen.nodes}
         least = {n: min(shares) for n, shares in lost.items() if len(shares) > 1}
