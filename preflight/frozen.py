@@ -49,10 +49,13 @@ def _init(self: Any, *args: Any, **named: Any) -> None:
 
 
 def _compiled(cls: type) -> Any:
-    """The __init__ that the standard library would have made."""
+    """The __init__ that the standard library would have made, but that each slot is set by itself,
+    which takes two thirds of what it takes to find it by its name: of a hundred thousand ranks a
+    judge makes millions of instances."""
     parameters, lines = [], []
-    known: dict[str, Any] = {"_set": object.__setattr__, "_none": dataclasses.MISSING}
-    for one in dataclasses.fields(cls):
+    known: dict[str, Any] = {"_none": dataclasses.MISSING}
+    for number, one in enumerate(dataclasses.fields(cls)):
+        known[f"_{number}"] = getattr(cls, one.name).__set__
         name = value = one.name
         if one.default is not dataclasses.MISSING:
             known[f"_{name}"] = one.default
@@ -63,7 +66,7 @@ def _compiled(cls: type) -> Any:
             value = f"_{name}() if {name} is _none else {name}"
         else:
             parameters.append(name)
-        lines.append(f" _set(self, {name!r}, {value})\n")
+        lines.append(f" _{number}(self, {value})\n")
     exec(f"def __init__(self, {', '.join(parameters)}):\n{''.join(lines) or ' pass'}", known)
     known["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
     return known["__init__"]
