@@ -54,11 +54,11 @@ from preflight.domains.gpu import nvml, vendor, vital_outliers, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
 from preflight.domains.gpu.vitals import (
-    NvSwitchFabric,
     AMD_THROTTLE_REASONS,
     INFOROM,
     THROTTLE_REASONS,
     VGPU,
+    NvSwitchFabric,
     Resets,
     Vitals,
     VitalsListing,
@@ -770,9 +770,7 @@ def _amd_faults(gpu: _Gpu, resets: Resets) -> Iterator[Found]:
         )
 
 
-_troubles = attrgetter(
-    "remap_failed", "remap_pending", "pages_pending", "volatile", "recovery"
-)
+_troubles = attrgetter("remap_failed", "remap_pending", "pages_pending", "volatile", "recovery")
 
 
 def _facts(one: Vitals) -> Iterator[str]:

@@ -786,7 +786,6 @@ def _own_gpu_per_task(seen: Visible, visible: int) -> bool:
 def _subject_of_gpu(here: Subject, mask: VisibleDevices, apart: bool) -> Callable[[int], Subject]:
     """Index of a GPU -> the GPU, with its rank where every local rank has one: cuda:LOCAL_RANK."""
 
-
     def subject(index: int) -> Subject:
         users: dict[int, tuple[int, ...]] = {}
         if not apart and len(here.ranks) <= len(mask.indexes):
