@@ -279,10 +279,12 @@ def _close_in_order(ctx: Context, store: list[Any]) -> None:
 
 def judge(world: World[RendezvousTimes], expect: Expect) -> Iterator[Found]:
     yield from stalls.diagnose(world, SIGNATURES)
-    met = [(here, m) for here, m in world.each() if m.trouble is None]
-    if len(met) < 2 or len(met) < len(world.observations):
+    if len(world.seen) < max(2, len(world.observations)) or any(m.trouble for m in world.distinct):
         return
-    longest = max(m.waited for _, m in met)
+    longest = max(m.waited for m in world.distinct)
+    if not any(longest - m.waited >= SECONDS_LATE or _slow(m) for m in world.distinct):
+        return
+    met = [*world.each()]
     late = [(here, longest - m.waited) for here, m in met if longest - m.waited >= SECONDS_LATE]
     # in a crowd of late ones nobody is late: then one was early, and alone
     if late and len(late) * 2 <= len(met):
@@ -331,16 +333,18 @@ def _rank_name(world: World[RendezvousTimes], subject: Subject) -> str:
 
 
 def measured(world: World[RendezvousTimes]) -> Measured:
-    met = [(here, m) for here, m in world.each() if m.trouble is None]
-    if not met:
+    told = [m for m in world.distinct if m.trouble is None]
+    if not told:
         return Measured()
-    store = max(m.store or 0.0 for _, m in met)
-    trip = max(m.round_trip or 0.0 for _, m in met)
-    init = max(m.init or 0.0 for _, m in met)
-    last = min(met, key=lambda pair: pair[1].waited)[0]
-    text = f"{len(met)}/{len(world.observations)} ranks · store {duration(store)} · "
+    store = max(m.store or 0.0 for m in told)
+    trip = max(m.round_trip or 0.0 for m in told)
+    init = max(m.init or 0.0 for m in told)
+    first = min(told, key=lambda m: m.waited)
+    last = next(here for here, m in world.each() if m is first)
+    met = len(world.told(lambda m: True if m.trouble is None else None))
+    text = f"{met}/{len(world.observations)} ranks · store {duration(store)} · "
     text += f"init {duration(init)}" + (
-        f" · {_rank_name(world, last)} arrived last" if len(met) > 1 else ""
+        f" · {_rank_name(world, last)} arrived last" if met > 1 else ""
     )
     values = {"store_s": store, "round_trip_s": trip, "init_s": init, "last_rank": last.name}
     return Measured(text, values)

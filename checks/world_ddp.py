@@ -236,9 +236,9 @@ def _train(ctx: Context, steps: Steps, device: Any, found: dict[str, Any]) -> No
 def judge(world: World[Trained], expect: Expect) -> Iterator[Found]:
     yield from _judge_backend(world)
     yield from stalls.diagnose(world, SIGNATURES)
-    wrong = {k: v for k, v in world.seen.items() if (v.gradient_gap or 0.0) > GRADIENT_GAP}
+    wrong = world.told(_wrong_gap)
     if wrong:
-        worst = max(v.gradient_gap or 0.0 for v in wrong.values())
+        worst = max(wrong.values())
         yield _numbers_differ(
             world,
             "wrong-gradient",
@@ -248,7 +248,7 @@ def judge(world: World[Trained], expect: Expect) -> Iterator[Found]:
         )
     else:
         yield from _judge_parameters(world)
-    bad = [k for k, v in world.seen.items() if v.finite is False]
+    bad = [*world.told(lambda v: True if v.finite is False else None)]
     if bad:
         kind = world.seen[bad[0]].autocast
         yield Found(
@@ -259,6 +259,12 @@ def judge(world: World[Trained], expect: Expect) -> Iterator[Found]:
             expected="finite: inputs and weights are",
             confidence=Confidence.LIKELY,
         )
+
+
+def _wrong_gap(seen: Trained) -> float | None:
+    """By how much the gradients of a rank differ, where that is too much."""
+    gap = seen.gradient_gap or 0.0
+    return gap if gap > GRADIENT_GAP else None
 
 
 def _judge_backend(world: World[Trained]) -> Iterator[Found]:
@@ -275,9 +281,9 @@ def _judge_backend(world: World[Trained]) -> Iterator[Found]:
 
 
 def _judge_parameters(world: World[Trained]) -> Iterator[Found]:
-    sums = {k: v.parameters for k, v in world.seen.items() if v.parameters}
-    if len(set(sums.values())) < 2:
+    if len({v.parameters for v in world.distinct if v.parameters}) < 2:
         return
+    sums = {k: v.parameters for k, v in world.seen.items() if v.parameters}
     common, times = Counter(sums.values()).most_common(1)[0]
     odd = [k for k, v in sums.items() if v != common]
     clear = times * 2 > len(sums)

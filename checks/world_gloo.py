@@ -29,7 +29,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import KIB, MIB
-from preflight.model import Found, Measured, World
+from preflight.model import Found, Measured, World, of_each
 
 CHECK = Check(
     scope=Scope.WORLD,
@@ -74,16 +74,14 @@ def observe(host: Host, ctx: Context) -> Sums:
 
 
 def judge(world: World[Sums], expect: Expect) -> Iterator[Found]:
-    yield from allreduce.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()})
+    yield from allreduce.wrong_sums(world, of_each(world.seen, lambda v: v.reduced))
     yield from stalls.diagnose(world, (stalls.GLOO_UNREACHABLE,))
     yield from allreduce.slow_network(world, _left_out(world))
 
 
 def _left_out(world: World[Sums]) -> dict[str, LeftOut]:
-    return {k: v.left_out for k, v in world.seen.items() if v.left_out is not None}
+    return world.told(lambda v: v.left_out)
 
 
 def measured(world: World[Sums]) -> Measured:
-    return allreduce.measured_allreduce(
-        {k: v.reduced for k, v in world.seen.items()}, _left_out(world)
-    )
+    return allreduce.measured_allreduce(of_each(world.seen, lambda v: v.reduced), _left_out(world))

@@ -59,7 +59,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import KIB, MIB
-from preflight.model import Blame, Command, FindingType, Found, Measured, Status, World
+from preflight.model import Blame, Command, FindingType, Found, Measured, Status, World, of_each
 
 CHECK = Check(
     scope=Scope.WORLD,
@@ -347,7 +347,7 @@ def _version(torch: Any) -> str:
 
 
 def judge(world: World[GpuSums], expect: Expect) -> Iterator[Found]:
-    found = list(allreduce.wrong_sums(world, {k: v.reduced for k, v in world.seen.items()}))
+    found = list(allreduce.wrong_sums(world, of_each(world.seen, lambda v: v.reduced)))
     found += stalls.diagnose(world, SIGNATURES)
     heard = _heard(world)
     found += nccl_transport.findings(world, heard)
@@ -360,11 +360,11 @@ def judge(world: World[GpuSums], expect: Expect) -> Iterator[Found]:
 
 
 def _heard(world: World[GpuSums]) -> dict[str, NcclReport]:
-    return {k: v.heard for k, v in world.seen.items() if v.heard is not None}
+    return world.told(lambda v: v.heard)
 
 
 def _left_out(world: World[GpuSums]) -> dict[str, LeftOut]:
-    return {k: v.left_out for k, v in world.seen.items() if v.left_out is not None}
+    return world.told(lambda v: v.left_out)
 
 
 def measured(world: World[GpuSums]) -> Measured:
@@ -373,7 +373,7 @@ def measured(world: World[GpuSums]) -> Measured:
     version = next((h.log.version.partition("+")[0] for h in heard.values() if h.log.version), "")
     version = version or next((v.nccl for v in world.seen.values() if v.nccl), "")
     made = allreduce.measured_allreduce(
-        {k: v.reduced for k, v in world.seen.items()},
+        of_each(world.seen, lambda v: v.reduced),
         _left_out(world),
         f"NCCL {version}" if version else "",
     )

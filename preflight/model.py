@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from preflight.frozen import dataclass
@@ -483,9 +484,20 @@ class World(Generic[T]):
     def seen(self) -> Mapping[str, T]:
         """What was seen, by key."""
         if not self._values:
-            seen = {k: o.value for k, o in self.observations.items() if isinstance(o, Seen)}
-            self._values.update(seen)
+            every: Mapping[str, Any] = self.observations
+            if self.once(_all_missing):
+                every = {k: o for k, o in every.items() if isinstance(o, Seen)}
+            self._values.update(zip(every, map(_value, every.values()), strict=True))
         return self._values
+
+    def told(self, make: Callable[[T], R | None]) -> dict[str, R]:
+        """What `make` finds in each value, by key, without those in which it finds nothing (None).
+        Where that are all, none of a hundred thousand keys is looked at."""
+        made = {id(value): make(value) for value in self.distinct}
+        if all(one is None for one in made.values()):
+            return {}
+        found = ((key, made[id(value)]) for key, value in self.seen.items())
+        return {key: one for key, one in found if one is not None}
 
     def undrawn(self) -> World[T]:
         """The same, of which nothing is made that is only drawn."""
@@ -554,6 +566,9 @@ def each_once(values: Collection[T]) -> Collection[T]:
     """Those that are one object once, in their order. Of a hundred thousand ranks that is mostly
     one, and all the rest need not be asked what it says itself."""
     return dict(zip(map(id, values), values, strict=True)).values()
+
+
+_value = attrgetter("value")
 
 
 def _distinct(world: World[T]) -> tuple[T, ...]:

@@ -6,7 +6,7 @@ All functions take the topology of each node, and return what differs by node.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from preflight.domains.gpu import nvlink
 from preflight.domains.gpu.nvlink import GpuTopology, LinkedGpu, Pair
@@ -14,6 +14,7 @@ from preflight.domains.params import NVLINKED
 from preflight.frozen import dataclass
 from preflight.humanize import parties
 from preflight.inference import consensus
+from preflight.model import each_once
 
 SHOWN = 6
 
@@ -42,15 +43,14 @@ def missing_lanes(
     than several that have all of theirs up to switches, which a board wires to its GPUs alike.
     `virtual` are nodes that are virtual machines."""
     models: dict[str, dict[str, tuple[str, LinkedGpu]]] = {}
-    for node, joined in nodes.items():
+    uneven = _uneven(each_once(nodes.values()))
+    for node, joined in nodes.items() if uneven else ():
         told = nvlink.STATE not in joined.refused
         for gpu in joined.gpus:
-            if (gpu.lanes or told) and gpu.whole and gpu.name:
+            if (gpu.lanes or told) and gpu.whole and gpu.name in uneven:
                 models.setdefault(gpu.name, {})[f"{node} GPU {gpu.index}"] = node, gpu
     found: dict[str, list[MissingLanes]] = {}
     for gpus in models.values():
-        if len({gpu.active for gpu in {id(gpu): gpu for _, gpu in gpus.values()}.values()}) < 2:
-            continue
         agreed = consensus({who: gpu.active for who, (_, gpu) in gpus.items()})
         usual, holders = agreed.value, agreed.holders
         if agreed.tie and all(gpu.switched for _, gpu in gpus.values()):
@@ -92,6 +92,14 @@ def boards_without_lanes(
 
 def _down(gpu: LinkedGpu) -> set[int]:
     return {lane.number for lane in gpu.lanes if not lane.active}
+
+
+def _uneven(told: Iterable[GpuTopology]) -> set[str]:
+    """The models whose GPUs have not all as many lanes: of others there is nothing to compare."""
+    lanes: dict[str, set[int]] = {}
+    for gpu in (gpu for joined in told for gpu in joined.gpus if gpu.name):
+        lanes.setdefault(gpu.name, set()).add(gpu.active)
+    return {name for name, counts in lanes.items() if len(counts) > 1}
 
 
 def missing_lanes_between(nodes: Mapping[str, GpuTopology]) -> dict[str, list[str]]:
