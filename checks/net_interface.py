@@ -27,6 +27,7 @@ from dataclasses import field, replace
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net import interface_rules as ifname
 from preflight.domains.net.dns import NO_ANSWER, addresses, look_up
+from preflight.domains.net.reverse_path import link_down
 from preflight.domains.settings.nccl_conf import VALUE_KEPT, nccl_variables
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -177,9 +178,11 @@ FINDINGS = {
     ),
     "master-unroutable": FindingType(
         headline="{where} has no route to MASTER_ADDR",
-        cause="a missing route, or no address of that family on this machine",
+        cause="a missing route, an interface that is switched off, or no address of that family on "
+        "this machine",
         means="'Network is unreachable' (errno 101): this node never reaches the store on "
         "MASTER_ADDR",
+        now="ip link set {nic} up   on {node}, as root",
         text="add a route on this node, or use an address of MASTER_ADDR that it has a route to",
         commands=(ROUTE,),
         blame=Blame.NETWORK,
@@ -194,7 +197,8 @@ class Choices:
 
     own       addresses of the node's name; None when it was not asked for or did not answer
     source    the local address from which this node would talk to MASTER_ADDR; empty: unknown
-    no_route  why there is no route to MASTER_ADDR
+    no_route  why there is no route to MASTER_ADDR; idle: the interface in its network that has no
+              link
     loopback  why 127.0.0.1 can't be used; empty when it can
     tables    there are routing tables besides main and local
     """
@@ -205,6 +209,7 @@ class Choices:
     own: tuple[str, ...] | None = None
     source: str = ""
     no_route: str = ""
+    idle: str = ""
     loopback: str = ""
     tables: bool = False
     gpus: bool = False
@@ -266,14 +271,17 @@ def observe(host: Host, ctx: Context) -> Choices:
     }
     if GLOO in host.environ:
         rules[GLOO] = Fact(host.environ[GLOO][:VALUE_KEPT], "env")
-    own, source, no_route = None, "", ""
+    own, source, no_route, idle = None, "", "", ""
     if host.live and not ifname.gloo_names(rules[GLOO].value if GLOO in rules else None):
         ctx.mark("resolve this node's hostname")
         own = _addresses(host, host.hostname())
     several = ctx.topology.several_nodes
     if host.live and several and ctx.master_addr:
         ctx.mark("route to MASTER_ADDR")
-        source, no_route = _source_address(host, _addresses(host, ctx.master_addr) or ())
+        masters = _addresses(host, ctx.master_addr) or ()
+        source, no_route = _source_address(host, masters)
+        down = (link_down(host, ip) for ip in masters)
+        idle = next(filter(None, down), "") if no_route else ""
     return Choices(
         interfaces=interfaces[:INTERFACES_KEPT],
         more=max(0, len(interfaces) - INTERFACES_KEPT),
@@ -281,6 +289,7 @@ def observe(host: Host, ctx: Context) -> Choices:
         own=own,
         source=source,
         no_route=no_route,
+        idle=idle,
         loopback=loopback,
         tables="\nId " in "\n" + (host.read_or_none("/proc/net/fib_trie") or ""),
         gpus=bool(host.gpu_files()),
@@ -473,9 +482,10 @@ def _judge_between_nodes(
         yield Found(
             "master-unroutable",
             (here,),
-            saw=f"no route to MASTER_ADDR {master!r}: {seen.no_route}",
+            saw=f"no route to MASTER_ADDR {master!r}: {seen.no_route}"
+            + (f" · {seen.idle} is in its network, and has no link" if seen.idle else ""),
             expected="a route to every node of the job",
-            fields=_advice_fields(seen, master),
+            fields={**_advice_fields(seen, master), "nic": seen.idle, "node": here.node},
         )
     gloo = seen.gloo
     # NCCL is there for GPUs only: without one, what it would choose by itself is nobody's worry

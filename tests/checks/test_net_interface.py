@@ -314,6 +314,12 @@ CASES = (
     several("twins with policy routing", but(interfaces=TWINS, gpus=True, tables=True)),
     Case("twins on one node", but(interfaces=TWINS, gpus=True)),
     several("no route", but(source="", no_route="10.2.0.1: unreachable"), "master-unroutable"),
+    several(
+        "no route since its interface is down",
+        but(source="", no_route="10.9.0.1: unreachable", idle="eth2"),
+        "master-unroutable",
+        Status.FAIL,
+    ),
 )
 
 
@@ -440,3 +446,10 @@ def test_cannot_tell_without_addresses(tmp_path: Path) -> None:
 def test_cannot_tell_without_interfaces(tmp_path: Path) -> None:
     with pytest.raises(CannotObserve):
         net_interface.observe(Host(str(tmp_path), {}), context())
+
+
+def test_no_route_names_the_interface_that_should_have_it() -> None:
+    case = next(c for c in CASES if c.name == "no route since its interface is down")
+    (found,) = judged(net_interface, case)
+    assert found.saw.endswith("10.9.0.1: unreachable · eth2 is in its network, and has no link")
+    assert (found.fields["nic"], found.fields["node"]) == ("eth2", "n1")

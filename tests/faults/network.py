@@ -616,6 +616,7 @@ ROUTES = (
         "net.interface",
         "master-unroutable",
         "n2",
+        says="eth0 is in its network, and has no link",
         breaks={"n2": [link_down()]},
         arrive=6,
     ),
