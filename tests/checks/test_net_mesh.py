@@ -144,6 +144,7 @@ SECOND_ON_MOST = {
     i: (ListenAddress(NCCL, "eth0" if i == 1 else "eth1", f"10.9.0.{i + 1}", 1500),)
     for i in range(3)
 }
+SAME_NETWORK = {i: (dataclasses.replace(way[0], prefix=24),) for i, way in SECOND_ON_MOST.items()}
 GLOO_ASIDE = {
     i: (
         ListenAddress(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),
@@ -333,6 +334,14 @@ CASES = (
         "interface-down",
         FAIL,
         "n1 · eth1",
+    ),
+    case(
+        "a NIC that is down on one node, whose other one is in the same network",
+        3,
+        idle(mesh(3, out_of(1, 3, DROP), ways=SAME_NETWORK, libraries="NCCL"), 1, "eth1"),
+        "outbound-closed",
+        FAIL,
+        "n1",
     ),
     case(
         "the same of Gloo's side road",

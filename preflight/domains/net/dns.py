@@ -6,6 +6,7 @@ A thread that hangs is left behind; it ends with its worker, which leaves by os.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from ipaddress import (
     IPv6Interface,
     ip_address,
     ip_interface,
+    ip_network,
 )
 from queue import Empty, SimpleQueue
 
@@ -208,6 +210,13 @@ def parse_ip(ip: str) -> IPv4Address | IPv6Address | None:
         return ip_address(ip.partition("%")[0])
     except ValueError:
         return None
+
+
+def in_network(network: str, ip: str) -> bool:
+    """Whether an address is in a network that is written as one of its addresses: 10.0.0.7/24."""
+    with contextlib.suppress(ValueError):
+        return ip_address(ip) in ip_network(network, strict=False)
+    return False
 
 
 def is_loopback(ip: str) -> bool:

@@ -15,7 +15,7 @@ from preflight.domains.net.dns import LookupBatch, addresses, is_loopback, parse
 from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.settings.nccl_conf import nccl_variables
 from preflight.frozen import dataclass
-from preflight.host import Host
+from preflight.host import Host, Interface
 
 NCCL, GLOO = "NCCL", "Gloo"
 MORE = ("NCCL-1", "NCCL-2", "NCCL-3", "NCCL-4")
@@ -29,12 +29,14 @@ RESOLVER_PATIENCE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """The address that one library would listen at here, with its interface and that one's MTU."""
+    """The address that one library would listen at here, with its interface and that one's MTU.
+    `prefix` is its network's, 0: not known."""
 
     library: str
     interface: str
     ip: str
     mtu: int = 0
+    prefix: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,14 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
     for interface in nccl[:1] if gpus else ():
         address = interface_rules.nccl_address(interface, family)
         if address is not None:
-            found.append(ListenAddress(NCCL, interface.name, address.ip, interface.mtu))
+            found.append(_way(NCCL, interface, address.ip))
     for interface in interface_rules.gloo_choice(host.interfaces, gloo_rule, own)[:1]:
         address = interface_rules.gloo_address(interface)
         # where the hostname counts, it is the name's very address: 127.0.1.1, not lo's 127.0.0.1
         ip = next((ip for ip in own or () if interface_rules.holds(interface, ip)), "")
         if ip or address is not None:
             ip = ip or (address.ip if address else "")
-            found.append(ListenAddress(GLOO, interface.name, ip, interface.mtu))
+            found.append(_way(GLOO, interface, ip))
     # without a GPU it is what somebody has set for the nodes that have some
     if (gpus and not _over_rdma(host, rules)) or (not gpus and rules.get("NCCL_SOCKET_IFNAME")):
         for label, interface in list(zip(MORE, nccl, strict=False))[gpus:]:
@@ -84,10 +86,15 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
             # the ends of containers that have only a link-local address, and that nobody named
             chance = not rules.get("NCCL_SOCKET_IFNAME") and interface_rules.virtual(interface.name)
             if address is not None and not (chance and address.ip.startswith("fe80:")):
-                found.append(ListenAddress(label, interface.name, address.ip, interface.mtu))
+                found.append(_way(label, interface, address.ip))
     source = next((source for ip in masters if (source := source_of(host, ip))), "")
     meeting = interface_rules.leads_from(host.interfaces, source)
     return ListenAddresses(tuple(found), meeting.name if meeting else "", source)
+
+
+def _way(library: str, interface: Interface, ip: str) -> ListenAddress:
+    prefix = next((a.prefix for a in interface.addresses if a.ip == ip), 0)
+    return ListenAddress(library, interface.name, ip, interface.mtu, prefix)
 
 
 def _over_rdma(host: Host, rules: Mapping[str, str]) -> bool:

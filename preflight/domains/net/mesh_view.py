@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from preflight.domains.net import interface_rules
-from preflight.domains.net.dns import is_loopback, parse_ip
+from preflight.domains.net.dns import in_network, is_loopback, parse_ip
 from preflight.domains.net.fault_localisation import (
     EITHER,
     NODE,
@@ -438,6 +438,9 @@ def fallen_back(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> dict[
         seen, mine = world.seen.get(node), one.ways.get(node)
         if seen is None or mine is None or len(usual) != 1 or mine.interface in usual:
             continue
+        others = [way.ip for n, way in one.ways.items() if n != node]
+        if mine.prefix and any(in_network(f"{mine.ip}/{mine.prefix}", ip) for ip in others):
+            continue  # it is where they are, under another name
         name = usual.pop()
         preferred = one.library == NCCL and name.startswith("ib") > mine.interface.startswith("ib")
         if name in seen.idle or preferred:

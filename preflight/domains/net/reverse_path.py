@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 from ipaddress import ip_address, ip_network
 
+from preflight.domains.net.dns import in_network
+from preflight.domains.net.interface_rules import isolated, virtual
 from preflight.frozen import dataclass
 from preflight.host import Address, Host, Route
 from preflight.model import CannotObserve
@@ -82,18 +84,18 @@ def _back(routes: list[Route], address: Address) -> str:
 def link_down(host: Host, ip: str) -> str:
     """The interface without a link in whose network `ip` is; empty where there is none, or another
     one of that network has a link. The kernel drops the route to the network of an interface that
-    is switched off, and sends what is for it by the default route."""
+    is switched off, and sends what is for it by the default route.
+    An empty bridge of Docker's has no link, and never led there."""
     with contextlib.suppress(CannotObserve, ValueError):
-        there = [i for i in host.interfaces for a in i.addresses if _in_network(a, ip)]
+        real = [i for i in host.interfaces if not (isolated(i.name) or virtual(i.name))]
+        there = [i for i in real for a in i.addresses if _in_network(a, ip)]
         if there and not any(i.running for i in there):
             return there[0].name
     return ""
 
 
 def _in_network(address: Address, ip: str) -> bool:
-    if ip_address(ip).version != address.family or ip == address.ip:
-        return False
-    return ip_address(ip) in ip_network(f"{address.ip}/{address.prefix}", strict=False)
+    return ip != address.ip and in_network(f"{address.ip}/{address.prefix}", ip)
 
 
 def _covers(route: Route, ip: str) -> bool:

@@ -16,6 +16,7 @@ from preflight.domains.net.dns import (
     addresses,
     as_c10d,
     c10d_order,
+    in_network,
     is_local,
     is_loopback,
     link_local,
@@ -171,3 +172,18 @@ def test_kinds_of_addresses() -> None:
     assert c10d_order(("10.0.0.2", "fd00::1", "10.0.0.1")) == ("fd00::1", "10.0.0.2", "10.0.0.1")
     assert str(parse_ip("fe80::1%eth0")) == "fe80::1"
     assert parse_ip("gpu-1") is None
+
+
+@pytest.mark.parametrize(
+    ("network", "ip", "inside"),
+    [
+        ("10.0.0.7/24", "10.0.0.9", True),
+        ("10.0.0.7/24", "10.0.1.9", False),
+        ("fd00::7/64", "fd00::9", True),
+        ("fd00::7/64", "10.0.0.9", False),
+        ("10.0.0.7/24", "n1", False),
+        ("n1/24", "10.0.0.9", False),
+    ],
+)
+def test_an_address_in_the_network_of_another(network: str, ip: str, inside: bool) -> None:
+    assert in_network(network, ip) is inside

@@ -82,6 +82,7 @@ class Three(Host):
         Interface("eth1", False, False, False, 1500, (Address("10.79.0.2", 24, 4),)),
         Interface("eth2", True, True, False, 1500, (Address("10.79.0.3", 24, 4),)),
         Interface("eth3", False, False, False, 1500, (Address("fd00::2", 64, 6),)),
+        Interface("docker0", True, False, False, 1500, (Address("172.17.0.1", 16, 4),)),
     )
 
 
@@ -93,6 +94,7 @@ class Three(Host):
         ("10.78.0.2", ""),  # its own
         ("10.79.0.1", ""),
         ("10.80.0.1", ""),
+        ("172.17.0.9", ""),  # a bridge without containers
         ("fd00::1", "eth3"),
         ("fd01::1", ""),
         ("no address", ""),
