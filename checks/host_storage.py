@@ -157,7 +157,7 @@ FINDINGS = {
         who="job author",
         cause="a HOME that is mounted read-only on compute nodes, or is / or another user's in a "
         "container that runs as another user than its image was made for",
-        means="Triton kernels that are called directly (FlashAttention, Liger, bitsandbytes; not "
+        means="Triton kernels that are called directly (Liger, GPTQ, Mamba; not "
         "those of torch.compile) fail on every rank: \"PermissionError: … '{path}/.triton'\" or "
         "'Read-only file system'; so do downloads of Hugging Face and torch.hub, and extensions "
         "that are built at start (DeepSpeed)",
