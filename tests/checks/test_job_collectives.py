@@ -398,6 +398,7 @@ STANDS = (
     finds("store-key-unset", "one does, the others for it", job(WAITS, ASKS, WAITS, WAITS), 1),
     finds("store-key-unset", "who has left did not set it", job(gone("exited"), ASKS, ASKS), 1),
     finds("exit-stuck", "alone at its exit", job(LEAVES, gone("exited"), gone("exited")), 0),
+    finds("rank-stuck", "one has not come to its exit", job(LEAVES, BEHIND, LEAVES), 1),
     finds("exit-stuck", "all at their exits", job(LEAVES, LEAVES), 0),
     finds("rank-stuck", "at its exit, and others wait", job(WAITS, LEAVES, WAITS, WAITS), 1),
     finds("loader-stuck", "its loader", job(WAITS, rank("loader", loader=loader(3), lost=1)), 1),

@@ -62,6 +62,8 @@ def hang_cause(hang: Hang) -> Found | None:
     if not late and not found.behind:  # nobody waits for anybody: each for itself
         told = (OWN, LOADER) if hang.distributed else (LOADER,)
         late = [r for r, seen in calls.items() if seen.at in told]
+        # at its exit a rank may wait for those that have not come to theirs
+        late = [r for r in late if not calls[r].leaving] or late
     asking = [r for r, seen in calls.items() if seen.at == STORE]
     late = [r for r in late if r not in asking]  # who waits for a key waits for them
     if asking and not late:

@@ -425,11 +425,11 @@ def is_file(listener, inode):
 
 def pulse():
     """What is requested at every look: counts and the stack of the main thread."""
-    frame, leaving = main_frame()
+    frame, leaving, thread = main_frame()
     told = {
         "leaving": leaving,
         "store": Responder.store_waits["told"](Responder.main),
-        "sleeps": sleep_ends(frame),
+        "sleeps": sleep_ends(frame, thread),
         "steps": max(Responder.steps.values()) if Responder.steps else 0,
         "batches": Responder.batches,
         "loader": Responder.loader,
@@ -449,8 +449,8 @@ def pulse():
     return told
 
 
-def sleep_ends(frame):
-    """When the main thread wakes by itself, or, where it waits for a DataLoader, one of its
+def sleep_ends(frame, thread):
+    """When a thread wakes by itself, or, where it waits for a DataLoader, one of its
     workers; None: not that it were known."""
     while frame is not None and not is_own(frame.f_code.co_filename):
         if "/torch/utils/data/" in frame.f_code.co_filename:
@@ -459,7 +459,7 @@ def sleep_ends(frame):
             pids = [getattr(one, "pid", None) for one in workers[:WORKERS]]
             return Responder.sleeps["first_to_wake"]([pid for pid in pids if pid])
         frame = frame.f_back
-    return Responder.sleeps["ends"](Responder.thread)
+    return Responder.sleeps["ends"](thread)
 
 
 WORKERS = 16
@@ -467,8 +467,9 @@ WORKERS = 16
 
 
 def main_frame():
-    """Where the main thread is, and whether it is on its way out. At the end of the program it
-    waits for threads that are no daemons: then where one of these is."""
+    """Where the main thread is, whether it is on its way out, and its number, as the kernel has it.
+    At the end of the program it waits for threads that are no daemons: then the same of one of
+    these."""
     frames = sys._current_frames()
     frame = outer = frames.get(Responder.main)
     leaving = Responder.ended
@@ -476,13 +477,15 @@ def main_frame():
         last = code = outer.f_code
         if code.co_name == "_shutdown" and code.co_filename.endswith("threading.py"):
             known = list(getattr(sys.modules.get("threading"), "_active", {}).items())
-            rest = (n for n, t in known if n != Responder.main and not t.daemon and n in frames)
-            return frames[next(rest, Responder.main)], True
+            rest = [n for n, t in known if n != Responder.main and not t.daemon and n in frames]
+            number = rest[0] if rest else Responder.main
+            thread = getattr(dict(known).get(number), "native_id", None) or Responder.thread
+            return frames[number], True, thread
         leaving = leaving or code.co_name in LEAVING
         outer = outer.f_back
     # what atexit calls, and __del__ at the end, is called by no module; nor is what a greenlet runs
     whole = frame is not None and Responder.scripted and "greenlet" not in sys.modules
-    return frame, leaving or (whole and last.co_name not in OUTERMOST)
+    return frame, leaving or (whole and last.co_name not in OUTERMOST), Responder.thread
 
 
 def is_scripted(frame):

@@ -322,6 +322,15 @@ def test_who_is_on_its_way_out_has_nothing_to_wait_for() -> None:
     assert not all_stuck([ends, standing(SLEEP, cpu=0.5)], (), 10.0, 6.0)
 
 
+def test_who_sleeps_again_and_again_at_its_exit_does_not_end() -> None:
+    looks = []
+    for at in range(41):
+        ends = 8.0 * (at // 16 + 1)
+        looks.append((at / 2, pulse(SLEEP, leaving=True, sleeps=ends)))
+    assert not all_stuck([seen(*looks)], (), 20.0, 6.0, until=60.0)
+    assert all_stuck([seen(*looks)], (), 20.0, 6.0, until=20.0)
+
+
 def sleeping(*ends: float, until: float) -> History:
     """One that sleeps until each of these times in turn, looked at twice a second."""
     looks = []

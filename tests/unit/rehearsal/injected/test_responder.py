@@ -117,9 +117,11 @@ def main_frame_of(code: str) -> bool:
 import _thread, atexit, sys, threading
 from preflight.rehearsal.injected import preflight_responder as responder
 responder.Responder.main = _thread.get_ident()
+responder.Responder.thread = _thread.get_native_id()
 responder.Responder.scripted = responder.is_scripted(sys._getframe())
 def leaving():
-    print(responder.main_frame()[1])
+    _, leaves, thread = responder.main_frame()
+    print(leaves and thread == threading.get_native_id())
 {code}
 """
     done = subprocess.run(
