@@ -12,7 +12,8 @@ Fails if     ranks make different calls with the same number, or in a different 
              reports that it has launched fewer calls, or all have reached the same call and it
              does not end; a rank does not end after its program is over
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
-             working; one line calls barrier() 8 times and more in each step
+             working, or that sleeps between attempts; one line calls barrier() 8 times and more in
+             each step
 Undecided    no collective and no step was seen during the watch; a process group counts calls, but
              neither torch nor preflight could record them; all ranks wait for the lock file of an
              extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
