@@ -476,7 +476,7 @@ def _groups(told: object) -> dict[str, tuple[int, int]]:
 def _two_counts(told: object) -> tuple[int, int]:
     match told:
         case [int(one), int(two)]:
-            return max(0, one), max(0, two)
+            return int(max(0, one)), int(max(0, two))  # True is an int, too
     return 0, 0
 
 

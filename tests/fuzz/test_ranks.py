@@ -56,6 +56,9 @@ DUMP: dict[str, Any] = {
     "durations": [[float(at), 0.1] for at in range(9)],
     "waits": [[float(at), 0.01] for at in range(9)],
     "caught": [CAUGHT],
+    "leaving": False,
+    "store": {"keys": ["ready"], "ends": 90.0},
+    "sleeps": 70.5,
 }
 END = {"how": "raised", "at": 100.5, "text": "ValueError: no", "frames": [FRAME], "index": 1}
 RAISED = "Traceback\n" + '  File "/job/train.py", line 3, in main\n' + "ValueError: no"
