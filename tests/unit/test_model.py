@@ -79,3 +79,26 @@ def test_what_many_have_said_is_there_once() -> None:
     seen = {"n1": Seen(one), "n2": Missing(Cause.CRASHED), "n3": Seen(other), "n4": Seen(one)}
     world: World[list[str]] = World("x", seen, Topology())
     assert [id(value) for value in world.distinct] == [id(one), id(other)]
+
+
+def test_what_is_told_of_each_is_asked_once() -> None:
+    one, other, third = [1], [2], [3]
+    seen = {"a": Seen(one), "b": Missing(Cause.SKIPPED), "c": Seen(other), "d": Seen(one)}
+    world = World("x", {**seen, "e": Seen(third)}, Topology())
+    asked: list[int] = []
+
+    def make(value: list[int]) -> int | None:
+        asked.append(value[0])
+        return value[0] * 10 if value[0] < 3 else None
+
+    assert world.told(make) == {"a": 10, "c": 20, "d": 10}
+    assert asked == [1, 2, 3]
+    assert world.told(lambda value: None) == {}
+
+
+def test_a_world_without_drawings_is_the_same() -> None:
+    world = World("x", {"a": Seen(1), "b": Missing(Cause.SKIPPED)}, Topology())
+    assert world.drawn
+    assert not world.undrawn().drawn
+    assert world.undrawn().seen == world.seen == {"a": 1}
+    assert world.undrawn().missing() == world.missing()

@@ -5,20 +5,37 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.command import REPOSITORY
 from support.scenarios import catalogue, judged
 
 from preflight.expect import Expect
 from preflight.judge import verdict
-from preflight.model import Node, Observation, Observations, Report, Seen, Topology, key_of
+from preflight.model import (
+    Cause,
+    Missing,
+    Node,
+    Observation,
+    Observations,
+    Report,
+    Seen,
+    Topology,
+    key_of,
+)
 from preflight.packed import Packing
-from preflight.render import alike
+from preflight.render import alike, human
 from preflight.render import json as as_json
+from preflight.render.style import Look
 from preflight.sanitize import IN_JSON
+
+sys.path[:0] = [str(REPOSITORY / "bench")]
+
+import simulated  # noqa: E402  it lies in another folder
 
 RANKS = 4
 RATIO = 12
@@ -129,4 +146,19 @@ def test_of_very_many_only_what_a_page_shows_is_left_out(
     of_page = [(r.measured.lanes, r.measured.curves, r.measured.parts) for r in drawn.rows]
     assert any(map(any, of_page)) == (name != "nodes-64")
     assert not any(r.measured.lanes or r.measured.curves or r.measured.parts for r in less.rows)
-    assert [r.measured.grid for r in less.rows] == [r.measured.grid for r in drawn.rows]
+    # of heat maps those are kept that are printed without -v
+    assert [*human.lines(less, Look())] == [*human.lines(drawn, Look())]
+
+
+def test_a_heat_map_is_made_where_something_was_found() -> None:
+    of = simulated.Simulated(4)
+    sound = simulated.observed(of)
+    late = {**sound.checks["net.speed"], of.name(2): Missing(Cause.TIMED_OUT)}
+    odd = dataclasses.replace(sound, checks={**sound.checks, "net.speed": late})
+    grids = [
+        {row.id for row in judged.rows if row.measured.grid}
+        for seen in (sound, odd)
+        for judged in [verdict.judge(seen, catalogue(), Expect(), drawn=False)]
+    ]
+    assert "net.speed" not in grids[0]
+    assert "net.speed" in grids[1]
