@@ -248,6 +248,9 @@ class Meeting:
         self._said_so: dict[tuple[int, float, int], Seen[Any]] = {}
         """Observations by the id() of their value, which is kept as long as this, and of their
         marks."""
+        self._missing: dict[Observation, Observation] = {}
+        """Equal ones are one object: where one rank does not come, five checks are blocked on all
+        others."""
         self._awaited: dict[str, list[tuple[str, Guest, int | None, float, tuple[Mark, ...]]]] = {}
         self._last_arrival = self.began
         self._door = Door(loop, listeners, me, token, self._seat)
@@ -522,7 +525,8 @@ class Meeting:
         check = sys.intern(check)  # which each of a million observations names
         if "missing" in data:
             self._hold(guest, guest.unread, weight(wire.line_of(data)))
-            self.taken.add(check, guest, rank, observation_from(data))
+            missing = observation_from(data)
+            self.taken.add(check, guest, rank, self._missing.setdefault(missing, missing))
             return
         seconds, marks = finite(data.get("seconds", 0.0)), self._marks_of(guest, data)
         if "digest" not in data:
@@ -588,6 +592,7 @@ class Meeting:
         self._values.clear()
         self._marks = KnownMarks()
         self._said_so.clear()
+        self._missing.clear()
         self._awaited.clear()
         self._by_number.clear()
         self._by_rank.clear()

@@ -552,6 +552,21 @@ def test_a_missing_observation_comes_as_it_is(party: Party) -> None:
     assert next(iter(party.host.taken)).observation == early
 
 
+def test_what_many_miss_alike_is_kept_once(party: Party) -> None:
+    """One rank does not come, and five checks are blocked on a hundred thousand others."""
+    guests = [party.guest(rank) for rank in (1, 2, 3)]
+    for rank, guest in enumerate(guests, start=1):
+        by = "rdzv.reach" if rank < 3 else "net.mesh"
+        guest.send_seen("rdzv.store", f"n{rank}/{rank}", Missing(Cause.BLOCKED, by=by))
+    party.until(lambda: len(party.host.taken) == 3)
+    one, other, third = (
+        taken.observation for taken in sorted(party.host.taken, key=lambda taken: taken.key)
+    )
+    assert one is other
+    assert one == Missing(Cause.BLOCKED, by="rdzv.reach")
+    assert third == Missing(Cause.BLOCKED, by="net.mesh")
+
+
 LIES: dict[str, Any] = {
     "of another rank": {"seen": ["a.b", "n2/2", {"value": 1}]},
     "a value that is not its digest's": {"value": ["0" * 64, "x"]},
