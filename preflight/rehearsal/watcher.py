@@ -44,7 +44,7 @@ LATE = 0.3
 """Seconds in which the last words of ranks may still come when the command has ended."""
 EVERY = 0.5
 """Seconds between two looks."""
-GLANCE, GLANCES = 0.1, 10.0
+GLANCE, GLANCES = 0.2, 10.0
 """Seconds between two glances, and for how long ranks are glanced at from their first steps on: a
 run of a few seconds of steps has too few looks to tell where their time goes."""
 IN_A_STEP = 2
