@@ -174,6 +174,7 @@ PASTED = (
         "find",
         "ip",
         "mkdir",
+        "nvidia-cuda-mps-control",
         "nvidia-smi",
         "ping",
         "pip",

@@ -113,11 +113,12 @@ def flow(parts: Sequence[str], look: Look, first: Line, indent: int) -> Iterator
         if not beside and used > indent and used + (0 if empty else 3) + len(part) > look.width:
             yield line
             line, used, empty = [(" " * indent, "")], indent, True
-        for number, piece in enumerate(wrapped(part, look.width - used)):
+        further = max(0, indent - used)
+        for number, piece in enumerate(wrapped(part, look.width - used, further)):
             if number:
                 yield line
                 line, used = [(" " * indent, "")], indent
-            text = piece if empty or number else f" · {piece}"
+            text = piece.lstrip() if empty or number else f" · {piece}"
             line.append((text, ""))
             used += len(text)
             empty = False

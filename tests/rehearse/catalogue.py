@@ -779,6 +779,9 @@ AT_LENGTH = frozenset(
         *("exits-event", "exits-workers", "exits-uploads", "store_waits-prefix"),
         *("store_waits-unset", "store_waits-computes", "store_waits-limited"),
         *("ddp-agent-late", "slow_rank-all", "attempts-doubles", "attempts-workers"),
+        *("torch_warns-target", "torch_warns-shards", "orders_own-each-all", "orders_own-equal"),
+        *("state_dict_on_rank_0", "op_differs", "step_saves_seldom"),
+        *("barriers_traced-steps", "order_of_set-heads", "gpu_steps-starves"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )
