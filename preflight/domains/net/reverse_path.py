@@ -10,7 +10,7 @@ answer.
 from __future__ import annotations
 
 import contextlib
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from preflight.domains.net.dns import in_network
 from preflight.domains.net.interface_rules import isolated, virtual
@@ -99,8 +99,7 @@ def _in_network(address: Address, ip: str) -> bool:
 
 
 def _covers(route: Route, ip: str) -> bool:
-    network = ip_network(f"{route.network}/{route.prefix}", strict=False)
-    return ip_address(ip) in network
+    return in_network(f"{route.network}/{route.prefix}", ip)
 
 
 def _filter(host: Host, interface: str) -> int:
