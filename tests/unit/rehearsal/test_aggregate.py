@@ -29,6 +29,13 @@ def test_a_root_is_a_rank_of_the_whole_job(root: object, known: int | None) -> N
     assert (group.calls[0].root, group.calls[0].thread) == (known, True)
 
 
+def test_which_calls_a_gpu_has_started() -> None:
+    for told, started in ((True, True), (False, False), (1, False), (None, False)):
+        dump = {"recorded": {"1": [{"seq": 1, "op": "all_reduce", "started": told}]}}
+        (group,) = aggregate.groups_of(History(1, 0.0), dump)
+        assert group.calls[0].started is started
+
+
 def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
     history = History(1, 0.0)
     for at, (steps, mib) in enumerate([(1, 300), (2, 320), (3, 340), (4, 200), (4, 90)]):

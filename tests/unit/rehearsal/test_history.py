@@ -86,6 +86,14 @@ def test_all_in_their_own_code_is_no_hang() -> None:
 LIBRARY = "/venv/lib/python3.11/site-packages"
 
 
+def test_copies_to_a_gpu_are_counted() -> None:
+    """They wait for it, and are no synchronisation that a program could leave out."""
+    for calls, counted in (("to", True), ("cuda", True), ("item", False), ("", False)):
+        history = standing(SLEEP, steps=9, calls=calls)
+        assert history.copied == (history.looks if counted else 0)
+        assert bool(history.synced) == (calls == "item")
+
+
 @pytest.mark.parametrize(
     ("stack", "calls", "how"),
     [

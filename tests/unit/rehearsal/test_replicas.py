@@ -25,6 +25,7 @@ TOLD = {
     "buffers": ["mask"],
     "placed": ["steps [] int64", "mask [2] float32"],
     "held": [[0, "1", "2"], [0, 1, 2]],
+    "graded": [[0, "3", "4"], [1, "3", "4 5"], 7],
     "checks": [[0, "1 -", "2 -"], [1, "1", "1 2"], ["x"], [-1, "1", "1"]],
 }
 
@@ -44,6 +45,7 @@ def test_a_model_is_read() -> None:
     assert found.stepped.line == 9
     assert found.placed == ("steps [] int64", "mask [2] float32")
     assert (found.buffers, [c.sums for c in found.held]) == (("mask",), [(1.0,)])
+    assert [(c.step, c.sums, c.sizes) for c in found.graded] == [(0, (3.0,), (4.0,))]
 
 
 def test_whatever_else_is_told_is_no_model() -> None:
