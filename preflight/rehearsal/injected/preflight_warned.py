@@ -10,10 +10,10 @@ TEXT = 300
 KNOWN = (
     ("that is different to the input size", "loss-broadcast"),
     ("an autograd kernel was not registered to the Autograd key", "gradient-not-passed"),
-    ("samples have been fetched", "dataset-repeated"),
+    ("(when accessing len(dataloader)), but", "dataset-repeated"),
     ("when logging on epoch level in distributed setting", "metric-unsynced"),
     ("Forward order differs across ranks", "forward-order"),
-    ("but the target dtype is not supported", "precision-off"),
+    ("autocast, but the target dtype is not supported", "precision-off"),
     ("is not compatible with the current PyTorch installation", "gpu-unsupported"),
     ("CUDA initialization:", "cuda-unusable"),
 )

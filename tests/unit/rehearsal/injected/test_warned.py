@@ -32,6 +32,12 @@ def test_the_first_of_each_kind_is_kept_with_its_line() -> None:
     assert warned.told() == [["loss-broadcast", SHAPES, HERE, 2]]
 
 
+def test_a_warning_of_the_programs_own_that_sounds_alike_is_none_of_torchs() -> None:
+    for text in ("100 samples have been fetched", "bf16: but the target dtype is not supported"):
+        warnings.warn(text, stacklevel=1)
+    assert warned.told() == []
+
+
 def test_what_the_program_filters_out_is_not_kept() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
