@@ -98,10 +98,11 @@ FINDINGS = {
         explains=RAISED,
     ),
     "replicas-diverged": for_author(
-        headline="the ranks no longer have the same model: {seen}",
+        headline="the ranks do not have the same model: {seen}",
         cause="weights that are loaded, initialised or changed on some ranks after DDP wrapped the "
-        "model, a forward of model.module, no_sync() around the last backward before "
-        "optimizer.step(), parameters that are unfrozen after DDP was built, other learning rates",
+        "model, or never shared where gradients are averaged without DDP; a forward of "
+        "model.module, no_sync() around the last backward before optimizer.step(), parameters that "
+        "are unfrozen after DDP was built, other learning rates",
         means="no error at all: each rank trains a model of its own, and the checkpoint of rank 0 "
         "has learned from its part of the data only",
         text="find what sets the ranks apart: {hint!s}",

@@ -386,8 +386,8 @@ class History:
     def idle_since(self, patience: float, until: float) -> float:
         """Since when it has done nothing. A sleep that is long for so much patience and ends by
         itself before `until`, or is about as long as the one before, counts as an attempt's pause:
-        what comes after it is not known yet. Short ones are those of a poll, and
-        at its exit a rank attempts nothing any more."""
+        what comes after it is not known yet. Short ones are those of a poll, and at its exit a rank
+        attempts nothing any more."""
         began, ends = self.nap
         length = ends - began
         again = not self.leaving and length <= LONGER * self.rest

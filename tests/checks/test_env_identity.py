@@ -135,7 +135,7 @@ ALONE = ENV | {"WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
 def two_by_four(size: int, second: int = 4) -> list[dict[str, str]]:
-    """What the ranks of two nodes have, the second one with so many ranks."""
+    """The variables of two nodes with four ranks each, or `second` on the second node."""
     here = [4] * 4 + [second] * 4
     return [
         ENV
@@ -146,7 +146,7 @@ def two_by_four(size: int, second: int = 4) -> list[dict[str, str]]:
 
 
 def typed(nodes: int, size: int, *ranks: int) -> Topology:
-    """--nodes, and nodes with so many ranks each that came."""
+    """--nodes, and the number of ranks of each node that came."""
     made: list[Node] = []
     first = 0
     for number, count in enumerate(ranks, 1):

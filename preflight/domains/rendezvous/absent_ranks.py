@@ -225,8 +225,8 @@ def absent(
 def _launched_and_beyond(
     view: MeetingView, missing: Sequence[int], nodes: int
 ) -> Iterator[Sequence[int]]:
-    """The missing ranks that so many nodes may have, and those that are more than WORLD_SIZE should
-    count (env.identity): a node that is down is no consequence of the latter."""
+    """The missing ranks that the nodes of this run can have, and those beyond them, which exist in
+    WORLD_SIZE alone (env.identity). A node that is down is no consequence of the latter."""
     here: dict[str, int] = {}
     for arrival in view.roll.arrivals:
         here[arrival.node] = here.get(arrival.node, 0) + len(arrival.ranks)

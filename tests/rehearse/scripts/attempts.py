@@ -1,6 +1,6 @@
 """Rank 0 tries again and again, with pauses longer than --stuck, and comes through: `retries` a
 download, `doubles` at twice the distance each time; the others are at the barrier. `workers`: a
-DataLoader whose workers take that long to start, anew in each epoch."""
+DataLoader whose workers take that long to start, again in each epoch."""
 
 import sys
 import time

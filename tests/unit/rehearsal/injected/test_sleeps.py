@@ -85,7 +85,7 @@ def test_a_time_that_counts_from_the_begin_counts_from_the_first_look(
 
 
 class Text:
-    """A file of so many words."""
+    """An open file with this text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
