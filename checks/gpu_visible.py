@@ -284,8 +284,8 @@ FINDINGS = {
         who="job author",
         cause="more processes than GPUs, or a mask that leaves too few of them visible",
         means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
-        text="start at most {count} ranks on this node (torchrun --nproc-per-node=gpu), or give "
-        "them more GPUs; to test on the CPU set CUDA_VISIBLE_DEVICES=",
+        text="start no more than {count} of them on this node (torchrun --nproc-per-node=gpu), or "
+        "give them more GPUs; to test on the CPU set CUDA_VISIBLE_DEVICES=",
         blame=Blame.JOB,
     ),
     "mask-empty": FindingType(

@@ -2,25 +2,28 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command: the backend that init_process_group was given, the
-             one that each process group has for each kind of tensors, the devices of the models
-             that DDP wraps, the exception that ended the rank; whether the node has a GPU; what
-             NCCL logs of the networks and connections that it takes (NCCL_DEBUG=INFO is set for
-             the command, to a file of ours, where there is a GPU and the user has set neither
+             one that each process group has for each kind of tensors, the settings of NCCL, torch
+             and Gloo at that call, with those that the script has set itself; the devices of the
+             models that DDP wraps, the exception that ended the rank; whether the node has a GPU;
+             what NCCL logs of the networks and connections that it takes (NCCL_DEBUG=INFO is set
+             for the command, to a file of ours, where there is a GPU and the user has set neither
              NCCL_DEBUG nor NCCL_DEBUG_FILE), /sys/class/infiniband
 Fails if     a backend was asked for that torch was built without or that has no GPU to work on; a
              tensor's device has no backend; ranks have different backends; mpirun or srun started
-             the ranks and the script reads RANK, which they don't set; ranks chose different
-             networks for NCCL; it chose TCP between nodes that all have InfiniBand, EFA or fast
-             RoCE ports
-Warns if     Gloo carries the gradients of a model on a GPU; NCCL chose TCP although there are slow
-             RoCE ports; GPUs connected by NVLink don't use it; GPUDirect RDMA is off on some nodes
-             only; without NCCL_IB_HCA, NCCL uses at most half of a node's active InfiniBand ports,
-             or fewer than on nodes with the same; with it, fewer than it names
+             the ranks and the script reads RANK, which they don't set; a setting on which all ranks
+             have to agree differs, and all hang in one call or end with an error that it causes;
+             ranks chose different networks for NCCL; it chose TCP between nodes that all have
+             InfiniBand, EFA or fast RoCE ports
+Warns if     such a setting differs in a command that goes on; Gloo carries the gradients of a model
+             on a GPU; NCCL chose TCP although there are slow RoCE ports; GPUs connected by NVLink
+             don't use it; GPUDirect RDMA is off on some nodes only; without NCCL_IB_HCA, NCCL uses
+             at most half of a node's active InfiniBand ports, or fewer than on nodes with the same;
+             with it, fewer than it names
 Undecided    no rank called init_process_group; not a rehearsal (preflight rehearse -- CMD)
-Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath; between
-             which ranks NCCL takes which transport in a job that has groups of some ranks only;
-             NCCL's log of a command that names srun, mpirun or deepspeed, which start ranks on
-             nodes where its file can't be
+Not covered  how fast a backend is: world.bandwidth; what UCC or MPI do underneath; between which
+             ranks NCCL takes which transport in a job that has groups of some ranks only; NCCL's
+             log of a command that names srun, mpirun or deepspeed, which start ranks on nodes where
+             its file can't be
 Seen as      "Distributed package doesn't have NCCL built in", "ProcessGroupNCCL is only supported
              with GPUs, no GPUs found!", "No backend type associated with device type cpu",
              "environment variable RANK expected, but not set", "Using network Socket", or no error:
@@ -40,7 +43,10 @@ from preflight.domains.collectives import nccl_transport
 from preflight.domains.collectives.nccl_log_capture import nccl_report
 from preflight.domains.collectives.nccl_transport import NcclReport, transport_summary
 from preflight.domains.job.backends import UNSET, Backends, carries, told
+from preflight.domains.job.differing_settings import DifferingSetting, differing_settings
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.record import End
+from preflight.domains.job.wait_graph import COLLECTIVE, INIT
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -66,6 +72,16 @@ ABSENT = re.compile(r"doesn't have (\w+) built in|Unknown c10d backend type (\w+
 NO_GPU = re.compile(r"Process ?Group ?(NCCL) is only supported with GPUs, no GPUs found")
 UNCARRIED = re.compile(r"No backend type associated with device type (\w+)")
 NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
+MISMATCHED = re.compile(r"ncclIn(?:validUsage|ternalError)|[Mm]ismatch|truncated")
+"""What torch, NCCL and Gloo raise where the two ends of a connection do not match."""
+CALLING = frozenset({"TORCH_DISTRIBUTED_DEBUG", "TORCH_DIST_INIT_BARRIER"})
+"""With these torch itself makes more calls, or waits where the others do not."""
+STANDING = ("fabric-stuck", "nothing-seen")
+"""What job.collectives says where all ranks stand in one call, or in none."""
+LONG = 5.0
+"""Seconds for which all ranks of a job that goes on never wait at once."""
+SETTINGS = 4
+"""That differ, and are shown."""
 MOST = 64
 """Groups, and connections of NCCL, in the report."""
 WARNINGS = 4
@@ -108,6 +124,16 @@ FINDINGS = {
         "MASTER_PORT before {line!s}, from {names!s}",
         explains=RAISED,
     ),
+    "setting-differs": for_author(
+        headline="the ranks have different settings: {seen}",
+        cause="a script that sets it on some ranks only, the shell profile or the image of one "
+        "node",
+        means="a hang in the first collective or a later one, 'mismatch in collective sizes or "
+        "environment settings', 'Message truncated'",
+        text="set {names!s} to one value on all ranks before {line!s}, or on none",
+        status=(Status.FAIL, Status.WARN),
+        explains=(),
+    ),
     "gloo-on-gpu": for_author(
         headline="Gloo carries the gradients of a model on a GPU",
         cause="a backend chosen for the CPU, or a fallback from NCCL that nobody noticed",
@@ -138,13 +164,16 @@ NAMES = {
 class Carried:
     """What a rank has asked for and got. gpu: the node has one; launcher: mpirun or srun, where the
     command is one of these without torchrun; world: ranks of the whole job, 0 where not known;
-    nccl: what its NCCL said, None where it said nothing to us."""
+    nccl: what its NCCL said, None where it said nothing to us; waits: seconds that it has waited
+    for others; joining: it ended in init_process_group, by an exception or a crash."""
 
     backends: Backends
     gpu: bool = False
     launcher: str = ""
     world: int = 0
     nccl: NcclReport | None = None
+    waits: float = 0.0
+    joining: bool = False
 
 
 def observe(host: Host, ctx: Context) -> Carried:
@@ -154,7 +183,17 @@ def observe(host: Host, ctx: Context) -> Carried:
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     nccl = nccl_report(host, seen.nccl) if seen.nccl is not None else None
     launcher = launcher_of(seen.life.command.argv)
-    return Carried(seen.backends, gpu, launcher, seen.life.world, nccl)
+    waits = seen.calls.quiet if seen.calls.at in (COLLECTIVE, INIT) else 0.0
+    joining = _ended_joining(seen.backends, seen.life.end)
+    return Carried(seen.backends, gpu, launcher, seen.life.world, nccl, waits, joining)
+
+
+def _ended_joining(backends: Backends, end: End | None) -> bool:
+    """Whether a rank ended at its call of init_process_group."""
+    if end is None or end.how == "exited" or backends.frame is None:
+        return False
+    own = next((frame for frame in end.frames or end.last if frame.own), None)
+    return own is not None and (own.file, own.line) == (backends.frame.file, backends.frame.line)
 
 
 def launcher_of(argv: Sequence[str]) -> str:
@@ -172,6 +211,7 @@ def judge(world: World[Carried], expect: Expect) -> Iterator[Found]:
     ranks = [(rank_subject(here, seen.backends.rank), seen) for here, seen in world.each()]
     yield from _failed(ranks)
     yield from _differs(ranks)
+    yield from _settings_differ(ranks)
     slow = [(s, seen) for s, seen in ranks if _gloo_on_gpu(seen.backends)]
     if slow:
         yield Found(
@@ -283,6 +323,52 @@ def _differs(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
             fields={"line": _line(few[0][1])},
         )
         return
+
+
+def _settings_differ(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
+    """Settings on which all ranks have to agree and do not. It has done harm where all of them wait
+    for each other, one ended where it joins, or a library says so; elsewhere it may yet, with other
+    sizes."""
+    known = {s.ranks[0]: (s, seen) for s, seen in ranks if s.ranks and seen.backends.called}
+    if len(known) < len(ranks):
+        return  # several jobs in one command, or ranks that are not there yet
+    settings = {rank: dict(seen.backends.settings) for rank, (_, seen) in known.items()}
+    differing = differing_settings(settings, {b for _, s in ranks for b in _in_use(s.backends)})
+    if not differing:
+        return
+    ended = any(s.joining or MISMATCHED.search(s.backends.failed) for _, s in ranks)
+    harm = ended or all(seen.waits >= LONG for _, seen in ranks)
+    tie = any(of.tie for of in differing)
+    odd = sorted({rank for of in differing for rank in of.odd})
+    yield Found(
+        "setting-differs",
+        tuple(known[rank][0] for rank in odd),
+        saw=" · ".join(of.text for of in differing[:SETTINGS])
+        + f" · and {len(differing) - SETTINGS} more" * (len(differing) > SETTINGS),
+        expected="one value on all ranks",
+        confidence=Confidence.LIKELY,
+        alternatives=("each value may be the intended one",) if tie else (),
+        status=Status.FAIL if harm else Status.WARN,
+        explains=_consequences(differing, ended=ended) if harm else (),
+        fields={
+            "names": ", ".join(of.name for of in differing[:SETTINGS]),
+            "line": _line(ranks[0][1].backends),
+        },
+    )
+
+
+def _consequences(differing: Sequence[DifferingSetting], *, ended: bool) -> tuple[str, ...]:
+    """Of settings that differ. Ranks that make different calls are only one of those by which torch
+    itself makes other calls."""
+    mixed = any(of.name in CALLING for of in differing)
+    hangs = ("job.collectives",) if mixed else tuple(f"job.collectives:{c}" for c in STANDING)
+    return hangs + (("job.ranks",) if ended else ())
+
+
+def _in_use(backends: Backends) -> frozenset[str]:
+    """The backends of its groups; of one that has none yet the one that it has asked for."""
+    carried = frozenset(backend for group in backends.groups for _, backend in group.carried)
+    return carried or frozenset({backends.asked.lower()})
 
 
 def asked_alone(backends: Backends) -> str:

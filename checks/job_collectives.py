@@ -238,7 +238,7 @@ FINDINGS = {
         blame=Blame.NETWORK,
     ),
     "gpu-stuck": FindingType(
-        headline="the GPU of {at} never starts the collective: its earlier work does not end",
+        headline="the GPU of {at} is stuck: the work that it had before {line} does not end",
         who="job author, then cluster administrator",
         cause="a kernel that never returns (a Triton or CUDA extension that spins, collectives on "
         "two groups at the same time), a stream that waits for an event nobody records, a GPU with "

@@ -43,7 +43,7 @@ MAY_IMPORT: Mapping[str, Set[str]] = {
     "domains.params": set(),
     "domains.kernel_log": set(),
     "domains.torch": set(),
-    "domains.job": {"domains.collectives"},
+    "domains.job": {"domains.collectives", "domains.settings"},
     "domains.script": set(),
     "domains.settings": {"domains.params"},
     "domains.net": {"domains.settings", "domains.params", "domains.kernel_log"},

@@ -38,7 +38,14 @@ from preflight.rehearsal.client import (
     mapping_or_empty,
     sane_numbers,
 )
-from preflight.rehearsal.history import BULK, CPU_SECONDS, IDLE, History, count_of
+from preflight.rehearsal.history import (
+    BULK,
+    CPU_SECONDS,
+    IDLE,
+    OPEN_SECONDS,
+    History,
+    count_of,
+)
 from preflight.sanitize import clip, one_line
 
 GROUPS = 64
@@ -113,9 +120,10 @@ def with_last_look(end: End, history: History | None, gone: float) -> End:
     return replace(end, last=history.stack, ago=ago, open=pending or history.at == "collective")
 
 
-def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
+def groups_of(history: History, dump: Mapping[str, Any], now: float) -> tuple[Group, ...]:
     """What a rank knows of its groups, as far as it told. Of one that is only seen from outside:
     the call that its main thread is in, as one of all ranks."""
+    stands = history.at == "collective" and now - history.changed >= OPEN_SECONDS
     if not (history.inside or history.served) and history.at == "collective" and history.stack:
         return (group_of_stack(history.stack, history.world),)
     recorded, members, made = (
@@ -131,17 +139,26 @@ def groups_of(history: History, dump: Mapping[str, Any]) -> tuple[Group, ...]:
         ranks = sane_numbers(known[:4096]) if isinstance(known, list) else ()
         calls = [_call(entry, ranks) for entry in told[-CALLS:]] if isinstance(told, list) else []
         enqueued, completed = history.groups.get(name, (0, 0))
+        known = tuple(call for call in calls if call is not None)
         found.append(
             Group(
                 name=one_line(name, 40),
                 ranks=ranks,
                 enqueued=enqueued,
                 completed=completed,
-                calls=tuple(call for call in calls if call is not None),
+                calls=_with_unstarted(known, enqueued) if stands else known,
                 made=frame_from_json(made.get(name)),
             )
         )
     return tuple(found)
+
+
+def _with_unstarted(calls: tuple[Collective, ...], enqueued: int) -> tuple[Collective, ...]:
+    """Of a rank that stands in a collective: NCCL may connect the ranks in there, and torch takes
+    a call of which nothing is on the GPU yet for one that has ended."""
+    if not calls or calls[-1].p2p or calls[-1].seq != enqueued + 1:
+        return calls
+    return (*calls[:-1], replace(calls[-1], done=False))
 
 
 def _call(entry: object, ranks: Sequence[int]) -> Collective | None:
@@ -263,7 +280,7 @@ def calls_of(
         world=history.world,
         why=why,
         at="gone" if ended else history.at,
-        still=round(max(0.0, now - history.moved), 2),
+        still=round(max(0.0, now - history.since), 2),
         quiet=round(max(0.0, now - history.changed), 2),
         cpu=round(history.cpu, 3),
         stack=history.stack,
@@ -272,7 +289,7 @@ def calls_of(
         steps=history.steps,
         batches=history.batches,
         loader=history.loader,
-        groups=groups_of(history, dump),
+        groups=groups_of(history, dump, now),
         unrecorded=history.unrecorded,
         libraries=_names(dump.get("libraries")),
         gloo=_all_gloo(dump.get("backends")),
@@ -286,6 +303,7 @@ def calls_of(
         keys=history.keys,
         pause=round(history.nap[1] - history.nap[0], 1) if history.nap[1] > now else 0.0,
         asks=history.asks,
+        gpu_wait="" if ended else history.gpu_wait,
     )
 
 

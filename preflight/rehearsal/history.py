@@ -200,6 +200,8 @@ class History:
     """Looks at which it waited for its GPU: by which call, at which line of the user's."""
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
+    gpu_wait: str = ""
+    """Calls.gpu_wait"""
     _burnt: list[ProcessSample] = field(default_factory=list)
     _every: float = 1.0
 
@@ -302,8 +304,10 @@ class History:
         self.leaving = pulse.get("leaving") is True
         self._note_waits(at, mapping_or_empty(pulse.get("store")), pulse.get("sleeps"))
         self.at = self._place(at)
+        calls = str(pulse.get("calls", ""))
+        self.gpu_wait = waits_for_gpu(stack, calls if self.gpu_limit else "")
         if self.done >= WARM and not last:
-            self._keep_pace(at, pulse.get("between") is True, str(pulse.get("calls", "")))
+            self._keep_pace(at, pulse.get("between") is True, calls)
 
     def _note_waits(self, at: float, store: Mapping[str, Any], sleeps: object) -> None:
         """For which keys it waits, and when it wakes by itself."""
@@ -421,6 +425,11 @@ def synchronises(stack: Iterable[Frame], calls: str) -> str:
     if any(f.function == "synchronize" and "/torch/cuda/" in f.file for f in inner):
         return "synchronize()"
     return f".{calls}()" if calls in SYNCHRONISING else CONVERTING.get(calls, "")
+
+
+def waits_for_gpu(stack: Iterable[Frame], calls: str) -> str:
+    """The same, with copies to it: these wait for all that it still has to do."""
+    return f".{calls}()" if calls in COPYING else synchronises(stack, calls)
 
 
 def _library(stack: Iterable[Frame]) -> list[Frame]:

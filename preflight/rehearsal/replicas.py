@@ -11,6 +11,8 @@ from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, StepParts, Timed
+from preflight.domains.settings.agreement import fatal_if_different
+from preflight.redact import redact
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
 from preflight.rehearsal.history import count_of
 from preflight.sanitize import one_line
@@ -261,4 +263,12 @@ def backends_of(
         models=tuple(dict.fromkeys(r.device for r in replicas_of(dump) if r.kind == "ddp")),
         failed=end.text[:TEXT] if end is not None and raised else "",
         raised=next((f for f in end.frames if f.own), None) if end is not None and raised else None,
+        settings=_settings(word.get("settings")) if word is not None else (),
     )
+
+
+def _settings(told: object) -> tuple[tuple[str, str], ...]:
+    """Those that must be the same on all ranks; paths and addresses may well differ."""
+    names = fatal_if_different()
+    known = [(n, str(v)) for n, v in list(mapping_or_empty(told).items())[:64] if n in names]
+    return tuple((name, redact(name, one_line(value, 80), 80)) for name, value in sorted(known))

@@ -12,7 +12,8 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import agree_env
-from preflight.checks.agree_env import Environment, TaskGpus, effective
+from preflight.checks.agree_env import Environment, TaskGpus
+from preflight.domains.settings.agreement import compared
 from preflight.domains.settings.nccl_conf import Variable
 from preflight.host import Host
 from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
@@ -245,7 +246,7 @@ def test_many_variables_of_one_node_are_one_finding() -> None:
 
 
 def test_one_run_shows_six_and_counts_the_rest() -> None:
-    names = [n for n in sorted(agree_env.compared()) if n.startswith("NCCL_IB")][:8]
+    names = [n for n in sorted(compared()) if n.startswith("NCCL_IB")][:8]
     seen = [env(**{name: "3"}) for name in names]
     seen += [NONE] * 9
     found = judged(agree_env, case("", tuple(seen)))
@@ -260,44 +261,6 @@ def test_now_says_what_to_type_and_where() -> None:
 
 def test_a_hidden_value_is_not_compared() -> None:
     assert not judged(agree_env, case("", (NONE, env(NCCL_ALGO="***"), NONE)))
-
-
-@pytest.mark.parametrize(
-    ("name", "alike"),
-    [
-        ("NCCL_P2P_DISABLE", ("0", "", "false", "off")),
-        ("NCCL_P2P_DISABLE", ("1", " 1", "0x1", "2")),
-        ("NCCL_P2P_LEVEL", ("PXB", "2")),
-        ("NCCL_P2P_LEVEL", ("", "pxb", "nonsense")),
-        ("NCCL_BUFFSIZE", ("", "4194304", "0x400000", "-2")),
-        ("NCCL_ALGO", ("^Tree,Ring", "^ring,tree")),
-        ("NCCL_PROTO", ("allreduce:LL,simple;broadcast:ll", "broadcast:LL;allreduce:Simple,LL")),
-        ("NCCL_NET", ("Socket", "socket")),
-        ("NCCL_SOCKET_FAMILY", ("", "af_inet")),
-        ("NCCL_NVLS_ENABLE", ("", "1", "2")),
-        ("TORCH_NCCL_ENABLE_MONITORING", ("1", "true", "Y", "")),
-        ("TORCH_NCCL_RANKS_PER_ROOT", ("", "128", " 128 ")),
-        ("TORCH_DISTRIBUTED_DEBUG", ("DETAIL", "detail")),
-    ],
-)
-def test_a_value_is_what_its_reader_makes_of_it(name: str, alike: tuple[str, ...]) -> None:
-    assert len({effective(name, Variable(name, value)) for value in alike}) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "one", "other"),
-    [
-        ("NCCL_ALGO", "Ring", "^Ring"),
-        ("NCCL_PROTO", "LL", "LL128"),
-        ("NCCL_BUFFSIZE", "4194304", "8M"),
-        ("NCCL_NVLS_ENABLE", "0", ""),
-        ("NCCL_SOCKET_FAMILY", "AF_INET", "AF_INET6"),
-        ("TORCH_DISTRIBUTED_DEBUG", "INFO", "DETAIL"),
-        ("OMP_NUM_THREADS", "", "1"),
-    ],
-)
-def test_values_that_are_not_alike(name: str, one: str, other: str) -> None:
-    assert effective(name, Variable(name, one)) != effective(name, Variable(name, other))
 
 
 # --- observe ---

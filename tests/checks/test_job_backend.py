@@ -16,7 +16,7 @@ from preflight.domains.collectives.nccl_log import Link, NcclLog
 from preflight.domains.collectives.nccl_transport import NcclReport, RdmaPorts
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.frame import Frame
-from preflight.model import Blame, Cause, Missing, Node, Status, Topology
+from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
 
 conforms(job_backend)
 
@@ -236,6 +236,69 @@ NCCL_CASES = (
     ),
 )
 
+
+def sets(
+    number: int, failed: str = "", joining: bool = False, waits: float = 0.0, **of: str
+) -> Carried:
+    """A rank with settings that somebody has set for it."""
+    seen = rank(number, *NCCL, failed=failed, gpu=True)
+    backends = replace(seen.backends, settings=tuple(of.items()))
+    return replace(seen, backends=backends, joining=joining, waits=waits)
+
+
+TREE = {"NCCL_ALGO": "Tree"}
+TRUNCATED = "DistBackendError: NCCL error: ncclInternalError: Internal check failed."
+SETTINGS_CASES = (
+    Case("one setting everywhere", {f"n1/{r}": sets(r, **TREE) for r in range(3)}),
+    Case(
+        "one rank takes trees, and the job goes on",
+        {f"n1/{r}": sets(r, **(TREE if r == 1 else {})) for r in range(3)},
+        "setting-differs",
+        WARN,
+        subject="n1 · rank 1",
+    ),
+    Case(
+        "one rank takes trees, and all hang",
+        {f"n1/{r}": sets(r, waits=9.0, **(TREE if r == 1 else {})) for r in range(3)},
+        "setting-differs",
+        FAIL,
+        subject="n1 · rank 1",
+    ),
+    Case(
+        "one of them works, the others wait",
+        {f"n1/{r}": sets(r, waits=9.0 * (r > 0), **(TREE if r == 1 else {})) for r in range(3)},
+        "setting-differs",
+        WARN,
+    ),
+    Case(
+        "another number of channels, and NCCL ends",
+        {"n1/0": sets(0, failed=TRUNCATED, NCCL_MAX_NCHANNELS="1"), "n1/1": sets(1)},
+        "setting-differs",
+        FAIL,
+    ),
+    Case(
+        "a rank of three ends where it joins",
+        {f"n1/{r}": sets(r, joining=r == 2, **(TREE if r == 2 else {})) for r in range(3)},
+        "setting-differs",
+        FAIL,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "one that has not called init_process_group",
+        {"n1/0": sets(0, **TREE), "n1/1": replace(sets(1), backends=Backends(1))},
+    ),
+    Case(
+        "Gloo reads none of NCCL's",
+        {
+            "n1/0": rank(0, *GLOO),
+            "n1/1": replace(
+                rank(1, *GLOO),
+                backends=replace(rank(1, *GLOO).backends, settings=tuple(TREE.items())),
+            ),
+        },
+    ),
+)
+
 CASES = (
     *NCCL_CASES,
     Case("Gloo on the CPU", rank(0, *GLOO, models=("cpu",))),
@@ -302,6 +365,7 @@ CASES = (
     Case("one names what torch chooses", {"n1/0": asks(0, "gloo"), "n1/1": asks(1, "")}),
     Case("one has several names", {"n1/0": asks(0, "gloo"), "n1/1": asks(1, "cpu:gloo,cuda:nccl")}),
     Case("two jobs in one command", {"n1/0": asks(0, "gloo"), "n1/1": asks(0, "nccl")}),
+    *SETTINGS_CASES,
     Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
     Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
 )
@@ -382,6 +446,26 @@ def test_the_ways_of_nccl_are_measured() -> None:
 def test_only_networks_that_can_t_talk_explain_a_hang(name: str, explained: bool) -> None:
     (found,) = judged(job_backend, next(c for c in NCCL_CASES if c.name == name))
     assert ("job.collectives" in found.explains) == explained
+
+
+@pytest.mark.parametrize(
+    ("setting", "failed", "explained"),
+    [
+        ("NCCL_ALGO", "", {"job.collectives:fabric-stuck", "job.collectives:nothing-seen"}),
+        ("TORCH_DISTRIBUTED_DEBUG", "", {"job.collectives"}),
+        ("TORCH_DIST_INIT_BARRIER", TRUNCATED, {"job.collectives", "job.ranks"}),
+    ],
+)
+def test_what_a_setting_that_differs_explains(
+    setting: str, failed: str, explained: set[str]
+) -> None:
+    """Other calls on some ranks only where torch itself makes more calls with it."""
+    odd = sets(1, failed=failed, waits=9.0, **{setting: "DETAIL" if "DEBUG" in setting else "1"})
+    (found,) = judged(job_backend, Case("", {"n1/0": sets(0, waits=9.0), "n1/1": odd}))
+    assert set(found.explains) == explained
+    assert found.confidence is Confidence.LIKELY
+    assert found.alternatives
+    round_trips(odd)
 
 
 def test_what_nccl_warns_of_is_shown() -> None:

@@ -78,6 +78,7 @@ def two(one: Calls) -> Calls:
 
 
 REACHED, BLOCKED = in_call(True), in_call(False)
+BY_COPY = rank("own", group(done=6), line=66, gpu_wait=".cuda()")
 
 HEALTHY = (
     Case("all go on", over("time", GOES, GOES, GOES, GOES)),
@@ -418,6 +419,8 @@ STANDS = (
     finds("fabric-stuck", "all in one call", job(WAITS, WAITS, WAITS, WAITS), 0),
     finds("gpu-stuck", "one GPU of four", job(REACHED, REACHED, BLOCKED, REACHED), 2),
     finds("gpu-stuck", "one GPU of two", job(two(BLOCKED), two(REACHED), world=2), 0),
+    finds("gpu-stuck", "it waits for its own", job(BY_COPY, WAITS, WAITS, WAITS), 0),
+    finds("rank-stuck", "one of two waits for its GPU", job(BY_COPY, rank("own"), WAITS, WAITS), 0),
     finds("fabric-stuck", "all GPUs in the call", job(*[REACHED] * 4), 0),
     finds("fabric-stuck", "no GPU in the call", job(*[BLOCKED] * 4), 0),
     finds("fabric-stuck", "a start not recorded", job(REACHED, WAITS, REACHED, REACHED), 0),

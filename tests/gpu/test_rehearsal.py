@@ -42,6 +42,8 @@ FAULTS = {
     "gives-a-cpu-tensor": ("job.backend", "device-uncarried"),
     "diverges": ("job.model", "replicas-diverged"),
     "spins": ("job.collectives", "gpu-stuck"),
+    "spins-before-a-copy": ("job.collectives", "gpu-stuck"),
+    "takes-another-tree": ("job.backend", "setting-differs"),
     "takes-all-memory": ("job.ranks", "rank-gpu-oom"),
     "index-out-of-range": ("job.ranks", "rank-cuda-error"),
 }
@@ -55,7 +57,8 @@ def test_what_rank_1_does_to_the_others_over_nccl_is_named(fault: str, tmp_path:
     env = {"TORCH_NCCL_ENABLE_TIMING": "1"} if fault == "spins" else {}
     ran = rehearsed(torchrun(2, "two_hosts", fault, str(lock)), env=env)
     assert ran.code == 3, ran.shown()
-    (found,) = ran.findings("fail")
+    # where all are in one call the fabric is looked at, too, and these share a GPU by a trick
+    (found,) = (f for f in ran.findings("fail") if f["code"] != "too-few-gpus")
     assert (found["check"], found["code"]) == FAULTS[fault], ran.shown()
     assert 1 in ranks_of(found), ran.shown()
     assert not ran.left, ran.left

@@ -53,6 +53,8 @@ class Backends:
     groups   the groups that it is in
     models   devices of the models that DDP has wrapped, each once
     failed   of a rank that an exception has ended: its text, and the user's line that raised
+    settings (name, value) of those that all ranks must agree on, when it called
+             init_process_group: also what the script has set itself
     """
 
     rank: int | None = None
@@ -63,6 +65,7 @@ class Backends:
     models: tuple[str, ...] = ()
     failed: str = ""
     raised: Frame | None = None
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:

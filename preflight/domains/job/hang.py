@@ -79,7 +79,8 @@ class Hang:
             if seen.at == INIT:
                 told.append(f"rank {rank} in init_process_group")
             elif frame is not None:
-                told.append(f"rank {rank} at {frame}")
+                waits = f" (it waits for its GPU: {seen.gpu_wait})" if seen.gpu_wait else ""
+                told.append(f"rank {rank} at {frame}{waits}")
         return f" · {', '.join(told)}" if told else ""
 
 
@@ -111,7 +112,8 @@ def describe_call(call: Collective) -> str:
 
 def numbered(call: Collective) -> str:
     """The same with its number, where that is known."""
-    return describe_call(call) + f", number {call.seq}" * bool(call.seq)
+    number = "the first call of its group" if call.first else f"number {call.seq}" * bool(call.seq)
+    return describe_call(call) + f", {number}" * bool(number)
 
 
 def describe_mismatch(difference: CallMismatch) -> str:

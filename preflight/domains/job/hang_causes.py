@@ -44,6 +44,8 @@ OF_INIT = ("job.pace", "job.memory")
 """Explained by ranks that don't get out of init: why they don't meet is job.ranks' to say, where
 their arguments show it."""
 
+LONG_KERNEL = "work that takes longer than this wait"
+
 LIKELY = Confidence.LIKELY
 
 
@@ -238,6 +240,9 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         code, what = "rank-stuck", _describe_stuck(first, still, several=len(mine) > 1)
         if not waiting and all(calls[r].leaving for r in mine):
             code, for_it = "exit-stuck", _others_ended(hang)
+        elif all(calls[r].gpu_wait for r in mine):
+            code, blame = "gpu-stuck", Blame.UNKNOWN
+            what += f", where it waits for its GPU ({first.gpu_wait})"
     asking = [r for r, seen in calls.items() if seen.at == STORE]
     if asking:
         for_it += f" · {rank_list(asking)} {_waits(asking)} for {_keys(calls[asking[0]])} of the "
@@ -251,7 +256,7 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         expected="every rank in the call that the others wait in" if waiting else "progress",
         blame=blame,
         confidence=LIKELY,
-        alternatives=("the service that it asks is still at work",) if first.asks else (),
+        alternatives=_alternatives(code, first),
         explains=OF_INIT if first.at == INIT else None,
         fields={
             "rank": str(one),
@@ -259,6 +264,12 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
             "doing": f"it is in {CLOSING}" if _closes(first) else "its program is over",
         },
     )
+
+
+def _alternatives(code: str, first: Calls) -> tuple[str, ...]:
+    if code == "gpu-stuck":
+        return (LONG_KERNEL,)
+    return ("the service that it asks is still at work",) if first.asks else ()
 
 
 def _closes(seen: Calls) -> bool:
@@ -429,18 +440,19 @@ def _all_in_one_call(hang: Hang, found: WaitGraph) -> Found | None:
             f"{rank_list(blocked)} has not",
             expected="all GPUs start it within the same step",
             confidence=LIKELY,
-            alternatives=("work that takes longer than this wait",),
+            alternatives=(LONG_KERNEL,),
             fields={"line": str(call.frame) if call.frame else "that call"},
         )
+    certain = call is None or call.seq > 0 or call.first
     return Found(
         "fabric-stuck",
         hang.subjects(ranks),
         saw=f"all of {rank_list(ranks)} have been in {what}{where} for "
         f"{_longest_wait(hang, ranks)}: none of them is late",
         expected="the call ends",
-        confidence=LIKELY if call is None or call.seq else Confidence.POSSIBLE,
+        confidence=LIKELY if certain else Confidence.POSSIBLE,
         alternatives=()
-        if call is None or call.seq
+        if certain
         else ("one of them is a call ahead: stacks alone tell no numbers",),
         explains=OF_INIT if call is None else None,
     )

@@ -47,8 +47,11 @@ def _completed(
         op = _torch_function(seen)
         if not groups:  # it has done no collective yet
             groups = [Group(n, of) for n, known in members.items() for of in known if rank in of]
-        if op in BETWEEN_TWO and groups:
-            call = Collective(0, op, "", seen.own, p2p=True, done=False)
+        p2p = op in BETWEEN_TWO
+        # NCCL connects the ranks in their first call, and until then nothing records it
+        first = bool(op) and not any(group.calls or group.enqueued for group in groups)
+        if groups and (p2p or first):
+            call = Collective(0, op, "", seen.own, p2p=p2p, done=False, first=first and not p2p)
             groups[0] = replace(groups[0], calls=(*groups[0].calls, call))
     return replace(seen, groups=tuple(groups))
 

@@ -184,6 +184,8 @@ class Collective:
     """It was made in a thread that the program had started beside its main one."""
     started: bool = False
     """The GPU has reached it. Only known of NCCL with TORCH_NCCL_ENABLE_TIMING=1."""
+    first: bool = False
+    """The first one of its group, in which NCCL connects the ranks: nothing has recorded it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ class Calls:
                store (it waits for a key of a store), own (anywhere else), gone (it has ended),
                unknown (it does not answer)
     still      seconds since it did anything that shows: a collective, a step, a batch, another
-               place in its stack, CPU
+               place in its stack, CPU unless it uses a GPU, for which a thread spins
     quiet      seconds since it has done a collective, a step, or got a batch
     cpu        part of one CPU that it and its children used in the last seconds
     stack      of its main thread
@@ -305,6 +307,9 @@ class Calls:
     """Those of a store for which it waits, where it is at `store`."""
     pause: float = 0.0
     """Seconds of the sleep in which it is, where that ends by itself."""
+    gpu_wait: str = ""
+    """The call by which its main thread waits for its GPU: `.item()`, `.cuda()`; empty: it doesn't,
+    or uses none."""
     gloo: bool = False
     """All its groups are Gloo's, which ends a rank to which a peer sends more than fits."""
 

@@ -57,6 +57,8 @@ def from_stacks(hang: Hang) -> Found | None:
     operations = {op for op, _, _ in sites.values()}
     if len(set(sites.values())) < 2 or (len(operations) == 1 and not operations & SYMMETRIC):
         return None  # root and others may well call a broadcast from different lines
+    if len(operations) == 1 and all(call.first for call in calls.values()):
+        return None  # nobody is a round ahead
     # who is in a call of all ranks waits for those that are not
     fewer = {rank: site for rank, site in sites.items() if site[2]}
     told = consensus(fewer)

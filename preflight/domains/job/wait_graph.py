@@ -95,7 +95,8 @@ def _wait(
     if call.p2p:
         return Wait(key, call, mate=other_end(rank, group, call))
     if (key, call.seq) not in missing:
-        entered = {r for r, of in members.items() if last_seq(of) >= call.seq}
+        came = {r: of for r, of in members.items() if of.calls or not call.first}
+        entered = {r for r, of in came.items() if last_seq(of) >= call.seq}
         missing[key, call.seq] = everybody - entered
     return Wait(key, call, missing[key, call.seq] - {rank})
 

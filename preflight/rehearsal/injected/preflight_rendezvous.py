@@ -10,11 +10,16 @@ import time
 from urllib.parse import parse_qs, urlsplit
 
 TEXT = 300
+LIBRARIES = ("NCCL_", "TORCH_NCCL_", "TORCH_DIST", "TORCH_GLOO_", "GLOO_")
+"""How the names of variables begin that all ranks may have to agree on."""
+DEBUG = "TORCH_DISTRIBUTED_DEBUG"
+SETTINGS = 64
+"""Of these variables, that are told."""
 
 
 def read_call(function, args, kwargs):
     """How: env, tcp, file, store or what the URL begins with; the address or the path; rank and
-    world size, None and 0 where nothing says so."""
+    world size, None and 0 where nothing says so; the settings that NCCL and Gloo will read."""
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     told = {"how": "env", "host": "", "port": 0, "path": "", "at": time.time()}
     asked = {}
@@ -46,7 +51,19 @@ def read_call(function, args, kwargs):
     told["world"] = told["world"] or 0
     backend = given.get("backend")
     told["backend"] = str(backend).lower()[:40] if backend is not None else ""
+    told["settings"] = settings(function)
     return told
+
+
+def settings(function):
+    """Also those that the script has set itself, which no launcher and no login shell shows. torch
+    has read one when it was imported."""
+    names = sorted(name for name in os.environ if name.startswith(LIBRARIES))
+    found = {name[:TEXT]: os.environ[name][:TEXT] for name in names[:SETTINGS]}
+    level = getattr(inspect.unwrap(function), "__globals__", {}).get("get_debug_level")
+    if level is not None:
+        found[DEBUG] = level().name
+    return found
 
 
 def text(host):

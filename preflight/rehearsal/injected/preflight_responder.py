@@ -471,6 +471,15 @@ def main_frame():
     At the end of the program it waits for threads that are no daemons: then the same of one of
     these."""
     frames = sys._current_frames()
+    try:
+        return main_frame_of(frames)
+    finally:
+        # in there is this very frame, which refers to it: what the program has left meanwhile would
+        # live until the garbage is collected, maybe in a fork, which must free no tensor of a GPU
+        frames.clear()
+
+
+def main_frame_of(frames):
     frame = outer = frames.get(Responder.main)
     leaving = Responder.ended
     while outer is not None:

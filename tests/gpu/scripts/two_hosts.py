@@ -42,17 +42,21 @@ def once(fault: str, model: torch.nn.Module, path: str) -> None:
     elif fault == "index-out-of-range":
         rows = torch.nn.Embedding(10, 4).cuda()
         print(rows(torch.tensor([3, 12]).cuda()).sum().item())
-    elif fault == "spins":
+    elif fault.startswith("spins"):
         torch.cuda._sleep(1 << 38)  # cycles: more than two minutes
 
 
 def main(fault: str, path: str) -> None:
     rank = int(os.environ["RANK"])
     os.environ["NCCL_HOSTID"] = f"host{rank}"
+    if fault == "takes-another-tree" and rank == 1:
+        os.environ["NCCL_ALGO"] = "Tree"
     torch.cuda.set_device(0)
     dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
     torch.manual_seed(1)
-    data = TensorDataset(torch.randn(STEPS * BATCH * dist.get_world_size(), WIDTH))
+    batches = torch.randn(STEPS * BATCH * dist.get_world_size(), WIDTH)
+    # a copy to the GPU waits for it; without one the host goes on
+    data = TensorDataset(batches.cuda() if fault == "spins" else batches)
     inner = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))).cuda()
     model = DistributedDataParallel(inner, device_ids=[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -14,7 +14,7 @@ def test_a_rank_that_is_seen_from_outside_is_in_the_call_of_its_stack() -> None:
     file = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
     stack = [[file, 9, "all_reduce", False], ["/job/t.py", 4, "f", True]]
     history.add_sample(ProcessSample(1.0, 0.0, 0, pulse={"stack": stack}))
-    (group,) = aggregate.groups_of(history, {})
+    (group,) = aggregate.groups_of(history, {}, 1.0)
     assert group.open is not None
     assert (group.open.op, group.open.frame) == ("all_reduce", Frame("/job/t.py", 4, "f", True))
 
@@ -25,15 +25,39 @@ def test_a_rank_that_is_seen_from_outside_is_in_the_call_of_its_stack() -> None:
 def test_a_root_is_a_rank_of_the_whole_job(root: object, known: int | None) -> None:
     entry = {"seq": 1, "op": "broadcast", "root": root, "thread": True}
     dump = {"recorded": {"1": [entry]}, "members": {"1": [3, 7]}}
-    (group,) = aggregate.groups_of(History(1, 0.0), dump)
+    (group,) = aggregate.groups_of(History(1, 0.0), dump, 1.0)
     assert (group.calls[0].root, group.calls[0].thread) == (known, True)
 
 
 def test_which_calls_a_gpu_has_started() -> None:
     for told, started in ((True, True), (False, False), (1, False), (None, False)):
         dump = {"recorded": {"1": [{"seq": 1, "op": "all_reduce", "started": told}]}}
-        (group,) = aggregate.groups_of(History(1, 0.0), dump)
+        (group,) = aggregate.groups_of(History(1, 0.0), dump, 1.0)
         assert group.calls[0].started is started
+
+
+@pytest.mark.parametrize(
+    ("seconds", "enqueued", "where", "done"),
+    [
+        (9.0, 6, "all_reduce", False),
+        (9.0, 7, "all_reduce", True),  # it is counted: what is done is known
+        (1.0, 6, "all_reduce", True),  # the count may lag
+        (9.0, 6, "train", True),
+        (9.0, 3, "all_reduce", True),
+    ],
+)
+def test_a_call_in_which_nccl_connects_the_ranks_has_not_ended(
+    seconds: float, enqueued: int, where: str, done: bool
+) -> None:
+    history = History(1, 0.0)
+    file = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    inner = [[file, 9, where, False]] if where == "all_reduce" else []
+    stack = [*inner, ["/job/t.py", 4, "f", True]]
+    groups = {"0": [enqueued, enqueued]}
+    history.add_sample(ProcessSample(1.0, 0.0, 0, pulse={"stack": stack, "groups": groups}))
+    dump = {"recorded": {"0": [{"seq": n, "op": "all_reduce", "done": True} for n in (6, 7)]}}
+    (group,) = aggregate.groups_of(history, dump, 1.0 + seconds)
+    assert [call.done for call in group.calls] == [True, done]
 
 
 def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:

@@ -129,6 +129,29 @@ def test_what_waits_for_a_gpu(stack: list[Any], calls: str, how: str) -> None:
     assert history.reserved == 5
 
 
+@pytest.mark.parametrize(
+    ("stack", "calls", "gpu", "how"),
+    [
+        (SLEEP, "cuda", True, ".cuda()"),
+        (SLEEP, "to", True, ".to()"),
+        (SLEEP, "item", True, ".item()"),
+        (SLEEP, "items", True, ""),
+        (SLEEP, "to", False, ""),  # a copy on the CPU
+        (
+            [[f"{LIBRARY}/torch/cuda/__init__.py", 9, "synchronize", False], *SLEEP],
+            "",
+            False,
+            "synchronize()",
+        ),
+    ],
+)
+def test_by_what_call_a_rank_waits_for_its_gpu(
+    stack: list[Any], calls: str, gpu: bool, how: str
+) -> None:
+    more = {"gpu": [5 << 30, 80 << 30]} if gpu else {}
+    assert standing(stack, calls=calls, **more).gpu_wait == how
+
+
 @pytest.mark.parametrize("device", [None, 3, {"reserved": -1}, {"reserved": "much"}])
 def test_a_device_that_is_none(device: Any) -> None:
     assert standing(SLEEP, steps=9, device=device, calls=["item"]).reserved == 0

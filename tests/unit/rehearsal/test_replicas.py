@@ -87,6 +87,16 @@ def test_backends_are_read() -> None:
     assert backends_of(None, {"backends": []}, None, None).text == ""
 
 
+def test_settings_are_read() -> None:
+    told = {"NCCL_ALGO": "Tree\n" * 40, "NCCL_SOCKET_IFNAME": "eth0", "GLOO_X": "1", 7: None}
+    found = backends_of(1, {}, {"settings": told}, None)
+    assert [name for name, _ in found.settings] == ["NCCL_ALGO"]
+    assert "\n" not in found.settings[0][1]
+    assert len(found.settings[0][1]) <= 80
+    for other in (None, 3, ["NCCL_ALGO"], {"NCCL_ALGO": None}):
+        assert len(backends_of(1, {}, {"settings": other}, None).settings) < 2
+
+
 def call(at: float, size: int = 8, dtype: str = "Float", **more: object) -> dict[str, object]:
     return {"at": at, "bytes": size, "shape": f"[2] {dtype}", **more}
 

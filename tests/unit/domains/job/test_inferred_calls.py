@@ -11,7 +11,7 @@ from support.rehearsed_worlds import at, call, group, rank
 from preflight.checks import job_collectives
 from preflight.domains.job.record import Calls, Frame, Group
 from preflight.expect import Expect
-from preflight.model import Finding
+from preflight.model import Confidence, Finding
 
 
 def bare(function: str, enqueued: int, completed: int, line: int = 38) -> Calls:
@@ -37,6 +37,33 @@ def test_the_stack_says_what_the_recorder_does_not(full: bool) -> None:
 def test_by_the_stack_all_are_in_one_call() -> None:
     found = told({r: bare("all_reduce", 8, 7) for r in range(3)})
     assert [f.code for f in found] == ["fabric-stuck"]
+
+
+def test_a_first_call_that_nothing_has_recorded_is_known_by_the_stack() -> None:
+    """NCCL connects the ranks in there."""
+    found = told({r: bare("all_reduce", 0, 0) for r in range(3)})
+    assert [f.code for f in found] == ["fabric-stuck"]
+    assert "all_reduce at train.py:38, the first call of its group" in found[0].saw
+    assert found[0].confidence is Confidence.LIKELY
+
+
+def test_first_calls_that_differ_are_a_mismatch() -> None:
+    calls = {r: bare("all_reduce", 0, 0) for r in range(3)}
+    calls[1] = bare("broadcast", 0, 0, 20)
+    found = told(calls)
+    assert [f.code for f in found] == ["collective-mismatch"]
+    assert named(found) == {1}
+    # one may well call it at another line
+    calls[1] = bare("all_reduce", 0, 0, 20)
+    assert [f.code for f in told(calls)] == ["fabric-stuck"]
+
+
+def test_a_rank_that_does_not_come_to_the_first_call() -> None:
+    calls = {r: bare("all_reduce", 0, 0) for r in range(3)}
+    calls[1] = replace(rank("own", Group("0", (), 0, 0), line=99), world=3)
+    found = told(calls)
+    assert [f.code for f in found] == ["rank-stuck"]
+    assert named(found) == {1}
 
 
 def test_by_the_stack_one_is_behind() -> None:

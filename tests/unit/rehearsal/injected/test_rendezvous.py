@@ -37,6 +37,22 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
 
 
+def test_settings_that_the_script_has_set_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith(("NCCL_", "TORCH_", "GLOO_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NCCL_ALGO", "Tree" * 200)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    assert read("nccl")["settings"] == {"NCCL_ALGO": ("Tree" * 200)[:300]}
+    # torch has read its own when it was imported
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    level = SimpleNamespace(name="OFF")
+    monkeypatch.setitem(globals(), "get_debug_level", lambda: level)
+    assert read("nccl")["settings"]["TORCH_DISTRIBUTED_DEBUG"] == "OFF"
+    for number in range(200):
+        monkeypatch.setenv(f"NCCL_{number}", "x")
+    assert len(read("nccl")["settings"]) <= 65
+
+
 TCP = "tcp://10.0.0.1:23456"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import threading
+import weakref
 
 import pytest
 
 from preflight.rehearsal.injected import preflight_responder
 from preflight.rehearsal.injected.preflight_responder import (
     Responder,
+    main_frame,
     note_exit,
     uncaught_exception,
     watch_loader,
@@ -109,6 +113,30 @@ def test_a_pass_at_the_address_of_the_one_before_is_another(
                 next(one)
     assert noted == [True, False, False, *([False] if taken > 3 else []), True, False]
     assert Responder.loader["given"] == 2
+
+
+def test_a_look_at_the_main_thread_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only the garbage collector would free may be a tensor on a GPU, which a DataLoader's
+    worker, forked meanwhile, must not free."""
+
+    class Tensor:
+        pass
+
+    def train() -> weakref.ref[Tensor]:
+        batch = Tensor()
+        looks = threading.Thread(target=lambda: [main_frame() for _ in range(3)])
+        looks.start()
+        looks.join(10.0)
+        return weakref.ref(batch)
+
+    monkeypatch.setattr(Responder, "main", threading.get_ident())
+    monkeypatch.setattr(Responder, "thread", threading.get_native_id())
+    monkeypatch.setattr(Responder, "scripted", False)
+    gc.disable()
+    try:
+        assert train()() is None
+    finally:
+        gc.enable()
 
 
 def main_frame_of(code: str) -> bool:
