@@ -262,6 +262,18 @@ FAULTS = (
         may_warn=("rendezvous-hardcoded",),
         extra=10.0,
     ),
+    *(
+        Row(
+            *("settings_differ", 3, (f"{name}={value}",), ("setting-differs",), BACKEND, (1,)),
+            word=word,
+            launcher=SHELL,
+            extra=15.0,
+        )
+        for word, name, value in (
+            ("detail", "TORCH_DISTRIBUTED_DEBUG", "DETAIL"),
+            ("barrier", "TORCH_DIST_INIT_BARRIER", "1"),
+        )
+    ),
     warned(
         *("nccl_log", "p2p-unused", 0),
         check=BACKEND,
@@ -663,6 +675,14 @@ HEALTHY = (
         for how in ("downloads", "computes", "limited")
     ),
     *(
+        Row("settings_differ", nproc=3, args=args, word=word, launcher=SHELL)
+        for word, args in (
+            ("alike", ("TORCH_DIST_INIT_BARRIER=1", "all")),
+            ("unread", ("NCCL_ALGO=Tree",)),
+            ("default", ("TORCH_DIST_INIT_BARRIER=0",)),
+        )
+    ),
+    *(
         Row("exits", nproc=3, args=(how,), word=how, launcher=SHELL)
         for how in ("uploads", "workers")
     ),
@@ -782,6 +802,7 @@ AT_LENGTH = frozenset(
         *("torch_warns-target", "torch_warns-shards", "orders_own-each-all", "orders_own-equal"),
         *("state_dict_on_rank_0", "op_differs", "step_saves_seldom"),
         *("barriers_traced-steps", "order_of_set-heads", "gpu_steps-starves"),
+        *("settings_differ-barrier", "settings_differ-unread", "settings_differ-default"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

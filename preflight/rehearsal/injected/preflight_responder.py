@@ -435,8 +435,9 @@ def pulse():
         "loader": Responder.loader,
         "stack": stack(frame),
         "calls": Responder.blocked["method_called"](frame, Responder.thread),
-        "groups": Responder.recorder["counts"](Responder.c10d, Responder.binding),
     }
+    frame = None  # what the program leaves from now on is freed at once
+    told["groups"] = Responder.recorder["counts"](Responder.c10d, Responder.binding)
     told.update(rank_and_world())
     told["unrecorded"] = Responder.recorder["unrecorded"](
         Responder.c10d, Responder.binding, told["groups"]
