@@ -44,7 +44,7 @@ from preflight.domains.collectives.nccl_log_capture import nccl_report
 from preflight.domains.collectives.nccl_transport import NcclReport, transport_summary
 from preflight.domains.job.backends import UNSET, Backends, carries, told
 from preflight.domains.job.differing_settings import DifferingSetting, differing_settings
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.record import End
 from preflight.domains.job.wait_graph import COLLECTIVE, INIT
 from preflight.expect import Expect
@@ -56,7 +56,6 @@ from preflight.model import (
     Confidence,
     Found,
     Measured,
-    NotApplicable,
     Seen,
     Status,
     Subject,
@@ -179,7 +178,7 @@ class Carried:
 def observe(host: Host, ctx: Context) -> Carried:
     seen = load_rank(host, ctx)
     if not seen.backends.called and not seen.backends.groups:
-        raise NotApplicable("no rank called init_process_group")
+        raise nothing_seen(seen, "no rank called init_process_group")
     gpu = bool(host.gpu_files()) or host.exists("/proc/driver/nvidia") or host.exists("/dev/nvmap")
     nccl = nccl_report(host, seen.nccl) if seen.nccl is not None else None
     launcher = launcher_of(seen.life.command.argv)

@@ -38,7 +38,7 @@ from typing import Any
 from preflight.check import Context
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse, slow_clocks
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.record import Loader
 from preflight.domains.job.replica import odd_ones
 from preflight.domains.job.shared_data import (
@@ -63,7 +63,6 @@ from preflight.model import (
     Found,
     Lanes,
     Measured,
-    NotApplicable,
     Span,
     Status,
     Subject,
@@ -231,7 +230,9 @@ class Work:
 def observe(host: Host, ctx: Context) -> Work:
     seen = load_rank(host, ctx)
     if not seen.parts.batches and not seen.parts.steps:
-        raise NotApplicable("no step with an optimizer of torch's, and no batch of a DataLoader")
+        raise nothing_seen(
+            seen, "no step with an optimizer of torch's, and no batch of a DataLoader"
+        )
     calls = sum(group.enqueued for group in seen.calls.groups)
     return Work(
         rank=seen.life.rank,

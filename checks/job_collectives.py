@@ -12,8 +12,9 @@ Fails if     ranks make different calls with the same number, or in a different 
              reports that it has launched fewer calls, or all have reached the same call and it
              does not end; a rank does not end after its program is over
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
-             working, or that sleeps between attempts; one line calls barrier() 8 times and more in
-             each step
+             working, or that sleeps between attempts; in a job that is only seen from outside one
+             does nothing somewhere else while all others wait for their GPUs; one line calls
+             barrier() 8 times and more in each step
 Undecided    no collective and no step was seen during the watch; a process group counts calls, but
              neither torch nor preflight could record them; all ranks wait for the lock file of an
              extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
@@ -36,6 +37,7 @@ from dataclasses import replace
 from preflight.check import Context
 from preflight.domains.job import collective_order
 from preflight.domains.job.barriers import repeated_barrier
+from preflight.domains.job.gpu_waits import elsewhere
 from preflight.domains.job.hang import (
     Hang,
     describe_mismatch,
@@ -176,6 +178,15 @@ FINDINGS = {
         status=Status.WARN,
         explains=("job.pace",),
     ),
+    "rank-elsewhere": for_author(
+        headline="{at} is at {line} while the others wait for their GPUs",
+        cause="a collective that the others have called and this rank has not: NCCL waits on the "
+        "GPU, and the host only where it needs a value",
+        means=TIMEOUT,
+        text="look at what rank {rank} does at {line!s}; look again with --for 60s whether it has "
+        "gone on",
+        status=Status.WARN,
+    ),
     "rank-unreachable": FindingType(
         headline="{seen}",
         who="job author, then cluster administrator",
@@ -271,7 +282,7 @@ FINDINGS = {
         headline="{seen}",
         cause="a start that takes longer than the watch; a training loop without torch.optim",
         means="nothing: it says nothing about this command",
-        text="rehearse it for longer (--for), or on less data",
+        text="look at it for longer (--for), or rehearse it on less data",
         status=Status.UNDECIDED,
     ),
 }
@@ -293,6 +304,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
         or from_ras(hang)
         or uneven_data_at_end(hang)
         or hang_cause(hang)
+        or elsewhere(hang)
         or _swapped(hang)
         or _unrecorded(hang)
         or _nothing(hang)

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from preflight.check import Context
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.step_cost import (
     LATENCY,
     Price,
@@ -112,7 +112,7 @@ class Cost:
 def observe(host: Host, ctx: Context) -> Cost:
     seen = load_rank(host, ctx)
     if not seen.parts.forwards or not seen.parts.steps:
-        raise NotApplicable("no step with a model that DDP wraps and an optimizer of torch's")
+        raise nothing_seen(seen, "no step with a model that DDP wraps and an optimizer of torch's")
     cost = Cost(
         rank=seen.life.rank,
         parts=replace(seen.parts, latest=()),

@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.replica import (
     Drift,
     Load,
@@ -58,7 +58,6 @@ from preflight.model import (
     Confidence,
     Found,
     Measured,
-    NotApplicable,
     Status,
     Subject,
     World,
@@ -185,7 +184,7 @@ class Models:
 def observe(host: Host, ctx: Context) -> Models:
     seen = load_rank(host, ctx)
     if not seen.models:
-        raise NotApplicable("no model was wrapped in DDP, and no optimizer made a step")
+        raise nothing_seen(seen, "no model was wrapped in DDP, and no optimizer made a step")
     end = seen.life.end
     calls = sum(group.enqueued for group in seen.calls.groups)
     between = [call.p2p for group in seen.calls.groups for call in group.calls]

@@ -32,7 +32,14 @@ from statistics import median
 
 from preflight.check import Context
 from preflight.domains.job.backends import carries
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, name_of, rank_subject
+from preflight.domains.job.load import (
+    REHEARSAL,
+    for_author,
+    load_rank,
+    name_of,
+    nothing_seen,
+    rank_subject,
+)
 from preflight.domains.job.record import Pace, Volume
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -47,7 +54,6 @@ from preflight.model import (
     Found,
     Lanes,
     Measured,
-    NotApplicable,
     Span,
     Status,
     Subject,
@@ -220,9 +226,10 @@ def observe(host: Host, ctx: Context) -> Pace:
         nccl=seen.pace.cuda and nccl,
     )
     if not enough(pace):
-        raise NotApplicable(
+        raise nothing_seen(
+            seen,
             f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'sample')}: too few to tell "
-            "where the time of a step goes"
+            "where the time of a step goes",
         )
     if not pace.cpus:
         try:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from preflight.check import Context
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.load import FROM_OUTSIDE, REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.torch_warnings import CODES, TorchWarning
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -115,7 +115,7 @@ class Warnings:
 def observe(host: Host, ctx: Context) -> Warnings:
     seen = load_rank(host, ctx)
     if seen.life.watched != "inside":
-        raise NotApplicable("only seen from outside: what it warns of is not known")
+        raise NotApplicable(FROM_OUTSIDE)
     return Warnings(seen.life.rank, seen.warned)
 
 

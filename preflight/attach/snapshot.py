@@ -15,7 +15,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from preflight.attach import debug_server, ras_client, rendezvous
+from preflight.attach import debug_server, gpu_lines, ras_client, rendezvous
 from preflight.attach.debug_server import Servers
 from preflight.attach.launcher_options import LauncherOptions
 from preflight.domains.job.joining import Joining
@@ -281,3 +281,6 @@ def _settle(history: History, now: float, patience: float) -> None:
         history.at = "unknown"
     elif _in_a_call(history) and now - history.moved >= patience:
         history.at = "collective"
+    elif history.at == "own" and history.stack and now - history.stood >= patience:
+        # it may burn a CPU there: CUDA asks the GPU again and again
+        history.gpu_wait = history.gpu_wait or gpu_lines.gpu_wait(history.pid, history.stack[0])

@@ -175,6 +175,11 @@ def has_torch(pid: int) -> bool:
     return "/libtorch" in read(f"/proc/{pid}/maps", 16 << 20)
 
 
+def has_cuda(pid: int) -> bool:
+    """Whether it has loaded the library of NVIDIA's driver."""
+    return "/libcuda.so" in read(f"/proc/{pid}/maps", 16 << 20)
+
+
 def switches(pid: int) -> int:
     """How often its main thread has waited for something so far."""
     for line in read(f"/proc/{pid}/task/{pid}/status", 8192).splitlines():

@@ -24,7 +24,7 @@ C10D = (
 class Row:
     """A job and what must be said of it.
 
-    code     of the one failure; none: nothing fails
+    code     of the one finding of this status; none: nothing fails
     ranks    of which its subjects must be; none: it is about no rank
     says     words that must stand in what it saw
     until    what comes first: "planted" (the script says so), "port" (somebody listens), "start"
@@ -36,6 +36,7 @@ class Row:
     nproc: int = 2
     launcher: tuple[str, ...] = STANDALONE
     code: str = ""
+    status: str = "fail"
     check: str = COLLECTIVES
     ranks: tuple[int, ...] = ()
     says: tuple[str, ...] = ()
@@ -81,10 +82,18 @@ FAULTS = (
     hangs("a swallowed exception", "swallows", 3, MISMATCH, 1, says="broadcast"),
     hangs("a subgroup", "subgroup_differs", 4, MISMATCH, 2, says="all_gather"),
     hangs("a barrier that one rank does not call", "barrier_on_some", 3, MISMATCH, 2),
+    Row(
+        *("the others wait for their GPU", of("waits_for_gpu")),
+        code="rank-elsewhere",
+        status="warn",
+        ranks=(1,),
+        says=("rank 0 waits for its GPU", "waits_for_gpu.py", "(.item())"),
+    ),
     hangs("one rank stopped", "stopped", 3, "rank-stuck", 2, says="stopped by a signal"),
 )
 HEALTHY = (
     Row("training goes on", of("joins")),
+    Row("all wait for their GPU", of("waits_for_gpu"), args=("both",)),
     Row("one slow rank", of("joins"), args=("2",)),
     Row("a start-up of 3 s", of("joins"), until="start", settle=3.0),
 )

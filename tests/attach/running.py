@@ -61,14 +61,14 @@ def attached(row: Row) -> Told:
 def wrong(row: Row, told: Told) -> Iterator[str]:
     """What is not as it should be: of a fault one finding, of the right code, with the right ranks
     and words; of what is healthy no failure."""
-    found = told.findings()
+    found = told.findings(row.status)
     if not row.code:
         yield from (f"{f['code']}: {f['saw']}" for f in found)
         if not told.report:
             yield told.screen[-300:]
         return
     if len(found) != 1:
-        yield f"{len(found)} failures, not one: {told.screen[-1500:]}"
+        yield f"{len(found)} of status {row.status}, not one: {told.screen[-1500:]}"
         return
     (one,) = found
     if (one["code"], one["check"]) != (row.code, row.check):

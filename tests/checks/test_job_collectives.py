@@ -445,6 +445,17 @@ CASES = (
     *UNEVEN,
     *BARRIERS,
     *STANDS,
+    finds(
+        "rank-elsewhere",
+        "the others wait for their GPUs",
+        over(
+            "time",
+            *[replace(rank("own"), groups=(), gpu_wait=".item()")] * 2,
+            replace(rank("own", line=99), groups=()),
+        ),
+        2,
+        status=WARN,
+    ),
     finds("rank-busy", "tokenises", over("time", GOES, LATE, LATE, LATE), 0, status=WARN),
     finds("rank-busy", "interrupted", over("interrupted", WAITS, BEHIND), 1, status=WARN),
     finds(

@@ -27,6 +27,9 @@ REHEARSAL = Check(
 for_author = partial(FindingType, who="job author")
 """The declaration of a finding that the author of the job can repair: most of theirs."""
 
+FROM_OUTSIDE = "only seen from outside, by its stack and /proc"
+"""Why nothing else is known of a rank that no hook of ours is in."""
+
 LIMIT = 64 << 20
 """Bytes of a record. A rank has at most some hundred calls a group: far less than 1 MiB."""
 
@@ -56,6 +59,11 @@ def load_rank(host: Host, ctx: Context, *, launchers: bool = False) -> Rehearsed
     if not launchers and mine.life.pid and not mine.life.watched:
         raise NotApplicable("its stack can't be read")
     return mine
+
+
+def nothing_seen(seen: Rehearsed, why: str) -> NotApplicable:
+    """That there is nothing to judge: `why`, unless the rank could not be watched from inside."""
+    return NotApplicable(FROM_OUTSIDE if seen.life.watched != "inside" else why)
 
 
 def rank_subject(here: Subject, rank: int | None) -> Subject:
