@@ -802,6 +802,7 @@ AT_LENGTH = frozenset(
         *("torch_warns-target", "torch_warns-shards", "orders_own-each-all", "orders_own-equal"),
         *("state_dict_on_rank_0", "op_differs", "step_saves_seldom"),
         *("barriers_traced-steps", "order_of_set-heads", "gpu_steps-starves"),
+        *("gpu_steps-clock", "orders_own-pairs", "replica_own_start-ensemble", "buffers_scaled"),
         *("settings_differ-barrier", "settings_differ-unread", "settings_differ-default"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
