@@ -52,6 +52,7 @@ from preflight.model import (
     World,
     place_of,
 )
+from preflight.nodeset import hostlist
 from preflight.redact import HIDDEN, redact
 from preflight.sanitize import quoted, shell_prose, shell_word
 
@@ -234,20 +235,27 @@ def _shared_gpus(world: World[Environment]) -> Iterator[Found]:
     for key, seen in world.seen.items():
         if seen.task is not None:
             alike.setdefault((place_of(key)[0], seen.task), []).append(key)
+    # what a batch script exports is the same on all nodes
+    groups: dict[tuple[tuple[str, ...] | None, int, int, int], dict[str, list[str]]] = {}
     for (node, task), keys in alike.items():
         if len(keys) > task.count:
-            mask = "not set" if task.mask is None else quoted(",".join(task.mask), 80)
-            number = len(task.devices)
-            yield Found(
-                "gpu-shared",
-                tuple(map(world.subject, sorted(keys, key=lambda key: place_of(key)[1] or 0))),
-                saw=f"CUDA_VISIBLE_DEVICES is {mask} for {plural(len(keys), 'task')} · each of "
-                f"them may open {plural(number, 'GPU')} of {node}",
-                expected="a GPU of its own for each task",
-                confidence=Confidence.LIKELY,
-                alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
-                fields={"gpus": "one GPU" if task.count == 1 else plural(task.count, "GPU")},
-            )
+            group = task.mask, len(keys), len(task.devices), task.count
+            groups.setdefault(group, {})[node] = keys
+    for (told, count, number, visible), nodes in groups.items():
+        mask = "not set" if told is None else quoted(",".join(told), 80)
+        where = hostlist(nodes)
+        each = f" on each of {where}" if len(nodes) > 1 else ""
+        keys = [key for keys in nodes.values() for key in keys]
+        yield Found(
+            "gpu-shared",
+            tuple(map(world.subject, sorted(keys, key=lambda key: place_of(key)[1] or 0))),
+            saw=f"CUDA_VISIBLE_DEVICES is {mask} for {plural(count, 'task')}{each} · each of them "
+            f"may open {plural(number, 'GPU')}" + ("" if each else f" of {where}"),
+            expected="a GPU of its own for each task",
+            confidence=Confidence.LIKELY,
+            alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
+            fields={"gpus": "one GPU" if visible == 1 else plural(visible, "GPU")},
+        )
 
 
 def _differences(world: World[Environment]) -> Iterator[SettingDifference]:

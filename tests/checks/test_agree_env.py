@@ -75,6 +75,9 @@ def tasks(
     return Case("", ranks, topology=nodes(1, len(masks)))
 
 
+TWO_OF_ONE = tuple(tasks("0", "0").saw.values())
+
+
 def shared(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name, code="gpu-shared", status=Status.FAIL)
 
@@ -89,6 +92,14 @@ CASES = (
     shared("four tasks see the same two GPUs", tasks(*["0,1"] * 4)),
     shared("a job of one GPU and two tasks", tasks("0", "0", open_to=(2,))),
     shared("the same without a mask", tasks(None, None, open_to=(2,))),
+    shared(
+        "the same mask for the tasks of two nodes is one finding",
+        dataclasses.replace(
+            tasks("0", "0"),
+            saw=tasks("0", "0").saw | {f"n2/{n + 2}": s for n, s in enumerate(TWO_OF_ONE)},
+            topology=nodes(2, 2),
+        ),
+    ),
     apart("a mask for each task", tasks("0", "1", "2", "3")),
     apart("parted by control groups, each sees its own as 0", tasks("0", "0", "0", each=1)),
     apart("all masks show all GPUs", tasks(*["0,1,2,3"] * 4)),
