@@ -142,9 +142,11 @@ FINDINGS = {
     ),
     "driver-missing": FindingType(
         headline="the NVIDIA driver of {at} is not loaded: {seen}",
-        cause="no NVIDIA driver installed, or its module not built for this kernel",
+        cause="no NVIDIA driver installed, its module not built for this kernel, or nouveau, the "
+        "kernel's own driver, loaded in its place",
         means="'Found no NVIDIA driver on your system'; the job runs on the CPU or not at all",
-        text="install the driver; after a kernel update rebuild it with dkms, then load it",
+        text="install the driver; after a kernel update rebuild it with dkms, then load it; keep "
+        "nouveau from loading (blacklist nouveau, also in the initramfs)",
         commands=(Command("modprobe nvidia; dmesg -T | tail", "the node, as root"),),
         status=(Status.WARN, Status.FAIL),
     ),
@@ -716,6 +718,8 @@ def _no_answer(here: Subject, seen: Visible, wanted: bool) -> Iterator[Found]:
         lost = unheld and seen.answer.code == nvml.NOT_LOADED
         code, status = "driver-missing", FAIL if wanted or lost else WARN
         saw += f" · {plural(own, 'NVIDIA GPU')} on the PCI bus"
+        nouveau = sum(gpu.driver == "nouveau" for gpu in seen.pci)
+        saw += f", nouveau has {nouveau}" if nouveau else ""
         if not (own or wanted):
             return
     elif seen.answer.code == nvml.NO_LIBRARY and (code := _library_fault(seen)):

@@ -664,6 +664,19 @@ def test_a_driver_that_does_not_start(
     assert nvml.observed("gpu.health", scenario, root=tmp_path).raised == "CannotObserve"
 
 
+@pytest.mark.parametrize(
+    ("kind", "driver", "raised"),
+    [
+        ("0x030000", "nouveau", "NotApplicable"),
+        ("0x030000", "", "CannotObserve"),
+        ("0x030200", "nouveau", "CannotObserve"),
+    ],
+)
+def test_a_card_for_the_screen(tmp_path: Path, kind: str, driver: str, raised: str) -> None:
+    nvml.pci_device(tmp_path, "0000:01:00.0", kind=kind, driver=driver)
+    assert nvml.observed("gpu.health", None, root=tmp_path).raised == raised
+
+
 def test_a_copied_tree_can_not_answer(tmp_path: Path) -> None:
     nvml.machine(tmp_path, gpus=1)
     with pytest.raises(CannotObserve):

@@ -136,6 +136,20 @@ GPUS = (
         also=CROWDED,
     ),
     Fault(
+        "a display card that nouveau has",
+        "gpu.visible",
+        "driver-missing",
+        "n1 · NVIDIA driver",
+        status="warn",
+        exit=0,
+        says="nouveau has 1",
+        setup="rm -r /dev/nvidia*; umount /proc/driver\nd=/sys/bus/pci/devices/0000:18:00.0\n"
+        "echo 0x030000 > $d/class; rm $d/driver; ln -s ../drivers/nouveau $d/driver\n",
+        scenario=None,
+        nproc=4,
+        gpus=1,
+    ),
+    Fault(
         "an A100 among three H100",
         "gpu.visible",
         "models-mixed",

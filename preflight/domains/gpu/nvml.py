@@ -30,7 +30,8 @@ TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNR
 
 NAME = "NVIDIA"
 VENDOR = 0x10DE
-DISPLAY = (0x0300, 0x0302)
+VGA = 0x0300
+DISPLAY = (VGA, 0x0302)
 """PCI classes of GPUs, VGA and 3D controllers; the file `class` has one more byte at its end."""
 
 SLOWEST_INIT = 25.0
@@ -253,6 +254,13 @@ def gpus_on_pci(host: Host) -> tuple[PciGpu, ...]:
         number = int(minor[1]) if minor else None
         found.append(PciGpu(gpu.bus, gpu.model, gpu.driver, number))
     return tuple(found[:DEVICES_MAX])
+
+
+def screen_only(host: Host) -> bool:
+    """Whether NVIDIA's GPUs here are display adapters that nouveau has: a machine that was set up
+    to show something, not to compute."""
+    found = [(gpu.driver, kind) for gpu, kind in scan_pci(host, VENDOR, DISPLAY)]
+    return bool(found) and all(one == ("nouveau", VGA) for one in found)
 
 
 def bridges_above(host: Host, bus: str) -> tuple[str, ...]:

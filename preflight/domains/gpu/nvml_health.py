@@ -17,13 +17,16 @@ from typing import Any
 from preflight.domains.gpu.nvml import (
     DEVICES_MAX,
     LOST,
+    NO_LIBRARY,
     NO_PERMISSION,
+    NOT_LOADED,
     RESET,
     TEXT,
     UNTOLD,
     NvmlFailure,
     bus_id,
     in_session,
+    screen_only,
 )
 from preflight.domains.gpu.vitals import (
     THROTTLE_REASONS,
@@ -33,7 +36,7 @@ from preflight.domains.gpu.vitals import (
     VitalsListing,
 )
 from preflight.host import Host
-from preflight.model import CannotObserve
+from preflight.model import CannotObserve, NotApplicable
 
 AGAIN = 0.3
 """Seconds to the second look at a GPU that is throttled: one that lasts a moment is none."""
@@ -87,8 +90,8 @@ class CallRecorder:
 
 
 def read_vitals(host: Host, mark: Callable[[str], None], seconds: float) -> VitalsListing:
-    """What NVML says; CannotObserve where it can't start. No further GPU is asked once `seconds`
-    are over."""
+    """What NVML says; CannotObserve where it can't start, NotApplicable where it is not meant to.
+    No further GPU is asked once `seconds` are over."""
     mine = cgroup_job(host, "self"), ancestors(host)
 
     def read(nvml: Any) -> VitalsListing:
@@ -96,6 +99,8 @@ def read_vitals(host: Host, mark: Callable[[str], None], seconds: float) -> Vita
 
     told = in_session(host, mark, read)
     if isinstance(told, NvmlFailure):
+        if told.code in (NOT_LOADED, NO_LIBRARY) and screen_only(host):
+            raise NotApplicable("the NVIDIA GPU here shows a screen, by nouveau")
         raise CannotObserve(f"NVML could not start: {told.text} ({told.code})")
     return told
 
