@@ -527,9 +527,10 @@ def _judge_master(
         yield finding("link-local", f"{leads}: without %interface")
     elif several and not away and all(is_loopback(ip) for ip in found):
         # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node;
-        # an operator of Kubernetes calls it localhost, and torch listens at all addresses there
-        operator = seen.inside == "kubernetes" and 0 in here.ranks
-        if (written and not operator) or 0 not in here.ranks:
+        # an operator of Kubernetes calls it localhost, others 0.0.0.0, and torch listens at all
+        # addresses there
+        known = 0 in here.ranks and (seen.inside == "kubernetes" or every_address(name))
+        if (written and not known) or 0 not in here.ranks:
             found_as = finding("master-loopback")
             what = "an address to listen at" if every_address(name) else "a loopback address"
             yield found_as.with_(fields={**found_as.fields, "what": what})

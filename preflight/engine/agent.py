@@ -27,7 +27,7 @@ from preflight.engine.plan import Outcome, Plan, Watch
 from preflight.engine.scheduler import Run
 from preflight.engine.tasks import prepare
 from preflight.frozen import dataclass
-from preflight.identity.addresses import flaw, loopback
+from preflight.identity.addresses import every_address, flaw, loopback
 from preflight.identity.discover import never_meets
 from preflight.judge import verdict
 from preflight.model import (
@@ -281,16 +281,20 @@ def _company(
         patience=min(chosen.arrive, chosen.deadline, HOPELESS if never_meets(here) else math.inf),
         store=store,
         local_rank=local_rank,
-        # an operator gives rank 0's pod localhost and the others its service's name: torch listens
-        # at all addresses, and so does this agent
-        loopback=here.several_nodes
-        and loopback(here.master_addr)
-        and not ("KUBERNETES_SERVICE_HOST" in os.environ and 0 in here.nodes[0].ranks),
+        loopback=here.several_nodes and loopback(here.master_addr) and not _listens(here),
         may_come=not flaw(here.master_addr),
     )
     workers.relaying = True
     pairs = {c.id for c in catalogue if c.check.scope is check.Scope.PAIR}
     return Company(agent, workers, voice=local_rank in (None, 0), pairs=pairs)
+
+
+def _listens(here: Topology) -> bool:
+    """Whether rank 0 is here, under an address that the others may know another way: an operator
+    gives its pod localhost and the others its service's name, and somebody writes 0.0.0.0. torch
+    listens at all addresses, and so does this agent."""
+    known = "KUBERNETES_SERVICE_HOST" in os.environ or every_address(here.master_addr)
+    return known and 0 in here.nodes[0].ranks
 
 
 def _part(company: Company, node: Node) -> str:

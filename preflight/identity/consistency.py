@@ -256,6 +256,8 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
         if why := flaw(host):
             saw = f"{env.say(name)}: {why}"
             yield env.fault("address-malformed", saw, "one host's name or address", name=name)
+        elif name != ENDPOINT and every_address(host) and env.holds_first:
+            continue  # rank 0 listens at all addresses, and reaches itself there
         elif loopback(host) and (found := _several_nodes(env, name, top)):
             evidence, status = found
             yield env.fault(

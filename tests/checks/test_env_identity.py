@@ -382,6 +382,17 @@ ADDRESSES = (
         WARN,
     ),
     Case(
+        "0.0.0.0 where rank 0 is",
+        shared({"MASTER_ADDR": "0.0.0.0", "MASTER_PORT": "29500"}),
+        topology=topology(4, facts={"nodes": Fact("2", "--nodes")}, size=8),
+    ),
+    Case(
+        "0.0.0.0 as torchrun's endpoint",
+        shared({"PET_NNODES": "2", "PET_RDZV_ENDPOINT": "0.0.0.0:29400"}),
+        "address-loopback",
+        FAIL,
+    ),
+    Case(
         "localhost with --nodes 2",
         shared({"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}),
         "address-loopback",
